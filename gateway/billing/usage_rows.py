@@ -91,23 +91,23 @@ def estimate(terms: Terms, attempt: Attempt) -> Usage:
 
     After a hang-up its counts of output are those of the beginning, so the larger of both is taken.
     """
-    told = attempt.usage
-    if told is None:
+    reported = attempt.usage
+    if reported is None:
         return units.estimate(terms.units, attempt.target.mapping, terms.prompt_bytes, attempt.output_length)
     output = -(-attempt.output_length // BYTES_PER_TOKEN)
-    if told.output_total >= output:
-        return told
-    return structs.replace(told, output=told.output + output - told.output_total, basis="estimated")
+    if reported.output_total >= output:
+        return reported
+    return structs.replace(reported, output=reported.output + output - reported.output_total, basis="estimated")
 
 
 def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
     """What an attempt is billed for: None when nothing. A failure without usage is free."""
-    told = attempt.usage
+    reported = attempt.usage
     if attempt.finish == HUNG_UP:
-        return told if told is not None and told.basis == "drained" else estimate(terms, attempt)
+        return reported if reported is not None and reported.basis == "drained" else estimate(terms, attempt)
     if attempt.error is not None:
-        return told
-    return estimate(terms, attempt) if told is None else told
+        return reported
+    return estimate(terms, attempt) if reported is None else reported
 
 
 def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:

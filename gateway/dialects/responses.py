@@ -197,9 +197,9 @@ def count_tools(response: dict[str, Any]) -> dict[str, int]:
 def count_searches(response: dict[str, Any]) -> int:
     """Billed web searches of a response: its own count, else its search calls (opening a page is none)."""
     used = response.get("tool_usage")
-    told = used.get("web_search") if isinstance(used, dict) else None
-    if isinstance(told, dict) and "num_requests" in told:
-        return read_count(told["num_requests"])
+    reported = used.get("web_search") if isinstance(used, dict) else None
+    if isinstance(reported, dict) and "num_requests" in reported:
+        return read_count(reported["num_requests"])
     items = [item for item in response.get("output") or () if isinstance(item, dict)]
     return sum(1 for item in items if item.get("type") == "web_search_call" and _searched(item))
 

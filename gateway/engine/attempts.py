@@ -143,15 +143,15 @@ def _final_error(outcome: Outcome, last: GatewayError, refusals: list[NotSupport
     if last.blame != "provider" or isinstance(last, NoProviderLeft):
         last.retry_after = last.retry_after if last.upstream_status == 0 else None
         return last
-    told = f"No provider could answer. {_tried(attempts)}"
+    message = f"No provider could answer. {_tried(attempts)}"
     errors = [attempt.error for attempt in attempts if attempt.error is not None]
     alike = next((kind for kind in ALIKE if errors and all(isinstance(error, kind) for error in errors)), None)
     if alike is UpstreamTimeout:
         return UpstreamTimeout(f"The model did not answer in time. {_tried(attempts)}", details=last.details)
     if alike is not None:
         waits = [error.retry_after for error in errors if error.retry_after is not None]
-        return alike(told, details=last.details, retry_after=min(waits, default=WAIT_S))
-    return UpstreamFailed(told, code="all_providers_failed", details=last.details)
+        return alike(message, details=last.details, retry_after=min(waits, default=WAIT_S))
+    return UpstreamFailed(message, code="all_providers_failed", details=last.details)
 
 
 def _diagnosed(error: GatewayError, outcome: Outcome) -> dict[str, str] | None:

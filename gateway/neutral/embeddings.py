@@ -73,10 +73,10 @@ def split(request: EmbeddingsRequest, most: int, most_tokens: int = 0) -> Iterat
 def join(results: Sequence[EmbeddingsResult]) -> EmbeddingsResult:
     """One result of those of `split`; its usage is their sum, None where one tells none."""
     first = results[0]
-    told = [one.usage for one in results]
+    reported = [one.usage for one in results]
     return EmbeddingsResult(
         [vector for one in results for vector in one.vectors],
-        usage=added([one for one in told if one is not None]) if all(told) else None,
+        usage=added([one for one in reported if one is not None]) if all(reported) else None,
         model=first.model,
         upstream_id=first.upstream_id,
         service_tier=first.service_tier,

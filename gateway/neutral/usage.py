@@ -79,9 +79,9 @@ class Units(Struct, frozen=True):
 
 def added(usages: Iterable[Usage]) -> Usage:
     """The sum of counts of the same basis and price."""
-    told = list(usages)
-    counts = {name: total for name in COUNTS if (total := sum(getattr(one, name) for one in told))}
-    return Usage(**counts, basis=told[0].basis, price_key=told[0].price_key)
+    reported = list(usages)
+    counts = {name: total for name in COUNTS if (total := sum(getattr(one, name) for one in reported))}
+    return Usage(**counts, basis=reported[0].basis, price_key=reported[0].price_key)
 
 
 def read_count(value: Any) -> int:

@@ -23,12 +23,12 @@ def without_offers(request: Request, key: str) -> Request:
     kinds = dict.fromkeys(
         tool.kind if isinstance(tool, VendorTool) else SEARCH for tool in read().tools if _is_hosted(tool)
     )
-    told = tuple(f"tools: {kind} was left out: {key} has no such tool." for kind in kinds)
+    reported = tuple(f"tools: {kind} was left out: {key} has no such tool." for kind in kinds)
     return request.with_conversation(
         lambda: _strip(read()),
         requirements=replace(needs, web_search=False, search_offered=False, hosted=""),
         native=None,
-        warnings=(*request.warnings, *told),
+        warnings=(*request.warnings, *reported),
     )
 
 

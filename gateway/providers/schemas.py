@@ -344,8 +344,8 @@ class _Rewriter:
             node["enum"] = values
         elif values:
             self._drop("enum")
-            told = f"One of: {', '.join(map(str, values[:50]))}."
-            node["description"] = f"{node['description']} {told}" if node.get("description") else told
+            reported = f"One of: {', '.join(map(str, values[:50]))}."
+            node["description"] = f"{node['description']} {reported}" if node.get("description") else reported
 
     def _open(self, place: str) -> Schema:
         """A schema that takes anything; where types must be named, all of them (lists within lists but of texts)."""

@@ -21,19 +21,19 @@ def service(share: Share) -> FakeCohere:
 
 
 @pytest.fixture
-def house(share: Share, service: FakeCohere) -> LocalGateway:
+def gateway(share: Share, service: FakeCohere) -> LocalGateway:
     return share.gateway({"LLM_COHERE_API_KEY": KEY, "LLM_COHERE_BASE_URL": service.url})
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_citations_reach_a_messages_client_as_search_results(
-    house: LocalGateway, service: FakeCohere, streamed: bool
+    gateway: LocalGateway, service: FakeCohere, streamed: bool
 ) -> None:
     service.script(ANSWER)
     thinking = {"type": "enabled", "budget_tokens": 1024}
     asked = {"model": MODEL, "max_tokens": 2000, "messages": HELLO, "thinking": thinking}
     with httpx2.Client(trust_env=False) as http:
-        claude = anthropic.Anthropic(base_url=house.address, api_key=house.key, max_retries=0, http_client=http)
+        claude = anthropic.Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0, http_client=http)
         if streamed:
             with claude.messages.stream(**asked) as stream:
                 answer = stream.get_final_message()
@@ -44,12 +44,12 @@ def test_citations_reach_a_messages_client_as_search_results(
     assert (text.citations[0].type, text.citations[0].title) == ("search_result_location", "Facts")
 
 
-def test_calls_and_usage_reach_a_chat_client(house: LocalGateway, service: FakeCohere) -> None:
+def test_calls_and_usage_reach_a_chat_client(gateway: LocalGateway, service: FakeCohere) -> None:
     service.script(Answer(plan="I will look.", tools=(("look", '{"x": 1}'),)))
-    openai = OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+    openai = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
     answer = openai.chat.completions.create(model=MODEL, messages=HELLO, tools=[tool])
     (choice,) = answer.choices
     assert (choice.finish_reason, choice.message.tool_calls[0].function.arguments) == ("tool_calls", '{"x": 1}')
-    (row,) = find(house.services.store.database, answer.metadata["log_id"])
+    (row,) = find(gateway.services.store.database, answer.metadata["log_id"])
     assert (row.input, row.cache_read, row.output) == (7, 4, 7)

@@ -40,32 +40,32 @@ def upstream(share: Share) -> FakeEmbedders:
 
 
 @pytest.fixture(params=["true", "false"], ids=["express", "flask"])
-def house(request, share: Share, upstream: FakeEmbedders) -> LocalGateway:
+def gateway(request, share: Share, upstream: FakeEmbedders) -> LocalGateway:
     paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "COHERE": "/v2", "VOYAGE": "/voyage/v1"}
     paths |= {"MISTRAL": "/mistral/v1", "JINA": "/jina/v1"}
     return share.gateway(providers_at(upstream, paths) | {"GATEWAY_SERVER_EXPRESS_LANE": request.param})
 
 
 @pytest.fixture
-def sdk(house: LocalGateway) -> OpenAI:
-    return sdk_of(house)
+def sdk(gateway: LocalGateway) -> OpenAI:
+    return sdk_of(gateway)
 
 
-def post(house: LocalGateway, headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
-    sent = {"Authorization": f"Bearer {house.key}"} | (headers or {})
+def post(gateway: LocalGateway, headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
+    sent = {"Authorization": f"Bearer {gateway.key}"} | (headers or {})
     with httpx.Client(trust_env=False, timeout=20) as http:
-        return http.post(f"{house.url}/embeddings", json={"model": MODEL, "input": TEXTS} | body, headers=sent)
+        return http.post(f"{gateway.url}/embeddings", json={"model": MODEL, "input": TEXTS} | body, headers=sent)
 
 
-def change(house: LocalGateway, **changes: Any) -> None:
-    services = house.services
+def change(gateway: LocalGateway, **changes: Any) -> None:
+    services = gateway.services
     stores = services.store.database, services.store.control
-    update_project(*stores, house.project_id, ProjectChange(**changes), actor="test")
+    update_project(*stores, gateway.project_id, ProjectChange(**changes), actor="test")
 
 
 @pytest.mark.parametrize("encoding", [None, "float", "base64"])
 @pytest.mark.parametrize("model", MAKERS)
-def test_every_maker_gives_a_vector_for_each_text(house, sdk, upstream, model: str, encoding: str | None) -> None:
+def test_every_maker_gives_a_vector_for_each_text(gateway, sdk, upstream, model: str, encoding: str | None) -> None:
     more = {} if encoding is None else {"encoding_format": encoding}
     answer = sdk.embeddings.create(model=model, input=TEXTS, dimensions=4, **more)
     vectors = [one.embedding for one in answer.data]
@@ -79,17 +79,17 @@ def test_every_maker_gives_a_vector_for_each_text(house, sdk, upstream, model: s
 
 
 @pytest.mark.parametrize("model", MAKERS)
-def test_what_was_read_is_billed_and_has_its_row(house, sdk, model: str) -> None:
+def test_what_was_read_is_billed_and_has_its_row(gateway, sdk, model: str) -> None:
     answer = sdk.embeddings.create(model=model, input=TEXTS)
     assert answer.usage.prompt_tokens == answer.usage.total_tokens == 3 * TOKENS
-    row = row_of(house, answer.metadata["log_id"])
+    row = row_of(gateway, answer.metadata["log_id"])
     assert (row.operation, row.input, row.output) == ("embeddings", 3 * TOKENS, 0)
     assert row.cost_nusd == -(-3 * TOKENS * MAKERS[model] // 1_000_000) == round(answer.usage.cost * 1e9)
 
 
 @pytest.mark.parametrize(("model", "calls"), [("cohere/embed-v4.0", 3), ("google-ai-studio/gemini-embedding-2", 3)])
 @pytest.mark.parametrize("encoding", ["float", "base64"])
-def test_more_texts_than_a_call_takes_go_in_several_calls(house, sdk, upstream, model, calls, encoding) -> None:
+def test_more_texts_than_a_call_takes_go_in_several_calls(gateway, sdk, upstream, model, calls, encoding) -> None:
     texts = ["x" * (1 + n % 7) for n in range(250)]
     answer = sdk.embeddings.create(model=model, input=texts, dimensions=4, encoding_format=encoding)
     vectors = [one.embedding for one in answer.data]
@@ -98,39 +98,39 @@ def test_more_texts_than_a_call_takes_go_in_several_calls(house, sdk, upstream, 
     assert vectors == [vector_of(one, 4) for one in texts]
     assert [one.index for one in answer.data] == list(range(250))
     assert len(upstream.calls) == calls and not any(one.problem for one in upstream.calls)
-    row = row_of(house, answer.metadata["log_id"])
+    row = row_of(gateway, answer.metadata["log_id"])
     assert row.input == answer.usage.prompt_tokens == 250 * TOKENS
     assert row.cost_nusd == -(-250 * TOKENS * MAKERS[model] // 1_000_000)
 
 
-def test_texts_of_more_tokens_than_a_call_takes_go_in_several_calls(house, sdk, upstream) -> None:
+def test_texts_of_more_tokens_than_a_call_takes_go_in_several_calls(gateway, sdk, upstream) -> None:
     texts = [letter * 30_000 for letter in "abc"]  # some ten thousand tokens each
     answer = sdk.embeddings.create(model="mistral/codestral-embed-2505", input=texts)
     assert [one.embedding[0] for one in answer.data] == [30_000] * 3
     assert sorted(one.body["input"][0][0] for one in upstream.calls) == ["a", "b", "c"]
 
 
-def test_one_call_that_fails_fails_them_all_and_what_was_used_is_paid(house, upstream) -> None:
+def test_one_call_that_fails_fails_them_all_and_what_was_used_is_paid(gateway, upstream) -> None:
     upstream.script(200, 500, 500)
-    answer = post(house, model="cohere/embed-v4.0", input=["x"] * 200)
+    answer = post(gateway, model="cohere/embed-v4.0", input=["x"] * 200)
     assert answer.status_code == 502, answer.text
-    (row,) = usage_of(house)
+    (row,) = usage_of(gateway)
     assert row.input in (0, 96 * TOKENS) and row.cost_nusd == row.input * 120  # the calls are made at once
 
 
-def test_vectors_of_one_size_are_told_so_before_any_call(house, upstream) -> None:
-    answer = post(house, model="mistral/mistral-embed", dimensions=8)
+def test_vectors_of_one_size_are_told_so_before_any_call(gateway, upstream) -> None:
+    answer = post(gateway, model="mistral/mistral-embed", dimensions=8)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"], error["code"]) == (400, "dimensions", "unsupported_parameter")
     assert upstream.calls == []
 
 
-def test_the_sandbox_embeds_without_any_key(house, sdk) -> None:
+def test_the_sandbox_embeds_without_any_key(gateway, sdk) -> None:
     near, far, same = (one.embedding for one in sdk.embeddings.create(model=SANDBOX, input=["a b", "c d", "a b"]).data)
     assert near == same != far
 
 
-def test_token_numbers_go_where_they_mean_something_and_nowhere_else(house, sdk, upstream) -> None:
+def test_token_numbers_go_where_they_mean_something_and_nowhere_else(gateway, sdk, upstream) -> None:
     answer = sdk.embeddings.create(model=MODEL, input=[[1, 2, 3], [4]])
     assert answer.usage.prompt_tokens == 4 and len(answer.data) == 2
     with pytest.raises(openai.BadRequestError) as refused:
@@ -138,10 +138,10 @@ def test_token_numbers_go_where_they_mean_something_and_nowhere_else(house, sdk,
     assert refused.value.code == "unsupported_input" and len(upstream.calls) == 1
 
 
-def test_an_answer_without_usage_is_billed_by_estimate(house, sdk, upstream) -> None:
+def test_an_answer_without_usage_is_billed_by_estimate(gateway, sdk, upstream) -> None:
     upstream.silent = True
     answer = sdk.embeddings.create(model="google-ai-studio/gemini-embedding-2", input="x" * 400)
-    assert row_of(house, answer.metadata["log_id"]).input == 100
+    assert row_of(gateway, answer.metadata["log_id"]).input == 100
 
 
 def test_a_provider_that_fails_is_passed_over(settings, upstream) -> None:
@@ -150,9 +150,9 @@ def test_a_provider_that_fails_is_passed_over(settings, upstream) -> None:
         **{"LLM_AZURE_API_KEY": "k", "LLM_AZURE_RESOURCE": "acme", "LLM_AZURE_BASE_URL": f"{upstream.address}/v1"},
         "GATEWAY_ROUTING_EXPLORATION_RATE": "0",
     }
-    with local_gateway(settings, **environment) as house:
+    with local_gateway(settings, **environment) as gateway:
         upstream.script(500)
-        answer = post(house, model="text-embedding-3-small")
+        answer = post(gateway, model="text-embedding-3-small")
         assert answer.status_code == 200, answer.text
         assert [one["succeeded"] for one in answer.json()["metadata"]["routing"]] == [False, True]
         assert answer.headers["x-llmgateway-attempts"] == "2"
@@ -164,29 +164,29 @@ def test_an_answer_that_lacks_a_vector_is_passed_over(settings, upstream) -> Non
         **{"LLM_AZURE_API_KEY": "k", "LLM_AZURE_RESOURCE": "acme", "LLM_AZURE_BASE_URL": f"{upstream.address}/v1"},
         "GATEWAY_ROUTING_EXPLORATION_RATE": "0",
     }
-    with local_gateway(settings, **environment) as house:
+    with local_gateway(settings, **environment) as gateway:
         upstream.short = 1
-        answer = post(house, model="text-embedding-3-small")
+        answer = post(gateway, model="text-embedding-3-small")
         assert answer.status_code == 200 and len(answer.json()["data"]) == 3, answer.text
         assert [one["succeeded"] for one in answer.json()["metadata"]["routing"]] == [False, True]
 
 
-def test_a_request_is_explained_without_calling_anybody(house, upstream) -> None:
-    sent = {"json": {"model": MODEL, "input": TEXTS}, "headers": {"Authorization": f"Bearer {house.key}"}}
+def test_a_request_is_explained_without_calling_anybody(gateway, upstream) -> None:
+    sent = {"json": {"model": MODEL, "input": TEXTS}, "headers": {"Authorization": f"Bearer {gateway.key}"}}
     with httpx.Client(trust_env=False, timeout=20) as http:
-        found = http.post(f"{house.url}/route/explain?operation=embeddings", **sent).json()
+        found = http.post(f"{gateway.url}/route/explain?operation=embeddings", **sent).json()
         assert found["order"] == [MODEL] and found["providerScores"][0]["providerId"] == "openai"
-        refused = http.post(f"{house.url}/route/explain?operation=nonsense", **sent)
+        refused = http.post(f"{gateway.url}/route/explain?operation=nonsense", **sent)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "operation") and upstream.calls == []
 
 
-def test_no_provider_left_is_told_as_for_chat(house, upstream) -> None:
+def test_no_provider_left_is_told_as_for_chat(gateway, upstream) -> None:
     upstream.script(500)
-    answer = post(house)
+    answer = post(gateway)
     assert answer.status_code == 502 and answer.json()["error"]["code"] == "all_providers_failed"
 
 
-def test_a_model_of_another_operation_is_refused_by_name(house, sdk, upstream) -> None:
+def test_a_model_of_another_operation_is_refused_by_name(gateway, sdk, upstream) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         sdk.embeddings.create(model="openai/gpt-4o-mini", input="x")
     assert "embeddings" in str(refused.value)
@@ -196,59 +196,59 @@ def test_a_model_of_another_operation_is_refused_by_name(house, sdk, upstream) -
 
 
 @pytest.mark.parametrize("wrong", [[], "", ["a", ""], [["a"]], [1, "a"], [-1], 5, None], ids=repr)
-def test_what_is_no_input_is_refused_at_its_field(house, upstream, wrong: Any) -> None:
-    answer = post(house, input=wrong)
+def test_what_is_no_input_is_refused_at_its_field(gateway, upstream, wrong: Any) -> None:
+    answer = post(gateway, input=wrong)
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "input", answer.text
     assert upstream.calls == []
 
 
-def test_unknown_fields_are_ignored_and_not_sent(house, upstream) -> None:
-    assert post(house, metadata={"a": 1}, stream=True, nonsense=5, user="u" * 80).status_code == 200
+def test_unknown_fields_are_ignored_and_not_sent(gateway, upstream) -> None:
+    assert post(gateway, metadata={"a": 1}, stream=True, nonsense=5, user="u" * 80).status_code == 200
     assert upstream.calls[0].body.keys() == {"model", "input", "encoding_format", "user"}
     assert len(upstream.calls[0].body["user"]) == 64
 
 
-def test_a_retry_with_the_same_key_makes_one_call(house, upstream) -> None:
-    first, second = (post(house, {"Idempotency-Key": "abc"}) for _ in range(2))
+def test_a_retry_with_the_same_key_makes_one_call(gateway, upstream) -> None:
+    first, second = (post(gateway, {"Idempotency-Key": "abc"}) for _ in range(2))
     assert first.content == second.content and len(upstream.calls) == 1
 
 
 @pytest.mark.parametrize("encoding", ["float", "base64"])
-def test_a_cached_answer_is_given_again_for_nothing(house, upstream, encoding: str) -> None:
-    change(house, cache_enabled=True, cache_ttl_s=60)
-    first, second = (post(house, encoding_format=encoding) for _ in range(2))
+def test_a_cached_answer_is_given_again_for_nothing(gateway, upstream, encoding: str) -> None:
+    change(gateway, cache_enabled=True, cache_ttl_s=60)
+    first, second = (post(gateway, encoding_format=encoding) for _ in range(2))
     assert second.headers["x-llmgateway-cache"] == "HIT" and len(upstream.calls) == 1
     assert first.json()["data"] == second.json()["data"] and second.json()["usage"]["cost"] == 0
-    assert row_of(house, second.json()["metadata"]["log_id"]).flags & CACHED
-    assert "x-llmgateway-cache" not in post(house, encoding_format=encoding, dimensions=3).headers
+    assert row_of(gateway, second.json()["metadata"]["log_id"]).flags & CACHED
+    assert "x-llmgateway-cache" not in post(gateway, encoding_format=encoding, dimensions=3).headers
 
 
 def test_an_own_provider_key_pays_instead_of_the_credits(settings, tmp_path) -> None:
-    with Mint() as mint, local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as house:
-        services = house.services
+    with Mint() as mint, local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as gateway:
+        services = gateway.services
         stored = services.accounts.provider_keys
-        caller = services.accounts.authentication.caller(house.key)
+        caller = services.accounts.authentication.caller(gateway.key)
         stored.add(caller.organization_id, ProviderKeyDraft("mint", "own-key"), actor="test")
-        change(house, mode="api-keys")
-        answer = post(house, model="mint/leaf", input="text")
+        change(gateway, mode="api-keys")
+        answer = post(gateway, model="mint/leaf", input="text")
         assert answer.status_code == 200, answer.text
         assert answer.json()["metadata"]["routing"][0]["credentialSource"] == "byok"
         services.store.journal.flush(5)
         assert services.billing.ledger.balance(caller.organization_id).spent_nusd == 0
 
 
-def test_a_spent_key_is_refused_before_anything_is_sent(house, upstream) -> None:
-    services = house.services
-    key_id = services.accounts.authentication.caller(house.key).key_id
+def test_a_spent_key_is_refused_before_anything_is_sent(gateway, upstream) -> None:
+    services = gateway.services
+    key_id = services.accounts.authentication.caller(gateway.key).key_id
     services.store.database.write(lambda: services.billing.budgets.write_limits("key", key_id, Limits(total_nusd=0)))
     services.store.control.confirm()
-    answer = post(house)
+    answer = post(gateway)
     assert answer.status_code == 402 and answer.json()["error"]["code"] == "key_limit_reached"
     assert upstream.calls == []
 
 
-def test_relayed_is_what_is_built_anew(house, upstream, monkeypatch) -> None:
-    relayed = post(house, dimensions=5, user="me").json()["data"]
+def test_relayed_is_what_is_built_anew(gateway, upstream, monkeypatch) -> None:
+    relayed = post(gateway, dimensions=5, user="me").json()["data"]
     from gateway.surfaces.openai import embeddings
 
     read = embeddings.read
@@ -259,5 +259,5 @@ def test_relayed_is_what_is_built_anew(house, upstream, monkeypatch) -> None:
         return body, request
 
     monkeypatch.setattr(embeddings, "read", estranged)
-    assert post(house, dimensions=5, user="me").json()["data"] == relayed
+    assert post(gateway, dimensions=5, user="me").json()["data"] == relayed
     assert upstream.calls[0].body == upstream.calls[1].body

@@ -36,7 +36,7 @@ def upstream(share: Share) -> FakePainters:
 
 
 @pytest.fixture
-def house(share: Share, upstream: FakePainters) -> LocalGateway:
+def gateway(share: Share, upstream: FakePainters) -> LocalGateway:
     paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "XAI": "/xai/v1", "BYTEDANCE": "/ark/v3"}
     paths |= {"ALIBABA": "/qwen/compatible-mode/v1", "GOOGLE_VERTEX": "/vertex/v1"}
     # The stand-in that names images by address is on this machine.
@@ -45,45 +45,45 @@ def house(share: Share, upstream: FakePainters) -> LocalGateway:
 
 
 @pytest.fixture
-def sdk(house: LocalGateway) -> OpenAI:
-    return sdk_of(house)
+def sdk(gateway: LocalGateway) -> OpenAI:
+    return sdk_of(gateway)
 
 
-def post(house: LocalGateway, path: str = "/images/generations", **body: Any) -> httpx.Response:
+def post(gateway: LocalGateway, path: str = "/images/generations", **body: Any) -> httpx.Response:
     with httpx.Client(trust_env=False, timeout=20) as http:
         given = {"model": OPENAI, "prompt": "A red fox"} | body
-        return http.post(f"{house.url}{path}", json=given, headers={"Authorization": f"Bearer {house.key}"})
+        return http.post(f"{gateway.url}{path}", json=given, headers={"Authorization": f"Bearer {gateway.key}"})
 
 
 @pytest.mark.parametrize("model", COSTS)
-def test_every_maker_draws_and_is_billed_to_the_nano_dollar(house, sdk, model):
+def test_every_maker_draws_and_is_billed_to_the_nano_dollar(gateway, sdk, model):
     answer = sdk.images.generate(model=model, prompt="A red fox")
     assert [one.b64_json for one in answer.data] == [PIXEL]
-    row = row_of(house, answer.metadata["log_id"])
+    row = row_of(gateway, answer.metadata["log_id"])
     assert (row.cost_nusd, row.operation, row.details["units"]["images"]) == (COSTS[model], "images", 1)
     assert answer.usage.cost * 10**9 == pytest.approx(COSTS[model])
 
 
 @pytest.mark.parametrize("model", [OPENAI, GOOGLE, XAI, ARK, QWEN])
-def test_every_maker_changes_pictures(house, sdk, upstream, model):
+def test_every_maker_changes_pictures(gateway, sdk, upstream, model):
     answer = sdk.images.edit(model=model, prompt="Make it blue", image=("x.txt", PNG))
     assert [one.b64_json for one in answer.data] == [PIXEL]
     call = upstream.calls[-1]
     assert call.files.get("image") == PNG or base64.b64encode(PNG).decode() in str(call.body)
-    json_answer = post(house, "/images/edits", model=model, images=[{"image_url": DATA_URL}])
+    json_answer = post(gateway, "/images/edits", model=model, images=[{"image_url": DATA_URL}])
     assert json_answer.status_code == 200, json_answer.text
 
 
-def test_several_pictures_reach_makers_that_take_json(house, upstream):
+def test_several_pictures_reach_makers_that_take_json(gateway, upstream):
     for model, field, count in ((XAI, "images", 3), (ARK, "image", 4)):
         given = [{"image_url": DATA_URL}] * count
-        assert post(house, "/images/edits", model=model, images=given).status_code == 200
+        assert post(gateway, "/images/edits", model=model, images=given).status_code == 200
         assert len(upstream.calls[-1].body[field]) == count
-    refused = post(house, "/images/edits", model=XAI, images=[{"image_url": DATA_URL}] * 4).json()["error"]
+    refused = post(gateway, "/images/edits", model=XAI, images=[{"image_url": DATA_URL}] * 4).json()["error"]
     assert (refused["param"], refused["code"]) == ("images", "unsupported_input")
 
 
-def test_several_pictures_and_a_mask_go_where_they_are_taken(house, sdk, upstream):
+def test_several_pictures_and_a_mask_go_where_they_are_taken(gateway, sdk, upstream):
     sdk.images.edit(model=OPENAI, prompt="Join them", image=[("a.png", PNG), ("b.png", PNG)], mask=("m.png", PNG))
     assert set(upstream.calls[-1].files) == {"image[]", "mask"}
     with pytest.raises(openai.BadRequestError) as caught:
@@ -91,8 +91,8 @@ def test_several_pictures_and_a_mask_go_where_they_are_taken(house, sdk, upstrea
     assert (caught.value.param, caught.value.code) == ("mask", "unsupported_input")
 
 
-def test_size_quality_and_number_are_passed_on_and_priced(house, upstream):
-    answer = post(house, size="1024x1536", quality="hd", n=2).json()
+def test_size_quality_and_number_are_passed_on_and_priced(gateway, upstream):
+    answer = post(gateway, size="1024x1536", quality="hd", n=2).json()
     assert upstream.calls[-1].body | {"prompt": ""} == {
         "model": "gpt-image-1",
         "prompt": "",
@@ -100,21 +100,21 @@ def test_size_quality_and_number_are_passed_on_and_priced(house, upstream):
         "quality": "high",
         "n": 2,
     }
-    row = row_of(house, answer["metadata"]["log_id"])
+    row = row_of(gateway, answer["metadata"]["log_id"])
     assert row.details["price_key"] == "high/1024x1536" and len(answer["data"]) == 2
-    assert post(house, model=GOOGLE, size="1536x1024").status_code == 200
+    assert post(gateway, model=GOOGLE, size="1536x1024").status_code == 200
     assert upstream.calls[-1].body["generationConfig"]["imageConfig"] == {"aspectRatio": "3:2"}
 
 
-def test_what_nobody_counted_is_billed_by_its_quality_and_size(house, upstream, monkeypatch):
+def test_what_nobody_counted_is_billed_by_its_quality_and_size(gateway, upstream, monkeypatch):
     monkeypatch.setattr(upstream, "silent", True)
-    answer = post(house, model=GOOGLE).json()
-    row = row_of(house, answer["metadata"]["log_id"])
+    answer = post(gateway, model=GOOGLE).json()
+    row = row_of(gateway, answer["metadata"]["log_id"])
     assert row.cost_nusd > 0 and row.details["units"]["images"] == 1
 
 
-def test_auto_is_the_configured_model_and_the_sandbox_without_a_key(house, share: Share):
-    assert post(house, model="auto").json()["model"] == GOOGLE
+def test_auto_is_the_configured_model_and_the_sandbox_without_a_key(gateway, share: Share):
+    assert post(gateway, model="auto").json()["model"] == GOOGLE
     alone = share.gateway({}, name="alone")
     answer = post(alone, model="auto").json()
     assert answer["model"] == SANDBOX and base64.b64decode(answer["data"][0]["b64_json"]).startswith(b"\x89PNG")
@@ -127,7 +127,7 @@ def test_who_asks_for_a_stream_gets_events(sdk):
 
 
 @pytest.mark.parametrize("shown", [0, 2])
-def test_images_on_their_way_are_shown_as_the_maker_shows_them(house, sdk, shown):
+def test_images_on_their_way_are_shown_as_the_maker_shows_them(gateway, sdk, shown):
     stream = sdk.images.generate(model=OPENAI, prompt="A fox", stream=True, partial_images=shown)
     events = list(stream)
     kinds = ["image_generation.partial_image"] * shown + ["image_generation.completed"]
@@ -136,7 +136,7 @@ def test_images_on_their_way_are_shown_as_the_maker_shows_them(house, sdk, shown
     assert all(event.b64_json == PIXEL and event.quality == "medium" for event in events)
     usage = events[-1].usage
     assert (usage.input_tokens, usage.output_tokens) == (9, 1056)
-    row = row_of(house, stream.response.headers["x-request-id"])
+    row = row_of(gateway, stream.response.headers["x-request-id"])
     assert row.cost_nusd == COSTS[OPENAI]
 
 
@@ -158,37 +158,37 @@ def test_a_failure_before_the_first_event_is_an_answer_of_its_own(sdk, upstream)
         sdk.images.generate(model=OPENAI, prompt="A fox", stream=True)
 
 
-def test_ratios_sizes_and_numbers_reach_alibaba_in_its_words(house, upstream):
-    answer = post(house, model=QWEN, aspect_ratio="16:9", n=3, quality="high").json()
+def test_ratios_sizes_and_numbers_reach_alibaba_in_its_words(gateway, upstream):
+    answer = post(gateway, model=QWEN, aspect_ratio="16:9", n=3, quality="high").json()
     assert upstream.calls[-1].body["parameters"] == {"n": 3, "watermark": False, "size": "2688*1536"}
     assert len(answer["data"]) == 3 and "quality" in answer["metadata"]["warnings"][0]
-    post(house, model=QWEN, size="1024x1536")
+    post(gateway, model=QWEN, size="1024x1536")
     assert upstream.calls[-1].body["parameters"]["size"] == "1024*1536"
-    refused = post(house, model=QWEN, n=7).json()["error"]
+    refused = post(gateway, model=QWEN, n=7).json()["error"]
     assert (refused["param"], refused["code"]) == ("n", "unsupported_n")
 
 
-def test_a_ratio_is_honoured_in_each_makers_words(house, upstream):
-    post(house, aspect_ratio="16:9", size="1024x1024")
+def test_a_ratio_is_honoured_in_each_makers_words(gateway, upstream):
+    post(gateway, aspect_ratio="16:9", size="1024x1024")
     assert upstream.calls[-1].body["size"] == "1536x1024" and "aspect_ratio" not in upstream.calls[-1].body
-    post(house, model=GOOGLE, aspect_ratio="21:9")
+    post(gateway, model=GOOGLE, aspect_ratio="21:9")
     assert upstream.calls[-1].body["generationConfig"]["imageConfig"] == {"aspectRatio": "21:9"}
-    post(house, model=IMAGEN, size="1536x1024", n=4)
+    post(gateway, model=IMAGEN, size="1536x1024", n=4)
     assert upstream.calls[-1].body["parameters"] == {"sampleCount": 4, "aspectRatio": "4:3"}
-    post(house, model=XAI, aspect_ratio="3:2")
+    post(gateway, model=XAI, aspect_ratio="3:2")
     assert upstream.calls[-1].body["aspect_ratio"] == "3:2"
     for body, code in (({"aspect_ratio": "21:9"}, "unsupported_size"), ({"n": 5}, "unsupported_n")):
-        assert post(house, model=IMAGEN, **body).json()["error"]["code"] == code
+        assert post(gateway, model=IMAGEN, **body).json()["error"]["code"] == code
 
 
-def test_a_size_that_a_model_does_not_make_is_refused_by_name(house, upstream):
-    error = post(house, size="100x100").json()["error"]
+def test_a_size_that_a_model_does_not_make_is_refused_by_name(gateway, upstream):
+    error = post(gateway, size="100x100").json()["error"]
     assert (error["param"], error["code"]) == ("size", "unsupported_size") and upstream.calls == []
 
 
-def test_what_a_filter_stops_is_an_empty_answer(house, upstream, monkeypatch):
+def test_what_a_filter_stops_is_an_empty_answer(gateway, upstream, monkeypatch):
     monkeypatch.setattr(upstream, "blocked", True)
-    answer = post(house, model=GOOGLE)
+    answer = post(gateway, model=GOOGLE)
     assert (answer.status_code, answer.json()["data"]) == (200, [])
 
 
@@ -207,9 +207,9 @@ def test_what_a_filter_stops_is_an_empty_answer(house, upstream, monkeypatch):
         ({"images": [{"image_url": "http://127.0.0.1:1/a.png"}]}, "images.0.image_url", "media_not_loaded"),
     ],
 )
-def test_each_bad_input_is_named_and_reaches_nobody(house, upstream, body, param, code):
+def test_each_bad_input_is_named_and_reaches_nobody(gateway, upstream, body, param, code):
     before = len(upstream.calls)
-    answer = post(house, "/images/edits" if "images" in body else "/images/generations", **body)
+    answer = post(gateway, "/images/edits" if "images" in body else "/images/generations", **body)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (400, code), error
     assert error["param"] == param or code == "model_not_supported"

@@ -24,7 +24,7 @@ def upstream(share: Share) -> FakeJudges:
 
 
 @pytest.fixture
-def house(share: Share, upstream: FakeJudges) -> LocalGateway:
+def installation(share: Share, upstream: FakeJudges) -> LocalGateway:
     paths = {
         "OPENAI": "/v1",
         "MISTRAL": "/v1",
@@ -37,9 +37,11 @@ def house(share: Share, upstream: FakeJudges) -> LocalGateway:
     return share.gateway(providers_at(upstream, paths))
 
 
-def post(house: LocalGateway, path: str, **body: Any) -> httpx.Response:
+def post(installation: LocalGateway, path: str, **body: Any) -> httpx.Response:
     with httpx.Client(trust_env=False, timeout=20) as http:
-        return http.post(f"{house.url}{path}", json=body, headers={"Authorization": f"Bearer {house.key}"})
+        return http.post(
+            f"{installation.url}{path}", json=body, headers={"Authorization": f"Bearer {installation.key}"}
+        )
 
 
 def pdf(*pages: str) -> str:
@@ -71,23 +73,29 @@ def pdf(*pages: str) -> str:
     ],
 )
 def test_every_maker_answers_and_is_billed_to_the_nano_dollar(
-    house, upstream, monkeypatch, path, model, body, nusd, estimated
+    installation, upstream, monkeypatch, path, model, body, nusd, estimated
 ):
-    answer = post(house, path, model=model, **body)
+    answer = post(installation, path, model=model, **body)
     assert answer.status_code == 200, answer.text
-    row = row_of(house, answer.json()["metadata"]["log_id"])
+    row = row_of(installation, answer.json()["metadata"]["log_id"])
     assert (row.cost_nusd, answer.json()["model"]) == (nusd, model)
     assert float(answer.headers["x-llmgateway-cost"]) * 10**9 == pytest.approx(nusd)
     monkeypatch.setattr(upstream, "silent", True)
-    row = row_of(house, post(house, path, model=model, **body).json()["metadata"]["log_id"])
+    row = row_of(installation, post(installation, path, model=model, **body).json()["metadata"]["log_id"])
     assert row.usage_basis == "estimated"
     if estimated is not None:
         assert row.cost_nusd == estimated
 
 
-def test_documents_come_the_best_first_and_as_many_as_are_wanted(house):
+def test_documents_come_the_best_first_and_as_many_as_are_wanted(installation):
     answer = post(
-        house, "/rerank", model="cohere/rerank-v3.5", query="q", documents=DOCUMENTS, top_n=2, return_documents=True
+        installation,
+        "/rerank",
+        model="cohere/rerank-v3.5",
+        query="q",
+        documents=DOCUMENTS,
+        top_n=2,
+        return_documents=True,
     ).json()
     assert answer["results"] == [
         {"index": 1, "relevance_score": 0.22, "document": DOCUMENTS[1]},
@@ -99,16 +107,16 @@ def test_documents_come_the_best_first_and_as_many_as_are_wanted(house):
     }
 
 
-def test_the_sdk_moderates_texts_and_parts(house):
-    sdk = OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+def test_the_sdk_moderates_texts_and_parts(installation):
+    sdk = OpenAI(base_url=installation.url, api_key=installation.key, max_retries=0)
     verdict = sdk.moderations.create(input=["I kill you", "hello"])
     assert [one.flagged for one in verdict.results] == [True, False] and verdict.id.startswith("modr-")
     picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     assert not sdk.moderations.create(input=[{"type": "text", "text": "x"}, picture]).results[0].flagged
 
 
-def test_the_makers_own_sdk_reads_documents(house):
-    client = Mistral(api_key=house.key, server_url=house.url.removesuffix("/v1"))
+def test_the_makers_own_sdk_reads_documents(installation):
+    client = Mistral(api_key=installation.key, server_url=installation.url.removesuffix("/v1"))
     answer = client.ocr.process(
         model="mistral-ocr-latest", document={"type": PDF, PDF: "https://example.com/a.pdf"}, pages=[0, 2]
     )
@@ -116,23 +124,23 @@ def test_the_makers_own_sdk_reads_documents(house):
     assert answer.usage_info.pages_processed == 3
 
 
-def test_the_sandbox_reads_a_real_pdf_and_is_billed_by_its_pages(house):
+def test_the_sandbox_reads_a_real_pdf_and_is_billed_by_its_pages(installation):
     body = {"document": {"type": PDF, PDF: pdf("First page", "Second (page)".replace("(", "\\(").replace(")", "\\)"))}}
-    answer = post(house, "/ocr", model="sandbox/sandbox-read", **body)
+    answer = post(installation, "/ocr", model="sandbox/sandbox-read", **body)
     assert [page["markdown"] for page in answer.json()["pages"]] == ["First page", "Second (page)"]
-    assert row_of(house, answer.json()["metadata"]["log_id"]).cost_nusd == 2_000_000
-    answer = post(house, "/ocr", model="sandbox/sandbox-read", pages="1-5", **body)
+    assert row_of(installation, answer.json()["metadata"]["log_id"]).cost_nusd == 2_000_000
+    answer = post(installation, "/ocr", model="sandbox/sandbox-read", pages="1-5", **body)
     assert [page["index"] for page in answer.json()["pages"]] == [1]
 
 
 @pytest.mark.parametrize("model", ["sandbox/sandbox-rerank", "sandbox/sandbox-decide"])
-def test_the_sandbox_ranks_and_decides_by_words(house, model):
+def test_the_sandbox_ranks_and_decides_by_words(installation, model):
     if "rerank" in model:
-        found = post(house, "/rerank", model=model, query="red fox", documents=["a cow", "the red fox"]).json()
+        found = post(installation, "/rerank", model=model, query="red fox", documents=["a cow", "the red fox"]).json()
         assert found["results"][0] == {"index": 1, "relevance_score": 1.0}
         return
     question = {"type": "choice", "instructions": "Which?", "criteria": {"buy": "cheap price", "sell": "high price"}}
-    found = post(house, "/systemone", model=model, state="the price is cheap", questions={"q": question}).json()
+    found = post(installation, "/systemone", model=model, state="the price is cheap", questions={"q": question}).json()
     assert found["answers"]["q"]["choice"] == "buy"
 
 
@@ -157,16 +165,16 @@ def test_the_sandbox_ranks_and_decides_by_words(house, model):
         ),
     ],
 )
-def test_each_bad_input_is_named_and_reaches_nobody(house, upstream, path, body, param):
+def test_each_bad_input_is_named_and_reaches_nobody(installation, upstream, path, body, param):
     before = len(upstream.calls)
     models = {"/rerank": "rerank-v3.5", "/ocr": "mistral-ocr-latest", "/systemone": "jev"}
-    answer = post(house, path, **{"model": models.get(path, "omni-moderation-latest")}, **body)
+    answer = post(installation, path, **{"model": models.get(path, "omni-moderation-latest")}, **body)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_parameters", param)
     assert len(upstream.calls) == before
 
 
-def test_scores_of_documents_that_nobody_sent_are_the_providers_fault(house, upstream, monkeypatch):
+def test_scores_of_documents_that_nobody_sent_are_the_providers_fault(installation, upstream, monkeypatch):
     monkeypatch.setattr(upstream, "_rerank", lambda path, body: {"results": [{"index": 9, "relevance_score": 1.0}]})
-    answer = post(house, "/rerank", model="jina/jina-reranker-v3", query="q", documents=DOCUMENTS)
+    answer = post(installation, "/rerank", model="jina/jina-reranker-v3", query="q", documents=DOCUMENTS)
     assert answer.status_code == 502

@@ -27,20 +27,22 @@ def maker(share: Share) -> FakeAnthropic:
 
 
 @pytest.fixture
-def house(share: Share, maker: FakeAnthropic) -> LocalGateway:
+def installation(share: Share, maker: FakeAnthropic) -> LocalGateway:
     """A gateway whose provider `anthropic` is the strict fake."""
     return share.gateway({"LLM_ANTHROPIC_API_KEY": "sk-ant-up", "LLM_ANTHROPIC_BASE_URL": maker.url})
 
 
 @pytest.fixture
-def claude(house: LocalGateway) -> Iterator[anthropic.Anthropic]:
+def claude(installation: LocalGateway) -> Iterator[anthropic.Anthropic]:
     with httpx2.Client(trust_env=False) as http:
-        yield anthropic.Anthropic(base_url=house.address, api_key=house.key, max_retries=0, http_client=http)
+        yield anthropic.Anthropic(
+            base_url=installation.address, api_key=installation.key, max_retries=0, http_client=http
+        )
 
 
 @pytest.fixture
-def openai(house: LocalGateway) -> OpenAI:
-    return OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+def openai(installation: LocalGateway) -> OpenAI:
+    return OpenAI(base_url=installation.url, api_key=installation.key, max_retries=0)
 
 
 def ask(claude: anthropic.Anthropic, streamed: bool, **asked) -> anthropic.types.Message:
@@ -149,9 +151,14 @@ def marks_of(maker: FakeAnthropic) -> list[str]:
 
 @pytest.mark.parametrize(("policy", "expected"), [("automatic", ["Rules", "And?"]), ("client", []), ("disabled", [])])
 def test_the_projects_policy_marks_the_prompt_for_the_makers_cache(
-    house: LocalGateway, claude: anthropic.Anthropic, openai: OpenAI, maker: FakeAnthropic, policy: str, expected: list
+    installation: LocalGateway,
+    claude: anthropic.Anthropic,
+    openai: OpenAI,
+    maker: FakeAnthropic,
+    policy: str,
+    expected: list,
 ) -> None:
-    set_policy(house, policy)
+    set_policy(installation, policy)
     rules, turns = (
         "Rules. " * 1000,
         [*HELLO, {"role": "assistant", "content": "Hi."}, {"role": "user", "content": "And?"}],
@@ -162,11 +169,11 @@ def test_the_projects_policy_marks_the_prompt_for_the_makers_cache(
     assert marks_of(maker) == expected
 
 
-def set_policy(house: LocalGateway, policy: str) -> None:
+def set_policy(installation: LocalGateway, policy: str) -> None:
     """As an administrator sets it for the key's project."""
-    database = house.services.store.database
+    database = installation.services.store.database
     change = ProjectChange(cache_markers=policy)
-    update_project(database, house.services.store.control, house.project_id, change, actor="test")
+    update_project(database, installation.services.store.control, installation.project_id, change, actor="test")
 
 
 @pytest.mark.parametrize("stream", [False, True])

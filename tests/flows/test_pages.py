@@ -74,7 +74,7 @@ SECONDS = {"silent=30": "silent=1"}  # a block is tried as it is written, but fo
 
 
 @dataclass
-class House:
+class Installation:
     """The gateway that every block is tried on, and what stands in blocks for what is secret."""
 
     gateway: LocalGateway
@@ -103,7 +103,7 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     folder = tmp_path_factory.mktemp("pages")
     with ExitStack() as stack:
         environment = {
@@ -125,7 +125,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         for name, does in PROGRAMS.items():
             (programs / name).write_text(f"#!/bin/sh\n{does}\n")
             (programs / name).chmod(0o755)
-        yield House(gateway, session, folder, make_key(gateway))
+        yield Installation(gateway, session, folder, make_key(gateway))
 
 
 def make_key(gateway: LocalGateway) -> str:
@@ -135,20 +135,24 @@ def make_key(gateway: LocalGateway) -> str:
     return keys.create(*stores, gateway.services.store.secrets.hash_keys, draft, actor="test").info.id
 
 
-def run_shell(house: House, block: Block, folder: Path) -> None:
+def run_shell(installation: Installation, block: Block, folder: Path) -> None:
     """As a script that ends at its first failure; the variables that it sets are ones that the gateway knows."""
-    script = f"set -ea\n{house.fill(block.text)}\nenv -0 > '{folder}/variables'\n"
+    script = f"set -ea\n{installation.fill(block.text)}\nenv -0 > '{folder}/variables'\n"
     (folder / "manage").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gateway.manage "$@"\n')
     (folder / "manage").chmod(0o755)
     shutil.copytree(ROOT / "deploy", folder / "deploy", dirs_exist_ok=True)
     environment = {
-        "PATH": f"{house.folder / 'programs'}:{os.environ['PATH']}",
+        "PATH": f"{installation.folder / 'programs'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
-        **({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(house.folder / "data")} if "./manage" in block.text else {}),
+        **(
+            {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(installation.folder / "data")}
+            if "./manage" in block.text
+            else {}
+        ),
         "HOME": str(folder),
-        "LLMGATEWAY_API_KEY": house.gateway.key,
-        "API_KEY": house.gateway.key,
-        "OF_THE_TEST": house.gateway.address,
+        "LLMGATEWAY_API_KEY": installation.gateway.key,
+        "API_KEY": installation.gateway.key,
+        "OF_THE_TEST": installation.gateway.address,
     }
     done = subprocess.run(
         ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
@@ -159,15 +163,15 @@ def run_shell(house: House, block: Block, folder: Path) -> None:
     settings.load({k: v for k, v in variables.items() if k.startswith(own)})
 
 
-def run_python(house: House, block: Block, folder: Path) -> None:
+def run_python(installation: Installation, block: Block, folder: Path) -> None:
     """As a program; a client that it only makes is asked something."""
     if block.text.startswith("# file:"):
         check_followed(block)
         return
     # What a page made before, its later blocks go on with.
-    made = openai.OpenAI(base_url=house.gateway.url, api_key=house.gateway.key, max_retries=0)
+    made = openai.OpenAI(base_url=installation.gateway.url, api_key=installation.gateway.key, max_retries=0)
     names: dict[str, Any] = {} if "client = " in block.text else {"client": made}
-    exec(compile(house.fill(block.text), str(block), "exec"), names)
+    exec(compile(installation.fill(block.text), str(block), "exec"), names)
     asked = {
         openai.OpenAI: lambda client: client.models.list().data,
         ChatOpenAI: lambda model: model.invoke("Hello!").content,
@@ -180,7 +184,7 @@ def run_python(house: House, block: Block, folder: Path) -> None:
             assert not isinstance(value, kind) or ask(value)
 
 
-def run_toml(house: House, block: Block, folder: Path) -> None:
+def run_toml(installation: Installation, block: Block, folder: Path) -> None:
     """A part of the catalogue, the operator's file, or the configuration of a client."""
     if block.text.startswith("# file:"):
         check_followed(block)
@@ -189,7 +193,7 @@ def run_toml(house: House, block: Block, folder: Path) -> None:
     elif block.page == "docs/configuration.md":
         check_configuration(block, folder)
     else:
-        check_addresses(house, block, tomllib.loads(house.fill(block.text)))
+        check_addresses(installation, block, tomllib.loads(installation.fill(block.text)))
 
 
 def check_followed(block: Block) -> None:
@@ -232,32 +236,32 @@ def check_configuration(block: Block, folder: Path) -> None:
     assert loaded.find("fast") is not None and "nanogpt" not in loaded.providers
 
 
-def check_addresses(house: House, block: Block, value: Any) -> None:
+def check_addresses(installation: Installation, block: Block, value: Any) -> None:
     """What a client is configured with leads to the gateway: each address in it lists models."""
     found = URL.findall(json.dumps(value))
     assert found, f"{block} names no address of the gateway"
     for url in found:
-        assert house.get(f"{url}/config" if url.endswith("/ai") else f"{url}/models") == 200, url
+        assert installation.get(f"{url}/config" if url.endswith("/ai") else f"{url}/models") == 200, url
 
 
-def run_json(house: House, block: Block, folder: Path) -> None:
-    check_addresses(house, block, json.loads(house.fill(block.text)))
+def run_json(installation: Installation, block: Block, folder: Path) -> None:
+    check_addresses(installation, block, json.loads(installation.fill(block.text)))
 
 
-def run_yaml(house: House, block: Block, folder: Path) -> None:
-    check_addresses(house, block, yaml.safe_load(house.fill(block.text)))
+def run_yaml(installation: Installation, block: Block, folder: Path) -> None:
+    check_addresses(installation, block, yaml.safe_load(installation.fill(block.text)))
 
 
-def run_script(house: House, block: Block, folder: Path) -> None:
+def run_script(installation: Installation, block: Block, folder: Path) -> None:
     assert block.mark == "npm"
-    check_addresses(house, block, house.fill(block.text))
+    check_addresses(installation, block, installation.fill(block.text))
 
 
-def run_text(house: House, block: Block, folder: Path) -> None:
+def run_text(installation: Installation, block: Block, folder: Path) -> None:
     """A directive of the sandbox in a message."""
     wanted = re.search(r"status=(\d+)", block.text)
     assert block.text.startswith("[[sandbox:") and wanted, block
-    client = openai.OpenAI(base_url=house.gateway.url, api_key=house.gateway.key, max_retries=0)
+    client = openai.OpenAI(base_url=installation.gateway.url, api_key=installation.gateway.key, max_retries=0)
     with pytest.raises(openai.APIStatusError) as refused:
         client.chat.completions.create(model="sandbox-echo", messages=[{"role": "user", "content": block.text}])
     assert refused.value.status_code == int(wanted[1])
@@ -268,7 +272,7 @@ def put(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-RUNNERS: Mapping[str, Callable[[House, Block, Path], None]] = {
+RUNNERS: Mapping[str, Callable[[Installation, Block, Path], None]] = {
     "sh": run_shell,
     "python": run_python,
     "toml": run_toml,
@@ -276,17 +280,17 @@ RUNNERS: Mapping[str, Callable[[House, Block, Path], None]] = {
     "yaml": run_yaml,
     "ts": run_script,
     "text": run_text,
-    "diff": lambda house, block, folder: check_followed(block),
+    "diff": lambda installation, block, folder: check_followed(block),
 }
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_a_block_of_the_documents_runs(house: House, block: Block, tmp_path: Path) -> None:
+def test_a_block_of_the_documents_runs(installation: Installation, block: Block, tmp_path: Path) -> None:
     assert not block.mark or block.mark in MARKS, f"{block}: {block.mark} is no mark; known: {sorted(MARKS)}"
     if block.mark == "drawing":
         return
     assert block.kind in RUNNERS, f"{block}: nobody knows how to try {block.kind or 'a block without a kind'}"
-    RUNNERS[block.kind](house, block, tmp_path)
+    RUNNERS[block.kind](installation, block, tmp_path)
 
 
 def test_every_mark_is_needed_and_every_kind_has_blocks() -> None:
@@ -295,12 +299,12 @@ def test_every_mark_is_needed_and_every_kind_has_blocks() -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "mystery"])
-def test_a_block_that_nobody_can_try_fails(house: House, tmp_path: Path, kind: str) -> None:
+def test_a_block_that_nobody_can_try_fails(installation: Installation, tmp_path: Path, kind: str) -> None:
     with pytest.raises(AssertionError, match="nobody knows how to try"):
-        test_a_block_of_the_documents_runs(house, Block("docs/new.md", 1, kind, "", "x"), tmp_path)
+        test_a_block_of_the_documents_runs(installation, Block("docs/new.md", 1, kind, "", "x"), tmp_path)
 
 
-def test_a_command_that_fails_fails_its_block(house: House, tmp_path: Path) -> None:
+def test_a_command_that_fails_fails_its_block(installation: Installation, tmp_path: Path) -> None:
     for text in ("curl -s http://127.0.0.1:4001/nowhere", "make no-such-target", "export GATEWAY_LIMTS_MAX_KEYS=5"):
         with pytest.raises((AssertionError, settings.SettingsError)):
-            run_shell(house, Block("docs/new.md", 1, "sh", "", text), tmp_path)
+            run_shell(installation, Block("docs/new.md", 1, "sh", "", text), tmp_path)

@@ -29,7 +29,7 @@ def gemini(share: Share) -> google.FakeGoogle:
 
 
 @pytest.fixture
-def house(share: Share, claude: anthropic.FakeAnthropic, gemini: google.FakeGoogle) -> LocalGateway:
+def gateway(share: Share, claude: anthropic.FakeAnthropic, gemini: google.FakeGoogle) -> LocalGateway:
     environment = {
         "LLM_ANTHROPIC_API_KEY": "sk-ant-up",
         "LLM_ANTHROPIC_BASE_URL": claude.url,
@@ -40,8 +40,8 @@ def house(share: Share, claude: anthropic.FakeAnthropic, gemini: google.FakeGoog
 
 
 @pytest.fixture
-def sdk(house: LocalGateway) -> OpenAI:
-    return OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+def sdk(gateway: LocalGateway) -> OpenAI:
+    return OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
 
 
 def ask(sdk: OpenAI, streamed: bool, **fields) -> Response:

@@ -288,7 +288,7 @@ def test_another_projects_decision_is_not_found(chat, twins):
 
 
 @pytest.fixture
-def house(twins: LocalGateway, other: FakeOpenAI) -> LocalGateway:
+def installation(twins: LocalGateway, other: FakeOpenAI) -> LocalGateway:
     """The organization's own provider `house` at `other`, in a project that uses own keys."""
     organization = set_project(twins, mode="hybrid")
     services = twins.services
@@ -298,14 +298,14 @@ def house(twins: LocalGateway, other: FakeOpenAI) -> LocalGateway:
     return twins
 
 
-def test_a_custom_provider_gets_any_model_with_the_organizations_key_unbilled(house, chat, other):
+def test_a_custom_provider_gets_any_model_with_the_organizations_key_unbilled(installation, chat, other):
     answer = chat(model="house/llama-local", session="s")
     assert other.calls[0].body["model"] == "llama-local" and keys_of(other) == ["house-key"]
     assert answer.usage.cost == 0 and answer.metadata["used_provider"] == "custom:house"
     assert answer.metadata["routing"][0]["credentialSource"] == "byok"
 
 
-def test_what_a_custom_provider_answered_as_can_be_asked_for_again(house, chat, other):
+def test_what_a_custom_provider_answered_as_can_be_asked_for_again(installation, chat, other):
     first = chat(model="house/llama-local").model
     again = chat(model=first).model
     named = chat(model=f"custom:{first}").model
@@ -314,9 +314,9 @@ def test_what_a_custom_provider_answered_as_can_be_asked_for_again(house, chat, 
 
 
 @pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/", "/v1/chat/completions"])
-def test_a_custom_provider_is_reached_by_its_base_or_a_pasted_address(house, chat, other, end):
-    services = house.services
-    organization = house.organization_id
+def test_a_custom_provider_is_reached_by_its_base_or_a_pasted_address(installation, chat, other, end):
+    services = installation.services
+    organization = installation.organization_id
     base = other.url.removesuffix("/v1")
     CustomProviders(services.store.database, services.store.control).update(
         organization, "house", base_url=base + end, actor="test"
@@ -325,9 +325,9 @@ def test_a_custom_provider_is_reached_by_its_base_or_a_pasted_address(house, cha
     assert other.calls[0].path == "/v1/chat/completions"
 
 
-def test_models_of_the_generic_custom_key_are_called_by_name(house, chat, other):
-    services = house.services
-    organization = house.organization_id
+def test_models_of_the_generic_custom_key_are_called_by_name(installation, chat, other):
+    services = installation.services
+    organization = installation.organization_id
     draft = ProviderKeyDraft("custom", "own-key", base_url=other.url.removesuffix("/v1"))
     services.accounts.provider_keys.add(organization, draft, actor="test")
     assert chat(model="custom/llama-local").model == "custom/llama-local"
@@ -339,31 +339,31 @@ def custom_catalogue(gateway: LocalGateway) -> list[str]:
     return [model.id for model in client.models.list() if model.owned_by == "custom:house"]
 
 
-def test_a_custom_providers_models_are_listed_to_its_organization_and_a_change_at_once(house):
-    services = house.services
-    organization = house.organization_id
-    assert custom_catalogue(house) == []
+def test_a_custom_providers_models_are_listed_to_its_organization_and_a_change_at_once(installation):
+    services = installation.services
+    organization = installation.organization_id
+    assert custom_catalogue(installation) == []
     providers = CustomProviders(services.store.database, services.store.control)
     providers.update(organization, "house", models=[{"id": "big"}], actor="test")
-    assert custom_catalogue(house) == ["house/big"]
-    assert get(house, "/v1/models/house/big").json()["id"] == "house/big"
+    assert custom_catalogue(installation) == ["house/big"]
+    assert get(installation, "/v1/models/house/big").json()["id"] == "house/big"
     with httpx.Client(trust_env=False) as http:
-        assert "house/big" not in http.get(f"{house.url}/models").text
-    set_project(house, mode="credits")
-    assert custom_catalogue(house) == []
+        assert "house/big" not in http.get(f"{installation.url}/models").text
+    set_project(installation, mode="credits")
+    assert custom_catalogue(installation) == []
 
 
-def test_a_custom_provider_is_refused_in_a_project_that_spends_credits(house, chat):
-    set_project(house, mode="credits")
+def test_a_custom_provider_is_refused_in_a_project_that_spends_credits(installation, chat):
+    set_project(installation, mode="credits")
     with pytest.raises(openai.BadRequestError) as caught:
         chat(model="house/llama-local")
     assert caught.value.code == "custom_provider_needs_own_keys"
 
 
-def test_a_custom_providers_own_list_of_models_binds_and_prices(house, chat, other):
-    services = house.services
+def test_a_custom_providers_own_list_of_models_binds_and_prices(installation, chat, other):
+    services = installation.services
     models = [{"id": "big", "prices": {"prompt": "0.00001", "completion": "0.00001"}}]
-    organization = house.organization_id
+    organization = installation.organization_id
     providers = CustomProviders(services.store.database, services.store.control)
     providers.remove(organization, "house", actor="test")
     providers.add(organization, "house", other.url, models, actor="test")

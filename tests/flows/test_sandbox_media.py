@@ -22,13 +22,13 @@ FAULT = "[[sandbox: status=429 retry_after=2]]"
 
 
 @pytest.fixture
-def house(share: Share) -> LocalGateway:
+def installation(share: Share) -> LocalGateway:
     return share.gateway({})
 
 
 @pytest.fixture
-def sdk(house: LocalGateway) -> OpenAI:
-    return sdk_of(house)
+def sdk(installation: LocalGateway) -> OpenAI:
+    return sdk_of(installation)
 
 
 @pytest.mark.parametrize("format", ["png", "jpeg", "webp"])
@@ -104,14 +104,16 @@ def adts_frames(sound: bytes) -> Any:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_every_operation_fails_as_its_directive_says(house: LocalGateway, path: str, body: dict[str, Any]) -> None:
+def test_every_operation_fails_as_its_directive_says(
+    installation: LocalGateway, path: str, body: dict[str, Any]
+) -> None:
     with httpx.Client(trust_env=False, timeout=20) as http:
-        answer = http.post(house.url + path, json=body, headers={"Authorization": f"Bearer {house.key}"})
+        answer = http.post(installation.url + path, json=body, headers={"Authorization": f"Bearer {installation.key}"})
     assert answer.status_code == 429 and answer.headers["retry-after"] == "2", answer.text
 
 
-def test_forms_fail_as_their_directive_says(house: LocalGateway) -> None:
-    sound = sdk_of(house).audio.speech.create(model="sandbox/sandbox-speak", input="x", voice="calm").content
+def test_forms_fail_as_their_directive_says(installation: LocalGateway) -> None:
+    sound = sdk_of(installation).audio.speech.create(model="sandbox/sandbox-speak", input="x", voice="calm").content
     picture = b"\x89PNG\r\n\x1a\n" + bytes(32)
     for path, fields, file in (
         ("/audio/transcriptions", {"model": "sandbox/sandbox-transcribe", "prompt": FAULT}, ("file", "a.mp3", sound)),
@@ -119,8 +121,8 @@ def test_forms_fail_as_their_directive_says(house: LocalGateway) -> None:
         ("/images/edits", {"model": "sandbox/sandbox-image", "prompt": FAULT}, ("image", "a.png", picture)),
     ):
         with httpx.Client(trust_env=False, timeout=20) as http:
-            headers = {"Authorization": f"Bearer {house.key}"}
-            answer = http.post(house.url + path, data=fields, files={file[0]: file[1:]}, headers=headers)
+            headers = {"Authorization": f"Bearer {installation.key}"}
+            answer = http.post(installation.url + path, data=fields, files={file[0]: file[1:]}, headers=headers)
         assert answer.status_code == 429, answer.text
 
 

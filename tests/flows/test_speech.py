@@ -36,31 +36,31 @@ def upstream(share: Share) -> FakeSpeakers:
 
 
 @pytest.fixture
-def house(share: Share, upstream: FakeSpeakers) -> LocalGateway:
+def gateway(share: Share, upstream: FakeSpeakers) -> LocalGateway:
     paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "ELEVENLABS": "/eleven/v1"}
     return share.gateway(providers_at(upstream, paths))
 
 
 @pytest.fixture
-def sdk(house: LocalGateway) -> OpenAI:
-    return sdk_of(house)
+def sdk(gateway: LocalGateway) -> OpenAI:
+    return sdk_of(gateway)
 
 
-def post(house: LocalGateway, **body: Any) -> httpx.Response:
+def post(gateway: LocalGateway, **body: Any) -> httpx.Response:
     with httpx.Client(trust_env=False, timeout=20) as http:
         return http.post(
-            f"{house.url}/audio/speech",
+            f"{gateway.url}/audio/speech",
             json={"model": "openai/tts-1", "input": TEXT} | body,
-            headers={"Authorization": f"Bearer {house.key}"},
+            headers={"Authorization": f"Bearer {gateway.key}"},
         )
 
 
 @pytest.mark.parametrize("model", COSTS)
-def test_every_maker_speaks_and_is_billed_to_the_nano_dollar(house, sdk, model):
+def test_every_maker_speaks_and_is_billed_to_the_nano_dollar(gateway, sdk, model):
     sent = sdk.audio.speech.with_raw_response.create(model=model, input=TEXT, voice="", response_format="wav")
     sound = sent.content
     assert sound.endswith(sound_of(TEXT)) or model == SANDBOX
-    row = row_of(house, sent.headers["x-request-id"])
+    row = row_of(gateway, sent.headers["x-request-id"])
     assert (row.cost_nusd, row.operation, row.usage_basis) == (
         COSTS[model],
         "speech",
@@ -69,8 +69,8 @@ def test_every_maker_speaks_and_is_billed_to_the_nano_dollar(house, sdk, model):
 
 
 @pytest.mark.parametrize("model", [one for one in COSTS if one not in STREAMED[:1]])
-def test_what_it_costs_stands_in_the_head_where_it_is_known_by_then(house, model):
-    answer = post(house, model=model, response_format="pcm")
+def test_what_it_costs_stands_in_the_head_where_it_is_known_by_then(gateway, model):
+    answer = post(gateway, model=model, response_format="pcm")
     assert float(answer.headers["x-llmgateway-cost"]) * 10**9 == pytest.approx(COSTS[model])
 
 
@@ -93,16 +93,16 @@ def test_files_of_the_sandbox_are_real_and_as_long_as_the_text(sdk, format):
         (SANDBOX, "aac", "audio/aac", b"ID3"),
     ],
 )
-def test_each_maker_has_its_usual_format_and_the_head_names_it(house, model, format, kind, begin):
-    answer = post(house, model=model, **({"response_format": format} if format else {}))
+def test_each_maker_has_its_usual_format_and_the_head_names_it(gateway, model, format, kind, begin):
+    answer = post(gateway, model=model, **({"response_format": format} if format else {}))
     assert answer.headers["content-type"] == kind and answer.content.startswith(begin)
 
 
 @pytest.mark.parametrize("model", [*STREAMED, SANDBOX, "google-ai-studio/gemini-3.8-flash-tts"])
-def test_events_bring_the_same_sound_and_the_usage(house, sdk, model):
-    whole = post(house, model=model, response_format="pcm").content
+def test_events_bring_the_same_sound_and_the_usage(gateway, sdk, model):
+    whole = post(gateway, model=model, response_format="pcm").content
     sound, done = b"", None
-    answer = post(house, model=model, response_format="pcm", stream_format="sse")
+    answer = post(gateway, model=model, response_format="pcm", stream_format="sse")
     for line in answer.text.split("\n\n"):
         event = json.loads(line[6:]) if line.startswith("data: ") else {}
         if event.get("type") == "speech.audio.delta":
@@ -116,13 +116,13 @@ def test_events_bring_the_same_sound_and_the_usage(house, sdk, model):
 
 
 @pytest.mark.parametrize("model", STREAMED)
-def test_a_broken_answer_never_looks_whole(house, upstream, monkeypatch, model):
+def test_a_broken_answer_never_looks_whole(gateway, upstream, monkeypatch, model):
     monkeypatch.setattr(upstream, "broken", True)
     try:
-        assert post(house, model=model).status_code == 502  # nothing had left yet
+        assert post(gateway, model=model).status_code == 502  # nothing had left yet
     except httpx.RemoteProtocolError:
         pass  # the connection ended in the middle of the file
-    streamed = post(house, model=model, stream_format="sse").text
+    streamed = post(gateway, model=model, stream_format="sse").text
     assert "event: error" in streamed and "speech.audio.done" not in streamed
 
 
@@ -137,23 +137,23 @@ def test_a_broken_answer_never_looks_whole(house, upstream, monkeypatch, model):
         ({"model": "openai/gpt-5.6-luna"}, "", "model_not_supported"),
     ],
 )
-def test_what_a_model_cannot_do_is_refused_by_name_before_any_call(house, upstream, body, param, code):
+def test_what_a_model_cannot_do_is_refused_by_name_before_any_call(gateway, upstream, body, param, code):
     before = len(upstream.calls)
-    answer = post(house, **body)
+    answer = post(gateway, **body)
     error = answer.json()["error"]
     assert answer.status_code == 400 and len(upstream.calls) == before
     assert error["param"] == param or not param
     assert error["code"] == code or not code
 
 
-def test_a_failing_provider_is_the_providers_failure(house, sdk, upstream):
+def test_a_failing_provider_is_the_providers_failure(gateway, sdk, upstream):
     upstream.script(500, 500)
     with pytest.raises(openai.APIStatusError) as caught:
         sdk.audio.speech.create(model="openai/tts-1", input=TEXT, voice="alloy")
     assert caught.value.status_code == 502
 
 
-def test_a_model_without_events_is_told_what_is_left_out(house):
-    answer = post(house, model="elevenlabs/eleven-flash-v2.5", instructions="whisper", speed=3)
+def test_a_model_without_events_is_told_what_is_left_out(gateway):
+    answer = post(gateway, model="elevenlabs/eleven-flash-v2.5", instructions="whisper", speed=3)
     assert "instructions" in answer.headers["x-llmgateway-warnings"]
     assert "speed was taken as 1.2" in answer.headers["x-llmgateway-warnings"]

@@ -24,7 +24,7 @@ NOWHERE = "http://127.0.0.1:9/v1"
 Line = dict[str, Any]
 
 
-class House:
+class Installation:
     """A gateway with one worker, a provider that fails as told, one that is not there, and a Redis that is away."""
 
     def __init__(self, folder: Path, upstream: FakeOpenAI) -> None:
@@ -92,134 +92,138 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     with FakeOpenAI() as upstream:
-        made = House(tmp_path_factory.mktemp("faults"), upstream)
+        made = Installation(tmp_path_factory.mktemp("faults"), upstream)
         yield made
         made.gateway.discard()
 
 
 @pytest.fixture(scope="module")
-def own_key(house: House) -> str:
+def own_key(installation: Installation) -> str:
     """The id of the first key."""
-    return re.findall(r"key_[0-9a-f]{32}", house.gateway.manage("keys", "list"))[0]
+    return re.findall(r"key_[0-9a-f]{32}", installation.gateway.manage("keys", "list"))[0]
 
 
-def test_redis_that_is_away_is_told_and_harms_nobody(house: House, own_key: str) -> None:
-    line = house.request(house.ask())
+def test_redis_that_is_away_is_told_and_harms_nobody(installation: Installation, own_key: str) -> None:
+    line = installation.request(installation.ask())
     assert line["status"] == 200 and line["key"] == own_key
-    assert "REDIS_URL" in house.event("redis.away")["remedy"] and house.metric("redis_up") == 0
+    assert "REDIS_URL" in installation.event("redis.away")["remedy"] and installation.metric("redis_up") == 0
 
 
-def test_a_provider_that_fails_is_named_with_every_try(house: House, own_key: str) -> None:
-    house.upstream.script(Answer(status=500))
-    line = house.request(house.ask())
+def test_a_provider_that_fails_is_named_with_every_try(installation: Installation, own_key: str) -> None:
+    installation.upstream.script(Answer(status=500))
+    line = installation.request(installation.ask())
     assert (line["status"], line["key"], line["model"]) == (502, own_key, MODEL)
     assert {(one["provider"], one["status"]) for one in line["tried"]} == {("openai", 500)} and line["remedy"]
-    assert house.metric("attempts_total", 'provider="openai"', 'outcome="server_error"') == len(line["tried"])
+    assert installation.metric("attempts_total", 'provider="openai"', 'outcome="server_error"') == len(line["tried"])
 
 
-def test_a_provider_that_limits_our_rate_is_told_apart(house: House) -> None:
-    house.upstream.script(Answer(status=429))
-    line = house.request(house.ask())
+def test_a_provider_that_limits_our_rate_is_told_apart(installation: Installation) -> None:
+    installation.upstream.script(Answer(status=429))
+    line = installation.request(installation.ask())
     assert (line["status"], line["code"]) == (429, "upstream_rate_limited") and "add a provider" in line["remedy"]
-    assert house.metric("attempts_total", 'outcome="rate_limited"') >= 1
+    assert installation.metric("attempts_total", 'outcome="rate_limited"') >= 1
 
 
-def test_a_stream_that_breaks_has_its_line_although_its_status_was_good(house: House, own_key: str) -> None:
-    house.upstream.script(Answer("A long answer that breaks. " * 20, cut=900))
-    line = house.request(house.ask(stream=True))
+def test_a_stream_that_breaks_has_its_line_although_its_status_was_good(
+    installation: Installation, own_key: str
+) -> None:
+    installation.upstream.script(Answer("A long answer that breaks. " * 20, cut=900))
+    line = installation.request(installation.ask(stream=True))
     assert line["status"] == 200 and line["code"] in ("stream_truncated", "fetch_failed") and line["key"] == own_key
-    assert house.metric("streams_cut_total", 'provider="openai"') == 1
+    assert installation.metric("streams_cut_total", 'provider="openai"') == 1
 
 
-def test_a_provider_that_is_not_there_is_told_as_unreachable(house: House) -> None:
-    line = house.request(house.ask("groq/gpt-oss-120b"))
+def test_a_provider_that_is_not_there_is_told_as_unreachable(installation: Installation) -> None:
+    line = installation.request(installation.ask("groq/gpt-oss-120b"))
     assert line["status"] in (502, 503) and line["tried"][0]["error"] == "network_error" and line["remedy"]
-    resting = house.event("provider.resting")
+    resting = installation.event("provider.resting")
     assert resting["provider"] == "groq" and resting["reason"] == "unreachable" and "DNS" in resting["remedy"]
-    assert house.metric("cooldowns", 'provider="groq"', 'reason="unreachable"') == 1
+    assert installation.metric("cooldowns", 'provider="groq"', 'reason="unreachable"') == 1
 
 
-def test_an_unknown_key_is_told_by_its_address(house: House) -> None:
-    line = house.request(house.ask(key="llmgtwy_nobody_has_ever_seen_this_one"))
+def test_an_unknown_key_is_told_by_its_address(installation: Installation) -> None:
+    line = installation.request(installation.ask(key="llmgtwy_nobody_has_ever_seen_this_one"))
     assert (line["status"], line["code"], line["ip"]) == (401, "invalid_api_key", "127.0.0.1") and "key" not in line
-    assert "keys list" in line["remedy"] and house.metric("errors_total", 'kind="unauthenticated"') == 1
+    assert "keys list" in line["remedy"] and installation.metric("errors_total", 'kind="unauthenticated"') == 1
 
 
-def test_bytes_that_are_no_request_are_told_by_their_address(house: House) -> None:
-    with socket.create_connection(("127.0.0.1", house.gateway.port)) as stranger:
+def test_bytes_that_are_no_request_are_told_by_their_address(installation: Installation) -> None:
+    with socket.create_connection(("127.0.0.1", installation.gateway.port)) as stranger:
         stranger.sendall(b"this is not HTTP\r\n\r\n")
         assert b" 400 " in stranger.recv(1000)
-    line = house.find(lambda line: line.get("event") == "request" and line["operation"] == "unmatched")
+    line = installation.find(lambda line: line.get("event") == "request" and line["operation"] == "unmatched")
     assert (line["status"], line["code"], line["ip"]) == (400, "malformed_request", "127.0.0.1")
 
 
-def test_a_deactivated_key_is_told_by_its_id(house: House) -> None:
-    ident, token = house.key_of()
-    house.gateway.manage("keys", "deactivate", ident)
-    line = house.request(house.ask(key=token))
+def test_a_deactivated_key_is_told_by_its_id(installation: Installation) -> None:
+    ident, token = installation.key_of()
+    installation.gateway.manage("keys", "deactivate", ident)
+    line = installation.request(installation.ask(key=token))
     assert (line["status"], line["key"]) == (401, ident) and line["project"].startswith("proj_")
-    shown = next(row for row in house.gateway.manage("keys", "list").splitlines() if ident in row)
+    shown = next(row for row in installation.gateway.manage("keys", "list").splitlines() if ident in row)
     assert "inactive" in shown
 
 
-def test_a_spent_limit_is_told_by_key_and_seen_by_the_command(house: House) -> None:
-    ident, token = house.key_of()
-    house.gateway.manage("limits", "set", ident, "--total", "0.000000001")
-    line = house.request(house.ask(key=token))
+def test_a_spent_limit_is_told_by_key_and_seen_by_the_command(installation: Installation) -> None:
+    ident, token = installation.key_of()
+    installation.gateway.manage("limits", "set", ident, "--total", "0.000000001")
+    line = installation.request(installation.ask(key=token))
     assert (line["status"], line["code"], line["key"]) == (402, "key_limit_reached", ident)
-    assert "limits set" in line["remedy"] and ident in house.gateway.manage("limits", "show")
-    assert house.metric("errors_total", 'kind="limit_reached"') == 1
+    assert "limits set" in line["remedy"] and ident in installation.gateway.manage("limits", "show")
+    assert installation.metric("errors_total", 'kind="limit_reached"') == 1
 
 
-def test_spent_credits_are_told_by_organization(house: House) -> None:
-    organization = house.gateway.manage("credits", "unlimited", "--off").split()[0]
-    line = house.request(house.ask())
+def test_spent_credits_are_told_by_organization(installation: Installation) -> None:
+    organization = installation.gateway.manage("credits", "unlimited", "--off").split()[0]
+    line = installation.request(installation.ask())
     assert (line["status"], line["code"], line["organization"]) == (402, "insufficient_credits", organization)
     assert "credits grant" in line["remedy"]
-    house.gateway.manage("credits", "grant", "1")
-    assert house.request(house.ask())["status"] == 200
-    assert house.event("credits.low")["organization"] == organization, "a dollar is little"
-    house.gateway.manage("credits", "unlimited")
+    installation.gateway.manage("credits", "grant", "1")
+    assert installation.request(installation.ask())["status"] == 200
+    assert installation.event("credits.low")["organization"] == organization, "a dollar is little"
+    installation.gateway.manage("credits", "unlimited")
 
 
-def test_a_refused_credential_is_told_as_one(house: House) -> None:
-    house.upstream.script(*[Answer(status=401)] * 3)
-    ids = [house.ask() for _ in range(3)]
-    line = house.request(ids[-1])
+def test_a_refused_credential_is_told_as_one(installation: Installation) -> None:
+    installation.upstream.script(*[Answer(status=401)] * 3)
+    ids = [installation.ask() for _ in range(3)]
+    line = installation.request(ids[-1])
     assert line["tried"][0]["status"] == 401 and line["tried"][0]["key"] and "credential" in line["remedy"]
-    refused = house.event("credential.refused")
+    refused = installation.event("credential.refused")
     assert refused["provider"] == "openai" and refused["credential"] == line["tried"][0]["key"]
-    assert house.metric("credentials", 'provider="openai"', 'state="refused"') == 1
+    assert installation.metric("credentials", 'provider="openai"', 'state="refused"') == 1
 
 
-def test_a_killed_worker_is_told_with_what_it_had_under_way(house: House) -> None:
-    (pid,) = house.gateway.workers()
+def test_a_killed_worker_is_told_with_what_it_had_under_way(installation: Installation) -> None:
+    (pid,) = installation.gateway.workers()
     os.kill(pid, signal.SIGKILL)
-    house.find(lambda line: str(pid) in line.get("message", "") and line["level"] in ("error", "warning", "critical"))
+    installation.find(
+        lambda line: str(pid) in line.get("message", "") and line["level"] in ("error", "warning", "critical")
+    )
     until = time.monotonic() + 20
-    while not house.gateway.ready():
+    while not installation.gateway.ready():
         assert time.monotonic() < until
         time.sleep(0.05)
 
 
-def test_the_command_tells_version_and_catalogue_of_each_worker_and_what_rests(house: House) -> None:
-    house.request(house.ask("groq/gpt-oss-120b"))
+def test_the_command_tells_version_and_catalogue_of_each_worker_and_what_rests(installation: Installation) -> None:
+    installation.request(installation.ask("groq/gpt-oss-120b"))
     until = time.monotonic() + 20
     while True:
-        found = json.loads(house.gateway.manage("status", "--json"))
+        found = json.loads(installation.gateway.manage("status", "--json"))
         if found["resting"] and found["workers"] and found["workers"][0]["version"]:
             break
         assert time.monotonic() < until, found
     assert {one["catalogue"] for one in found["workers"]} == {found["catalogue"]}
     assert {(one["provider"], one["reason"]) for one in found["resting"]} >= {("groq", "unreachable")}
-    assert "The books agree" in house.gateway.manage("doctor")
+    assert "The books agree" in installation.gateway.manage("doctor")
 
 
-def test_nothing_that_was_said_and_no_secret_is_in_all_of_it(house: House) -> None:
-    text = house.gateway.log()
+def test_nothing_that_was_said_and_no_secret_is_in_all_of_it(installation: Installation) -> None:
+    text = installation.gateway.log()
     for secret in ("my private words", "sk-upstream-secret", "gsk-upstream-secret"):
         assert secret not in text
     told = [line for line in text.splitlines() if line.startswith("{")]
-    assert house.gateway.key not in "\n".join(told)
+    assert installation.gateway.key not in "\n".join(told)

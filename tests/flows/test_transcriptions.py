@@ -34,51 +34,51 @@ def upstream(share: Share) -> FakeHearers:
 
 
 @pytest.fixture
-def house(share: Share, upstream: FakeHearers) -> LocalGateway:
+def gateway(share: Share, upstream: FakeHearers) -> LocalGateway:
     paths = {"OPENAI": "/v1", "MISTRAL": "/v1", "GROQ": "/groq/openai/v1"}
     return share.gateway(providers_at(upstream, paths))
 
 
 @pytest.fixture
-def sdk(house: LocalGateway) -> OpenAI:
-    return sdk_of(house)
+def sdk(gateway: LocalGateway) -> OpenAI:
+    return sdk_of(gateway)
 
 
 def post(
-    house: LocalGateway, file: bytes | None = SOUND, path: str = "transcriptions", **fields: Any
+    gateway: LocalGateway, file: bytes | None = SOUND, path: str = "transcriptions", **fields: Any
 ) -> httpx.Response:
     files = {"file": ("a.wav", file, "text/html")} if file is not None else {"nothing": (None, "")}
     with httpx.Client(trust_env=False, timeout=20) as http:
         return http.post(
-            f"{house.url}/audio/transcriptions",
+            f"{gateway.url}/audio/transcriptions",
             data={"model": TOKENS} | fields,
             files=files,
-            headers={"Authorization": f"Bearer {house.key}"},
+            headers={"Authorization": f"Bearer {gateway.key}"},
         )
 
 
 @pytest.mark.parametrize("model", COSTS)
-def test_every_maker_hears_and_is_billed_to_the_nano_dollar(house, sdk, upstream, model):
+def test_every_maker_hears_and_is_billed_to_the_nano_dollar(gateway, sdk, upstream, model):
     answer = sdk.audio.transcriptions.create(model=model, file=("talk.bin", SOUND))
     assert answer.text == HEARD
     call = upstream.calls[-1]
     # Named by what it is, not by what the caller says.
     assert (call.file, call.filename, call.media_type) == (SOUND, "sound.wav", "audio/wav")
-    row = row_of(house, answer.metadata["log_id"])
+    row = row_of(gateway, answer.metadata["log_id"])
     assert (row.cost_nusd, row.operation, row.usage_basis) == (COSTS[model], "transcriptions", "provider")
 
 
 @pytest.mark.parametrize("model", [TOKENS, WHISPER])
-def test_what_nobody_counted_is_billed_by_the_length_of_the_sound(house, sdk, upstream, monkeypatch, model):
+def test_what_nobody_counted_is_billed_by_the_length_of_the_sound(gateway, sdk, upstream, monkeypatch, model):
     monkeypatch.setattr(upstream, "silent", True)
     answer = sdk.audio.transcriptions.create(model=model, file=("talk.wav", SOUND))
-    row = row_of(house, answer.metadata["log_id"])
+    row = row_of(gateway, answer.metadata["log_id"])
     assert (
         row.usage_basis == "estimated" and row.cost_nusd == {WHISPER: 300_000, TOKENS: 30 * 6_000 + 12 * 10_000}[model]
     )
 
 
-def test_every_format_of_the_reference_comes_from_a_model_that_has_it(house, sdk):
+def test_every_format_of_the_reference_comes_from_a_model_that_has_it(gateway, sdk):
     create = sdk.audio.transcriptions.create
     file = ("talk.wav", SOUND)
     verbose = create(model=WHISPER, file=file, response_format="verbose_json", timestamp_granularities=["word"])
@@ -93,7 +93,7 @@ def test_every_format_of_the_reference_comes_from_a_model_that_has_it(house, sdk
 
 
 @pytest.mark.parametrize("model", [TOKENS, WHISPER, GROQ, SANDBOX])
-def test_events_bring_the_text_and_the_usage(house, sdk, model):
+def test_events_bring_the_text_and_the_usage(gateway, sdk, model):
     events = list(sdk.audio.transcriptions.create(model=model, file=("talk.wav", SOUND), stream=True))
     text = "".join(event.delta for event in events if event.type == "transcript.text.delta")
     assert text == events[-1].text == (HEARD if model != SANDBOX else "hidden words")
@@ -101,19 +101,19 @@ def test_events_bring_the_text_and_the_usage(house, sdk, model):
 
 
 @pytest.mark.parametrize(("model", "path"), [(WHISPER, "/v1"), (GROQ, "/groq/openai/v1")])
-def test_a_sound_is_translated(house, sdk, upstream, model, path):
+def test_a_sound_is_translated(gateway, sdk, upstream, model, path):
     answer = sdk.audio.translations.create(model=model, file=("talk.wav", SOUND))
     assert answer.text == HEARD and upstream.calls[-1].path == f"{path}/audio/translations"
 
 
-def test_a_model_that_does_not_translate_is_told_so_before_any_call(house, sdk, upstream):
+def test_a_model_that_does_not_translate_is_told_so_before_any_call(gateway, sdk, upstream):
     with pytest.raises(openai.BadRequestError) as caught:
         sdk.audio.translations.create(model=TURBO, file=("talk.wav", SOUND))
     assert caught.value.code == "model_not_supported" and upstream.calls == []
 
 
 @pytest.mark.parametrize("format", sounds.MAKERS)
-def test_the_sandbox_hears_what_it_said(house, sdk, format):
+def test_the_sandbox_hears_what_it_said(gateway, sdk, format):
     said = sdk.audio.speech.create(
         model="sandbox/sandbox-speak", input="Say it again, Zoë!", voice="calm", response_format=format
     )
@@ -144,25 +144,25 @@ def test_the_sandbox_hears_what_it_said(house, sdk, format):
         (SOUND, {f"f{n}": "x" for n in range(200)}, 400, "", "too_many_parts"),
     ],
 )
-def test_each_bad_input_has_its_error_and_reaches_nobody(house, upstream, file, fields, status, param, code):
+def test_each_bad_input_has_its_error_and_reaches_nobody(gateway, upstream, file, fields, status, param, code):
     before = len(upstream.calls)
-    answer = post(house, file, **fields)
+    answer = post(gateway, file, **fields)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (status, code), error
     assert error["param"] == param or code == "model_not_supported"
     assert len(upstream.calls) == before
 
 
-def test_json_where_a_form_is_needed_is_told_so(house):
+def test_json_where_a_form_is_needed_is_told_so(gateway):
     with httpx.Client(trust_env=False) as http:
-        headers = {"Authorization": f"Bearer {house.key}"}
-        answer = http.post(f"{house.url}/audio/transcriptions", json={"model": TOKENS}, headers=headers)
+        headers = {"Authorization": f"Bearer {gateway.key}"}
+        answer = http.post(f"{gateway.url}/audio/transcriptions", json={"model": TOKENS}, headers=headers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_content_type")
 
 
-def test_a_large_sound_goes_through_whole_and_again_at_the_next_try(house, upstream):
+def test_a_large_sound_goes_through_whole_and_again_at_the_next_try(gateway, upstream):
     large = sounds.make("wav", 100.0, "long")  # three megabytes: it lies on the disk
-    assert post(house, large, model=WHISPER).status_code == 200
+    assert post(gateway, large, model=WHISPER).status_code == 200
     assert upstream.calls[-1].file == large
     upstream.script(500)
-    assert post(house, large, model=TOKENS).status_code in (200, 502)
+    assert post(gateway, large, model=TOKENS).status_code in (200, 502)

@@ -71,7 +71,7 @@ def attempt_at(place: Target, number: int = 0, **facts) -> Attempt:
     return Attempt(number, place, 1_750_000_000_000_000, 0.0, ended=0.5, **facts)
 
 
-class House:
+class BillingProcess:
     """What one process has of the money."""
 
     def __init__(self, database: Database, money: Database, clock, folder: Path, threads: Threads) -> None:
@@ -133,17 +133,17 @@ class House:
 
 
 @pytest.fixture
-def house(
+def start_billing(
     database_url: str, open_store: Callable[..., Database], clock, tmp_path: Path, threads: Threads
 ) -> Iterator[Callable]:
-    """A factory: each house() is one more process on the same store and folder."""
-    made: list[House] = []
+    """A factory: each start_billing() is one more process on the same store and folder."""
+    made: list[BillingProcess] = []
 
-    def make() -> House:
+    def make() -> BillingProcess:
         database, money = (open_store(database_url, pool_size=4, pool_wait_s=20.0) for _ in range(2))
         if not made:
             database.bind([*ACCOUNT_MODELS, *MODELS])
-        made.append(House(database, money, clock, tmp_path, threads))
+        made.append(BillingProcess(database, money, clock, tmp_path, threads))
         return made[-1]
 
     yield make

@@ -43,53 +43,53 @@ BODIES = {
 RULE = {"ruleType": "deny_models", "ruleValue": {"models": ["auto"]}}
 
 
-def furnish(house, name: str) -> dict[str, str]:
-    owner = house[f"{name} owner"]
+def furnish(tenants, name: str) -> dict[str, str]:
+    owner = tenants[f"{name} owner"]
     org = f"/orgs/{owner.organization_id}"
     provider_key = BODIES["NewProviderKey"](owner)
-    skill = house.ok("POST", f"{org}/skills", owner, BODIES["NewSkill"](owner))["skill"]["id"]
-    rule = house.ok("POST", f"/keys/api/{owner.key.info.id}/iam", owner, {**RULE, "status": "inactive"})
-    invited = house.ok("POST", f"{org}/invitations", owner, {"email": f"guest@{name}.example"})
-    house.ok("POST", f"{org}/custom-providers", owner, BODIES["NewCustomProvider"](owner))
-    grant = allow(house, owner)
+    skill = tenants.ok("POST", f"{org}/skills", owner, BODIES["NewSkill"](owner))["skill"]["id"]
+    rule = tenants.ok("POST", f"/keys/api/{owner.key.info.id}/iam", owner, {**RULE, "status": "inactive"})
+    invited = tenants.ok("POST", f"{org}/invitations", owner, {"email": f"guest@{name}.example"})
+    tenants.ok("POST", f"{org}/custom-providers", owner, BODIES["NewCustomProvider"](owner))
+    grant = allow(tenants, owner)
     return {
         "application_id": grant,
         "place": "mcp",
         "organization_id": owner.organization_id,
         "project_id": owner.project_id,
         "key_id": owner.key.info.id,
-        "member_id": house[f"{name} colleague"].member_id,
-        "team_id": house.ok("POST", f"{org}/teams", owner, {"name": "T"})["team"]["id"],
+        "member_id": tenants[f"{name} colleague"].member_id,
+        "team_id": tenants.ok("POST", f"{org}/teams", owner, {"name": "T"})["team"]["id"],
         "invitation_id": invited["invitation"]["id"],
         "rule_id": rule["rule"]["id"],
         "skill_id": skill,
-        "log_id": retain(house, owner),
+        "log_id": retain(tenants, owner),
         "name": "mine",
-        "hook_id": house.ok("POST", f"{org}/alerts", owner, BODIES["NewHook"](owner))["alert"]["id"],
+        "hook_id": tenants.ok("POST", f"{org}/alerts", owner, BODIES["NewHook"](owner))["alert"]["id"],
         "discount_id": "disc_" + "0" * 32,
-        "session_id": house.services.management.sessions.list_sessions(owner.user_id)[0].id,
-        "provider_key": house.ok("POST", "/keys/provider", owner, provider_key)["providerKey"]["id"],
+        "session_id": tenants.services.management.sessions.list_sessions(owner.user_id)[0].id,
+        "provider_key": tenants.ok("POST", "/keys/provider", owner, provider_key)["providerKey"]["id"],
     }
 
 
-def allow(house, person) -> str:
+def allow(tenants, person) -> str:
     """The id of an application that acts for a person."""
     asked = Consent(
         "client_x", "An editor", "http://localhost/", "localhost", "c" * 43, "mcp:tools", "http://localhost/mcp",
         person.key.info.id, person.user_id,
     )  # fmt: skip
-    house.services.accounts.oauth.grants.allow(asked)
-    return house.services.accounts.oauth.grants.list_grants(user_id=person.user_id)[0].id
+    tenants.services.accounts.oauth.grants.allow(asked)
+    return tenants.services.accounts.oauth.grants.list_grants(user_id=person.user_id)[0].id
 
 
-def retain(house, owner) -> str:
+def retain(tenants, owner) -> str:
     """The id of a request whose payload is kept."""
-    root = house.open(next(iter(house.services.management.operators())))
-    house.ok("POST", f"/orgs/{owner.organization_id}/credits", root, {"amount": "1"})
-    house.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "retain"})
+    root = tenants.open(next(iter(tenants.services.management.operators())))
+    tenants.ok("POST", f"/orgs/{owner.organization_id}/credits", root, {"amount": "1"})
+    tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "retain"})
     body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
-    house.ok("POST", "/v1/chat/completions", owner.key.token, body)
-    house.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "none"})
-    house.services.store.journal.flush(5)
-    [log] = house.ok("GET", f"/logs?projectId={owner.project_id}", owner)["logs"]
+    tenants.ok("POST", "/v1/chat/completions", owner.key.token, body)
+    tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "none"})
+    tenants.services.store.journal.flush(5)
+    [log] = tenants.ok("GET", f"/logs?projectId={owner.project_id}", owner)["logs"]
     return log["id"]

@@ -25,7 +25,7 @@ class Person:
     key: keys.NewKey
 
 
-class House:
+class Tenants:
     """A gateway with two organizations; in each an owner, an admin and two developers."""
 
     def __init__(self, gateway: LocalGateway, people: dict[str, Person] | None = None) -> None:

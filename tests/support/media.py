@@ -16,12 +16,12 @@ def providers_at(upstream: FakeServer, paths: Mapping[str, str]) -> dict[str, st
     return keys | {f"LLM_{name}_BASE_URL": upstream.address + path for name, path in paths.items()}
 
 
-def sdk_of(house: LocalGateway) -> OpenAI:
-    return OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+def sdk_of(gateway: LocalGateway) -> OpenAI:
+    return OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
 
 
-def row_of(house: LocalGateway, request_id: str) -> Any:
+def row_of(gateway: LocalGateway, request_id: str) -> Any:
     """The one usage row of a request, by its id as shown or as logged."""
-    house.services.store.journal.flush(5)
-    (row,) = find(house.services.store.database, request_id)
+    gateway.services.store.journal.flush(5)
+    (row,) = find(gateway.services.store.database, request_id)
     return row

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import app, errors  # noqa: F401 - the whole house, so that every kind of error is known
+from gateway import app, errors  # noqa: F401 - the whole gateway, so that every kind of error is known
 from gateway.accounts import change_pace, custom_providers, key_caps, throttle
 from gateway.limits import cost_bound
 from gateway.routing import capabilities

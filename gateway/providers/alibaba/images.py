@@ -72,9 +72,9 @@ class _ImageReader(WholeImages):
         try:
             parts = [part for one in wire["output"]["choices"] for part in one["message"]["content"]]
             urls = [part["image"] for part in parts if part.get("image")]
-            told = wire.get("usage") or {}
-            count = read_count(told.get("image_count")) or len(urls)
-            edges = f"{told['width']}x{told['height']}" if "width" in told and "height" in told else ""
+            reported = wire.get("usage") or {}
+            count = read_count(reported.get("image_count")) or len(urls)
+            edges = f"{reported['width']}x{reported['height']}" if "width" in reported and "height" in reported else ""
             ident = str(wire.get("request_id") or "")
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None

@@ -169,8 +169,8 @@ def _write_sampling(talk: Conversation, target: Target, body: dict[str, Any], wa
     sampling = talk.sampling
     wished = {name: value for name in SAMPLING if (value := getattr(sampling, name)) is not None}
     if has_fixed_sampling(target):
-        told = [name for name in wished if (name, wished[name]) != ("temperature", 1)]
-        warnings += [f"{name} is fixed for {target.mapping.key} and was left out." for name in told]
+        named = [name for name in wished if (name, wished[name]) != ("temperature", 1)]
+        warnings += [f"{name} is fixed for {target.mapping.key} and was left out." for name in named]
         wished = {}
     if "temperature" in wished and wished.pop("top_p", None) is not None:
         warnings.append("Of temperature and top_p this provider takes one: temperature.")

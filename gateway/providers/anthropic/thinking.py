@@ -24,8 +24,8 @@ SHOWN = {"omitted": "omitted", "summary": "summarized", "full": "summarized"}
 
 def forms_of(target: Target) -> str:
     """ADAPTIVE, BUDGET or BOTH: as the entry says, else by whether the model has effort levels."""
-    told = target.mapping.extra.get("thinking", "")
-    return told or (ADAPTIVE if target.mapping.reasoning_efforts else BUDGET)
+    chosen = target.mapping.extra.get("thinking", "")
+    return chosen or (ADAPTIVE if target.mapping.reasoning_efforts else BUDGET)
 
 
 def write_thinking(body: dict[str, Any], ask: ReasoningOptions, target: Target, warnings: list[str]) -> None:

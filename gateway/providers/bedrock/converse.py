@@ -98,5 +98,5 @@ def region_of(url: str, target: Target) -> str:
     found = REGION_IN_HOST.search(urlsplit(url).hostname or "")
     if found:
         return found[1]
-    told = target.settings.get("region", "")
-    return told if REGION.fullmatch(told) else DEFAULT_REGION
+    chosen = target.settings.get("region", "")
+    return chosen if REGION.fullmatch(chosen) else DEFAULT_REGION

@@ -77,8 +77,8 @@ def read_finish(reason: str) -> FinishReason:
 
 def read_stop(wire: dict[str, Any]) -> str:
     """The stop sequence that was met, where the model tells it."""
-    told = (wire.get("additionalModelResponseFields") or {}).get("stop_sequence")
-    return told if isinstance(told, str) else ""
+    reported = (wire.get("additionalModelResponseFields") or {}).get("stop_sequence")
+    return reported if isinstance(reported, str) else ""
 
 
 def read_tier(wire: dict[str, Any]) -> str:

@@ -74,8 +74,8 @@ def _predict(wanted: EmbeddingsInput, target: Target) -> bytes:
 
 def _read_batch(wire: dict[str, Any]) -> tuple[list[Any], int | None]:
     """The vectors and, where it is told, how many tokens were read."""
-    told = (wire.get("usageMetadata") or {}).get("promptTokenCount")
-    return [one["values"] for one in wire["embeddings"]], None if told is None else read_count(told)
+    reported = (wire.get("usageMetadata") or {}).get("promptTokenCount")
+    return [one["values"] for one in wire["embeddings"]], None if reported is None else read_count(reported)
 
 
 def _read_predictions(wire: dict[str, Any]) -> tuple[list[Any], int | None]:

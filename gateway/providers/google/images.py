@@ -69,8 +69,8 @@ class _ImageReader(WholeImages):
         try:
             found, blocked = _predictions(wire) if "predictions" in wire else _parts(wire)
             images = tuple(Image(Media(media_type=kind, data=data)) for kind, data in found)
-            told, count = wire.get("usageMetadata"), len(images)
-            usage = _usage_of(told, count, self._key) if told else None
+            reported, count = wire.get("usageMetadata"), len(images)
+            usage = _usage_of(reported, count, self._key) if reported else None
             if usage is None and (self._counts or blocked):
                 usage = Usage(images=count, price_key=self._key)
         except SHAPE_ERRORS:
@@ -146,12 +146,14 @@ def _predictions(wire: dict[str, Any]) -> tuple[list[tuple[str, str]], bool]:
     return found, not found and any("raiFilteredReason" in row for row in rows)
 
 
-def _usage_of(told: dict[str, Any], count: int, key: str) -> Usage:
+def _usage_of(reported: dict[str, Any], count: int, key: str) -> Usage:
     """Tokens by what they are of, where that is told."""
-    read = {one.get("modality"): read_count(one.get("tokenCount")) for one in told.get("promptTokensDetails") or []}
-    made = {one.get("modality"): read_count(one.get("tokenCount")) for one in told.get("candidatesTokensDetails") or []}
-    prompt, output = read_count(told.get("promptTokenCount")), read_count(told.get("candidatesTokenCount"))
-    thought = read_count(told.get("thoughtsTokenCount"))
+    read = {one.get("modality"): read_count(one.get("tokenCount")) for one in reported.get("promptTokensDetails") or []}
+    made = {
+        one.get("modality"): read_count(one.get("tokenCount")) for one in reported.get("candidatesTokensDetails") or []
+    }
+    prompt, output = read_count(reported.get("promptTokenCount")), read_count(reported.get("candidatesTokenCount"))
+    thought = read_count(reported.get("thoughtsTokenCount"))
     seen, drawn = min(read.get("IMAGE", 0), prompt), min(made.get("IMAGE", output if not made else 0), output)
     return Usage(
         input=prompt - seen,

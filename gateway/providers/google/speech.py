@@ -97,9 +97,10 @@ class _SoundReader:
 
 
 def _usage_of(wire: dict[str, Any]) -> Usage | None:
-    told = wire.get("usageMetadata")
-    if not told:
+    reported = wire.get("usageMetadata")
+    if not reported:
         return None
     return Usage(
-        input=read_count(told.get("promptTokenCount")), output_audio=read_count(told.get("candidatesTokenCount"))
+        input=read_count(reported.get("promptTokenCount")),
+        output_audio=read_count(reported.get("candidatesTokenCount")),
     )

@@ -108,12 +108,12 @@ class Discovery:
         key = (provider.id, one.name)
         if key not in self._details:
             try:
-                told = self._get(provider, root + SHOW, orjson.dumps({"model": one.name}))
+                reported = self._get(provider, root + SHOW, orjson.dumps({"model": one.name}))
             except (GatewayError, ValueError):
                 return one
-            if told is None:
+            if reported is None:
                 return one
-            self._details[key] = read_details(one, told)
+            self._details[key] = read_details(one, reported)
         return self._details[key]
 
     def _forget(self, provider: Provider, listed: set[str]) -> None:
@@ -156,6 +156,6 @@ def merge(base: Catalogue, models: list[Model]) -> Catalogue:
     if not added:
         return base
     aliases = {model.id.lower(): model.id for model in added if model.id.lower() != model.id}
-    told = "\n".join(sorted(repr(model) for model in added))
-    version = f"{base.version}+{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+    text = "\n".join(sorted(repr(model) for model in added))
+    version = f"{base.version}+{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     return Catalogue([*base.models.values(), *added], base.providers.values(), {**aliases, **base.aliases}, version)

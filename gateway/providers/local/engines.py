@@ -42,18 +42,18 @@ def read_list(wire: Any) -> list[LocalModel]:
 
 
 def _read_entry(name: str, entry: dict[str, Any], more: dict[str, Any]) -> LocalModel:
-    told = entry.get("meta")
-    meta = told if isinstance(told, dict) else {}
+    reported = entry.get("meta")
+    meta = reported if isinstance(reported, dict) else {}
     sizes = (entry.get("max_model_len"), entry.get("max_context_length"), meta.get("n_ctx"), meta.get("n_ctx_train"))
     served = LocalModel(name, next((size for size in map(_size, sizes) if size), 0))
     kind = entry.get("type")
     if kind in ("llm", "vlm", "embeddings"):
-        told = entry.get("capabilities")
-        tools = "tool_use" in told if isinstance(told, list) else True
+        reported = entry.get("capabilities")
+        tools = "tool_use" in reported if isinstance(reported, list) else True
         return replace(served, tools=tools, vision=kind == "vlm", embeds=kind == "embeddings")
-    told = more.get("capabilities")
-    if isinstance(told, list) and told:
-        return replace(served, vision="multimodal" in told, embeds=told == ["embedding"])
+    reported = more.get("capabilities")
+    if isinstance(reported, list) and reported:
+        return replace(served, vision="multimodal" in reported, embeds=reported == ["embedding"])
     return served
 
 
@@ -65,15 +65,15 @@ def read_details(served: LocalModel, wire: Any) -> LocalModel:
     facts = info.items() if isinstance(info, dict) else ()
     size = next((_size(value) for name, value in facts if name.endswith(".context_length")), 0)
     served = replace(served, context_length=size or served.context_length)
-    told = wire.get("capabilities")
-    if not isinstance(told, list):
+    reported = wire.get("capabilities")
+    if not isinstance(reported, list):
         return served
     return replace(
         served,
-        tools="tools" in told,
-        vision="vision" in told,
-        reasoning="thinking" in told,
-        embeds="embedding" in told and "completion" not in told,
+        tools="tools" in reported,
+        vision="vision" in reported,
+        reasoning="thinking" in reported,
+        embeds="embedding" in reported and "completion" not in reported,
     )
 
 

@@ -111,8 +111,8 @@ def _finish(
         way = way_of(target, PATH, stream, tokens)
         if is_lasting(target):
             custom.way = way
-    told = tuple(warnings) if warnings else ()
-    return Call("POST", way.url, way.headers, json.encode(body), stream, told, None, way)
+    reported = tuple(warnings) if warnings else ()
+    return Call("POST", way.url, way.headers, json.encode(body), stream, reported, None, way)
 
 
 def _custom_of(target: Target) -> Custom:

@@ -162,13 +162,13 @@ def _inlined(found: list[str], field: str, target: Target) -> dict[str, Any]:
     return {field: objects[0]} if len(objects) == 1 else {f"{field}s": objects}
 
 
-def _kind_of(data: str, told: str) -> str:
+def _kind_of(data: str, reported: str) -> str:
     """The format of an image by its first bytes, else as it is told."""
     try:
         kind = type_of(b64decode(data[:BASE64_HEAD]))
     except ValueError:
         kind = ""
-    return ENDINGS.get(kind) or told or "png"
+    return ENDINGS.get(kind) or reported or "png"
 
 
 def _streams(wanted: ImagesInput, target: Target) -> bool:
@@ -222,18 +222,18 @@ def _upload(name: str, picture: Picture, number: int) -> UploadPart:
     return UploadPart(name, f"image-{number}.{ENDINGS[picture.media_type]}", picture.media_type, picture.file)
 
 
-def _usage_of(told: dict[str, Any] | None, count: int, key: str, counts: bool) -> Usage | None:
+def _usage_of(reported: dict[str, Any] | None, count: int, key: str, counts: bool) -> Usage | None:
     """Tokens, and how many images they were; without tokens the images alone, where those are billed (`counts`)."""
-    if not told or "input_tokens" not in told:
+    if not reported or "input_tokens" not in reported:
         return Usage(images=count, price_key=key) if counts else None
-    details, made = told.get("input_tokens_details") or {}, told.get("output_tokens_details") or {}
+    details, made = reported.get("input_tokens_details") or {}, reported.get("output_tokens_details") or {}
     text, read = read_count(details.get("text_tokens")), read_count(details.get("image_tokens"))
     written = read_count(made.get("text_tokens"))
     return Usage(
-        input=text if details else read_count(told["input_tokens"]),
+        input=text if details else read_count(reported["input_tokens"]),
         input_image=read,
         output=written,
-        output_image=max(0, read_count(told.get("output_tokens")) - written),
+        output_image=max(0, read_count(reported.get("output_tokens")) - written),
         images=count,
         price_key=key,
     )

@@ -13,7 +13,7 @@ class OpenAIRerank(ScoresCodec):
     dialect = dialect.NAME
 
     def result(self, wire: Json) -> RerankResult:
-        told = wire.get("usage") or {}
-        used = tokens_used(told.get("total_tokens", told.get("prompt_tokens")))
+        reported = wire.get("usage") or {}
+        used = tokens_used(reported.get("total_tokens", reported.get("prompt_tokens")))
         rows = wire["results"] if "results" in wire else wire["data"]
         return RerankResult(read_scores(rows), usage=used, model=wire.get("model") or "")

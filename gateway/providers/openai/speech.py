@@ -87,7 +87,7 @@ class _SoundEvents:
 
 
 def _usage_of(wire: dict[str, Any]) -> Usage | None:
-    told = wire.get("usage")
-    if not told:
+    reported = wire.get("usage")
+    if not reported:
         return None
-    return Usage(input=read_count(told.get("input_tokens")), output_audio=read_count(told.get("output_tokens")))
+    return Usage(input=read_count(reported.get("input_tokens")), output_audio=read_count(reported.get("output_tokens")))

@@ -90,7 +90,7 @@ class _Choice:
             self.block += 1
         return self.block
 
-    def told(self, delta: dict[str, Any]) -> str:
+    def reported(self, delta: dict[str, Any]) -> str:
         """What is new in `reasoning_details`: servers send its pieces, or each time all of it so far."""
         text = details_text(delta)
         if 0 < self.thought_size < len(text):
@@ -280,7 +280,7 @@ class ChatStreamReader:
             flatten_content(delta)
         thought = delta.get("reasoning") or delta.get("reasoning_content")
         if not thought and delta.get("reasoning_details"):
-            thought = choice.told(delta)
+            thought = choice.reported(delta)
         if thought and type(thought) is str:
             to.append(ReasoningDelta(thought, block=choice.open("reasoning"), choice=number))
         if delta.get("content"):

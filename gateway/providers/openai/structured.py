@@ -82,11 +82,11 @@ def mend_moderations(wire: Json) -> None:
         one.setdefault("flagged", any(one["categories"].values()))
 
 
-def read_usage(told: Json | None, pages: Json | None) -> Usage | None:
+def read_usage(reported: Json | None, pages: Json | None) -> Usage | None:
     """Tokens, pages, or both; None where neither is told."""
     counted = read_count(pages.get("pages_processed")) if pages else 0
-    if not told:
+    if not reported:
         return Usage(pages=counted) if counted else None
-    read = told.get("input_tokens", told.get("prompt_tokens", told.get("total_tokens")))
-    said = told.get("output_tokens", told.get("completion_tokens"))
+    read = reported.get("input_tokens", reported.get("prompt_tokens", reported.get("total_tokens")))
+    said = reported.get("output_tokens", reported.get("completion_tokens"))
     return Usage(input=read_count(read), output=read_count(said), pages=counted)

@@ -161,20 +161,22 @@ def _rows(value: Any) -> list[dict[str, Any]]:
     return [dict(one) for one in value or []]
 
 
-def _usage_of(told: dict[str, Any] | None, duration: float | None) -> Usage | None:
+def _usage_of(reported: dict[str, Any] | None, duration: float | None) -> Usage | None:
     """Tokens or seconds; a provider that tells neither may tell how long the sound is."""
-    told = told or {}
-    seconds = told.get("seconds", told.get("prompt_audio_seconds", duration))
+    reported = reported or {}
+    seconds = reported.get("seconds", reported.get("prompt_audio_seconds", duration))
     length_ms = read_count(float(seconds) * SECOND_MS) if seconds is not None else 0
-    if "input_tokens" in told:
-        details = told.get("input_token_details") or {}
+    if "input_tokens" in reported:
+        details = reported.get("input_token_details") or {}
         heard = read_count(details.get("audio_tokens"))
-        text = read_count(details.get("text_tokens")) if details else read_count(told["input_tokens"])
-        return Usage(input=text, input_audio=heard, output=read_count(told.get("output_tokens")), audio_ms=length_ms)
-    if "prompt_tokens" in told:
+        text = read_count(details.get("text_tokens")) if details else read_count(reported["input_tokens"])
         return Usage(
-            input=read_count(told["prompt_tokens"]),
-            output=read_count(told.get("completion_tokens")),
+            input=text, input_audio=heard, output=read_count(reported.get("output_tokens")), audio_ms=length_ms
+        )
+    if "prompt_tokens" in reported:
+        return Usage(
+            input=read_count(reported["prompt_tokens"]),
+            output=read_count(reported.get("completion_tokens")),
             audio_ms=length_ms,
         )
     return Usage(audio_ms=length_ms) if length_ms else None

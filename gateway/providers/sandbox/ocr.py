@@ -50,9 +50,9 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     pages: list[dict[str, Any]] = [
         {"index": page, "markdown": strip(texts[page]), "images": [], "dimensions": SIZE} for page in chosen
     ]
-    told = {"usage_info": {"pages_processed": len(pages), "doc_size_bytes": len(data) or None}}
+    reported = {"usage_info": {"pages_processed": len(pages), "doc_size_bytes": len(data) or None}}
     whole: dict[str, Any] = {"pages": pages, "model": body["model"], "document_annotation": None}
-    return Response(orjson.dumps(whole | ({} if directives.no_usage else told)), bare=orjson.dumps({"pages": []}))
+    return Response(orjson.dumps(whole | ({} if directives.no_usage else reported)), bare=orjson.dumps({"pages": []}))
 
 
 def _pages_of(data: bytes) -> list[str]:

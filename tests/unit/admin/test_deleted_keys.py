@@ -1,7 +1,7 @@
 """Deleted keys that nobody used go after their time; what statistics, logs and books name stays."""
 
 import pytest
-from support.billing import House
+from support.billing import BillingProcess
 
 from gateway.accounts import keys, members, organizations, projects
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
@@ -46,9 +46,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(house) -> Desk:
+def desk(start_billing) -> Desk:
     """On both stores in turn."""
-    one: House = house()
+    one: BillingProcess = start_billing()
     one.database.bind(ACCOUNT_MODELS)
     return Desk(one.database, one.control, one.clock)
 

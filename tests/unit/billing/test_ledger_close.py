@@ -12,8 +12,8 @@ BEGAN_US = 1_750_000_000_000_000  # 2025-06-15T15:06:40Z, when the attempts of c
 
 
 @pytest.fixture
-def one(house, account):
-    made = house()
+def one(start_billing, account):
+    made = start_billing()
     made.ledger.grant(account.organization, DOLLAR, "start")
     return made
 

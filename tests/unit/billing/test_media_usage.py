@@ -123,8 +123,8 @@ def test_the_corpus_is_large_enough() -> None:
     assert len(CORPUS) >= 60
 
 
-def test_the_books_have_each_payload_as_it_was_computed_by_hand(house, account, wires) -> None:
-    one = house()
+def test_the_books_have_each_payload_as_it_was_computed_by_hand(start_billing, account, wires) -> None:
+    one = start_billing()
     one.ledger.grant(account.organization, 100 * DOLLAR, "start")
     wanted, mappings = {}, []
     for number, sample in enumerate(CORPUS):

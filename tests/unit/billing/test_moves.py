@@ -37,8 +37,8 @@ def test_the_table_has_no_other_states_or_actions():
 
 
 @pytest.fixture
-def one(house, account):
-    made = house()
+def one(start_billing, account):
+    made = start_billing()
     made.ledger.grant(account.organization, 10 * DOLLAR, "start")
     return made
 

@@ -26,8 +26,8 @@ VAULT = Vault(["an-encryption-key-of-tests"])
 
 
 @pytest.fixture
-def one(house, account):
-    made = house()
+def one(start_billing, account):
+    made = start_billing()
     made.ledger.grant(account.organization, DOLLAR, "start")
     return made
 
@@ -79,12 +79,14 @@ def test_usage_fee_and_payload_are_one_entry_at_the_end_of_the_answer(one, accou
     assert doctor(one.database) == [] and one.spending.reserved_nusd() == 0
 
 
-def test_a_crash_before_the_end_of_the_answer_leaves_neither_fee_nor_payload(one, account, used, retention, house):
+def test_a_crash_before_the_end_of_the_answer_leaves_neither_fee_nor_payload(
+    one, account, used, retention, start_billing
+):
     payload, settlement = payload_of(one, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     payload.add(b"answered")
     one.die()
-    heir = house()
+    heir = start_billing()
     assert heir.recovery.run() == 1
     (row,) = one.rows()
     assert (row.finish, row.storage_nusd) == ("interrupted", None) and stored(one, retention) is None

@@ -13,9 +13,9 @@ TEAM = "INSERT INTO team (id, organization_id, name, created_at, limited) VALUES
 
 
 @pytest.fixture
-def one(house, account, used):
-    """A house with one settled request, whose caller is in a team with limits."""
-    made = house()
+def one(start_billing, account, used):
+    """A billing process with one settled request, whose caller is in a team with limits."""
+    made = start_billing()
     account.teams = ((ids.new("team"), "Research"),)
     made.ledger.grant(account.organization, DOLLAR, "start")
     settlement = made.admit(account)

@@ -10,27 +10,29 @@ from gateway.store.documents import Documents
 
 
 @pytest.fixture
-def one(house, account):
-    made = house()
+def one(start_billing, account):
+    made = start_billing()
     made.ledger.grant(account.organization, DOLLAR, "start")
     return made
 
 
-def drift_of(house) -> ReconciliationGauge:
-    return ReconciliationGauge(house.database, Documents(house.database), house.clock, Rollups(house.database))
+def drift_of(start_billing) -> ReconciliationGauge:
+    return ReconciliationGauge(
+        start_billing.database, Documents(start_billing.database), start_billing.clock, Rollups(start_billing.database)
+    )
 
 
-def lose(house, nusd: int) -> None:
+def lose(start_billing, nusd: int) -> None:
     sql = "UPDATE budget SET limit_nusd = limit_nusd - ? WHERE kind = 'credits'"
-    house.database.write(lambda: house.database.execute(sql, (nusd,)))
+    start_billing.database.write(lambda: start_billing.database.execute(sql, (nusd,)))
 
 
 def told(drift: ReconciliationGauge) -> float | None:
     return drift.gauges().get("ledger_drift_usd", ("", None))[1]
 
 
-def test_what_one_worker_measured_every_worker_tells(one, house):
-    leader, other = drift_of(one), drift_of(house())
+def test_what_one_worker_measured_every_worker_tells(one, start_billing):
+    leader, other = drift_of(one), drift_of(start_billing())
     assert other.gauges() == {}
     leader.measure()
     assert told(other) == 0
@@ -82,8 +84,8 @@ def test_a_difference_is_logged_once_with_what_to_do(one, caplog):
     assert line.getMessage() == "the books differ in 1 places by 0.000000007 USD" and "manage doctor" in line.remedy
 
 
-def test_how_far_statistics_are_behind_is_told_by_every_worker(one, house):
-    leader, other, rollups = drift_of(one), drift_of(house()), Rollups(one.database)
+def test_how_far_statistics_are_behind_is_told_by_every_worker(one, start_billing):
+    leader, other, rollups = drift_of(one), drift_of(start_billing()), Rollups(one.database)
     assert "rollups_lag_seconds" not in other.gauges()
     rollups.catch_up()
     now_us = one.database.now_us

@@ -19,10 +19,10 @@ def query(one, sql, *params):
 
 
 @pytest.fixture
-def dead(house, account):
+def dead(start_billing, account):
     """A process that was killed with one call open and one settled, both of a member of a team with limits; `request`
     is the open one."""
-    one = house()
+    one = start_billing()
     account.teams = ((ids.new("team"), "Research"),)
     one.ledger.grant(account.organization, DOLLAR, "start")
     done = one.admit(account)
@@ -35,8 +35,8 @@ def dead(house, account):
     return one
 
 
-def test_a_killed_worker_loses_no_usage_and_strands_no_budget(dead, house):
-    heir = house()
+def test_a_killed_worker_loses_no_usage_and_strands_no_budget(dead, start_billing):
+    heir = start_billing()
     assert heir.recovery.run() == 1
     (row,) = find(heir.database, dead.request)
     assert (row.finish, row.usage_basis, row.cost_nusd) == ("interrupted", "estimated", 100_000)
@@ -46,17 +46,17 @@ def test_a_killed_worker_loses_no_usage_and_strands_no_budget(dead, house):
     assert doctor(heir.database) == []
 
 
-def test_a_killed_call_is_counted_in_the_units_of_its_operation(house, account):
+def test_a_killed_call_is_counted_in_the_units_of_its_operation(start_billing, account):
     prices = (Prices(TokenRates(per_image={"low/1x1": 10**7 * MILLION})),)
     where = target()
     where = dataclasses.replace(where, mapping=dataclasses.replace(where.mapping, prices=prices))
     asked = Usage(images=3, price_key="low/1x1")
-    one = house()
+    one = start_billing()
     one.ledger.grant(account.organization, DOLLAR, "start")
     one.admit(account, CostBound(30_000_016, 0, 0, True), units=Units(asked, asked)).begin(0, where)
     request = one.context.request_id
     one.die()
-    heir = house()
+    heir = start_billing()
     heir.recovery.run()
     (row,) = find(heir.database, request)
     assert (row.finish, row.cost_nusd, row.input_nusd, row.input) == ("interrupted", 30_000_000, 0, 0)
@@ -64,9 +64,9 @@ def test_a_killed_call_is_counted_in_the_units_of_its_operation(house, account):
     assert doctor(heir.database) == []
 
 
-def test_recovering_again_changes_nothing(dead, house, tmp_path):
+def test_recovering_again_changes_nothing(dead, start_billing, tmp_path):
     files = {path: path.read_bytes() for path in (tmp_path / "journal").glob("*.log")}
-    heir = house()
+    heir = start_billing()
     heir.recovery.run()
     for path, data in files.items():
         path.write_bytes(data)
@@ -74,32 +74,32 @@ def test_recovering_again_changes_nothing(dead, house, tmp_path):
     assert doctor(heir.database) == []
 
 
-def test_a_crash_between_rows_and_leases_is_finished_by_the_next(dead, house, tmp_path):
-    heir = house()
+def test_a_crash_between_rows_and_leases_is_finished_by_the_next(dead, start_billing, tmp_path):
+    heir = start_billing()
     heir.database.write(lambda: heir.database.execute("UPDATE lease SET spent_nusd = spent_nusd"))
     (path,) = (tmp_path / "journal").glob(f"{dead.intents._name}*")
     data = path.read_bytes()
     heir.recovery.run()
     path.write_bytes(data)
-    other = house()
+    other = start_billing()
     assert other.recovery.run() == 0 and not path.exists()
     assert doctor(other.database) == []
 
 
-def test_the_files_of_a_living_worker_are_left_alone(house, account):
-    living, other = house(), house()
+def test_the_files_of_a_living_worker_are_left_alone(start_billing, account):
+    living, other = start_billing(), start_billing()
     living.ledger.grant(account.organization, DOLLAR, "start")
     living.admit(account).begin(0, target())
     assert other.recovery.run() == 0
     assert query(other, "SELECT count(*) FROM lease")[0] == 3
 
 
-def test_leases_of_a_lost_node_go_back_after_the_longest_request(house, account, tmp_path):
-    lost = house()
+def test_leases_of_a_lost_node_go_back_after_the_longest_request(start_billing, account, tmp_path):
+    lost = start_billing()
     lost.ledger.grant(account.organization, DOLLAR, "start")
     lost.admit(account).begin(0, target())
     lost.control.stop()
-    heir = house()
+    heir = start_billing()
     heir.database.write(lambda: heir.database.execute("UPDATE lease SET taken_at = taken_at - 59000000"))
     heir.recovery.sweep_lost()
     assert query(heir, "SELECT SUM(leased_nusd) FROM budget")[0] > 0
@@ -108,8 +108,8 @@ def test_leases_of_a_lost_node_go_back_after_the_longest_request(house, account,
     assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
 
 
-def test_a_settlement_from_a_lost_owner_counts_against_the_budget(house, account, used):
-    late, heir = house(), house()
+def test_a_settlement_from_a_lost_owner_counts_against_the_budget(start_billing, account, used):
+    late, heir = start_billing(), start_billing()
     late.ledger.grant(account.organization, DOLLAR, "start")
     settlement = late.admit(account)
     settlement.begin(0, target())
@@ -122,8 +122,8 @@ def test_a_settlement_from_a_lost_owner_counts_against_the_budget(house, account
     assert doctor(heir.database) == []
 
 
-def test_an_owner_that_was_given_up_goes_on_under_another_epoch(house, account, used):
-    asleep, heir = house(), house()
+def test_an_owner_that_was_given_up_goes_on_under_another_epoch(start_billing, account, used):
+    asleep, heir = start_billing(), start_billing()
     asleep.ledger.grant(account.organization, DOLLAR, "start")
     first = asleep.admit(account)
     before = asleep.control.epoch
@@ -138,7 +138,7 @@ def test_an_owner_that_was_given_up_goes_on_under_another_epoch(house, account, 
     assert doctor(heir.database) == []
 
 
-def test_folding_a_lease_that_is_gone_changes_nothing(house, account):
-    one = house()
+def test_folding_a_lease_that_is_gone_changes_nothing(start_billing, account):
+    one = start_billing()
     fold(one.database, [])
     assert doctor(one.database) == []

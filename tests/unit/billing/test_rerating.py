@@ -20,8 +20,8 @@ DATED = (
 
 
 @pytest.fixture
-def one(house, account):
-    made = house()
+def one(start_billing, account):
+    made = start_billing()
     made.ledger.grant(account.organization, 10 * DOLLAR, "start")
     return made
 

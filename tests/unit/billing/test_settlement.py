@@ -15,8 +15,8 @@ from gateway.neutral.usage import Units, Usage
 
 
 @pytest.fixture
-def one(house, account):
-    made = house()
+def one(start_billing, account):
+    made = start_billing()
     made.ledger.grant(account.organization, 10 * DOLLAR, "start")
     return made
 
@@ -156,8 +156,8 @@ def test_a_cost_above_the_reservation_settles_in_full_and_is_marked(one, account
     assert doctor(one.database) == []
 
 
-def test_nothing_is_reserved_after_a_refusal(house, account):
-    one = house()
+def test_nothing_is_reserved_after_a_refusal(start_billing, account):
+    one = start_billing()
     with pytest.raises(OutOfCredits):
         one.admit(account)
     assert one.spending.reserved_nusd() == 0
@@ -229,7 +229,7 @@ def test_an_end_that_nobody_told_is_recorded_as_interrupted(one, account):
     assert doctor(one.database) == []
 
 
-def test_a_stopped_house_leaves_no_lease_and_no_file(one, account, used, tmp_path):
+def test_a_stopped_process_leaves_no_lease_and_no_file(one, account, used, tmp_path):
     settlement = begun(one, account)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     settlement.close()

@@ -19,27 +19,27 @@ from gateway.store.documents import Documents
 
 
 class Books:
-    """A house with its rollups, closing of hours and purge, some days from now."""
+    """A billing process with its rollups, closing of hours and purge, some days from now."""
 
-    def __init__(self, house, account) -> None:
-        self.house, self.account, self.database = house, account, house.database
-        house.database.bind(MODELS)
+    def __init__(self, start_billing, account) -> None:
+        self.start_billing, self.account, self.database = start_billing, account, start_billing.database
+        start_billing.database.bind(MODELS)
         account.teams = ((ids.new("team"), "Research"),)
-        house.ledger.grant(account.organization, DOLLAR, "start")
-        self.rollups = Rollups(house.database)
-        self.hours = LedgerClose(house.database, Documents(house.database), house.ledger)
-        self.purge = UsagePurge(house.database, house.clock, 3, MARKED)
+        start_billing.ledger.grant(account.organization, DOLLAR, "start")
+        self.rollups = Rollups(start_billing.database)
+        self.hours = LedgerClose(start_billing.database, Documents(start_billing.database), start_billing.ledger)
+        self.purge = UsagePurge(start_billing.database, start_billing.clock, 3, MARKED)
         self.ahead_us = 0
-        now = house.database.now_us
-        house.database.now_us = lambda: now() + self.ahead_us
+        now = start_billing.database.now_us
+        start_billing.database.now_us = lambda: now() + self.ahead_us
         self.rollups.catch_up()
 
     def spend(
         self, used, hours_later: int = 0, source: str = "platform", retries: int = 0, posted: bool = True
     ) -> None:
-        start_us = self.house.clock.now_us()
+        start_us = self.start_billing.clock.now_us()
         place = target(source)
-        settlement = self.house.admit(self.account, credits=source == "platform")
+        settlement = self.start_billing.admit(self.account, credits=source == "platform")
         for number in range(retries + 1):
             attempt = attempt_at(place, number, usage=used, finish="stop")
             attempt.at_us += hours_later * 3_600_000_000
@@ -49,7 +49,7 @@ class Books:
             else:
                 settlement.settle(attempt)
         settlement.close()
-        self.house.rest()
+        self.start_billing.rest()
         if posted:
             shift = "UPDATE usage SET posted_at = posted_at + ? WHERE posted_at >= ? AND posted_at < ?"
             self.run(shift, self.ahead_us, start_us, start_us + DAY_US)
@@ -65,14 +65,14 @@ class Books:
         return self.database.read(lambda: self.database.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
 
     def adjustments(self) -> list[int]:
-        entries = self.house.ledger.entries(self.account.organization)
+        entries = self.start_billing.ledger.entries(self.account.organization)
         return [entry.amount_nusd for entry in entries if entry.kind == "adjustment"]
 
 
 @pytest.fixture
-def books(house, account, used):
+def books(start_billing, account, used):
     """Seven requests in three hours, closed, five days ago."""
-    made = Books(house(), account)
+    made = Books(start_billing(), account)
     for hour in (0, 0, 1, 1, 2):
         made.spend(used, hour)
     made.spend(used, 1, retries=1)
@@ -176,10 +176,10 @@ def test_a_row_that_goes_unnoticed_is_told_once_it_is_gone(books, used):
 
 
 def test_nothing_goes_where_rows_are_kept_for_ever_or_are_young(books):
-    assert UsagePurge(books.database, books.house.clock, 0, MARKED).run() == 0
-    assert UsagePurge(books.database, books.house.clock, 6, MARKED).run() == 0
+    assert UsagePurge(books.database, books.start_billing.clock, 0, MARKED).run() == 0
+    assert UsagePurge(books.database, books.start_billing.clock, 6, MARKED).run() == 0
     with pytest.raises(SettingsError, match="at least 3"):
-        UsagePurge(books.database, books.house.clock, 2, MARKED)
+        UsagePurge(books.database, books.start_billing.clock, 2, MARKED)
 
 
 STEPS = ["spend", "spend", "spend late", "close", "purge", "purge a little", "rebuild", "days"]

@@ -108,8 +108,8 @@ def test_providers_have_their_keys_addresses_models_and_prices_from_the_file(loa
     assert settings_for(azure, {**found.environment, "LLM_AZURE_RESOURCE": "other"})["resource"] == "other"
     mapping = next(one for one in catalogue.models["gpt-4o-mini"].mappings if one.provider == "openai")
     assert mapping.prices[0].base.prompt == 3_000_000_000 and mapping.external_id == "gpt-4o-mini"
-    house = catalogue.find("fast")
-    assert house is not None and house.mappings[0].provider == "house"
+    gateway = catalogue.find("fast")
+    assert gateway is not None and gateway.mappings[0].provider == "house"
     assert credentials_for(catalogue.providers["house"], found.environment) == ["sk-one"]
 
 

@@ -28,15 +28,15 @@ class Machine(RuleBasedStateMachine):
     """Two workers, two keys with a limit whose members share a team with a lower one, and an own provider key with a
     bound; the true cost is known to the test alone."""
 
-    make_house = None
+    start_billing = None
 
     @initialize()
     def open(self) -> None:
-        self.houses = [self.make_house(), self.make_house()]
-        self.made = [*self.houses]
+        self.processes = [self.start_billing(), self.start_billing()]
+        self.made = [*self.processes]
         self.own = dataclasses.replace(target(), credential=Credential("", "byok", ids.new("pkey"), bounded=True))
         self.team, self.running, self.over = (ids.new("team"), "Research"), [], 0
-        first, organization = self.houses[0], ids.new("org")
+        first, organization = self.processes[0], ids.new("org")
         self.accounts = [BillingIdentity(organization=organization, teams=(self.team,)) for _ in range(2)]
         first.ledger.grant(organization, 10 * LIMIT, f"start:{organization}")
         first.budgets.set_limits("team", self.team[0], Limits(total_nusd=LIMIT * 3 // 2))
@@ -50,7 +50,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=WHICH, bound=st.integers(100_000, 900_000), own=st.booleans())
     def begin(self, which: int, bound: int, own: bool) -> None:
-        one = self.houses[which % 2]
+        one = self.processes[which % 2]
         try:
             settlement = one.admit(self.accounts[which // 2], CostBound(bound, 0, 0, True))
         except GatewayError:
@@ -87,7 +87,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(ppm=st.integers(0, 999_999))
     def discount(self, ppm: int) -> None:
-        one = self.houses[0]
+        one = self.processes[0]
         one.database.bind(ACCOUNT_MODELS)  # they have one store, and this example's may be another one
         wanted = DiscountInfo(EVERY, "mock", EVERY, ppm)
         try:
@@ -100,11 +100,11 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=WHICH, after=st.booleans())
     def break_store(self, which: int, after: bool) -> None:
-        self.houses[which % 2].fail_once(after)
+        self.processes[which % 2].fail_once(after)
 
     @rule(which=WHICH)
     def tend(self, which: int) -> None:
-        one = self.houses[which % 2]
+        one = self.processes[which % 2]
         one.journal.flush(10)
         try:
             one.settlements.reap()
@@ -115,39 +115,39 @@ class Machine(RuleBasedStateMachine):
     @rule(which=WHICH)
     def crash(self, which: int) -> None:
         place = which % 2
-        dead = self.houses[place]
+        dead = self.processes[place]
         dead.journal.flush(10)
         dead.die()
         self.running = [entry for entry in self.running if entry[0] is not dead]
-        self.houses[place] = self.make_house()
-        self.made.append(self.houses[place])
+        self.processes[place] = self.start_billing()
+        self.made.append(self.processes[place])
 
     @rule(which=WHICH)
     def recover(self, which: int) -> None:
         try:
-            self.houses[which % 2].recovery.run()
+            self.processes[which % 2].recovery.run()
         except Unavailable:
             pass
 
     @invariant()
     def never_beyond_the_limit(self) -> None:
-        if not hasattr(self, "houses"):
+        if not hasattr(self, "processes"):
             return
-        database = self.houses[0].database
+        database = self.processes[0].database
         sql = "SELECT id, settled_nusd + leased_nusd, limit_nusd FROM budget WHERE limit_nusd IS NOT NULL"
         for ident, used, limit in database.read(lambda: database.execute(sql).fetchall()):
             assert used <= limit + self.over, ident
 
     def teardown(self) -> None:
-        if not hasattr(self, "houses"):
+        if not hasattr(self, "processes"):
             return
         for _, settlement, _, _ in self.running:
             settlement.close()
-        for one in self.houses:
+        for one in self.processes:
             one.journal.flush(10)
             one.settlements.stop()
             one.stop()
-        last = self.make_house()
+        last = self.start_billing()
         last.recovery.run()
         leased = "SELECT COUNT(*) FROM budget WHERE leased_nusd <> 0"
         assert last.database.read(lambda: last.database.execute(leased).fetchone())[0] == 0
@@ -158,17 +158,17 @@ class Machine(RuleBasedStateMachine):
             for store in (one.database, one.money):
                 store.close()
 
-    def check_rows(self, house) -> None:
+    def check_rows(self, start_billing) -> None:
         """What was billed and what was saved are the list price of what was used: 1,000 n$ a token."""
         listed = "cost_nusd + COALESCE(discount_nusd, 0)"
         sql = f"SELECT COUNT(*) FROM usage WHERE {listed} <> input * 1000 AND finish = 'stop'"
-        assert house.database.read(lambda: house.database.execute(sql).fetchone())[0] == 0
+        assert start_billing.database.read(lambda: start_billing.database.execute(sql).fetchone())[0] == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("examples", [6])
-def test_whatever_fails_the_books_agree_and_no_budget_is_overdrawn(house, examples):
-    machine = type("Bound", (Machine,), {"make_house": staticmethod(house)})
+def test_whatever_fails_the_books_agree_and_no_budget_is_overdrawn(start_billing, examples):
+    machine = type("Bound", (Machine,), {"start_billing": staticmethod(start_billing)})
     rules = settings(
         max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
     )

@@ -18,8 +18,8 @@ CATALOGUE = Catalogue([Model("m-1", mappings=(target().mapping,))], [target().pr
 
 
 @pytest.fixture
-def one(house, account):
-    made = house()
+def one(start_billing, account):
+    made = start_billing()
     made.ledger.grant(account.organization, 10 * DOLLAR, "start")
     return made
 
@@ -93,14 +93,14 @@ def test_a_failure_that_is_billed_is_discounted_too(one, account):
     assert one.rows()[0].cost_nusd == 5000 and doctor(one.database) == []
 
 
-def test_what_a_dead_worker_left_is_billed_with_its_discount(house, account):
-    dead = house()
+def test_what_a_dead_worker_left_is_billed_with_its_discount(start_billing, account):
+    dead = start_billing()
     dead.ledger.grant(account.organization, 10 * DOLLAR, "start")
     set_discount(dead, 100_000)
     settlement = dead.admit(account)
     settlement.begin(0, target())
     dead.die()
-    alive = house()
+    alive = start_billing()
     alive.recovery.run()
     (row,) = dead.rows()
     # 400 bytes are estimated as 100 tokens of 1,000 n$.

@@ -33,8 +33,8 @@ def spend(one, account, usage: Usage, place: Target):
 
 
 @pytest.mark.parametrize("tokens", [2**31, 2**40, 2**63, 2**64])
-def test_a_row_with_more_tokens_than_there_can_be_is_capped_and_marked(house, account, tokens) -> None:
-    one = house()
+def test_a_row_with_more_tokens_than_there_can_be_is_capped_and_marked(start_billing, account, tokens) -> None:
+    one = start_billing()
     usage = Usage(tokens, tokens, tokens, tokens, output=tokens, reasoning=tokens, output_audio=tokens, pages=tokens)
     attempt = spend(one, account, usage, own_target())
     (row,) = one.rows()
@@ -47,14 +47,14 @@ def test_a_row_with_more_tokens_than_there_can_be_is_capped_and_marked(house, ac
     assert one.budgets.status(account.key).usage_nusd == MOST_CALL_NUSD
 
 
-def test_a_usual_row_is_not_marked(house, account, used) -> None:
-    one = house()
+def test_a_usual_row_is_not_marked(start_billing, account, used) -> None:
+    one = start_billing()
     spend(one, account, used, target("byok"))
     assert not one.rows()[0].flags & CAPPED
 
 
-def test_activity_adds_up_what_no_column_could_hold(house, account) -> None:
-    one = house()
+def test_activity_adds_up_what_no_column_could_hold(start_billing, account) -> None:
+    one = start_billing()
     for _ in range(3):
         spend(one, account, Usage(MOST_UNITS, MOST_UNITS, MOST_UNITS, output=MOST_UNITS), own_target())
     # As a release before the bounds wrote them.
@@ -68,10 +68,10 @@ def test_activity_adds_up_what_no_column_could_hold(house, account) -> None:
     assert doctor(one.database)  # it tells that they differ, and does not die of it
 
 
-def test_a_budget_at_its_end_does_not_keep_others_from_being_counted(house, account) -> None:
+def test_a_budget_at_its_end_does_not_keep_others_from_being_counted(start_billing, account) -> None:
     from support.billing import BillingIdentity
 
-    one, other = house(), BillingIdentity()
+    one, other = start_billing(), BillingIdentity()
     spend(one, account, Usage(MOST_UNITS), own_target())
     full = budget_id(account.key, TOTAL)
     one.database.write(
@@ -85,8 +85,8 @@ def test_a_budget_at_its_end_does_not_keep_others_from_being_counted(house, acco
     assert isinstance(read[0], int) and read[0] >= 2**62
 
 
-def test_an_unlimited_key_ends_where_counters_would(house, account) -> None:
-    one = house()
+def test_an_unlimited_key_ends_where_counters_would(start_billing, account) -> None:
+    one = start_billing()
     spend(one, account, Usage(10), own_target())
     one.rest()
     change = "UPDATE budget SET settled_nusd = ? WHERE id = ?"
@@ -96,9 +96,9 @@ def test_an_unlimited_key_ends_where_counters_would(house, account) -> None:
         one.admit(account, credits=False)
 
 
-def test_a_busy_unlimited_key_comes_back_to_the_store(house, account) -> None:
+def test_a_busy_unlimited_key_comes_back_to_the_store(start_billing, account) -> None:
     """Its slice has no end of its own, so it is looked at again once it spent much."""
-    one = house()
+    one = start_billing()
     change = "UPDATE budget SET settled_nusd = ? WHERE id = ?"
     for _ in range(120):
         spend(one, account, Usage(MOST_UNITS), own_target())
@@ -109,8 +109,8 @@ def test_a_busy_unlimited_key_comes_back_to_the_store(house, account) -> None:
         one.admit(account, credits=False)
 
 
-def test_a_text_that_a_store_refuses_costs_no_row(house, account) -> None:
-    one = house()
+def test_a_text_that_a_store_refuses_costs_no_row(start_billing, account) -> None:
+    one = start_billing()
     settlement = one.admit(account, credits=False)
     settlement.begin(0, own_target())
     error = UpstreamFailed("no", code="bro\0ken", upstream_status=500)

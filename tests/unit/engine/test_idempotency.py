@@ -21,12 +21,19 @@ GOOD = StoredReply(200, [("Content-Type", "application/json")], b'{"a": 1}')
 class Shop:
     """One worker's idempotency, with a caller who has a key."""
 
-    def __init__(self, house, caller: Caller, **more: int) -> None:
-        self.house, self.caller = house, caller
-        self.documents = Documents(house.database)
+    def __init__(self, start_billing, caller: Caller, **more: int) -> None:
+        self.start_billing, self.caller = start_billing, caller
+        self.documents = Documents(start_billing.database)
         self.once = Idempotency(
-            *(self.documents, house.database, house.journal, house.settlements, house.control, house.clock),
-            **{"secret": b"secret", "vault": Vault(["a key of the tests"]), "threads": house.threads, **more},
+            *(
+                self.documents,
+                start_billing.database,
+                start_billing.journal,
+                start_billing.settlements,
+                start_billing.control,
+                start_billing.clock,
+            ),
+            **{"secret": b"secret", "vault": Vault(["a key of the tests"]), "threads": start_billing.threads, **more},
         )
 
     def ask(
@@ -41,14 +48,14 @@ def caller() -> Caller:
 
 
 @pytest.fixture
-def shop(house, caller) -> Shop:
-    return Shop(house(), caller)
+def shop(start_billing, caller) -> Shop:
+    return Shop(start_billing(), caller)
 
 
 @pytest.fixture
-def other(house, shop, caller) -> Shop:
+def other(start_billing, shop, caller) -> Shop:
     """Another worker on the same store."""
-    return Shop(house(), caller)
+    return Shop(start_billing(), caller)
 
 
 def never() -> StoredReply:
@@ -141,7 +148,7 @@ def test_a_caller_that_is_killed_does_not_stop_the_work(shop: Shop) -> None:
 def test_an_owner_that_died_leaves_an_error_and_no_second_call(shop: Shop, other: Shop) -> None:
     gevent.spawn(shop.ask, lambda: gevent.sleep(60))
     gevent.sleep(0.2)
-    shop.house.stop()
+    shop.start_billing.stop()
     for _ in range(2):
         with pytest.raises(Interrupted) as raised:
             other.ask(never)
@@ -157,7 +164,7 @@ def test_a_refusal_without_an_upstream_call_is_not_kept(shop: Shop, status: int)
 @pytest.mark.parametrize("sent", [True, False])
 def test_an_error_is_kept_when_something_was_sent_upstream(shop: Shop, account: BillingIdentity, sent: bool) -> None:
     def fail() -> StoredReply:
-        settlement = shop.house.admit(account, CostBound(0, 0, 0, True), credits=False)
+        settlement = shop.start_billing.admit(account, CostBound(0, 0, 0, True), credits=False)
         settlement.begin(0, target())
         if not sent:
             settlement.unused(attempt_at(target()))
@@ -175,8 +182,8 @@ def test_an_error_is_kept_when_something_was_sent_upstream(shop: Shop, account: 
 def test_an_answer_lives_a_day(shop: Shop, clock) -> None:
     shop.ask(lambda: GOOD)
     sql = "SELECT expires_at FROM document WHERE kind = 'idempotency'"
-    ends = shop.house.database.read(lambda: shop.house.database.execute(sql).fetchone()[0])
-    assert abs(ends - shop.house.database.now_us() - 24 * 3600 * 10**6) < 60 * 10**6
+    ends = shop.start_billing.database.read(lambda: shop.start_billing.database.execute(sql).fetchone()[0])
+    assert abs(ends - shop.start_billing.database.now_us() - 24 * 3600 * 10**6) < 60 * 10**6
 
 
 def test_a_store_that_is_away_refuses_before_anything_is_done(shop: Shop) -> None:
@@ -195,18 +202,18 @@ class Away:
 
 
 @pytest.mark.parametrize("kept", ["nothing", "too large"])
-def test_an_answer_that_may_not_be_kept_is_not_given_again_nor_made_again(house, caller, kept) -> None:
+def test_an_answer_that_may_not_be_kept_is_not_given_again_nor_made_again(start_billing, caller, kept) -> None:
     if kept == "nothing":
         caller = dataclasses.replace(
             caller, rules=(Level("organization", "org_1", policy=CompliancePolicy(zero_data_retention=True)),)
         )
-    shop = Shop(house(), caller, most_bytes=1000 if kept == "nothing" else 4)
+    shop = Shop(start_billing(), caller, most_bytes=1000 if kept == "nothing" else 4)
     assert shop.ask(lambda: GOOD).body == GOOD.body
     with pytest.raises(Interrupted) as raised:
         shop.ask(never)
     assert ("keeps no answers" if kept == "nothing" else "too large") in raised.value.message
     sql = "SELECT value FROM document WHERE kind = 'idempotency'"
-    value = shop.house.database.read(lambda: bytes(shop.house.database.execute(sql).fetchone()[0]))
+    value = shop.start_billing.database.read(lambda: bytes(shop.start_billing.database.execute(sql).fetchone()[0]))
     assert value.endswith(b"}\n")
 
 
@@ -235,8 +242,10 @@ class Endless:
 
 
 @pytest.mark.parametrize("read", [0, 1])
-def test_an_endless_stream_ends_with_its_caller_once_it_is_too_large_to_be_kept(house, caller, read: int) -> None:
-    shop, endless = Shop(house(), caller, most_bytes=1_000_000), Endless()
+def test_an_endless_stream_ends_with_its_caller_once_it_is_too_large_to_be_kept(
+    start_billing, caller, read: int
+) -> None:
+    shop, endless = Shop(start_billing(), caller, most_bytes=1_000_000), Endless()
     body = shop.ask(lambda: StoredReply(200, [], endless)).body
     for _ in range(read):
         next(body)
@@ -250,8 +259,8 @@ def test_an_endless_stream_ends_with_its_caller_once_it_is_too_large_to_be_kept(
         shop.ask(never)
 
 
-def test_a_slow_caller_of_a_large_stream_is_waited_for(house, caller) -> None:
-    shop, endless = Shop(house(), caller, most_bytes=1_000_000), Endless()
+def test_a_slow_caller_of_a_large_stream_is_waited_for(start_billing, caller) -> None:
+    shop, endless = Shop(start_billing(), caller, most_bytes=1_000_000), Endless()
     body = shop.ask(lambda: StoredReply(200, [], endless)).body
     gevent.sleep(0.2)
     ahead = endless.made
@@ -262,8 +271,8 @@ def test_a_slow_caller_of_a_large_stream_is_waited_for(house, caller) -> None:
     body.close()
 
 
-def test_answers_beyond_the_room_of_the_installation_are_not_kept_and_never_made_again(house, caller) -> None:
-    shop = Shop(house(), caller, total_bytes=20_000)
+def test_answers_beyond_the_room_of_the_installation_are_not_kept_and_never_made_again(start_billing, caller) -> None:
+    shop = Shop(start_billing(), caller, total_bytes=20_000)
     for number in range(40):
         body = b"x" * 50 + b"%d" % number
         shop.ask(lambda body=body: StoredReply(200, [], body), key=f"k{number}")

@@ -44,8 +44,8 @@ def settled(process, account):
     return tuple(process.database.read(lambda: process.database.execute(sql, key).fetchone()))
 
 
-def test_a_job_outlives_the_worker_that_submitted_it_and_counts_once(house, account, job):
-    first, heir = house(), house()
+def test_a_job_outlives_the_worker_that_submitted_it_and_counts_once(start_billing, account, job):
+    first, heir = start_billing(), start_billing()
     first.ledger.grant(account.organization, DOLLAR, "start")
     job.submit(first)
     first.die()
@@ -58,8 +58,8 @@ def test_a_job_outlives_the_worker_that_submitted_it_and_counts_once(house, acco
     assert doctor(heir.database) == []
 
 
-def test_a_worker_that_dies_while_it_ends_a_job_leaves_it_to_the_next(house, account, job):
-    first, heir = house(), house()
+def test_a_worker_that_dies_while_it_ends_a_job_leaves_it_to_the_next(start_billing, account, job):
+    first, heir = start_billing(), start_billing()
     first.ledger.grant(account.organization, DOLLAR, "start")
     job.submit(first)
     sql = "INSERT INTO no_such_table VALUES (1)"
@@ -70,8 +70,8 @@ def test_a_worker_that_dies_while_it_ends_a_job_leaves_it_to_the_next(house, acc
 
 
 @pytest.mark.parametrize("sql", ["DELETE FROM hold", "DELETE FROM lease WHERE hold IS NOT NULL"])
-def test_doctor_finds_a_hold_without_leases_and_leases_without_a_hold(house, account, job, sql):
-    one = house()
+def test_doctor_finds_a_hold_without_leases_and_leases_without_a_hold(start_billing, account, job, sql):
+    one = start_billing()
     one.ledger.grant(account.organization, DOLLAR, "start")
     job.submit(one)
     assert doctor(one.database) == []

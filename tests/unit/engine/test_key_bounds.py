@@ -19,33 +19,33 @@ USED = Usage(input=10, output=5)  # 20,000 n$
 
 
 @pytest.fixture
-def one(house, account):
-    made = house()
+def one(start_billing, account):
+    made = start_billing()
     made.ledger.grant(account.organization, 10 * DOLLAR, "start")
     return made
 
 
-def bind(house, nusd):
+def bind(start_billing, nusd):
     def work():
-        house.control.bump()
-        house.budgets.write_bound(KEY, nusd)
+        start_billing.control.bump()
+        start_billing.budgets.write_bound(KEY, nusd)
 
-    house.database.write(work)
-    house.control.confirm()
+    start_billing.database.write(work)
+    start_billing.control.confirm()
 
 
 def own(bounded=True):
     return dataclasses.replace(target(), credential=Credential("", "byok", KEY, bounded=bounded))
 
 
-def begun(house, account, where=None, **more):
-    settlement = house.admit(account, **more)
+def begun(start_billing, account, where=None, **more):
+    settlement = start_billing.admit(account, **more)
     settlement.begin(0, where or own())
     return settlement
 
 
-def spent(house):
-    return house.budgets.status(KEY).usage_nusd
+def spent(start_billing):
+    return start_billing.budgets.status(KEY).usage_nusd
 
 
 def test_what_a_call_costs_counts_against_the_bound_of_its_key(one, account):
@@ -87,8 +87,8 @@ def test_calls_at_once_never_pass_the_bound_together(one, account):
         begun(one, account)
 
 
-def test_who_has_another_target_waits_for_no_other_worker(house, account):
-    first, second = house(), house()
+def test_who_has_another_target_waits_for_no_other_worker(start_billing, account):
+    first, second = start_billing(), start_billing()
     first.ledger.grant(account.organization, DOLLAR, "start")
     bind(first, 310_000)
     held, settlement = begun(first, account), second.admit(account)
@@ -191,14 +191,14 @@ def test_a_failed_call_that_is_billed_counts_and_the_next_one_has_a_reservation_
 
 
 @pytest.mark.parametrize("dies", [True, False])
-def test_what_nobody_settled_counts_against_the_bound(house, account, dies):
-    first = house()
+def test_what_nobody_settled_counts_against_the_bound(start_billing, account, dies):
+    first = start_billing()
     bind(first, DOLLAR)
     first.ledger.grant(account.organization, DOLLAR, "start")
     settlement = begun(first, account)
     if dies:
         first.die()
-        house().recovery.run()
+        start_billing().recovery.run()
     else:
         settlement.close()
         first.rest()

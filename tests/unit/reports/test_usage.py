@@ -5,7 +5,7 @@ from collections import defaultdict
 from datetime import date, timedelta
 
 import pytest
-from support.management import House
+from support.management import Tenants
 from support.usage import insert_rows, usage_row
 
 from gateway.clock import DAY_US, HOUR_US, from_datetime, to_datetime
@@ -24,16 +24,16 @@ SOURCES = ("", "codex", "open-code", "opencode", "Mine", "another")
 
 
 class Case:
-    """A house with usage of the last forty days."""
+    """Tenants with usage of the last forty days."""
 
-    def __init__(self, house: House) -> None:
-        self.house, self.services = house, house.services
-        self.reports: Reports = house.services.billing.reports
-        dice, now_us = random.Random(5), house.services.clock.now_us()
+    def __init__(self, tenants: Tenants) -> None:
+        self.tenants, self.services = tenants, tenants.services
+        self.reports: Reports = tenants.services.billing.reports
+        dice, now_us = random.Random(5), tenants.services.clock.now_us()
         self.today = to_datetime(now_us).date()
         self.rows = []
         for _ in range(600):
-            who = house[dice.choice(PEOPLE)]
+            who = tenants[dice.choice(PEOPLE)]
             at_us = now_us - dice.randrange(40 * DAY_US)
             self.rows.append(usage_row(
                 at_us,
@@ -52,15 +52,15 @@ class Case:
                 error=dice.choice((None, None, "timeout")),
                 storage_nusd=dice.choice((None, 1000)),
             ))  # fmt: skip
-        insert_rows(house.services.store.database, *self.rows)
-        house.services.billing.rollups.catch_up()
+        insert_rows(tenants.services.store.database, *self.rows)
+        tenants.services.billing.rollups.catch_up()
 
     def scope(self, name: str):
-        return scope_of_caller(self.services.accounts.authentication.caller(self.house[name].key.token))
+        return scope_of_caller(self.services.accounts.authentication.caller(self.tenants[name].key.token))
 
     def seen(self, name: str, first: date, last: date) -> list:
         """The rows that a person may see of a period."""
-        who, own = self.house[name], "developer" in name or "colleague" in name
+        who, own = self.tenants[name], "developer" in name or "colleague" in name
         return [
             row
             for row in self.rows
@@ -71,8 +71,8 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def case(house: House) -> Case:
-    return Case(house)
+def case(tenants: Tenants) -> Case:
+    return Case(tenants)
 
 
 def plain(rows) -> dict:
@@ -121,8 +121,8 @@ def test_usage_is_that_of_the_rows_which_the_role_may_see(case: Case, name: str)
             buckets[to_datetime(row.at // unit_us * unit_us).strftime("%Y-%m-%dT%H:00:00Z")].append(row)
         assert report["series"] == [{"date": day, **plain(rows)} for day, rows in sorted(buckets.items())]
     whole = name.split()[1] in ("owner", "admin")
-    user = None if whole else case.house[name].user_id
-    project = case.house[name].project_id
+    user = None if whole else case.tenants[name].user_id
+    project = case.tenants[name].project_id
     assert report["scope"] == {"type": "project" if whole else "member", "projectId": project, "userId": user}
     assert report["updatedAt"].endswith("Z") and (report["timezone"], report["currency"]) == ("UTC", "USD")
     assert report["appUsageCoverage"] == {
@@ -153,7 +153,7 @@ def test_a_breakdown_is_ranked_with_ties_by_id_and_paged(case: Case, name: str, 
     if group == "app":
         assert names["codex"] == "Codex CLI" and names["Mine"] == "Mine" and names["unknown"] == "unknown"
     if group == "api_key":
-        assert names[case.house[name].key.info.id] == case.house[name].key.info.description
+        assert names[case.tenants[name].key.info.id] == case.tenants[name].key.info.description
     if group == "provider":
         assert names["custom-one"] == "custom-one" and names["sandbox"] != "sandbox"
 
@@ -177,7 +177,7 @@ def test_an_empty_period_has_zero_totals_and_null_rankings(case: Case) -> None:
 
 def test_the_account_tells_whose_key_it_is_and_the_balance_to_managers_alone(case: Case) -> None:
     for name in ("acme owner", "acme developer"):
-        person, report = case.house[name], case.reports.get_account(case.scope(name))
+        person, report = case.tenants[name], case.reports.get_account(case.scope(name))
         assert report["apiKey"]["id"] == person.key.info.id and report["role"] == name.split()[1]
         assert report["apiKey"]["name"] == person.key.info.description and report["apiKey"]["usageLimitUsd"] is None
         assert set(report["apiKey"]) == {"id", "name", "usageUsd", "usageLimitUsd", "periodUsageUsd",
@@ -215,7 +215,7 @@ def test_the_longest_periods_are_366_days_and_31_by_the_hour(case: Case) -> None
 
 
 def test_a_key_of_a_customer_reads_nothing(case: Case) -> None:
-    caller = case.services.accounts.authentication.caller(case.house["acme owner"].key.token)
+    caller = case.services.accounts.authentication.caller(case.tenants["acme owner"].key.token)
     object.__setattr__(caller, "key_kind", "customer")
     try:
         with pytest.raises(Forbidden):
@@ -225,10 +225,10 @@ def test_a_key_of_a_customer_reads_nothing(case: Case) -> None:
 
 
 def test_history_of_inactive_and_deleted_keys_counts(case: Case) -> None:
-    developer, owner = case.house["acme colleague"], case.house["acme owner"]
+    developer, owner = case.tenants["acme colleague"], case.tenants["acme owner"]
     scope = case.scope("acme colleague")
     before = case.reports.get_usage(scope)["totals"]
-    case.house.ok("DELETE", f"/keys/api/{developer.key.info.id}", owner)
+    case.tenants.ok("DELETE", f"/keys/api/{developer.key.info.id}", owner)
     assert before["requestCount"] and case.reports.get_usage(scope)["totals"] == before
     rows = case.reports.get_usage_breakdown(case.scope("acme owner"), "api_key", limit=100)["rows"]
     assert developer.key.info.id in {row["id"] for row in rows}
@@ -258,11 +258,11 @@ def test_with_the_store_away_it_is_an_error(case: Case, monkeypatch) -> None:
 
 
 def test_a_range_has_the_same_sum_in_every_zone(case: Case) -> None:
-    owner, sums = case.house["acme owner"], []
+    owner, sums = case.tenants["acme owner"], []
     for zone in ("UTC", "Asia/Kolkata", "America/St_Johns", "Europe/Berlin", "Pacific/Apia"):
         for span in ("timeRange=24h", "timeRange=4h"):
             query = f"/activity?projectId={owner.project_id}&{span}&timezone={zone}"
-            days = case.house.ok("GET", query, owner)["activity"]
+            days = case.tenants.ok("GET", query, owner)["activity"]
             sums.append(
                 (span, sum(day["requestCount"] for day in days), sum(len(d["modelBreakdown"]) > 0 for d in days))
             )
@@ -273,5 +273,5 @@ def test_a_range_has_the_same_sum_in_every_zone(case: Case) -> None:
     wanted = [
         row for row in case.seen("acme owner", date(2000, 1, 1), date(2999, 1, 1)) if row.at >= midnight - 6 * DAY_US
     ]
-    week = case.house.ok("GET", f"/activity?projectId={owner.project_id}&timeRange=7d", owner)["activity"]
+    week = case.tenants.ok("GET", f"/activity?projectId={owner.project_id}&timeRange=7d", owner)["activity"]
     assert sum(day["requestCount"] for day in week) == len(wanted)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.gateways import LocalGateway, local_gateway
-from support.management import PASSWORD, House, Person
+from support.management import PASSWORD, Person, Tenants
 
 from gateway import settings as settings_module
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
@@ -21,11 +21,11 @@ def load(data: Path, **environment: str) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def make_house(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+def make_tenants(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """A factory of gateways that nobody is in yet, with these variables."""
 
     def make(**environment: str) -> Any:
-        data = tmp_path_factory.mktemp("house")
+        data = tmp_path_factory.mktemp("data")
         return local_gateway(lambda **more: load(data, **environment, **more))
 
     return make
@@ -36,24 +36,24 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, dict[s
     """The data directory of a closed gateway with its people in it, to be copied, and its first key."""
     data = tmp_path_factory.mktemp("settled")
     with local_gateway(lambda **more: load(data, **more)) as gateway:
-        people = House(gateway).people
+        people = Tenants(gateway).people
     return data, gateway.key, people
 
 
 @pytest.fixture(scope="session")
-def open_house(
+def open_tenants(
     settled: tuple[Path, str, dict[str, Person]], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[], AbstractContextManager[House]]:
-    """A factory of houses of their own."""
+) -> Callable[[], AbstractContextManager[Tenants]]:
+    """A factory of tenants of their own."""
     template, key, people = settled
 
     @contextmanager
-    def make() -> Iterator[House]:
-        data = tmp_path_factory.mktemp("house") / "data"
+    def make() -> Iterator[Tenants]:
+        data = tmp_path_factory.mktemp("data") / "data"
         shutil.copytree(template, data)
         gateway = LocalGateway(load(data, GATEWAY_BOOTSTRAP_API_KEY=key), key)
         try:
-            yield House(gateway, people)
+            yield Tenants(gateway, people)
         finally:
             gateway.close()
 
@@ -61,21 +61,21 @@ def open_house(
 
 
 @pytest.fixture(scope="module")
-def module_house(open_house: Callable[[], AbstractContextManager[House]]) -> Iterator[House]:
-    with open_house() as made:
+def module_tenants(open_tenants: Callable[[], AbstractContextManager[Tenants]]) -> Iterator[Tenants]:
+    with open_tenants() as made:
         yield made
 
 
 @pytest.fixture
-def shared_house(module_house: House) -> House:
+def shared_tenants(module_tenants: Tenants) -> Tenants:
     """For tests that change nothing others look at."""
     # Tables belong to the store that was opened last, which may be another test's.
-    module_house.services.store.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
-    return module_house
+    module_tenants.services.store.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
+    return module_tenants
 
 
 @pytest.fixture
-def house(open_house: Callable[[], AbstractContextManager[House]]) -> Iterator[House]:
-    """A house of this test's own."""
-    with open_house() as made:
+def tenants(open_tenants: Callable[[], AbstractContextManager[Tenants]]) -> Iterator[Tenants]:
+    """Tenants of this test's own."""
+    with open_tenants() as made:
         yield made

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 from support.furniture import BODIES, VARIABLE, furnish
-from support.management import House
+from support.management import Tenants
 from werkzeug.test import Client
 
 from gateway.accounts import keys
@@ -45,13 +45,13 @@ def order(operation: Operation) -> tuple[int, bool, str]:
 class Credentials:
     """One of each kind; whatever a call may have ended is made anew."""
 
-    def __init__(self, house: House) -> None:
-        self._owner, services = house, house.services
-        owner = house["acme owner"]
+    def __init__(self, tenants: Tenants) -> None:
+        self._owner, services = tenants, tenants.services
+        owner = tenants["acme owner"]
         services.billing.ledger.grant(owner.organization_id, 10**9, "access")
 
         def make(kind: Any, who: str) -> str:
-            person = house[f"acme {who}"]
+            person = tenants[f"acme {who}"]
             draft = Draft(person.project_id, person.member_id, kind, kind)
             return services.management.create_key(draft, Limits(), actor=person.user_id).token
 
@@ -69,8 +69,8 @@ class Credentials:
             "metrics token": METRICS_TOKEN,
         }
 
-        self._people = {"stranger": house["rival owner"].user_id}
-        self._people |= {role: house[f"acme {role}"].user_id for role in SESSIONS}
+        self._people = {"stranger": tenants["rival owner"].user_id}
+        self._people |= {role: tenants[f"acme {role}"].user_id for role in SESSIONS}
         self._people["operator"] = next(iter(services.management.operators()))
         self._sessions: dict[str, str] = {}
 
@@ -85,21 +85,21 @@ class Credentials:
             self._sessions.clear()
 
 
-def ids_for(house: House, things: dict[str, str], operation: Operation) -> dict[str, str]:
+def ids_for(tenants: Tenants, things: dict[str, str], operation: Operation) -> dict[str, str]:
     """The things of the organization; what a call may take away is made for it."""
     things = {**things, "response_id": "resp_" + "0" * 32}
     if "<key_id>" not in operation.path or operation.path.startswith("/keys/provider"):
         return {**things, "key_id": things["provider_key"]}
     if operation.method == "GET":
         return {**things, "key_id": things["developer_key"]}
-    return {**things, "key_id": make_key(house)}
+    return {**things, "key_id": make_key(tenants)}
 
 
-def make_key(house: House) -> str:
+def make_key(tenants: Tenants) -> str:
     """The id of one more key of the developer."""
-    developer = house["acme developer"]
+    developer = tenants["acme developer"]
     draft = keys.Draft(developer.project_id, developer.member_id, "Short-lived")
-    return house.services.management.create_key(draft, Limits(), actor=developer.user_id).info.id
+    return tenants.services.management.create_key(draft, Limits(), actor=developer.user_id).info.id
 
 
 def send(client: Client, operation: Operation, ids: dict[str, str], target: Any, token: str) -> tuple[int, str, str]:
@@ -136,19 +136,19 @@ def is_let_in(status: int, code: str, location: str, stranger: bool) -> bool:
 
 
 @pytest.fixture(scope="module")
-def lines(make_house: Callable[..., Any]) -> Iterator[dict[str, dict[str, bool]]]:
+def lines(make_tenants: Callable[..., Any]) -> Iterator[dict[str, dict[str, bool]]]:
     """Route → credential → whether it is let in."""
-    with make_house(GATEWAY_METRICS_TOKEN=METRICS_TOKEN) as gateway:
-        house = House(gateway)
-        things, credentials = furnish(house, "acme"), Credentials(house)
-        things["developer_key"] = make_key(house)
+    with make_tenants(GATEWAY_METRICS_TOKEN=METRICS_TOKEN) as gateway:
+        tenants = Tenants(gateway)
+        things, credentials = furnish(tenants, "acme"), Credentials(tenants)
+        things["developer_key"] = make_key(tenants)
         lanes = (Client(gateway.app.flask, use_cookies=False), Client(gateway.app, use_cookies=False))
         found: dict[str, dict[str, bool]] = {}
         for operation in sorted(table.operations(), key=order):
             row = found[f"{operation.method} {operation.path}"] = {}
-            target = house["acme owner"]
+            target = tenants["acme owner"]
             for name, token in credentials.each(operation.method != "GET"):
-                ids = ids_for(house, things, operation)
+                ids = ids_for(tenants, things, operation)
                 told = [send(lane, operation, ids, target, token) for lane in (lanes if operation.hot else lanes[:1])]
                 assert len({status for status, _, _ in told}) == 1, (operation.path, name, told)
                 assert told[0][0] < 500, (operation.path, name, told)
@@ -185,9 +185,9 @@ def test_no_paid_route_lets_anybody_in_without_a_living_key(lines: dict[str, dic
         assert [name for name, good in row.items() if good] == ["customer key", "developer's key", "owner's key"]
 
 
-def make_dead(house: House) -> dict[str, str]:
+def make_dead(tenants: Tenants) -> dict[str, str]:
     """Credentials that once were good or are good elsewhere, and a live access token, which is good on /mcp alone."""
-    owner, services = house["acme owner"], house.services
+    owner, services = tenants["acme owner"], tenants.services
     stores = services.store.database, services.store.control
 
     def key(name: str, **more: Any) -> keys.NewKey:
@@ -216,17 +216,19 @@ def make_dead(house: House) -> dict[str, str]:
 
 
 def test_credentials_that_ended_and_tokens_elsewhere_get_what_an_unknown_key_gets(
-    make_house: Callable[..., Any],
+    make_tenants: Callable[..., Any],
 ) -> None:
-    with make_house(GATEWAY_METRICS_TOKEN=METRICS_TOKEN) as gateway:
-        house = House(gateway)
-        things, dead, target = furnish(house, "acme"), make_dead(house), house["acme owner"]
-        things["developer_key"] = make_key(house)
+    with make_tenants(GATEWAY_METRICS_TOKEN=METRICS_TOKEN) as gateway:
+        tenants = Tenants(gateway)
+        things, dead, target = furnish(tenants, "acme"), make_dead(tenants), tenants["acme owner"]
+        things["developer_key"] = make_key(tenants)
         client = Client(gateway.app.flask, use_cookies=False)
         hidden = {target.organization_id, target.project_id, target.key.info.id, "owner@acme.example"}
         for operation in table.operations():
             # Who may take a second look in one minute is another test's matter.
-            house.services.store.database.write(lambda: house.services.store.database.execute("DELETE FROM attempt"))
+            tenants.services.store.database.write(
+                lambda: tenants.services.store.database.execute("DELETE FROM attempt")
+            )
             ids = {**things, "key_id": things["developer_key"]}
             unknown = send(client, operation, ids, target, "llmgtwy_" + "0" * 40)
             for name, token in dead.items():

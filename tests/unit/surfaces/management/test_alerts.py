@@ -10,31 +10,31 @@ FIELD = re.compile(r'name="(\w+)" value="([^"]*)"')
 
 
 @pytest.fixture
-def browser(shared_house):
-    found = shared_house.gateway.app.flask.test_client()
+def browser(shared_tenants):
+    found = shared_tenants.gateway.app.flask.test_client()
     found.post("/connect/login", data={"email": EMAIL, "password": PASSWORD, "redirect": "/connect"}, headers=OWN)
     return found
 
 
-def test_a_manager_adds_tests_and_removes_an_address(shared_house) -> None:
-    owner = shared_house["acme owner"]
+def test_a_manager_adds_tests_and_removes_an_address(shared_tenants) -> None:
+    owner = shared_tenants["acme owner"]
     path = f"/orgs/{owner.organization_id}/alerts"
-    made = shared_house.ok("POST", path, owner, {"url": "https://127.0.0.1:9/hook", "events": ["budget.spent"]})[
+    made = shared_tenants.ok("POST", path, owner, {"url": "https://127.0.0.1:9/hook", "events": ["budget.spent"]})[
         "alert"
     ]
     assert made["secret"].startswith("whsec_") and made["events"] == ["budget.spent"]
-    listed = shared_house.ok("GET", path, owner)["alerts"]
+    listed = shared_tenants.ok("GET", path, owner)["alerts"]
     assert made["id"] in {one["id"] for one in listed} and all("secret" not in one for one in listed)
-    tested = shared_house.ok("POST", f"{path}/{made['id']}/test", owner)
+    tested = shared_tenants.ok("POST", f"{path}/{made['id']}/test", owner)
     assert tested["delivered"] is False and tested["result"]
-    shared_house.ok("DELETE", f"{path}/{made['id']}", owner)
-    status, _ = shared_house.call("DELETE", f"{path}/{made['id']}", owner)
+    shared_tenants.ok("DELETE", f"{path}/{made['id']}", owner)
+    status, _ = shared_tenants.call("DELETE", f"{path}/{made['id']}", owner)
     assert status == 404
 
 
-def test_events_that_do_not_exist_are_refused(shared_house) -> None:
-    owner = shared_house["acme owner"]
-    status, _ = shared_house.call(
+def test_events_that_do_not_exist_are_refused(shared_tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    status, _ = shared_tenants.call(
         "POST", f"/orgs/{owner.organization_id}/alerts", owner, {"url": "https://x.example", "events": ["rain"]}
     )
     assert status == 400

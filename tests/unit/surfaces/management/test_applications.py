@@ -3,40 +3,40 @@
 import re
 
 from support.furniture import allow
-from support.management import House
+from support.management import Tenants
 
 
 def names(answer) -> list[str]:
     return [one["id"] for one in answer["applications"]]
 
 
-def test_people_see_their_own_and_managers_those_of_a_key(house: House) -> None:
-    developer, colleague, owner = (house[f"acme {role}"] for role in ("developer", "colleague", "owner"))
-    application = allow(house, developer)
-    [shown] = house.ok("GET", "/auth/applications", developer)["applications"]
+def test_people_see_their_own_and_managers_those_of_a_key(tenants: Tenants) -> None:
+    developer, colleague, owner = (tenants[f"acme {role}"] for role in ("developer", "colleague", "owner"))
+    application = allow(tenants, developer)
+    [shown] = tenants.ok("GET", "/auth/applications", developer)["applications"]
     assert shown["name"] == "An editor" and shown["apiKeyId"] == developer.key.info.id and shown["scopes"]
-    assert names(house.ok("GET", "/auth/applications", colleague)) == []
+    assert names(tenants.ok("GET", "/auth/applications", colleague)) == []
     path = f"/keys/api/{developer.key.info.id}/applications"
-    assert names(house.ok("GET", path, owner)) == names(house.ok("GET", path, developer)) == [application]
-    assert house.refused("GET", path, colleague).startswith("403")
-    assert house.refused("GET", path, house["rival owner"]).startswith("403")
+    assert names(tenants.ok("GET", path, owner)) == names(tenants.ok("GET", path, developer)) == [application]
+    assert tenants.refused("GET", path, colleague).startswith("403")
+    assert tenants.refused("GET", path, tenants["rival owner"]).startswith("403")
 
 
-def test_who_may_change_the_key_may_end_an_application(house: House) -> None:
-    developer = house["acme developer"]
-    application = allow(house, developer)
+def test_who_may_change_the_key_may_end_an_application(tenants: Tenants) -> None:
+    developer = tenants["acme developer"]
+    application = allow(tenants, developer)
     path = f"/auth/applications/{application}"
-    assert house.refused("DELETE", path, house["acme colleague"]).startswith("403")
-    assert house.refused("DELETE", path, house["rival owner"]).startswith("403")
-    house.ok("DELETE", path, house["acme owner"])
-    assert names(house.ok("GET", "/auth/applications", developer)) == []
-    assert house.refused("DELETE", path, developer).startswith("404")
+    assert tenants.refused("DELETE", path, tenants["acme colleague"]).startswith("403")
+    assert tenants.refused("DELETE", path, tenants["rival owner"]).startswith("403")
+    tenants.ok("DELETE", path, tenants["acme owner"])
+    assert names(tenants.ok("GET", "/auth/applications", developer)) == []
+    assert tenants.refused("DELETE", path, developer).startswith("404")
 
 
-def test_the_page_of_the_account_ends_an_application(house: House) -> None:
-    developer = house["acme developer"]
-    own, other = allow(house, developer), allow(house, house["acme colleague"])
-    browser = house.gateway.app.flask.test_client()
+def test_the_page_of_the_account_ends_an_application(tenants: Tenants) -> None:
+    developer = tenants["acme developer"]
+    own, other = allow(tenants, developer), allow(tenants, tenants["acme colleague"])
+    browser = tenants.gateway.app.flask.test_client()
     browser.set_cookie("llmgateway.session_token", developer.token)
     page = browser.get("/connect").text
     assert "An editor" in page and own in page and other not in page
@@ -44,5 +44,5 @@ def test_the_page_of_the_account_ends_an_application(house: House) -> None:
     for wanted in (other, own):
         form = {"csrf": csrf, "action": "leave", "application": wanted}
         assert browser.post("/connect", data=form, headers={"Origin": "http://localhost"}).status_code == 303
-    assert names(house.ok("GET", "/auth/applications", developer)) == []
-    assert names(house.ok("GET", "/auth/applications", house["acme colleague"])) == [other]
+    assert names(tenants.ok("GET", "/auth/applications", developer)) == []
+    assert names(tenants.ok("GET", "/auth/applications", tenants["acme colleague"])) == [other]

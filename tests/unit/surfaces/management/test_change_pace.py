@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.management import House
+from support.management import Tenants
 
 from gateway.accounts import audit, room
 from gateway.admin import sign_in
@@ -14,13 +14,13 @@ MOST = 40
 
 
 @pytest.fixture
-def paced(make_house: Any) -> Iterator[House]:
-    with make_house(GATEWAY_LIMITS_MAX_CHANGES=str(MOST)) as gateway:
-        yield House(gateway)
+def paced(make_tenants: Any) -> Iterator[Tenants]:
+    with make_tenants(GATEWAY_LIMITS_MAX_CHANGES=str(MOST)) as gateway:
+        yield Tenants(gateway)
 
 
-def make(house: House, who: Any) -> tuple[int, Any]:
-    return house.call("POST", "/keys/api", who, {"description": "CI", "projectId": who.project_id})
+def make(tenants: Tenants, who: Any) -> tuple[int, Any]:
+    return tenants.call("POST", "/keys/api", who, {"description": "CI", "projectId": who.project_id})
 
 
 def test_a_loop_of_one_member_ends_and_others_go_on(paced) -> None:

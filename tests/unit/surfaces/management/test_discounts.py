@@ -8,43 +8,43 @@ ALL = "/discounts"
 
 
 @pytest.fixture
-def root(house) -> str:
+def root(tenants) -> str:
     """A session of the installation's owner."""
-    return house.open(members.list_members(house.services.store.database)[0].user_id)
+    return tenants.open(members.list_members(tenants.services.store.database)[0].user_id)
 
 
-def test_the_operator_sets_replaces_and_removes_a_discount(house, root) -> None:
-    own = house["acme owner"].organization_id
+def test_the_operator_sets_replaces_and_removes_a_discount(tenants, root) -> None:
+    own = tenants["acme owner"].organization_id
     given = {"organizationId": own, "provider": "sandbox", "fraction": "0.25", "startsAt": "2026-01-01T00:00:00Z"}
-    made = house.ok("PUT", ALL, root, given)["discount"]
+    made = tenants.ok("PUT", ALL, root, given)["discount"]
     assert (made["model"], made["fraction"], made["startsAt"]) == ("*", "0.25", "2026-01-01T00:00:00.000Z")
-    assert house.ok("PUT", ALL, root, {**given, "fraction": 0.5})["discount"]["id"] == made["id"]
-    assert [one["fraction"] for one in house.ok("GET", ALL, root)["discounts"]] == ["0.5"]
-    assert house.ok("DELETE", f"{ALL}/{made['id']}", root)["message"] == "Discount removed."
-    assert house.refused("DELETE", f"{ALL}/{made['id']}", root) == "404 not_found"
-    assert house.ok("GET", ALL, root) == {"discounts": []}
+    assert tenants.ok("PUT", ALL, root, {**given, "fraction": 0.5})["discount"]["id"] == made["id"]
+    assert [one["fraction"] for one in tenants.ok("GET", ALL, root)["discounts"]] == ["0.5"]
+    assert tenants.ok("DELETE", f"{ALL}/{made['id']}", root)["message"] == "Discount removed."
+    assert tenants.refused("DELETE", f"{ALL}/{made['id']}", root) == "404 not_found"
+    assert tenants.ok("GET", ALL, root) == {"discounts": []}
 
 
-def test_owners_and_admins_read_what_concerns_them(house, root) -> None:
-    house.ok("PUT", ALL, root, {"fraction": "0.1"})
+def test_owners_and_admins_read_what_concerns_them(tenants, root) -> None:
+    tenants.ok("PUT", ALL, root, {"fraction": "0.1"})
     for name in ("acme", "rival"):
-        house.ok("PUT", ALL, root, {"organizationId": house[f"{name} owner"].organization_id, "fraction": "0.2"})
+        tenants.ok("PUT", ALL, root, {"organizationId": tenants[f"{name} owner"].organization_id, "fraction": "0.2"})
     for role in ("owner", "admin"):
-        who = house[f"acme {role}"]
-        found = house.ok("GET", f"/orgs/{who.organization_id}/discounts", who)["discounts"]
+        who = tenants[f"acme {role}"]
+        found = tenants.ok("GET", f"/orgs/{who.organization_id}/discounts", who)["discounts"]
         assert [one["organizationId"] for one in found] == ["*", who.organization_id]
-    dev = house["acme developer"]
-    assert house.refused("GET", f"/orgs/{dev.organization_id}/discounts", dev) == "403 permission_denied"
+    dev = tenants["acme developer"]
+    assert tenants.refused("GET", f"/orgs/{dev.organization_id}/discounts", dev) == "403 permission_denied"
 
 
-def test_nobody_else_sets_or_sees_discounts_of_all(house, root) -> None:
-    made = house.ok("PUT", ALL, root, {"fraction": "0.1"})["discount"]
+def test_nobody_else_sets_or_sees_discounts_of_all(tenants, root) -> None:
+    made = tenants.ok("PUT", ALL, root, {"fraction": "0.1"})["discount"]
     for role in ("owner", "admin", "developer"):
-        who = house[f"acme {role}"]
-        assert house.refused("GET", ALL, who) == "403 permission_denied"
-        assert house.refused("PUT", ALL, who, {"fraction": "0.9"}) == "403 permission_denied"
-        assert house.refused("DELETE", f"{ALL}/{made['id']}", who) == "403 permission_denied"
-    assert house.ok("GET", ALL, root)["discounts"] == [made]
+        who = tenants[f"acme {role}"]
+        assert tenants.refused("GET", ALL, who) == "403 permission_denied"
+        assert tenants.refused("PUT", ALL, who, {"fraction": "0.9"}) == "403 permission_denied"
+        assert tenants.refused("DELETE", f"{ALL}/{made['id']}", who) == "403 permission_denied"
+    assert tenants.ok("GET", ALL, root)["discounts"] == [made]
 
 
 @pytest.mark.parametrize(
@@ -61,18 +61,18 @@ def test_nobody_else_sets_or_sees_discounts_of_all(house, root) -> None:
         ({"fraction": "0.1", "project": "x"}, "project"),
     ],
 )
-def test_an_improper_discount_is_refused_with_its_field(house, root, body: dict, param: str) -> None:
-    status, answer = house.call("PUT", ALL, root, body)
+def test_an_improper_discount_is_refused_with_its_field(tenants, root, body: dict, param: str) -> None:
+    status, answer = tenants.call("PUT", ALL, root, body)
     assert (status, answer["code"], answer["param"]) == (400, "invalid_parameters", param)
 
 
-def test_a_discount_for_nobody_is_not_found(house, root) -> None:
+def test_a_discount_for_nobody_is_not_found(tenants, root) -> None:
     body = {"organizationId": "org_" + "0" * 32, "fraction": "0.1"}
-    assert house.refused("PUT", ALL, root, body) == "404 not_found"
+    assert tenants.refused("PUT", ALL, root, body) == "404 not_found"
 
 
-def test_who_set_it_is_in_the_audit_log_of_its_organization(house, root) -> None:
-    owner = house["acme owner"]
-    house.ok("PUT", ALL, root, {"organizationId": owner.organization_id, "fraction": "0.2"})
-    newest = house.ok("GET", f"/orgs/{owner.organization_id}/audit?limit=1", owner)["entries"][0]
+def test_who_set_it_is_in_the_audit_log_of_its_organization(tenants, root) -> None:
+    owner = tenants["acme owner"]
+    tenants.ok("PUT", ALL, root, {"organizationId": owner.organization_id, "fraction": "0.2"})
+    newest = tenants.ok("GET", f"/orgs/{owner.organization_id}/audit?limit=1", owner)["entries"][0]
     assert newest["action"] == "discount.set" and newest["detail"]["fraction"] == "0.2"

@@ -7,7 +7,7 @@ from typing import Any
 
 import gevent
 import pytest
-from support.management import PASSWORD, House
+from support.management import PASSWORD, Tenants
 
 from gateway.accounts import keys, members
 from gateway.accounts.audit import list_entries
@@ -26,53 +26,55 @@ SIGN_IN = "/auth/sign-in/email"
 DOLLAR = 10**9
 
 
-def sign_in(house: House, password: str = PASSWORD, **more: Any) -> tuple[int, Any]:
-    return house.call("POST", SIGN_IN, body={"email": OWNER, "password": password, **more})
+def sign_in(tenants: Tenants, password: str = PASSWORD, **more: Any) -> tuple[int, Any]:
+    return tenants.call("POST", SIGN_IN, body={"email": OWNER, "password": password, **more})
 
 
-def root(house: House) -> members.MemberInfo:
-    return members.list_members(house.services.store.database)[0]
+def root(tenants: Tenants) -> members.MemberInfo:
+    return members.list_members(tenants.services.store.database)[0]
 
 
-def set_password(house: House, password: str = "another long one") -> None:
-    services = house.services
+def set_password(tenants: Tenants, password: str = "another long one") -> None:
+    services = tenants.services
     members.set_password(
         services.store.database,
         services.store.control,
         services.background.threads,
-        root(house).user_id,
+        root(tenants).user_id,
         password,
         actor=OPERATOR,
     )
 
 
-def test_a_password_that_the_operator_sets_ends_every_session(house: House) -> None:
-    token = sign_in(house)[1]["token"]
-    set_password(house)
-    assert house.refused("GET", "/orgs", token) == "401 session_invalid"
+def test_a_password_that_the_operator_sets_ends_every_session(tenants: Tenants) -> None:
+    token = sign_in(tenants)[1]["token"]
+    set_password(tenants)
+    assert tenants.refused("GET", "/orgs", token) == "401 session_invalid"
 
 
-def test_a_device_that_was_approved_before_a_password_change_gets_no_session(house: House) -> None:
-    token = sign_in(house)[1]["token"]
-    grant = house.ok("POST", "/auth/device/code", body={"client_id": "llmgateway-cli"})
-    house.services.management.decide_device(grant["user_code"], root(house).user_id, True)
+def test_a_device_that_was_approved_before_a_password_change_gets_no_session(tenants: Tenants) -> None:
+    token = sign_in(tenants)[1]["token"]
+    grant = tenants.ok("POST", "/auth/device/code", body={"client_id": "llmgateway-cli"})
+    tenants.services.management.decide_device(grant["user_code"], root(tenants).user_id, True)
     body = {"currentPassword": PASSWORD, "newPassword": "another long one"}
-    house.ok("POST", "/auth/change-password", token, body)
+    tenants.ok("POST", "/auth/change-password", token, body)
     ask = {
         "client_id": "llmgateway-cli",
         "device_code": grant["device_code"],
         "grant_type": "urn:ietf:params:oauth:grant-type:device_code",
     }
-    status, answer = house.call("POST", "/auth/device/token", body=ask)
+    status, answer = tenants.call("POST", "/auth/device/token", body=ask)
     assert (status, answer["error"]) == (400, "expired_token")
 
 
 @pytest.mark.parametrize("change", [{"active": False}, {"role": "developer"}])
-def test_an_invitation_by_who_may_invite_no_more_makes_nobody_a_member(house: House, change: dict[str, Any]) -> None:
-    admin, services = house["acme admin"], house.services
+def test_an_invitation_by_who_may_invite_no_more_makes_nobody_a_member(
+    tenants: Tenants, change: dict[str, Any]
+) -> None:
+    admin, services = tenants["acme admin"], tenants.services
     body = {"email": "friend@example.com", "role": "admin"}
     path = f"/orgs/{admin.organization_id}/invitations"
-    token = house.ok("POST", path, admin, body)["invitation"]["token"]
+    token = tenants.ok("POST", path, admin, body)["invitation"]["token"]
     members.update_member(
         services.store.database,
         services.store.control,
@@ -82,22 +84,22 @@ def test_an_invitation_by_who_may_invite_no_more_makes_nobody_a_member(house: Ho
         **change,
     )
     joined = {"token": token, "name": "Friend", "password": "a password of a friend"}
-    assert house.call("POST", "/auth/sign-up/email", body=joined)[0] == 404
-    assert house.ok("GET", path, house["acme owner"])["invitations"] == []
+    assert tenants.call("POST", "/auth/sign-up/email", body=joined)[0] == 404
+    assert tenants.ok("GET", path, tenants["acme owner"])["invitations"] == []
 
 
-def guess(house: House, count: int, peer: str) -> None:
+def guess(tenants: Tenants, count: int, peer: str) -> None:
     for _ in range(count):
         with pytest.raises(GatewayError):
-            house.services.management.sign_in.begin(OWNER, "wrong", Place(peer))
+            tenants.services.management.sign_in.begin(OWNER, "wrong", Place(peer))
 
 
-def test_a_hundred_wrong_passwords_of_strangers_do_not_lock_out_who_is_known(house: House, monkeypatch) -> None:
+def test_a_hundred_wrong_passwords_of_strangers_do_not_lock_out_who_is_known(tenants: Tenants, monkeypatch) -> None:
     monkeypatch.setattr(module, "GATES", (("address and place", 10), ("address", 12), ("place", 50)))
-    door = house.services.management.sign_in
+    door = tenants.services.management.sign_in
     device = door.begin(OWNER, PASSWORD, Place("192.0.2.1")).device
     for peer in ("198.51.100.1", "198.51.100.2"):
-        guess(house, 7, peer)
+        guess(tenants, 7, peer)
     with pytest.raises(RateLimited):
         door.begin(OWNER, PASSWORD, Place("203.0.113.9"))
     assert door.begin(OWNER, PASSWORD, Place("192.0.2.1")).session
@@ -106,8 +108,8 @@ def test_a_hundred_wrong_passwords_of_strangers_do_not_lock_out_who_is_known(hou
         door.begin(OWNER, PASSWORD, Place("203.0.113.8", device="x." + device.partition(".")[2]))
 
 
-def test_a_known_device_that_guesses_is_slowed_down_too(house: House) -> None:
-    door = house.services.management.sign_in
+def test_a_known_device_that_guesses_is_slowed_down_too(tenants: Tenants) -> None:
+    door = tenants.services.management.sign_in
     device = door.begin(OWNER, PASSWORD, Place("192.0.2.1")).device
     for _ in range(10):
         with pytest.raises(Unauthenticated):
@@ -116,56 +118,56 @@ def test_a_known_device_that_guesses_is_slowed_down_too(house: House) -> None:
         door.begin(OWNER, PASSWORD, Place("192.0.2.1", device=device))
 
 
-def test_a_failed_sign_in_is_in_the_audit_trail(house: House) -> None:
-    assert sign_in(house, "wrong")[0] == 401
+def test_a_failed_sign_in_is_in_the_audit_trail(tenants: Tenants) -> None:
+    assert sign_in(tenants, "wrong")[0] == 401
     for _ in range(100):
-        found = [one for one in list_entries(house.services.store.database) if one.action == "session.refuse"]
+        found = [one for one in list_entries(tenants.services.store.database) if one.action == "session.refuse"]
         if found:
             break
         gevent.sleep(0.02)
-    assert found[0].subject == root(house).user_id and "invalid_credentials" in found[0].detail
+    assert found[0].subject == root(tenants).user_id and "invalid_credentials" in found[0].detail
 
 
 # Limits
 
 
-def set_limit(house: House, who: str, key_id: str, **limits: Any) -> tuple[int, Any]:
-    return house.call("PATCH", f"/keys/api/limit/{key_id}", house[who], limits)
+def set_limit(tenants: Tenants, who: str, key_id: str, **limits: Any) -> tuple[int, Any]:
+    return tenants.call("PATCH", f"/keys/api/limit/{key_id}", tenants[who], limits)
 
 
-def test_a_limit_is_lifted_by_who_set_it_or_stands_above(house: House) -> None:
-    key = house["acme developer"].key.info.id
-    assert set_limit(house, "acme developer", key, usageLimit="5")[0] == 200
-    assert set_limit(house, "acme developer", key, usageLimit="50")[0] == 200  # one's own
-    assert set_limit(house, "acme owner", key, usageLimit="10")[0] == 200
+def test_a_limit_is_lifted_by_who_set_it_or_stands_above(tenants: Tenants) -> None:
+    key = tenants["acme developer"].key.info.id
+    assert set_limit(tenants, "acme developer", key, usageLimit="5")[0] == 200
+    assert set_limit(tenants, "acme developer", key, usageLimit="50")[0] == 200  # one's own
+    assert set_limit(tenants, "acme owner", key, usageLimit="10")[0] == 200
     for lifted in ({"usageLimit": "11"}, {"usageLimit": None}):
-        status, answer = set_limit(house, "acme developer", key, **lifted)
+        status, answer = set_limit(tenants, "acme developer", key, **lifted)
         assert (status, answer["code"]) == (403, "limit_not_yours")
-        assert set_limit(house, "acme admin", key, **lifted)[0] == 403
-    assert set_limit(house, "acme developer", key, usageLimit="2")[0] == 200
-    assert set_limit(house, "acme developer", key, usageLimit="10")[0] == 200  # up to what the owner left
+        assert set_limit(tenants, "acme admin", key, **lifted)[0] == 403
+    assert set_limit(tenants, "acme developer", key, usageLimit="2")[0] == 200
+    assert set_limit(tenants, "acme developer", key, usageLimit="10")[0] == 200  # up to what the owner left
     period = {"periodUsageLimit": "1", "periodUsageDurationValue": 1, "periodUsageDurationUnit": "day"}
-    assert set_limit(house, "acme developer", key, **period)[0] == 200
-    assert set_limit(house, "acme developer", key, **dict.fromkeys(period))[0] == 200
-    assert set_limit(house, "acme owner", key, usageLimit=None)[0] == 200
-    assert set_limit(house, "acme developer", key, usageLimit="500")[0] == 200
+    assert set_limit(tenants, "acme developer", key, **period)[0] == 200
+    assert set_limit(tenants, "acme developer", key, **dict.fromkeys(period))[0] == 200
+    assert set_limit(tenants, "acme owner", key, usageLimit=None)[0] == 200
+    assert set_limit(tenants, "acme developer", key, usageLimit="500")[0] == 200
 
 
-def test_a_limit_of_the_operator_is_lifted_by_nobody_below(house: House) -> None:
-    key, services = house["acme owner"].key.info, house.services
+def test_a_limit_of_the_operator_is_lifted_by_nobody_below(tenants: Tenants) -> None:
+    key, services = tenants["acme owner"].key.info, tenants.services
     funding = Funding(services.store.database, services.store.control)
     funding.set_limits(KEY, key.id, key.organization_id, Limits(total_nusd=DOLLAR), actor=OPERATOR)
-    assert set_limit(house, "acme owner", key.id, usageLimit=None)[0] == 403
+    assert set_limit(tenants, "acme owner", key.id, usageLimit=None)[0] == 403
     funding.set_limits(KEY, key.id, key.organization_id, Limits(), actor=OPERATOR)
-    assert set_limit(house, "acme owner", key.id, usageLimit="7")[0] == 200
+    assert set_limit(tenants, "acme owner", key.id, usageLimit="7")[0] == 200
 
 
-def test_a_limit_from_before_setters_were_kept_belongs_to_who_the_trail_names(house: House) -> None:
-    key = house["acme developer"].key.info.id
-    assert set_limit(house, "acme owner", key, usageLimit="10")[0] == 200
-    database = house.services.store.database
+def test_a_limit_from_before_setters_were_kept_belongs_to_who_the_trail_names(tenants: Tenants) -> None:
+    key = tenants["acme developer"].key.info.id
+    assert set_limit(tenants, "acme owner", key, usageLimit="10")[0] == 200
+    database = tenants.services.store.database
     database.write(lambda: database.execute("DELETE FROM limit_setter"))
-    assert set_limit(house, "acme developer", key, usageLimit="11")[0] == 403
+    assert set_limit(tenants, "acme developer", key, usageLimit="11")[0] == 403
 
 
 # Second factor
@@ -174,17 +176,17 @@ def test_a_limit_from_before_setters_were_kept_belongs_to_who_the_trail_names(ho
 class Authenticator:
     """What holds the secret and shows codes; each code another step, as time goes on."""
 
-    def __init__(self, house: House, token: str) -> None:
-        self.house, self.token = house, token
-        made = house.ok("POST", "/auth/second-factor", token, {"password": PASSWORD})
+    def __init__(self, tenants: Tenants, token: str) -> None:
+        self.tenants, self.token = tenants, token
+        made = tenants.ok("POST", "/auth/second-factor", token, {"password": PASSWORD})
         self.secret = base64.b32decode(made["secret"])
         assert made["uri"].startswith("otpauth://totp/") and made["secret"] in made["uri"]
 
     def code(self, ahead: int = 0) -> str:
-        return code_at(self.secret, self.house.services.store.database.now_us() // (30 * SECOND_US) + ahead)
+        return code_at(self.secret, self.tenants.services.store.database.now_us() // (30 * SECOND_US) + ahead)
 
     def confirm(self) -> list[str]:
-        return self.house.ok("POST", "/auth/second-factor/confirm", self.token, {"code": self.code(-1)})[
+        return self.tenants.ok("POST", "/auth/second-factor/confirm", self.token, {"code": self.code(-1)})[
             "recoveryCodes"
         ]
 
@@ -195,58 +197,58 @@ def test_codes_are_those_of_the_standard() -> None:
     assert [code_at(secret, at // 30) for at in (59, 1111111109, 20000000000)] == ["287082", "081804", "353130"]
 
 
-def test_with_a_second_factor_the_password_alone_opens_nothing(house: House) -> None:
-    token, other = sign_in(house)[1]["token"], sign_in(house)[1]["token"]
-    authenticator = Authenticator(house, token)
-    assert sign_in(house)[0] == 200  # not in force before it is confirmed
+def test_with_a_second_factor_the_password_alone_opens_nothing(tenants: Tenants) -> None:
+    token, other = sign_in(tenants)[1]["token"], sign_in(tenants)[1]["token"]
+    authenticator = Authenticator(tenants, token)
+    assert sign_in(tenants)[0] == 200  # not in force before it is confirmed
     codes = authenticator.confirm()
-    assert len(set(codes)) == 10 and house.refused("GET", "/orgs", other) == "401 session_invalid"
-    assert house.ok("GET", "/auth/second-factor", token)["active"] is True
-    status, answer = sign_in(house)
+    assert len(set(codes)) == 10 and tenants.refused("GET", "/orgs", other) == "401 session_invalid"
+    assert tenants.ok("GET", "/auth/second-factor", token)["active"] is True
+    status, answer = sign_in(tenants)
     assert (status, answer["error"]) == (401, "second_factor_required") and "token" not in answer
-    assert sign_in(house, code="000000")[1]["error"] == "second_factor_wrong"
+    assert sign_in(tenants, code="000000")[1]["error"] == "second_factor_wrong"
     code = authenticator.code()
-    assert sign_in(house, code=code)[0] == 200
-    assert sign_in(house, code=code)[1]["error"] == "second_factor_wrong"  # a code is good once
-    assert sign_in(house, code=authenticator.code(-1))[1]["error"] == "second_factor_wrong"  # nor an earlier one
-    assert sign_in(house, code=codes[0].upper())[0] == 200
-    assert sign_in(house, code=codes[0])[1]["error"] == "second_factor_wrong"
-    assert house.ok("GET", "/auth/second-factor", token)["recoveryCodesLeft"] == 9
+    assert sign_in(tenants, code=code)[0] == 200
+    assert sign_in(tenants, code=code)[1]["error"] == "second_factor_wrong"  # a code is good once
+    assert sign_in(tenants, code=authenticator.code(-1))[1]["error"] == "second_factor_wrong"  # nor an earlier one
+    assert sign_in(tenants, code=codes[0].upper())[0] == 200
+    assert sign_in(tenants, code=codes[0])[1]["error"] == "second_factor_wrong"
+    assert tenants.ok("GET", "/auth/second-factor", token)["recoveryCodesLeft"] == 9
 
 
-def test_guessing_codes_is_slowed_down(house: House) -> None:
-    authenticator = Authenticator(house, sign_in(house)[1]["token"])
+def test_guessing_codes_is_slowed_down(tenants: Tenants) -> None:
+    authenticator = Authenticator(tenants, sign_in(tenants)[1]["token"])
     authenticator.confirm()
-    seen = [sign_in(house, code=f"{number:06}")[0] for number in range(12)]
+    seen = [sign_in(tenants, code=f"{number:06}")[0] for number in range(12)]
     assert seen[0] == 401 and seen[-1] == 429
 
 
-def test_the_secret_and_the_recovery_codes_are_not_readable_in_the_store(house: House) -> None:
-    authenticator = Authenticator(house, sign_in(house)[1]["token"])
+def test_the_secret_and_the_recovery_codes_are_not_readable_in_the_store(tenants: Tenants) -> None:
+    authenticator = Authenticator(tenants, sign_in(tenants)[1]["token"])
     codes = authenticator.confirm()
-    database = house.services.store.database
+    database = tenants.services.store.database
     text = str(database.read(lambda: database.execute("SELECT * FROM second_factor").fetchall()))
     assert base64.b32encode(authenticator.secret).decode() not in text and not any(code in text for code in codes)
 
 
-def test_a_second_factor_is_removed_by_password_and_code_or_by_the_operator(house: House) -> None:
-    token = sign_in(house)[1]["token"]
-    authenticator = Authenticator(house, token)
+def test_a_second_factor_is_removed_by_password_and_code_or_by_the_operator(tenants: Tenants) -> None:
+    token = sign_in(tenants)[1]["token"]
+    authenticator = Authenticator(tenants, token)
     codes = authenticator.confirm()
     path, body = "/auth/second-factor/remove", {"password": PASSWORD, "code": "000000"}
-    assert house.call("POST", path, token, body)[0] == 401
-    assert house.call("POST", "/auth/second-factor", token, {"password": PASSWORD})[0] == 409
-    house.ok("POST", path, token, body | {"code": codes[1]})
-    assert sign_in(house)[0] == 200
-    Authenticator(house, token).confirm()
-    assert house.services.management.second_factors.remove(root(house).user_id, actor=OPERATOR)
-    assert sign_in(house)[0] == 200
+    assert tenants.call("POST", path, token, body)[0] == 401
+    assert tenants.call("POST", "/auth/second-factor", token, {"password": PASSWORD})[0] == 409
+    tenants.ok("POST", path, token, body | {"code": codes[1]})
+    assert sign_in(tenants)[0] == 200
+    Authenticator(tenants, token).confirm()
+    assert tenants.services.management.second_factors.remove(root(tenants).user_id, actor=OPERATOR)
+    assert sign_in(tenants)[0] == 200
 
 
-def test_the_console_asks_for_the_code_after_the_password(house: House) -> None:
-    authenticator = Authenticator(house, sign_in(house)[1]["token"])
+def test_the_console_asks_for_the_code_after_the_password(tenants: Tenants) -> None:
+    authenticator = Authenticator(tenants, sign_in(tenants)[1]["token"])
     authenticator.confirm()
-    browser = house.gateway.app.flask.test_client()
+    browser = tenants.gateway.app.flask.test_client()
 
     def post(**form: str) -> Any:
         return browser.post("/connect/login", data=form, headers={"Origin": "http://localhost"})
@@ -266,23 +268,23 @@ def test_the_console_asks_for_the_code_after_the_password(house: House) -> None:
 # Sessions
 
 
-def test_own_sessions_are_listed_and_all_end_at_once(house: House) -> None:
-    first, second = sign_in(house)[1]["token"], sign_in(house)[1]["token"]
-    listed = house.ok("GET", "/auth/sessions", first)["sessions"]
+def test_own_sessions_are_listed_and_all_end_at_once(tenants: Tenants) -> None:
+    first, second = sign_in(tenants)[1]["token"], sign_in(tenants)[1]["token"]
+    listed = tenants.ok("GET", "/auth/sessions", first)["sessions"]
     assert [one["current"] for one in listed].count(True) == 1 and len(listed) >= 2
-    current = next(one["id"] for one in house.ok("GET", "/auth/sessions", second)["sessions"] if one["current"])
-    assert house.refused("DELETE", f"/auth/sessions/{current}", house["acme owner"]) == "404 not_found"
-    house.ok("DELETE", f"/auth/sessions/{current}", first)
-    assert house.refused("GET", "/orgs", second) == "401 session_invalid"
-    third = sign_in(house)[1]["token"]
-    house.ok("POST", "/auth/sign-out-everywhere", first)
+    current = next(one["id"] for one in tenants.ok("GET", "/auth/sessions", second)["sessions"] if one["current"])
+    assert tenants.refused("DELETE", f"/auth/sessions/{current}", tenants["acme owner"]) == "404 not_found"
+    tenants.ok("DELETE", f"/auth/sessions/{current}", first)
+    assert tenants.refused("GET", "/orgs", second) == "401 session_invalid"
+    third = sign_in(tenants)[1]["token"]
+    tenants.ok("POST", "/auth/sign-out-everywhere", first)
     for token in (first, third):
-        assert house.refused("GET", "/orgs", token) == "401 session_invalid"
+        assert tenants.refused("GET", "/orgs", token) == "401 session_invalid"
 
 
-def test_the_page_of_the_account_signs_out_everywhere(house: House) -> None:
-    elsewhere = sign_in(house)[1]["token"]
-    browser = house.gateway.app.flask.test_client()
+def test_the_page_of_the_account_signs_out_everywhere(tenants: Tenants) -> None:
+    elsewhere = sign_in(tenants)[1]["token"]
+    browser = tenants.gateway.app.flask.test_client()
     headers = {"Origin": "http://localhost"}
     browser.post("/connect/login", data={"email": OWNER, "password": PASSWORD}, headers=headers)
     page = browser.get("/connect").text
@@ -290,14 +292,14 @@ def test_the_page_of_the_account_signs_out_everywhere(house: House) -> None:
     form = {"action": "everywhere", "csrf": csrf}
     assert browser.post("/connect", data=form | {"csrf": "x"}, headers=headers).status_code == 403
     assert browser.post("/connect", data=form, headers=headers).status_code == 303
-    assert house.refused("GET", "/orgs", elsewhere) == "401 session_invalid"
+    assert tenants.refused("GET", "/orgs", elsewhere) == "401 session_invalid"
 
 
 # Explanations, caps
 
 
-def test_explanations_are_for_who_asked(house: House) -> None:
-    services, owner, developer = house.services, house["acme owner"], house["acme developer"]
+def test_explanations_are_for_who_asked(tenants: Tenants) -> None:
+    services, owner, developer = tenants.services, tenants["acme owner"], tenants["acme developer"]
     draft = keys.Draft(owner.project_id, owner.member_id, "Customer", "customer")
     customer = services.management.create_key(draft, Limits(), actor=owner.user_id)
     other = services.management.create_key(draft, Limits(), actor=owner.user_id)
@@ -305,10 +307,10 @@ def test_explanations_are_for_who_asked(house: House) -> None:
     services.billing.ledger.grant(owner.organization_id, DOLLAR, "doors")
 
     def ask(token: str) -> str:
-        return house.ok("POST", "/v1/chat/completions", token, body)["metadata"]["log_id"]
+        return tenants.ok("POST", "/v1/chat/completions", token, body)["metadata"]["log_id"]
 
     def look(token: str, log_id: str) -> int:
-        return house.call("GET", f"/v1/route/explain/{log_id}", token)[0]
+        return tenants.call("GET", f"/v1/route/explain/{log_id}", token)[0]
 
     mine, theirs = ask(customer.token), ask(owner.key.token)
     services.store.journal.flush(5)
@@ -316,17 +318,17 @@ def test_explanations_are_for_who_asked(house: House) -> None:
     assert look(owner.key.token, mine) == 200 and look(developer.key.token, theirs) == 404
 
 
-def test_organizations_and_projects_have_caps(make_house: Callable[..., Any]) -> None:
-    with make_house(GATEWAY_LIMITS_MAX_ORGANIZATIONS="4", GATEWAY_LIMITS_MAX_PROJECTS="2") as gateway:
-        house = House(gateway)
-        token = house.open(root(house).user_id)
-        seen = [house.call("POST", "/orgs", token, {"name": f"More {number}"}) for number in range(3)]
+def test_organizations_and_projects_have_caps(make_tenants: Callable[..., Any]) -> None:
+    with make_tenants(GATEWAY_LIMITS_MAX_ORGANIZATIONS="4", GATEWAY_LIMITS_MAX_PROJECTS="2") as gateway:
+        tenants = Tenants(gateway)
+        token = tenants.open(root(tenants).user_id)
+        seen = [tenants.call("POST", "/orgs", token, {"name": f"More {number}"}) for number in range(3)]
         assert [status for status, _ in seen] == [201, 400, 400] and seen[1][1]["code"] == "organization_cap_reached"
-        body = {"organizationId": house["acme owner"].organization_id, "name": "Another"}
-        seen = [house.call("POST", "/projects", house["acme owner"], body) for _ in range(2)]
+        body = {"organizationId": tenants["acme owner"].organization_id, "name": "Another"}
+        seen = [tenants.call("POST", "/projects", tenants["acme owner"], body) for _ in range(2)]
         assert [status for status, _ in seen] == [201, 400] and seen[1][1]["code"] == "project_cap_reached"
 
 
-def test_an_unknown_session_of_others_is_not_found(house: House) -> None:
+def test_an_unknown_session_of_others_is_not_found(tenants: Tenants) -> None:
     with pytest.raises(NotFound):
-        house.services.management.sessions.close_one(root(house).user_id, "ses_0")
+        tenants.services.management.sessions.close_one(root(tenants).user_id, "ses_0")

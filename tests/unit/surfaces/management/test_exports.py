@@ -6,7 +6,7 @@ import json
 import tracemalloc
 
 import pytest
-from support.management import House, Person
+from support.management import Person, Tenants
 from support.requests import attempt, entry, fill, owned
 
 from gateway.clock import to_iso
@@ -26,18 +26,18 @@ def read_csv(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
-def export(house: House, who: Person, query: str) -> str:
-    status, text = house.call("GET", query, who)
+def export(tenants: Tenants, who: Person, query: str) -> str:
+    status, text = tenants.call("GET", query, who)
     assert status == 200, text
     return text if isinstance(text, str) else json.dumps(text)
 
 
 @pytest.fixture
-def used(house: House) -> House:
-    """A house whose owner and developer made requests of every kind today."""
-    database, now_us = house.services.store.database, house.services.clock.now_us()
+def used(tenants: Tenants) -> Tenants:
+    """Tenants whose owner and developer made requests of every kind today."""
+    database, now_us = tenants.services.store.database, tenants.services.clock.now_us()
     extra = json.dumps({"units": {"input_audio": 7, "output_image": 3}, "nusd": {"request": 5, "images": 11}})
-    for place, person in enumerate((house["acme owner"], house["acme developer"])):
+    for place, person in enumerate((tenants["acme owner"], tenants["acme developer"])):
         mine = told_by(person)
         for number in range(20):
             request = (now_us // 1000 - 1000 + number).to_bytes(6, "big") + bytes(8) + bytes([place, number])
@@ -47,10 +47,10 @@ def used(house: House) -> House:
             fill(database, rows if number % 3 else rows[:1])
             if number % 5 == 0:
                 fill(database, [entry(**{**mine, "request": request[:-1] + b"\xff"}, asked=FORMULAS[number % 8])])
-    return house
+    return tenants
 
 
-def test_a_csv_of_usage_adds_up_to_what_activity_shows(used: House) -> None:
+def test_a_csv_of_usage_adds_up_to_what_activity_shows(used: Tenants) -> None:
     for who in (used["acme owner"], used["acme developer"]):
         rows = read_csv(export(used, who, "/activity/export?days=1"))
         [day] = used.ok("GET", "/activity?days=1", who)["activity"]
@@ -68,7 +68,7 @@ def test_a_csv_of_usage_adds_up_to_what_activity_shows(used: House) -> None:
         )
 
 
-def test_lines_of_json_say_the_same_as_csv(used: House) -> None:
+def test_lines_of_json_say_the_same_as_csv(used: Tenants) -> None:
     owner = used["acme owner"]
     for path in ("/logs/export?", "/activity/export?days=1&"):
         rows = read_csv(export(used, owner, f"{path}format=csv"))
@@ -78,14 +78,14 @@ def test_lines_of_json_say_the_same_as_csv(used: House) -> None:
         assert set(lines[0]) == set(rows[0])
 
 
-def test_no_cell_is_a_formula(used: House) -> None:
+def test_no_cell_is_a_formula(used: Tenants) -> None:
     rows = read_csv(export(used, used["acme owner"], "/logs/export"))
     asked = {row["model"] for row in rows}
     assert "'=1+1" in asked and "small" in asked
     assert not any(cell.lstrip()[:1] in ("=", "+", "@", "＝") for row in rows for cell in row.values())
 
 
-def test_an_export_takes_the_filters_of_its_list(used: House) -> None:
+def test_an_export_takes_the_filters_of_its_list(used: Tenants) -> None:
     owner, developer = used["acme owner"], used["acme developer"]
     for query in ("errorCode=timeout", "status=402", f"apiKeyId={developer.key.info.id}", "model=small&provider=maker",
                   f"to={to_iso(used.services.clock.now_us() - 10**9)}"):  # fmt: skip
@@ -96,7 +96,7 @@ def test_an_export_takes_the_filters_of_its_list(used: House) -> None:
 
 
 @pytest.mark.parametrize("path", ["/logs/export", "/activity/export"])
-def test_nobody_exports_what_they_may_not_list(used: House, path: str) -> None:
+def test_nobody_exports_what_they_may_not_list(used: Tenants, path: str) -> None:
     owner, developer, stranger = used["acme owner"], used["acme developer"], used["rival owner"]
     assert used.refused("GET", f"{path}?projectId={owner.project_id}", stranger).startswith("403")
     for who, query in (
@@ -117,7 +117,7 @@ WISHES = (
 
 
 @pytest.mark.parametrize("path", ["/activity", "/activity/export", "/logs/export"])
-def test_no_parameter_shows_a_developer_what_another_key_did(used: House, path: str) -> None:
+def test_no_parameter_shows_a_developer_what_another_key_did(used: Tenants, path: str) -> None:
     used.services.billing.rollups.catch_up()
     owner, developer, stranger = (used[name] for name in ("acme owner", "acme developer", "rival owner"))
     names = {"project": owner.project_id, "key": owner.key.info.id}
@@ -139,7 +139,7 @@ def test_no_parameter_shows_a_developer_what_another_key_did(used: House, path: 
                 assert mine <= {who.key.info.id}
 
 
-def test_an_export_ends_with_the_membership_that_it_was_begun_with(used: House, monkeypatch) -> None:
+def test_an_export_ends_with_the_membership_that_it_was_begun_with(used: Tenants, monkeypatch) -> None:
     monkeypatch.setattr("gateway.surfaces.management.exports.PAGE", 5)
     developer, owner = used["acme developer"], used["acme owner"]
     answer = used.client.get("/logs/export", headers={"Authorization": f"Bearer {developer.token}"})
@@ -151,7 +151,7 @@ def test_an_export_ends_with_the_membership_that_it_was_begun_with(used: House, 
 
 
 @pytest.mark.parametrize("path", ["/logs/export", "/activity/export"])
-def test_an_organization_has_so_many_exports_at_once_and_another_one_is_not_concerned(used: House, path: str) -> None:
+def test_an_organization_has_so_many_exports_at_once_and_another_one_is_not_concerned(used: Tenants, path: str) -> None:
     owner = used["acme owner"]
     going = [used.client.get(path, headers={"Authorization": f"Bearer {owner.token}"}) for _ in range(2)]
     assert [answer.status_code for answer in going] == [200, 200]
@@ -164,7 +164,7 @@ def test_an_organization_has_so_many_exports_at_once_and_another_one_is_not_conc
         assert used.call("GET", path, owner)[0] == 200
 
 
-def test_an_export_says_since_when_its_rows_are_there(used: House) -> None:
+def test_an_export_says_since_when_its_rows_are_there(used: Tenants) -> None:
     owner, database = used["acme owner"], used.services.store.database
     rollups = used.services.billing.rollups
     rollups.catch_up()
@@ -179,7 +179,7 @@ def test_an_export_says_since_when_its_rows_are_there(used: House) -> None:
     assert "X-LLMGateway-Rows-Since" not in used.client.get(query, headers=header).headers
 
 
-def test_no_export_holds_a_read_of_the_store_while_it_is_sent(used: House, monkeypatch) -> None:
+def test_no_export_holds_a_read_of_the_store_while_it_is_sent(used: Tenants, monkeypatch) -> None:
     monkeypatch.setattr("gateway.surfaces.management.exports.PAGE", 5)
     database, owner = used.services.store.database, used["acme owner"]
     answer = used.client.get("/logs/export", headers={"Authorization": f"Bearer {owner.token}"})
@@ -187,7 +187,7 @@ def test_no_export_holds_a_read_of_the_store_while_it_is_sent(used: House, monke
         assert not database.peewee.in_transaction() and database.peewee.is_closed()
 
 
-def test_money_in_an_export_is_exact(used: House) -> None:
+def test_money_in_an_export_is_exact(used: Tenants) -> None:
     rows = read_csv(export(used, used["acme owner"], "/activity/export?days=1"))
     whole = [row for row in rows if row["number"] == "1"]
     assert {row["cost"] for row in whole} == {format_usd(26)} and {row["otherCost"] for row in whole} == {
@@ -195,9 +195,9 @@ def test_money_in_an_export_is_exact(used: House) -> None:
     }
 
 
-def peak_of(house: House, who: Person) -> tuple[int, int]:
+def peak_of(tenants: Tenants, who: Person) -> tuple[int, int]:
     """Lines of an export, and the most memory that it held beside what was there."""
-    answer = house.client.get("/logs/export", headers={"Authorization": f"Bearer {who.token}"})
+    answer = tenants.client.get("/logs/export", headers={"Authorization": f"Bearer {who.token}"})
     gc.collect()
     tracemalloc.start()
     rows = 0
@@ -210,19 +210,19 @@ def peak_of(house: House, who: Person) -> tuple[int, int]:
     return rows, peak
 
 
-def test_a_long_export_holds_no_more_memory_than_a_short_one(house: House, monkeypatch) -> None:
+def test_a_long_export_holds_no_more_memory_than_a_short_one(tenants: Tenants, monkeypatch) -> None:
     monkeypatch.setattr("gateway.surfaces.management.exports.PAGE", 50)
     # A worker that leads loads it meanwhile else, a megabyte.
     importlib.import_module("apscheduler.schedulers.gevent")
-    owner, database = house["acme owner"], house.services.store.database
-    mine, start = told_by(owner), house.services.clock.now_us() // 1000 - 10**6
+    owner, database = tenants["acme owner"], tenants.services.store.database
+    mine, start = told_by(owner), tenants.services.clock.now_us() // 1000 - 10**6
     peaks = []
     for first, last in ((0, 200), (200, 1600)):
         fill(database, [
             attempt(request=(start + n).to_bytes(6, "big") + n.to_bytes(10, "big"), **mine) for n in range(first, last)
         ])  # fmt: skip
-        house.services.billing.rollups.catch_up()  # or its job would do so meanwhile, in the same memory
-        found = [peak_of(house, owner) for _ in range(3)]
+        tenants.services.billing.rollups.catch_up()  # or its job would do so meanwhile, in the same memory
+        found = [peak_of(tenants, owner) for _ in range(3)]
         assert {rows for rows, _ in found} == {last + 1}  # with its header
         peaks.append(min(peak for _, peak in found))  # what the process does beside it only adds to one
     assert peaks[1] < peaks[0] * 2, peaks

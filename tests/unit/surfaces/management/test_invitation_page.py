@@ -9,15 +9,15 @@ PAGE = "/connect/invitation"
 
 
 @pytest.fixture
-def browser(shared_house):
+def browser(shared_tenants):
     """A client that keeps cookies."""
-    return shared_house.gateway.app.flask.test_client()
+    return shared_tenants.gateway.app.flask.test_client()
 
 
-def invite(house, email: str, role: str = "developer") -> dict:
-    owner = house["acme owner"]
+def invite(tenants, email: str, role: str = "developer") -> dict:
+    owner = tenants["acme owner"]
     given = {"email": email, "role": role}
-    return house.ok("POST", f"/orgs/{owner.organization_id}/invitations", owner, given)["invitation"]
+    return tenants.ok("POST", f"/orgs/{owner.organization_id}/invitations", owner, given)["invitation"]
 
 
 def fields(answer) -> dict[str, str]:
@@ -30,7 +30,7 @@ def follow(browser, link: str):
     return browser.get(first.headers["Location"]) if first.status_code == 303 else first
 
 
-def sign_in_as(house, browser, who) -> None:
+def sign_in_as(tenants, browser, who) -> None:
     browser.set_cookie("llmgateway.session_token", who.token)
 
 
@@ -38,33 +38,33 @@ def send(browser, page, **more: str):
     return browser.post(PAGE, data={**fields(page), **more}, headers=OWN)
 
 
-def test_somebody_new_chooses_a_password_and_is_signed_in(browser, shared_house) -> None:
-    made = invite(shared_house, "new@person.example", "admin")
+def test_somebody_new_chooses_a_password_and_is_signed_in(browser, shared_tenants) -> None:
+    made = invite(shared_tenants, "new@person.example", "admin")
     page = follow(browser, made["link"])
     for told in ("acme", "new@person.example", "admin", "owner@acme.example"):
         assert told in page.text
     done = send(browser, page, name="New Person", password=PASSWORD)
     assert done.status_code == 200 and "You are now a member" in done.text
     assert "new@person.example" in browser.get("/connect").text
-    again = shared_house.gateway.app.flask.test_client()
+    again = shared_tenants.gateway.app.flask.test_client()
     body = {"email": "new@person.example", "password": PASSWORD}
     assert again.post("/auth/sign-in/email", json=body).status_code == 200
 
 
-def test_who_is_signed_in_with_the_address_accepts_in_one_click(browser, shared_house) -> None:
-    rival = shared_house["rival developer"]
-    made = invite(shared_house, "developer@rival.example")
-    sign_in_as(shared_house, browser, rival)
+def test_who_is_signed_in_with_the_address_accepts_in_one_click(browser, shared_tenants) -> None:
+    rival = shared_tenants["rival developer"]
+    made = invite(shared_tenants, "developer@rival.example")
+    sign_in_as(shared_tenants, browser, rival)
     page = follow(browser, made["link"])
     assert page.status_code == 200 and "Accept invitation" in page.text and "password" not in page.text
     assert send(browser, page).status_code == 200
-    me = shared_house.ok("GET", "/user/me", rival)
+    me = shared_tenants.ok("GET", "/user/me", rival)
     assert made["organizationId"] in {one["organizationId"] for one in me["memberships"]}
     assert "You accepted this invitation already" in follow(browser, made["link"]).text
 
 
-def test_the_token_is_in_no_pages_address_or_text(browser, shared_house) -> None:
-    made = invite(shared_house, "quiet@person.example")
+def test_the_token_is_in_no_pages_address_or_text(browser, shared_tenants) -> None:
+    made = invite(shared_tenants, "quiet@person.example")
     first = browser.get(made["link"].removeprefix("http://localhost"))
     assert first.status_code == 303 and first.headers["Referrer-Policy"] == "no-referrer"
     assert first.headers["Location"] == f"http://localhost{PAGE}"
@@ -78,9 +78,9 @@ def test_the_token_is_in_no_pages_address_or_text(browser, shared_house) -> None
     "change, told",
     [("status = 'revoked'", "taken back"), ("expires_at = 1", "is over"), ("status = 'accepted'", "used already")],
 )
-def test_an_ended_invitation_says_why_and_what_to_do(browser, shared_house, change, told) -> None:
-    made = invite(shared_house, "late@person.example")
-    database = shared_house.services.store.database
+def test_an_ended_invitation_says_why_and_what_to_do(browser, shared_tenants, change, told) -> None:
+    made = invite(shared_tenants, "late@person.example")
+    database = shared_tenants.services.store.database
     database.write(lambda: database.execute(f"UPDATE invitation SET {change} WHERE id = ?", (made["id"],)))
     page = follow(browser, made["link"])
     assert page.status_code == 410 and told in page.text and "ask who invited you" in page.text.lower()
@@ -92,9 +92,9 @@ def test_a_link_to_nothing_is_a_404_that_tells_what_to_do(browser, query) -> Non
     assert page.status_code == 404 and ("link" in page.text) and "Set-Cookie" not in page.headers
 
 
-def test_another_account_is_told_to_sign_out_and_comes_back(browser, shared_house) -> None:
-    made = invite(shared_house, "wanted@person.example")
-    sign_in_as(shared_house, browser, shared_house["rival owner"])
+def test_another_account_is_told_to_sign_out_and_comes_back(browser, shared_tenants) -> None:
+    made = invite(shared_tenants, "wanted@person.example")
+    sign_in_as(shared_tenants, browser, shared_tenants["rival owner"])
     page = follow(browser, made["link"])
     assert page.status_code == 403
     assert "owner@rival.example" in page.text and "wanted@person.example" in page.text
@@ -102,8 +102,8 @@ def test_another_account_is_told_to_sign_out_and_comes_back(browser, shared_hous
     assert out.headers["Location"].endswith(PAGE)
 
 
-def test_an_address_with_an_account_signs_in_and_comes_back(browser, shared_house) -> None:
-    made = invite(shared_house, "admin@rival.example")
+def test_an_address_with_an_account_signs_in_and_comes_back(browser, shared_tenants) -> None:
+    made = invite(shared_tenants, "admin@rival.example")
     page = follow(browser, made["link"])
     assert fields(page) == {"redirect": PAGE, "email": "admin@rival.example"}
     thief = {"csrf": "", "name": "Thief", "password": PASSWORD}
@@ -111,8 +111,8 @@ def test_an_address_with_an_account_signs_in_and_comes_back(browser, shared_hous
 
 
 @pytest.mark.parametrize("password", ["", "too short"])
-def test_a_short_password_shows_the_form_again_and_uses_nothing_up(browser, shared_house, password) -> None:
-    made = invite(shared_house, f"short{len(password)}@person.example")
+def test_a_short_password_shows_the_form_again_and_uses_nothing_up(browser, shared_tenants, password) -> None:
+    made = invite(shared_tenants, f"short{len(password)}@person.example")
     page = follow(browser, made["link"])
     again = send(browser, page, name="<b>Ann</b>", password=password)
     assert again.status_code == 400 and "12 to 1024" in again.text and "&lt;b&gt;Ann" in again.text
@@ -120,25 +120,25 @@ def test_a_short_password_shows_the_form_again_and_uses_nothing_up(browser, shar
 
 
 @pytest.mark.parametrize("headers, csrf", [(OWN, "0" * 64), ({"Origin": "https://evil.example"}, None), ({}, None)])
-def test_a_form_from_elsewhere_accepts_nothing(browser, shared_house, headers, csrf) -> None:
-    made = invite(shared_house, "forged@person.example")
+def test_a_form_from_elsewhere_accepts_nothing(browser, shared_tenants, headers, csrf) -> None:
+    made = invite(shared_tenants, "forged@person.example")
     form = {**fields(follow(browser, made["link"])), "name": "x", "password": PASSWORD}
     form |= {"csrf": csrf} if csrf else {}
     assert browser.post(PAGE, data=form, headers=headers).status_code == 403
     assert follow(browser, made["link"]).status_code == 200
 
 
-def test_the_form_of_one_invitation_accepts_no_other(browser, shared_house) -> None:
-    first, second = (invite(shared_house, f"{name}@person.example") for name in ("one", "two"))
+def test_the_form_of_one_invitation_accepts_no_other(browser, shared_tenants) -> None:
+    first, second = (invite(shared_tenants, f"{name}@person.example") for name in ("one", "two"))
     form = fields(follow(browser, first["link"]))
     follow(browser, second["link"])
     assert browser.post(PAGE, data={**form, "name": "x", "password": PASSWORD}, headers=OWN).status_code == 403
 
 
-def test_two_at_once_make_one_account(browser, shared_house) -> None:
-    made = invite(shared_house, "twice@person.example")
+def test_two_at_once_make_one_account(browser, shared_tenants) -> None:
+    made = invite(shared_tenants, "twice@person.example")
     page = follow(browser, made["link"])
-    other = shared_house.gateway.app.flask.test_client()
+    other = shared_tenants.gateway.app.flask.test_client()
     other_page = follow(other, made["link"])
     first, second = (
         send(browser, page, name="A", password=PASSWORD),
@@ -147,15 +147,15 @@ def test_two_at_once_make_one_account(browser, shared_house) -> None:
     assert first.status_code == 200 and second.status_code == 410
 
 
-def test_looking_up_is_slowed_down(house) -> None:
-    browser = house.gateway.app.flask.test_client()
+def test_looking_up_is_slowed_down(tenants) -> None:
+    browser = tenants.gateway.app.flask.test_client()
     codes = [follow(browser, f"{PAGE}?token=llmginv_{number:040d}").status_code for number in range(65)]
     assert codes[:60] == [404] * 60 and set(codes[60:]) == {429}
 
 
-def test_who_invited_is_told_by_name_when_there_is_one(house) -> None:
-    owner = house["acme owner"]
-    database = house.services.store.database
+def test_who_invited_is_told_by_name_when_there_is_one(tenants) -> None:
+    owner = tenants["acme owner"]
+    database = tenants.services.store.database
     sql = "UPDATE \"user\" SET name = 'Ann Owner' WHERE id = ?"
     database.write(lambda: database.execute(sql, (owner.user_id,)))
-    assert invite(house, "told@person.example")["invitedBy"] == "Ann Owner"
+    assert invite(tenants, "told@person.example")["invitedBy"] == "Ann Owner"

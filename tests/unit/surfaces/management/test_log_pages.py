@@ -3,32 +3,32 @@
 import re
 
 import pytest
-from support.management import House, Person
+from support.management import Person, Tenants
 
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "<b>Hello</b> there"}]}
 CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture(scope="module")
-def asked(open_house) -> House:
-    """A house in which a developer made a request that was kept, and one that was refused."""
-    with open_house() as house:
-        developer, owner = house["acme developer"], house["acme owner"]
-        house.services.billing.ledger.grant(owner.organization_id, 10**9, "pages")
-        house.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "retain"})
-        house.ok("POST", CHAT, developer.key.token, BODY, x_llmgateway_team="search", x_request_id="kept-1")
-        house.call("POST", CHAT, developer.key.token, BODY | {"model": "<i>none</i>"}, x_request_id="refused-1")
-        house.services.store.journal.flush(5)
-        yield house
+def asked(open_tenants) -> Tenants:
+    """Tenants in which a developer made a request that was kept, and one that was refused."""
+    with open_tenants() as tenants:
+        developer, owner = tenants["acme developer"], tenants["acme owner"]
+        tenants.services.billing.ledger.grant(owner.organization_id, 10**9, "pages")
+        tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "retain"})
+        tenants.ok("POST", CHAT, developer.key.token, BODY, x_llmgateway_team="search", x_request_id="kept-1")
+        tenants.call("POST", CHAT, developer.key.token, BODY | {"model": "<i>none</i>"}, x_request_id="refused-1")
+        tenants.services.store.journal.flush(5)
+        yield tenants
 
 
-def read(house: House, path: str, who: Person | None) -> tuple[int, str, str]:
+def read(tenants: Tenants, path: str, who: Person | None) -> tuple[int, str, str]:
     headers = {"Cookie": f"llmgateway.session_token={who.token}"} if who else {}
-    answer = house.client.get(path, headers=headers)
+    answer = tenants.client.get(path, headers=headers)
     return answer.status_code, answer.get_data(as_text=True), answer.headers.get("Location", "")
 
 
-def test_a_person_finds_a_request_and_all_that_is_known_of_it(asked: House) -> None:
+def test_a_person_finds_a_request_and_all_that_is_known_of_it(asked: Tenants) -> None:
     developer = asked["acme developer"]
     _, page, _ = read(asked, "/connect/logs", developer)
     assert "sandbox/sandbox-echo" in page and "400 model_not_found" in page
@@ -42,7 +42,7 @@ def test_a_person_finds_a_request_and_all_that_is_known_of_it(asked: House) -> N
     assert "refused before any provider" in refused and "model_not_found" in refused
 
 
-def test_the_fields_narrow_the_list_and_keep_what_was_given(asked: House) -> None:
+def test_the_fields_narrow_the_list_and_keep_what_was_given(asked: Tenants) -> None:
     owner = asked["acme owner"]
     _, page, _ = read(asked, "/connect/logs?metadata=team:search&status=200&model=", owner)
     assert page.count("/connect/logs/") == 1 and 'value="team:search"' in page
@@ -52,7 +52,7 @@ def test_the_fields_narrow_the_list_and_keep_what_was_given(asked: House) -> Non
     assert status == 400 and "status" in page
 
 
-def test_nobody_reads_the_requests_of_others(asked: House) -> None:
+def test_nobody_reads_the_requests_of_others(asked: Tenants) -> None:
     developer = asked["acme developer"]
     _, page, _ = read(asked, "/connect/logs", developer)
     ident = re.findall(r"/connect/logs/([0-9a-f]{32})", page)[0]
@@ -63,12 +63,12 @@ def test_nobody_reads_the_requests_of_others(asked: House) -> None:
         assert read(asked, "/connect/logs/kept-1", who)[0] == 404
 
 
-def test_who_is_not_signed_in_comes_back_after_that(asked: House) -> None:
+def test_who_is_not_signed_in_comes_back_after_that(asked: Tenants) -> None:
     status, _, location = read(asked, "/connect/logs?status=402", None)
     assert status == 303 and location.endswith("/connect/login?redirect=%2Fconnect%2Flogs%3Fstatus%3D402")
 
 
-def test_older_requests_are_behind_a_link(asked: House, monkeypatch) -> None:
+def test_older_requests_are_behind_a_link(asked: Tenants, monkeypatch) -> None:
     monkeypatch.setattr("gateway.surfaces.request_log.MOST", 1)
     owner = asked["acme owner"]
     _, page, _ = read(asked, "/connect/logs?source=unknown", owner)

@@ -1,5 +1,5 @@
 import pytest
-from support.management import House, Person
+from support.management import Person, Tenants
 from werkzeug.test import Client
 
 from gateway.accounts import audit
@@ -7,35 +7,35 @@ from gateway.accounts.projects import ProjectChange, update_project
 from gateway.clock import to_iso
 
 
-def ask(house: House, person: Person, words: str = "Hello", **headers: str) -> str:
+def ask(tenants: Tenants, person: Person, words: str = "Hello", **headers: str) -> str:
     """The log id of a request of the sandbox made with the person's key."""
     body = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": words}]}
-    return house.ok("POST", "/v1/chat/completions", person.key.token, body, **headers)["metadata"]["log_id"]
+    return tenants.ok("POST", "/v1/chat/completions", person.key.token, body, **headers)["metadata"]["log_id"]
 
 
 @pytest.fixture
-def paying(house: House) -> House:
+def paying(tenants: Tenants) -> Tenants:
     """Both organizations have credits."""
     for name in ("acme owner", "rival owner"):
-        house.services.billing.ledger.grant(house[name].organization_id, 10**9, name)
-    return house
+        tenants.services.billing.ledger.grant(tenants[name].organization_id, 10**9, name)
+    return tenants
 
 
 @pytest.fixture
-def retaining(paying: House) -> House:
+def retaining(paying: Tenants) -> Tenants:
     """They retain, too."""
-    house, services = paying, paying.services
+    tenants, services = paying, paying.services
     for name in ("acme owner", "rival owner"):
         change = ProjectChange(retention="retain")
-        update_project(services.store.database, services.store.control, house[name].project_id, change, actor="test")
-    return house
+        update_project(services.store.database, services.store.control, tenants[name].project_id, change, actor="test")
+    return tenants
 
 
-def listed(house: House, who: Person, query: str = "") -> list[str]:
-    return [one["id"] for one in house.ok("GET", f"/logs{query}", who)["logs"]]
+def listed(tenants: Tenants, who: Person, query: str = "") -> list[str]:
+    return [one["id"] for one in tenants.ok("GET", f"/logs{query}", who)["logs"]]
 
 
-def test_a_log_shows_what_was_asked_answered_and_paid(retaining: House) -> None:
+def test_a_log_shows_what_was_asked_answered_and_paid(retaining: Tenants) -> None:
     ident = ask(retaining, retaining["acme developer"], "What is retained?")
     found = retaining.ok("GET", f"/logs/{ident}", retaining["acme owner"])
     log = found["log"]
@@ -46,13 +46,13 @@ def test_a_log_shows_what_was_asked_answered_and_paid(retaining: House) -> None:
     assert fee > 0 and float(log["dataStorageCost"]) == fee / 10**9 and found["upstream"] == []
 
 
-def test_what_went_upstream_is_shown_when_it_was_asked_for(retaining: House) -> None:
+def test_what_went_upstream_is_shown_when_it_was_asked_for(retaining: Tenants) -> None:
     ident = ask(retaining, retaining["acme developer"], x_debug="true")
     [exchange] = retaining.ok("GET", f"/logs/{ident}", retaining["acme developer"])["upstream"]
     assert exchange["method"] == "POST" and exchange["status"] == 200 and "Hello" in exchange["request"]
 
 
-def test_the_list_is_paged_newest_first(retaining: House) -> None:
+def test_the_list_is_paged_newest_first(retaining: Tenants) -> None:
     mine = [ask(retaining, retaining["acme developer"], f"number {n}") for n in range(5)]
     owner = retaining["acme owner"]
     first = retaining.ok("GET", "/logs?limit=3", owner)
@@ -61,7 +61,7 @@ def test_the_list_is_paged_newest_first(retaining: House) -> None:
     assert second["next"] is None and "text" not in str(first)
 
 
-def test_logs_are_found_by_project_key_model_and_time(retaining: House) -> None:
+def test_logs_are_found_by_project_key_model_and_time(retaining: Tenants) -> None:
     owner, developer, colleague = (retaining[f"acme {role}"] for role in ("owner", "developer", "colleague"))
     one, other = ask(retaining, developer), ask(retaining, colleague)
     assert listed(retaining, owner, f"?projectId={owner.project_id}") == [other, one]
@@ -76,11 +76,11 @@ def test_logs_are_found_by_project_key_model_and_time(retaining: House) -> None:
 @pytest.mark.parametrize(
     "query", ["?cursor=x", "?cursor=99", "?metadata=abc", "?status=9", "?limit=0", "?limit=101", "?from=now"]
 )
-def test_a_wrong_question_is_refused(shared_house: House, query: str) -> None:
-    assert shared_house.refused("GET", f"/logs{query}", shared_house["acme owner"]).startswith("400")
+def test_a_wrong_question_is_refused(shared_tenants: Tenants, query: str) -> None:
+    assert shared_tenants.refused("GET", f"/logs{query}", shared_tenants["acme owner"]).startswith("400")
 
 
-def test_a_developer_sees_the_requests_of_their_own_keys(retaining: House) -> None:
+def test_a_developer_sees_the_requests_of_their_own_keys(retaining: Tenants) -> None:
     developer, colleague = retaining["acme developer"], retaining["acme colleague"]
     mine, theirs = ask(retaining, developer), ask(retaining, colleague)
     assert listed(retaining, developer) == [mine]
@@ -90,7 +90,7 @@ def test_a_developer_sees_the_requests_of_their_own_keys(retaining: House) -> No
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_another_tenant_learns_nothing(retaining: House, method: str) -> None:
+def test_another_tenant_learns_nothing(retaining: Tenants, method: str) -> None:
     ident = ask(retaining, retaining["acme developer"])
     stranger = retaining["rival owner"]
     assert retaining.refused(method, f"/logs/{ident}", stranger) == "404 not_found"
@@ -100,14 +100,14 @@ def test_another_tenant_learns_nothing(retaining: House, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_an_api_key_reads_no_log(retaining: House, method: str) -> None:
+def test_an_api_key_reads_no_log(retaining: Tenants, method: str) -> None:
     developer = retaining["acme developer"]
     ident = ask(retaining, developer)
     assert retaining.refused(method, f"/logs/{ident}", developer.key.token) == "401 session_invalid"
     assert retaining.refused("GET", "/logs", developer.key.token) == "401 session_invalid"
 
 
-def test_a_deleted_log_is_gone_and_its_usage_stays(retaining: House) -> None:
+def test_a_deleted_log_is_gone_and_its_usage_stays(retaining: Tenants) -> None:
     developer = retaining["acme developer"]
     ident = ask(retaining, developer)
     before = retaining.ok("GET", "/activity", developer)["activity"]
@@ -120,7 +120,7 @@ def test_a_deleted_log_is_gone_and_its_usage_stays(retaining: House) -> None:
     assert (entry.action, entry.subject, entry.actor) == ("request_log.delete", ident, developer.user_id)
 
 
-def test_setting_back_to_none_keeps_what_is_there(retaining: House) -> None:
+def test_setting_back_to_none_keeps_what_is_there(retaining: Tenants) -> None:
     owner, services = retaining["acme owner"], retaining.services
     ident = ask(retaining, owner)
     retaining.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "none"})
@@ -133,10 +133,10 @@ def test_setting_back_to_none_keeps_what_is_there(retaining: House) -> None:
     assert services.engine.retention.purge() == 1
 
 
-def test_every_request_is_listed_whatever_its_project_retains(paying: House) -> None:
-    house, developer = paying, paying["acme developer"]
-    ident = ask(house, developer, x_request_id="build-77", x_source="shop.example")
-    found = house.ok("GET", "/logs/build-77", developer)
+def test_every_request_is_listed_whatever_its_project_retains(paying: Tenants) -> None:
+    tenants, developer = paying, paying["acme developer"]
+    ident = ask(tenants, developer, x_request_id="build-77", x_source="shop.example")
+    found = tenants.ok("GET", "/logs/build-77", developer)
     log, [attempt] = found["log"], found["attempts"]
     assert (log["id"], log["requestId"], log["source"], log["retained"]) == (ident, "build-77", "shop.example", False)
     assert (log["served"], log["error"], log["cost"]) == ("sandbox/sandbox-echo", None, attempt["cost"])
@@ -144,41 +144,41 @@ def test_every_request_is_listed_whatever_its_project_retains(paying: House) -> 
         "inputCost", "outputCost", "cachedInputCost", "cacheWriteInputCost",
     }  # fmt: skip
     assert found["routing"]["selectionReason"] and found["request"] is None and found["upstream"] == []
-    assert listed(house, developer, "?requestId=build-77&source=shop.example&provider=sandbox&status=200") == [ident]
-    assert listed(house, developer, "?source=unknown") == [] == listed(house, developer, "?errorCode=timeout")
+    assert listed(tenants, developer, "?requestId=build-77&source=shop.example&provider=sandbox&status=200") == [ident]
+    assert listed(tenants, developer, "?source=unknown") == [] == listed(tenants, developer, "?errorCode=timeout")
 
 
-def test_one_id_of_two_tenants_leads_each_to_their_own_request(paying: House) -> None:
-    house = paying
-    mine, theirs = (ask(house, house[f"{name} owner"], x_request_id="same") for name in ("acme", "rival"))
+def test_one_id_of_two_tenants_leads_each_to_their_own_request(paying: Tenants) -> None:
+    tenants = paying
+    mine, theirs = (ask(tenants, tenants[f"{name} owner"], x_request_id="same") for name in ("acme", "rival"))
     for name, ident in (("acme", mine), ("rival", theirs)):
-        assert house.ok("GET", "/logs/same", house[f"{name} owner"])["log"]["id"] == ident
-    assert house.refused("GET", "/logs/same", house["acme colleague"]) == "404 not_found"
+        assert tenants.ok("GET", "/logs/same", tenants[f"{name} owner"])["log"]["id"] == ident
+    assert tenants.refused("GET", "/logs/same", tenants["acme colleague"]) == "404 not_found"
 
 
-def test_the_key_of_somebody_else_is_like_one_that_there_is_not(paying: House) -> None:
-    house = paying
-    owner, developer = house["acme owner"], house["acme developer"]
-    ident = ask(house, owner)
-    for who, shown in ((owner, [ident]), (developer, []), (house["rival owner"], [])):
-        answer = house.ok("GET", f"/logs?apiKeyId={owner.key.info.id}&limit=1", who)
+def test_the_key_of_somebody_else_is_like_one_that_there_is_not(paying: Tenants) -> None:
+    tenants = paying
+    owner, developer = tenants["acme owner"], tenants["acme developer"]
+    ident = ask(tenants, owner)
+    for who, shown in ((owner, [ident]), (developer, []), (tenants["rival owner"], [])):
+        answer = tenants.ok("GET", f"/logs?apiKeyId={owner.key.info.id}&limit=1", who)
         assert [one["id"] for one in answer["logs"]] == shown and answer["next"] is None
-    house.ok("DELETE", f"/keys/api/{owner.key.info.id}", owner)
-    assert listed(house, owner, f"?apiKeyId={owner.key.info.id}") == [ident]
-    assert listed(house, owner, "?apiKeyId=nothing") == []
+    tenants.ok("DELETE", f"/keys/api/{owner.key.info.id}", owner)
+    assert listed(tenants, owner, f"?apiKeyId={owner.key.info.id}") == [ident]
+    assert listed(tenants, owner, "?apiKeyId=nothing") == []
 
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
 
 
-def settle(house: House) -> None:
-    house.services.telemetry.request_log.tell()
-    house.services.store.journal.flush(5)
+def settle(tenants: Tenants) -> None:
+    tenants.services.telemetry.request_log.tell()
+    tenants.services.store.journal.flush(5)
 
 
-def test_a_request_that_was_refused_is_in_the_log_with_its_code(house: House) -> None:
-    developer, key = house["acme developer"], house["acme developer"].key.token
+def test_a_request_that_was_refused_is_in_the_log_with_its_code(tenants: Tenants) -> None:
+    developer, key = tenants["acme developer"], tenants["acme developer"].key.token
     sent = [
         (402, BODY, {"x_request_id": "one", "x_source": "shop.example"}),  # nobody granted credits
         (400, BODY | {"messages": 7}, {"x_request_id": "two"}),
@@ -186,87 +186,89 @@ def test_a_request_that_was_refused_is_in_the_log_with_its_code(house: House) ->
         (415, None, {"x_request_id": "four"}),
     ]
     for status, body, headers in sent:
-        assert house.call("POST", CHAT, key, body, **headers)[0] == status
-    assert house.call("POST", CHAT, "llmgtwy_" + "0" * 40, BODY)[0] == 401
-    settle(house)
-    found = house.ok("GET", "/logs", developer)["logs"]
+        assert tenants.call("POST", CHAT, key, body, **headers)[0] == status
+    assert tenants.call("POST", CHAT, "llmgtwy_" + "0" * 40, BODY)[0] == 401
+    settle(tenants)
+    found = tenants.ok("GET", "/logs", developer)["logs"]
     assert [(one["requestId"], one["status"], one["error"]) for one in found] == [
         ("four", 415, "unsupported_media_type"), ("three", 400, "model_not_found"),
         ("two", 400, "invalid_parameters"), ("one", 402, "insufficient_credits"),
     ]  # fmt: skip
     assert [one["model"] for one in found[1:]] == ["no-such-model", "sandbox/sandbox-echo", "sandbox/sandbox-echo"]
     assert all(one["attempts"] == 0 and one["served"] is None and one["path"] == CHAT for one in found)
-    assert listed(house, developer, "?errorCode=insufficient_credits&status=402&source=shop.example") == [
+    assert listed(tenants, developer, "?errorCode=insufficient_credits&status=402&source=shop.example") == [
         found[3]["id"]
     ]
-    assert house.ok("GET", "/logs/one", house["acme owner"])["attempts"] == []
-    assert listed(house, house["acme colleague"]) == [] == listed(house, house["rival owner"])
+    assert tenants.ok("GET", "/logs/one", tenants["acme owner"])["attempts"] == []
+    assert listed(tenants, tenants["acme colleague"]) == [] == listed(tenants, tenants["rival owner"])
 
 
-def test_what_a_closed_project_refused_is_in_the_log(house: House) -> None:
-    owner, developer = house["acme owner"], house["acme developer"]
+def test_what_a_closed_project_refused_is_in_the_log(tenants: Tenants) -> None:
+    owner, developer = tenants["acme owner"], tenants["acme developer"]
     path = f"/projects/{owner.project_id}"
-    house.ok("DELETE", path, owner)
-    assert house.call("POST", CHAT, developer.key.token, BODY, x_request_id="gone")[0] == 410
-    house.ok("PATCH", path, owner, {"status": "active"})
-    settle(house)
+    tenants.ok("DELETE", path, owner)
+    assert tenants.call("POST", CHAT, developer.key.token, BODY, x_request_id="gone")[0] == 410
+    tenants.ok("PATCH", path, owner, {"status": "active"})
+    settle(tenants)
     for who in (owner, developer):
-        [found] = house.ok("GET", "/logs?status=410", who)["logs"]
+        [found] = tenants.ok("GET", "/logs?status=410", who)["logs"]
         assert (found["requestId"], found["error"], found["apiKeyId"]) == (
             "gone",
             "project_archived",
             developer.key.info.id,
         )
-    assert listed(house, house["acme colleague"]) == [] == listed(house, house["rival owner"])
+    assert listed(tenants, tenants["acme colleague"]) == [] == listed(tenants, tenants["rival owner"])
 
 
-def test_a_flood_of_refusals_is_one_line_of_the_list(house: House) -> None:
-    developer = house["acme developer"]
+def test_a_flood_of_refusals_is_one_line_of_the_list(tenants: Tenants) -> None:
+    developer = tenants["acme developer"]
     for _ in range(40):
-        assert house.call("POST", CHAT, developer.key.token, BODY)[0] == 402
-    settle(house)
-    found = house.ok("GET", "/logs?limit=100", developer)["logs"]
+        assert tenants.call("POST", CHAT, developer.key.token, BODY)[0] == 402
+    settle(tenants)
+    found = tenants.ok("GET", "/logs?limit=100", developer)["logs"]
     assert sum(one["requestCount"] for one in found) == 40 and len(found) < 40
 
 
-def test_what_a_caller_says_of_a_request_is_kept_and_found(paying: House) -> None:
-    house, developer = paying, paying["acme developer"]
+def test_what_a_caller_says_of_a_request_is_kept_and_found(paying: Tenants) -> None:
+    tenants, developer = paying, paying["acme developer"]
     tags = {"x_llmgateway_team": "search", "x_llmgateway_customer": "Müller".encode().decode("latin-1")}
-    mine = ask(house, developer, x_llmgateway_empty="", **tags)
-    streamed = house.client.post(
+    mine = ask(tenants, developer, x_llmgateway_empty="", **tags)
+    streamed = tenants.client.post(
         CHAT, json=BODY | {"stream": True},
         headers={"Authorization": f"Bearer {developer.key.token}", "X-LLMGateway-Team": "search"},
     )  # fmt: skip
     assert streamed.data.endswith(b"[DONE]\n\n")
     streamed.close()  # as a server does
-    ask(house, developer, x_llmgateway_team="other")
-    assert house.call("POST", CHAT, developer.key.token, BODY | {"model": "none"}, x_llmgateway_team="search")[0] == 400
-    settle(house)
-    found = house.ok("GET", "/logs?metadata=team:search", developer)["logs"]
+    ask(tenants, developer, x_llmgateway_team="other")
+    assert (
+        tenants.call("POST", CHAT, developer.key.token, BODY | {"model": "none"}, x_llmgateway_team="search")[0] == 400
+    )
+    settle(tenants)
+    found = tenants.ok("GET", "/logs?metadata=team:search", developer)["logs"]
     assert [(one["status"], one["streamed"]) for one in found] == [(400, False), (200, True), (200, False)]
     assert found[2]["id"] == mine and found[2]["metadata"] == {"team": "search", "customer": "Müller"}
-    assert listed(house, developer, "?metadata=Team:search&metadata=customer:M%C3%BCller") == [mine]
-    assert listed(house, developer, "?metadata=team:search&metadata=customer:other") == []
-    assert listed(house, house["acme colleague"], "?metadata=team:search") == []
+    assert listed(tenants, developer, "?metadata=Team:search&metadata=customer:M%C3%BCller") == [mine]
+    assert listed(tenants, developer, "?metadata=team:search&metadata=customer:other") == []
+    assert listed(tenants, tenants["acme colleague"], "?metadata=team:search") == []
 
 
-def test_a_caller_cannot_fill_the_disk_with_metadata(paying: House) -> None:
-    house, developer = paying, paying["acme developer"]
+def test_a_caller_cannot_fill_the_disk_with_metadata(paying: Tenants) -> None:
+    tenants, developer = paying, paying["acme developer"]
     many = {f"x_llmgateway_n{number:02d}": "v" * 1000 for number in range(40)} | {"x_llmgateway_" + "n" * 65: "long"}
-    ident = ask(house, developer, **many)
-    settle(house)
-    kept = house.ok("GET", f"/logs/{ident}", developer)["log"]["metadata"]
+    ident = ask(tenants, developer, **many)
+    settle(tenants)
+    kept = tenants.ok("GET", f"/logs/{ident}", developer)["log"]["metadata"]
     assert 0 < len(kept) <= 16 and sum(len(name) + len(value) for name, value in kept.items()) <= 2048
     assert max(map(len, kept.values())) == 256
 
 
-def test_a_request_whose_body_was_not_read_is_in_the_log(house: House) -> None:
-    developer = house["acme developer"]
+def test_a_request_whose_body_was_not_read_is_in_the_log(tenants: Tenants) -> None:
+    developer = tenants["acme developer"]
     headers = {"Authorization": f"Bearer {developer.key.token}", "Content-Encoding": "unheard-of"}
-    client = Client(house.gateway.app, use_cookies=False)
+    client = Client(tenants.gateway.app, use_cookies=False)
     answer = client.post(CHAT, data=b"x", headers=headers | {"Content-Type": "application/json"})
-    settle(house)
-    [one] = house.ok("GET", "/logs", developer)["logs"]
+    settle(tenants)
+    [one] = tenants.ok("GET", "/logs", developer)["logs"]
     assert answer.status_code == one["status"] == 415 and one["path"] == CHAT
     assert answer.headers["x-request-id"] == one["id"]
 
@@ -280,7 +282,7 @@ WISHES = (
 )  # fmt: skip
 
 
-def test_no_parameter_shows_a_developer_the_requests_of_another_key(retaining: House) -> None:
+def test_no_parameter_shows_a_developer_the_requests_of_another_key(retaining: Tenants) -> None:
     owner, developer, stranger = (retaining[name] for name in ("acme owner", "acme developer", "rival owner"))
     said = {"x_llmgateway_team": "search", "x_source": "shop.example", "x_request_id": "theirs"}
     theirs = ask(retaining, owner, **said)

@@ -9,9 +9,9 @@ FIELD = re.compile(r'name="(\w+)" value="([^"]*)"')
 
 
 @pytest.fixture
-def browser(shared_house):
+def browser(shared_tenants):
     """A client that keeps cookies."""
-    return shared_house.gateway.app.flask.test_client()
+    return shared_tenants.gateway.app.flask.test_client()
 
 
 def sign_in(browser, redirect: str = "/connect", **more: str):
@@ -23,8 +23,8 @@ def fields(answer) -> dict[str, str]:
     return dict(FIELD.findall(answer.get_data(as_text=True).split("<button", 1)[0]))
 
 
-def test_a_person_signs_in_compares_the_code_and_approves(browser, shared_house) -> None:
-    grant = shared_house.ok("POST", "/auth/device/code", body=CLIENT)
+def test_a_person_signs_in_compares_the_code_and_approves(browser, shared_tenants) -> None:
+    grant = shared_tenants.ok("POST", "/auth/device/code", body=CLIENT)
     first = browser.get(f"/connect/device?user_code={grant['user_code']}")
     assert first.status_code == 303 and "/connect/login?redirect=" in first.headers["Location"]
     form = fields(browser.get(first.headers["Location"]))
@@ -44,18 +44,18 @@ def test_pages_cannot_be_framed_and_load_nothing(browser) -> None:
 
 
 @pytest.mark.parametrize("csrf", ["", "0" * 64])
-def test_a_form_without_its_token_approves_nothing(browser, shared_house, csrf) -> None:
+def test_a_form_without_its_token_approves_nothing(browser, shared_tenants, csrf) -> None:
     sign_in(browser)
-    grant = shared_house.ok("POST", "/auth/device/code", body=CLIENT)
+    grant = shared_tenants.ok("POST", "/auth/device/code", body=CLIENT)
     form = {"user_code": grant["user_code"], "decision": "approve", "csrf": csrf}
     assert browser.post("/connect/device", data=form, headers=OWN).status_code == 403
-    who = shared_house["acme owner"]
-    assert shared_house.ok("GET", f"/auth/device?user_code={grant['user_code']}", who)["status"] == "pending"
+    who = shared_tenants["acme owner"]
+    assert shared_tenants.ok("GET", f"/auth/device?user_code={grant['user_code']}", who)["status"] == "pending"
 
 
-def test_the_token_of_one_code_approves_no_other(browser, shared_house) -> None:
+def test_the_token_of_one_code_approves_no_other(browser, shared_tenants) -> None:
     sign_in(browser)
-    first, second = (shared_house.ok("POST", "/auth/device/code", body=CLIENT)["user_code"] for _ in range(2))
+    first, second = (shared_tenants.ok("POST", "/auth/device/code", body=CLIENT)["user_code"] for _ in range(2))
     form = fields(browser.get(f"/connect/device?user_code={first}"))
     form |= {"user_code": second, "decision": "approve"}
     assert browser.post("/connect/device", data=form, headers=OWN).status_code == 403

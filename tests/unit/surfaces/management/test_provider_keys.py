@@ -8,70 +8,70 @@ from fakes.speakers import FakeSpeakers
 SECRET = "sk-very-secret-provider-key-0123456789"
 
 
-def add(house, who, **more) -> dict:
+def add(tenants, who, **more) -> dict:
     given = {"organizationId": who.organization_id, "provider": "openai", "token": SECRET, **more}
-    return house.ok("POST", "/keys/provider", who, given)["providerKey"]
+    return tenants.ok("POST", "/keys/provider", who, given)["providerKey"]
 
 
-def test_a_provider_key_is_kept_encrypted_and_never_shown(shared_house) -> None:
-    owner = shared_house["acme owner"]
-    made = add(shared_house, owner, name="Main", allowedModels=["gpt-4o-mini"], maxSpend="25")
+def test_a_provider_key_is_kept_encrypted_and_never_shown(shared_tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    made = add(shared_tenants, owner, name="Main", allowedModels=["gpt-4o-mini"], maxSpend="25")
     assert (made["name"], made["maxSpend"], made["allowedModels"]) == ("Main", "25", ["gpt-4o-mini"])
-    listed = shared_house.ok("GET", "/keys/provider", owner)["providerKeys"]
+    listed = shared_tenants.ok("GET", "/keys/provider", owner)["providerKeys"]
     assert made in listed and SECRET not in str(listed)
-    rows = shared_house.services.store.database.read(
-        lambda: shared_house.services.store.database.execute("SELECT secret FROM provider_key").fetchall()
+    rows = shared_tenants.services.store.database.read(
+        lambda: shared_tenants.services.store.database.execute("SELECT secret FROM provider_key").fetchall()
     )
     assert SECRET not in str(rows)
 
 
-def test_what_was_spent_with_a_bounded_key_is_shown(shared_house) -> None:
-    owner = shared_house["acme owner"]
-    made = add(shared_house, owner, maxSpend="5")
+def test_what_was_spent_with_a_bounded_key_is_shown(shared_tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    made = add(shared_tenants, owner, maxSpend="5")
     assert made["spent"] == "0"
-    database = shared_house.services.store.database
+    database = shared_tenants.services.store.database
     sql = "UPDATE budget SET settled_nusd = 1500000000 WHERE scope_id = ?"
     database.write(lambda: database.execute(sql, (made["id"],)))
-    listed = shared_house.ok("GET", "/keys/provider", owner)["providerKeys"]
+    listed = shared_tenants.ok("GET", "/keys/provider", owner)["providerKeys"]
     assert [one["spent"] for one in listed if one["id"] == made["id"]] == ["1.5"]
-    changed = shared_house.ok("PATCH", f"/keys/provider/{made['id']}", owner, {"maxSpend": "6"})["providerKey"]
+    changed = shared_tenants.ok("PATCH", f"/keys/provider/{made['id']}", owner, {"maxSpend": "6"})["providerKey"]
     assert (changed["maxSpend"], changed["spent"]) == ("6", "1.5")
 
 
-def test_a_rotated_key_uses_the_new_secret_at_once(shared_house) -> None:
-    owner = shared_house["acme owner"]
-    made = add(shared_house, owner)
+def test_a_rotated_key_uses_the_new_secret_at_once(shared_tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    made = add(shared_tenants, owner)
     fresh = "sk-another-secret-of-the-provider-98765"
-    rotated = shared_house.ok("POST", f"/keys/provider/{made['id']}/rotate", owner, {"token": fresh})["providerKey"]
+    rotated = shared_tenants.ok("POST", f"/keys/provider/{made['id']}/rotate", owner, {"token": fresh})["providerKey"]
     assert rotated["id"] == made["id"] and rotated["maskedToken"] != made["maskedToken"]
-    keys = shared_house.services.management.provider_keys.keys_for(owner.organization_id, "openai")
+    keys = shared_tenants.services.management.provider_keys.keys_for(owner.organization_id, "openai")
     assert fresh in {key.secret for key in keys}
 
 
-def test_a_provider_key_is_changed_switched_and_removed(shared_house) -> None:
-    owner = shared_house["acme owner"]
-    path = f"/keys/provider/{add(shared_house, owner, maxSpend='3')['id']}"
+def test_a_provider_key_is_changed_switched_and_removed(shared_tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    path = f"/keys/provider/{add(shared_tenants, owner, maxSpend='3')['id']}"
     given = {"name": "Other", "region": "eu", "status": "inactive", "maxSpend": None}
-    changed = shared_house.ok("PATCH", path, owner, given)["providerKey"]
+    changed = shared_tenants.ok("PATCH", path, owner, given)["providerKey"]
     assert {name: changed[name] for name in given} == given
-    shared_house.ok("DELETE", path, owner)
-    assert shared_house.refused("PATCH", path, owner, given) == "404 not_found"
+    shared_tenants.ok("DELETE", path, owner)
+    assert shared_tenants.refused("PATCH", path, owner, given) == "404 not_found"
 
 
 @pytest.mark.parametrize("given", [{"provider": "no-such-provider"}, {"token": " "}, {"baseUrl": "ftp://x"},
                                    {"baseUrl": "https://user:pw@x"}, {"maxSpend": "-1"}, {"provider": "custom:none"},
                                    {"baseUrl": "https://[x"}], ids=str)  # fmt: skip
-def test_an_impossible_provider_key_is_a_400(shared_house, given) -> None:
-    owner = shared_house["acme owner"]
+def test_an_impossible_provider_key_is_a_400(shared_tenants, given) -> None:
+    owner = shared_tenants["acme owner"]
     body = {"organizationId": owner.organization_id, "provider": "openai", "token": SECRET, **given}
-    assert shared_house.refused("POST", "/keys/provider", owner, body) == "400 invalid_parameters"
+    assert shared_tenants.refused("POST", "/keys/provider", owner, body) == "400 invalid_parameters"
 
 
-def test_trying_a_key_calls_the_provider_with_it(shared_house) -> None:
-    owner = shared_house["rival owner"]
+def test_trying_a_key_calls_the_provider_with_it(shared_tenants) -> None:
+    owner = shared_tenants["rival owner"]
     with FakeOpenAI() as upstream:
-        made = add(shared_house, owner, baseUrl=upstream.url, allowedModels=["gpt-4o-mini"])
-        result = shared_house.ok("POST", f"/keys/provider/{made['id']}/test", owner, {"model": "gpt-4o-mini"})
+        made = add(shared_tenants, owner, baseUrl=upstream.url, allowedModels=["gpt-4o-mini"])
+        result = shared_tenants.ok("POST", f"/keys/provider/{made['id']}/test", owner, {"model": "gpt-4o-mini"})
         sent = [call.headers["authorization"] for call in upstream.calls]
     assert result["ok"] is True and result["model"] == "gpt-4o-mini" and result["error"] is None
     assert sent == [f"Bearer {SECRET}"]
@@ -87,47 +87,47 @@ def test_trying_a_key_calls_the_provider_with_it(shared_house) -> None:
         ("bytedance", FakePainters, "/ark/v3"),
     ],
 )
-def test_a_key_of_a_provider_without_a_chat_model_is_tried_too(shared_house, provider, kind, path) -> None:
-    owner = shared_house["acme owner"]
+def test_a_key_of_a_provider_without_a_chat_model_is_tried_too(shared_tenants, provider, kind, path) -> None:
+    owner = shared_tenants["acme owner"]
     with kind() as upstream:
-        made = add(shared_house, owner, provider=provider, baseUrl=upstream.address + path)
-        result = shared_house.ok("POST", f"/keys/provider/{made['id']}/test", owner, {})
+        made = add(shared_tenants, owner, provider=provider, baseUrl=upstream.address + path)
+        result = shared_tenants.ok("POST", f"/keys/provider/{made['id']}/test", owner, {})
         assert result["ok"] is True and len(upstream.calls) == 1, result
         if provider == "elevenlabs":
             upstream.script(401)
-            refused = shared_house.ok("POST", f"/keys/provider/{made['id']}/test", owner, {})
+            refused = shared_tenants.ok("POST", f"/keys/provider/{made['id']}/test", owner, {})
             assert refused["ok"] is False and refused["error"]["upstreamStatus"] == 401
 
 
-def test_a_provider_that_does_not_answer_is_told_without_the_secret(shared_house) -> None:
-    owner = shared_house["rival owner"]
-    made = add(shared_house, owner, baseUrl="http://127.0.0.1:9/v1")
-    result = shared_house.ok("POST", f"/keys/provider/{made['id']}/test", owner, {})
+def test_a_provider_that_does_not_answer_is_told_without_the_secret(shared_tenants) -> None:
+    owner = shared_tenants["rival owner"]
+    made = add(shared_tenants, owner, baseUrl="http://127.0.0.1:9/v1")
+    result = shared_tenants.ok("POST", f"/keys/provider/{made['id']}/test", owner, {})
     assert result["ok"] is False and result["error"]["code"] == "fetch_failed" and SECRET not in str(result)
 
 
-def test_trying_keys_is_limited(house) -> None:
-    owner = house["rival owner"]
-    made = add(house, owner, baseUrl="http://127.0.0.1:9/v1")
+def test_trying_keys_is_limited(tenants) -> None:
+    owner = tenants["rival owner"]
+    made = add(tenants, owner, baseUrl="http://127.0.0.1:9/v1")
     path = f"/keys/provider/{made['id']}/test"
-    statuses = [house.call("POST", path, owner, {})[0] for _ in range(11)]
+    statuses = [tenants.call("POST", path, owner, {})[0] for _ in range(11)]
     assert statuses == [200] * 10 + [429]
 
 
-def test_a_custom_provider_with_prices_is_kept_and_tried(shared_house) -> None:
-    owner = shared_house["acme owner"]
+def test_a_custom_provider_with_prices_is_kept_and_tried(shared_tenants) -> None:
+    owner = shared_tenants["acme owner"]
     path = f"/orgs/{owner.organization_id}/custom-providers"
     models = [{"id": "gpt-4o-mini", "prices": {"prompt": "0.000001", "completion": "0.000002"}}]
     with FakeOpenAI() as upstream:
         body = {"name": "mine", "baseUrl": upstream.url, "models": models}
-        made = shared_house.ok("POST", path, owner, body)["customProvider"]
-        key = add(shared_house, owner, provider=made["providerId"])
-        assert shared_house.ok("POST", f"/keys/provider/{key['id']}/test", owner, {})["ok"] is True
-    changed = shared_house.ok("PATCH", f"{path}/mine", owner, {"models": []})["customProvider"]
+        made = shared_tenants.ok("POST", path, owner, body)["customProvider"]
+        key = add(shared_tenants, owner, provider=made["providerId"])
+        assert shared_tenants.ok("POST", f"/keys/provider/{key['id']}/test", owner, {})["ok"] is True
+    changed = shared_tenants.ok("PATCH", f"{path}/mine", owner, {"models": []})["customProvider"]
     assert changed["models"] == [] and changed["baseUrl"] == made["baseUrl"]
-    shared_house.ok("DELETE", f"{path}/mine", owner)
-    assert shared_house.ok("GET", path, owner)["customProviders"] == []
-    assert shared_house.refused("DELETE", f"/keys/provider/{key['id']}", owner) == "404 not_found"
+    shared_tenants.ok("DELETE", f"{path}/mine", owner)
+    assert shared_tenants.ok("GET", path, owner)["customProviders"] == []
+    assert shared_tenants.refused("DELETE", f"/keys/provider/{key['id']}", owner) == "404 not_found"
 
 
 IMPOSSIBLE = [
@@ -137,8 +137,8 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize("model", IMPOSSIBLE, ids=str)
-def test_a_custom_model_with_impossible_prices_is_a_400(shared_house, model) -> None:
-    owner = shared_house["acme owner"]
+def test_a_custom_model_with_impossible_prices_is_a_400(shared_tenants, model) -> None:
+    owner = shared_tenants["acme owner"]
     body = {"name": "bad", "baseUrl": "https://example.com/v1", "models": [model]}
     path = f"/orgs/{owner.organization_id}/custom-providers"
-    assert shared_house.refused("POST", path, owner, body) == "400 invalid_parameters"
+    assert shared_tenants.refused("POST", path, owner, body) == "400 invalid_parameters"

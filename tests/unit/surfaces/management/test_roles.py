@@ -23,41 +23,41 @@ OPERATORS_ONLY = (
 
 
 @pytest.fixture(scope="module")
-def furniture(module_house) -> dict[str, dict[str, str]]:
+def furniture(module_tenants) -> dict[str, dict[str, str]]:
     """Ids of one thing of each kind, in each organization."""
-    return {name: furnish(module_house, name) for name in ("acme", "rival")}
+    return {name: furnish(module_tenants, name) for name in ("acme", "rival")}
 
 
-def send(house, operation, ids: dict[str, str], target, who) -> tuple[int, object]:
+def send(tenants, operation, ids: dict[str, str], target, who) -> tuple[int, object]:
     """The operation on the things of `ids`, sent by `who`."""
     ids = {**ids, "key_id": ids["provider_key"]} if operation.path.startswith("/keys/provider") else ids
     path = VARIABLE.sub(lambda found: ids[found[1]], operation.path)
     schema = operation.about.request
-    return house.call(operation.method, path, who, BODIES[schema.__name__](target) if schema else None)
+    return tenants.call(operation.method, path, who, BODIES[schema.__name__](target) if schema else None)
 
 
 @pytest.mark.parametrize("operation", PLACED, ids=lambda one: f"{one.method} {one.path}")
-def test_nothing_of_another_organization_is_reached_by_any_route(shared_house, furniture, operation) -> None:
+def test_nothing_of_another_organization_is_reached_by_any_route(shared_tenants, furniture, operation) -> None:
     for role in PEOPLE:
         status, answer = send(
-            shared_house, operation, furniture["acme"], shared_house["acme owner"], shared_house[f"rival {role}"]
+            shared_tenants, operation, furniture["acme"], shared_tenants["acme owner"], shared_tenants[f"rival {role}"]
         )
         assert status in (403, 404), (role, status, answer)
 
 
 @pytest.mark.parametrize("path, body", [("/keys/api", "NewKey"), ("/projects", "NewProject"),
                                         ("/keys/provider", "NewProviderKey")])  # fmt: skip
-def test_nothing_is_made_in_another_organization(shared_house, path, body) -> None:
+def test_nothing_is_made_in_another_organization(shared_tenants, path, body) -> None:
     for role in PEOPLE:
-        given = BODIES[body](shared_house["acme owner"])
-        assert shared_house.refused("POST", path, shared_house[f"rival {role}"], given) == "403 permission_denied"
+        given = BODIES[body](shared_tenants["acme owner"])
+        assert shared_tenants.refused("POST", path, shared_tenants[f"rival {role}"], given) == "403 permission_denied"
 
 
 @pytest.mark.parametrize("query", ["/keys/api?projectId=", "/activity?projectId=", "/activity/sources?projectId="])
-def test_no_report_of_another_project_is_read(shared_house, query) -> None:
-    path = query + shared_house["acme owner"].project_id
+def test_no_report_of_another_project_is_read(shared_tenants, query) -> None:
+    path = query + shared_tenants["acme owner"].project_id
     for role in PEOPLE:
-        assert shared_house.refused("GET", path, shared_house[f"rival {role}"]) == "403 permission_denied"
+        assert shared_tenants.refused("GET", path, shared_tenants[f"rival {role}"]) == "403 permission_denied"
 
 
 @pytest.mark.parametrize(
@@ -65,25 +65,27 @@ def test_no_report_of_another_project_is_read(shared_house, query) -> None:
     [one for one in PLACED if f"{one.method} {one.path}" not in OPERATORS_ONLY],
     ids=lambda one: f"{one.method} {one.path}",
 )
-def test_things_that_do_not_exist_are_a_404(shared_house, furniture, operation) -> None:
+def test_things_that_do_not_exist_are_a_404(shared_tenants, furniture, operation) -> None:
     unknown = {name: ident[:-6] + "000000" for name, ident in furniture["acme"].items()}
-    status, answer = send(shared_house, operation, unknown, shared_house["acme owner"], shared_house["acme owner"])
+    status, answer = send(
+        shared_tenants, operation, unknown, shared_tenants["acme owner"], shared_tenants["acme owner"]
+    )
     assert status == 404, answer
 
 
 @pytest.mark.parametrize("operation", [one for one in PLACED if any(w in one.path for w in MANAGER_ONLY)],
                          ids=lambda one: f"{one.method} {one.path}")  # fmt: skip
-def test_developers_do_not_manage(shared_house, furniture, operation) -> None:
-    dev = shared_house["acme developer"]
-    status, answer = send(shared_house, operation, furniture["acme"], shared_house["acme owner"], dev)
+def test_developers_do_not_manage(shared_tenants, furniture, operation) -> None:
+    dev = shared_tenants["acme developer"]
+    status, answer = send(shared_tenants, operation, furniture["acme"], shared_tenants["acme owner"], dev)
     assert status == 403, answer
 
 
 @pytest.mark.parametrize("operation", SESSION_ONLY, ids=lambda one: f"{one.method} {one.path}")
-def test_no_route_works_without_a_session_or_with_an_api_key(shared_house, furniture, operation) -> None:
-    owner = shared_house["acme owner"]
+def test_no_route_works_without_a_session_or_with_an_api_key(shared_tenants, furniture, operation) -> None:
+    owner = shared_tenants["acme owner"]
     for who in ("", owner.key.token, "llmgses_" + "x" * 40):
-        status, answer = send(shared_house, operation, furniture["acme"], owner, who)
+        status, answer = send(shared_tenants, operation, furniture["acme"], owner, who)
         assert (status, answer["code"]) == (401, "session_invalid")
 
 
@@ -93,48 +95,48 @@ def test_no_route_works_without_a_session_or_with_an_api_key(shared_house, furni
     route=st.sampled_from([one for one in PLACED if one.path.startswith("/keys/api")]),
     query=st.sampled_from(["/keys/api", "/keys/api?filter=all", "/keys/api?projectId={}", "/activity?groupBy=apiKey"]),
 )
-def test_no_developer_sees_or_changes_anothers_key(shared_house, furniture, owner, route, query) -> None:
-    dev, other = shared_house["acme developer"], shared_house[f"acme {owner}"]
-    listed = shared_house.ok("GET", query.format(dev.project_id), dev)
+def test_no_developer_sees_or_changes_anothers_key(shared_tenants, furniture, owner, route, query) -> None:
+    dev, other = shared_tenants["acme developer"], shared_tenants[f"acme {owner}"]
+    listed = shared_tenants.ok("GET", query.format(dev.project_id), dev)
     if other is not dev:
         ids = {**furniture["acme"], "key_id": other.key.info.id}
-        status, answer = send(shared_house, route, ids, other, dev)
+        status, answer = send(shared_tenants, route, ids, other, dev)
         assert status == 403 and other.key.info.description not in str(answer)
         assert other.key.info.id not in str(listed)
 
 
-def test_a_developers_activity_is_that_of_their_own_keys(shared_house) -> None:
-    dev, other = shared_house["acme developer"], shared_house["acme colleague"]
+def test_a_developers_activity_is_that_of_their_own_keys(shared_tenants) -> None:
+    dev, other = shared_tenants["acme developer"], shared_tenants["acme colleague"]
     path = f"/activity?apiKeyId={other.key.info.id}"
-    assert shared_house.refused("GET", path, dev) == "403 permission_denied"
-    assert shared_house.ok("GET", f"/activity?apiKeyId={dev.key.info.id}", dev)
+    assert shared_tenants.refused("GET", path, dev) == "403 permission_denied"
+    assert shared_tenants.ok("GET", f"/activity?apiKeyId={dev.key.info.id}", dev)
     path = f"/activity/sources?projectId={dev.project_id}"
-    assert shared_house.refused("GET", path, dev) == "403 permission_denied"
+    assert shared_tenants.refused("GET", path, dev) == "403 permission_denied"
 
 
-def test_a_removed_member_is_out_at_once_with_session_and_key(house) -> None:
-    owner, dev = house["acme owner"], house["acme developer"]
-    house.ok("DELETE", f"/orgs/{dev.organization_id}/members/{dev.member_id}", owner)
-    assert house.refused("GET", f"/orgs/{dev.organization_id}", dev) == "403 permission_denied"
-    assert house.call("GET", "/v1/key", dev.key.token)[0] == 401
-    assert house.ok("GET", "/keys/api", dev) == {"apiKeys": [], "userRole": "developer"}
+def test_a_removed_member_is_out_at_once_with_session_and_key(tenants) -> None:
+    owner, dev = tenants["acme owner"], tenants["acme developer"]
+    tenants.ok("DELETE", f"/orgs/{dev.organization_id}/members/{dev.member_id}", owner)
+    assert tenants.refused("GET", f"/orgs/{dev.organization_id}", dev) == "403 permission_denied"
+    assert tenants.call("GET", "/v1/key", dev.key.token)[0] == 401
+    assert tenants.ok("GET", "/keys/api", dev) == {"apiKeys": [], "userRole": "developer"}
 
 
-def test_only_owners_make_and_change_owners(house) -> None:
-    owner, admin, dev = house["acme owner"], house["acme admin"], house["acme developer"]
+def test_only_owners_make_and_change_owners(tenants) -> None:
+    owner, admin, dev = tenants["acme owner"], tenants["acme admin"], tenants["acme developer"]
     members = f"/orgs/{owner.organization_id}/members"
-    assert house.refused("PATCH", f"{members}/{owner.member_id}", admin, {"role": "developer"}).startswith("403")
-    assert house.refused("PATCH", f"{members}/{dev.member_id}", admin, {"role": "owner"}).startswith("403")
-    assert house.refused("PATCH", f"{members}/{admin.member_id}", admin, {"role": "owner"}).startswith("403")
+    assert tenants.refused("PATCH", f"{members}/{owner.member_id}", admin, {"role": "developer"}).startswith("403")
+    assert tenants.refused("PATCH", f"{members}/{dev.member_id}", admin, {"role": "owner"}).startswith("403")
+    assert tenants.refused("PATCH", f"{members}/{admin.member_id}", admin, {"role": "owner"}).startswith("403")
     invitation = {"email": "x@example.com", "role": "owner"}
-    assert house.refused("POST", f"/orgs/{owner.organization_id}/invitations", admin, invitation).startswith("403")
-    assert house.ok("PATCH", f"{members}/{admin.member_id}", owner, {"role": "owner"})["member"]["role"] == "owner"
+    assert tenants.refused("POST", f"/orgs/{owner.organization_id}/invitations", admin, invitation).startswith("403")
+    assert tenants.ok("PATCH", f"{members}/{admin.member_id}", owner, {"role": "owner"})["member"]["role"] == "owner"
 
 
-def test_a_project_key_reads_its_own_account_only(house) -> None:
-    root, acme = house.open(next(iter(house.services.management.operators()))), house["acme owner"]
-    house.ok("POST", f"/orgs/{acme.organization_id}/credits", root, {"amount": "5"})
-    own = house.ok("GET", "/v1/key", house["rival developer"].key.token)
+def test_a_project_key_reads_its_own_account_only(tenants) -> None:
+    root, acme = tenants.open(next(iter(tenants.services.management.operators()))), tenants["acme owner"]
+    tenants.ok("POST", f"/orgs/{acme.organization_id}/credits", root, {"amount": "5"})
+    own = tenants.ok("GET", "/v1/key", tenants["rival developer"].key.token)
     assert own["data"]["label"] == "Key of developer@rival.example"
-    credits = house.ok("GET", "/v1/credits", house["rival developer"].key.token)
+    credits = tenants.ok("GET", "/v1/credits", tenants["rival developer"].key.token)
     assert credits == {"balance": "0", "unlimited": False, "total_used": "0", "totalUsed": "0"}

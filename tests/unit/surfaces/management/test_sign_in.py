@@ -7,91 +7,91 @@ SIGN_IN = "/auth/sign-in/email"
 RIGHT = {"email": EMAIL, "password": PASSWORD}
 
 
-def cookie_of(house, **headers: str) -> str:
-    answer = house.client.post(SIGN_IN, json=RIGHT, headers=headers)
+def cookie_of(tenants, **headers: str) -> str:
+    answer = tenants.client.post(SIGN_IN, json=RIGHT, headers=headers)
     assert answer.status_code == 200
     return answer.headers["Set-Cookie"]
 
 
-def test_the_right_password_opens_a_session_by_token_and_by_cookie(shared_house) -> None:
-    answer = shared_house.ok("POST", SIGN_IN, body=RIGHT)
+def test_the_right_password_opens_a_session_by_token_and_by_cookie(shared_tenants) -> None:
+    answer = shared_tenants.ok("POST", SIGN_IN, body=RIGHT)
     assert answer["user"]["email"] == EMAIL
-    by_token = shared_house.ok("GET", "/auth/get-session", answer["token"])
-    cookie = cookie_of(shared_house).partition(";")[0]
-    by_cookie = shared_house.ok("GET", "/auth/get-session", Cookie=cookie)
+    by_token = shared_tenants.ok("GET", "/auth/get-session", answer["token"])
+    cookie = cookie_of(shared_tenants).partition(";")[0]
+    by_cookie = shared_tenants.ok("GET", "/auth/get-session", Cookie=cookie)
     assert by_token["user"] == by_cookie["user"]
 
 
-def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(shared_house) -> None:
-    plain = cookie_of(shared_house)
+def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(shared_tenants) -> None:
+    plain = cookie_of(shared_tenants)
     assert plain.startswith("llmgateway.session_token=llmgses_")
     assert "HttpOnly" in plain and "SameSite=Lax" in plain and "Max-Age=2592000" in plain and "Secure" not in plain
 
 
-def test_the_cookie_is_a_secure_one_behind_https(make_house) -> None:
-    with make_house(GATEWAY_SERVER_PUBLIC_URL="https://llm.example.com") as gateway:
+def test_the_cookie_is_a_secure_one_behind_https(make_tenants) -> None:
+    with make_tenants(GATEWAY_SERVER_PUBLIC_URL="https://llm.example.com") as gateway:
         answer = gateway.app.flask.test_client().post(SIGN_IN, json=RIGHT)
         cookie = answer.headers["Set-Cookie"]
     assert cookie.startswith("__Host-llmgateway.session_token=") and cookie.endswith("; Secure")
 
 
 @pytest.mark.parametrize("email", [EMAIL, "nobody@example.com"])
-def test_a_wrong_password_and_an_unknown_address_look_alike(shared_house, email) -> None:
-    status, answer = shared_house.call("POST", SIGN_IN, body={"email": email, "password": "wrong"})
+def test_a_wrong_password_and_an_unknown_address_look_alike(shared_tenants, email) -> None:
+    status, answer = shared_tenants.call("POST", SIGN_IN, body={"email": email, "password": "wrong"})
     assert (status, answer["error"]) == (401, "invalid_credentials")
     assert answer["message"] == "The e-mail address or the password is wrong."
 
 
-def test_guessing_passwords_is_slowed_down_even_with_the_right_one_at_last(house) -> None:
+def test_guessing_passwords_is_slowed_down_even_with_the_right_one_at_last(tenants) -> None:
     for _ in range(10):
-        assert house.refused("POST", SIGN_IN, body={"email": EMAIL, "password": "x"}) == "401 invalid_credentials"
-    answer = house.client.post(SIGN_IN, json=RIGHT)
+        assert tenants.refused("POST", SIGN_IN, body={"email": EMAIL, "password": "x"}) == "401 invalid_credentials"
+    answer = tenants.client.post(SIGN_IN, json=RIGHT)
     assert answer.status_code == 429 and int(answer.headers["Retry-After"]) > 60
 
 
-def test_a_deactivated_account_is_told_so(house) -> None:
-    database = house.services.store.database
+def test_a_deactivated_account_is_told_so(tenants) -> None:
+    database = tenants.services.store.database
     database.write(lambda: database.execute("UPDATE \"user\" SET status = 'inactive' WHERE email = ?", (EMAIL,)))
-    status, answer = house.call("POST", SIGN_IN, body=RIGHT)
+    status, answer = tenants.call("POST", SIGN_IN, body=RIGHT)
     assert (status, answer["error"]) == (403, "account_deactivated")
 
 
-def test_signing_out_ends_the_session_everywhere(shared_house) -> None:
-    token = shared_house.ok("POST", SIGN_IN, body=RIGHT)["token"]
-    assert shared_house.ok("POST", "/auth/sign-out", token, {}) == {"success": True}
-    assert shared_house.ok("GET", "/auth/get-session", token) is None
-    assert shared_house.refused("GET", "/orgs", token) == "401 session_invalid"
-    assert shared_house.ok("POST", "/auth/sign-out", token, {}) == {"success": True}
+def test_signing_out_ends_the_session_everywhere(shared_tenants) -> None:
+    token = shared_tenants.ok("POST", SIGN_IN, body=RIGHT)["token"]
+    assert shared_tenants.ok("POST", "/auth/sign-out", token, {}) == {"success": True}
+    assert shared_tenants.ok("GET", "/auth/get-session", token) is None
+    assert shared_tenants.refused("GET", "/orgs", token) == "401 session_invalid"
+    assert shared_tenants.ok("POST", "/auth/sign-out", token, {}) == {"success": True}
 
 
-def test_an_api_key_is_no_session(shared_house) -> None:
-    status, answer = shared_house.call("GET", "/orgs", shared_house["acme owner"].key.token)
+def test_an_api_key_is_no_session(shared_tenants) -> None:
+    status, answer = shared_tenants.call("GET", "/orgs", shared_tenants["acme owner"].key.token)
     assert status == 401 and "not an API key" in answer["message"]
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example"])
-def test_a_page_of_another_origin_can_neither_sign_in_nor_change(shared_house, origin) -> None:
-    cookie = cookie_of(shared_house).partition(";")[0]
+def test_a_page_of_another_origin_can_neither_sign_in_nor_change(shared_tenants, origin) -> None:
+    cookie = cookie_of(shared_tenants).partition(";")[0]
     sent = {"Cookie": cookie, "Origin": origin}
-    assert shared_house.refused("POST", SIGN_IN, body=RIGHT, Origin=origin) == "403 untrusted_origin"
-    assert shared_house.refused("POST", "/orgs", body={"name": "X"}, **sent) == "403 untrusted_origin"
-    assert shared_house.ok("GET", "/orgs", **sent)
+    assert shared_tenants.refused("POST", SIGN_IN, body=RIGHT, Origin=origin) == "403 untrusted_origin"
+    assert shared_tenants.refused("POST", "/orgs", body={"name": "X"}, **sent) == "403 untrusted_origin"
+    assert shared_tenants.ok("GET", "/orgs", **sent)
 
 
-def test_a_change_by_cookie_needs_an_origin_at_all(shared_house) -> None:
-    cookie = cookie_of(shared_house).partition(";")[0]
-    assert shared_house.refused("POST", "/orgs", body={"name": "X"}, Cookie=cookie) == "403 untrusted_origin"
+def test_a_change_by_cookie_needs_an_origin_at_all(shared_tenants) -> None:
+    cookie = cookie_of(shared_tenants).partition(";")[0]
+    assert shared_tenants.refused("POST", "/orgs", body={"name": "X"}, Cookie=cookie) == "403 untrusted_origin"
 
 
-def test_our_own_origin_is_trusted_and_no_other_local_one(shared_house) -> None:
-    cookie = cookie_of(shared_house).partition(";")[0]
-    assert shared_house.ok("POST", "/orgs", body={"name": "Trusted"}, Cookie=cookie, Origin="http://localhost")
+def test_our_own_origin_is_trusted_and_no_other_local_one(shared_tenants) -> None:
+    cookie = cookie_of(shared_tenants).partition(";")[0]
+    assert shared_tenants.ok("POST", "/orgs", body={"name": "Trusted"}, Cookie=cookie, Origin="http://localhost")
     other = {"Cookie": cookie, "Origin": "http://localhost:3002"}
-    assert shared_house.refused("POST", "/orgs", body={"name": "X"}, **other) == "403 untrusted_origin"
+    assert shared_tenants.refused("POST", "/orgs", body={"name": "X"}, **other) == "403 untrusted_origin"
 
 
-def test_behind_https_a_cookie_that_a_neighbour_could_set_is_none(make_house) -> None:
-    with make_house(GATEWAY_SERVER_PUBLIC_URL="https://llm.example.com") as gateway:
+def test_behind_https_a_cookie_that_a_neighbour_could_set_is_none(make_tenants) -> None:
+    with make_tenants(GATEWAY_SERVER_PUBLIC_URL="https://llm.example.com") as gateway:
         client = gateway.app.flask.test_client(use_cookies=False)
         token = client.post(SIGN_IN, json=RIGHT).get_json()["token"]
         known = [
@@ -101,9 +101,9 @@ def test_behind_https_a_cookie_that_a_neighbour_could_set_is_none(make_house) ->
     assert known[:2] == [None, None] and known[2]["user"]["email"] == EMAIL
 
 
-def test_a_configured_origin_is_trusted(make_house) -> None:
+def test_a_configured_origin_is_trusted(make_tenants) -> None:
     public = {"GATEWAY_SERVER_PUBLIC_URL": "https://llm.example.com"}
-    with make_house(**public, GATEWAY_SECURITY_TRUSTED_ORIGINS="https://app.example.com") as gateway:
+    with make_tenants(**public, GATEWAY_SECURITY_TRUSTED_ORIGINS="https://app.example.com") as gateway:
         client = gateway.app.flask.test_client()
         statuses = [
             client.post(SIGN_IN, json=RIGHT, headers={"Origin": origin}).status_code
@@ -112,39 +112,39 @@ def test_a_configured_origin_is_trusted(make_house) -> None:
     assert statuses == [200, 200, 403]
 
 
-def test_changing_the_password_ends_the_other_sessions(house) -> None:
-    kept, other = (house.ok("POST", SIGN_IN, body=RIGHT)["token"] for _ in range(2))
+def test_changing_the_password_ends_the_other_sessions(tenants) -> None:
+    kept, other = (tenants.ok("POST", SIGN_IN, body=RIGHT)["token"] for _ in range(2))
     change = {"currentPassword": PASSWORD, "newPassword": "another good password"}
-    assert house.refused("POST", "/auth/change-password", kept, {**change, "currentPassword": "x"}).startswith("401")
-    assert house.refused("POST", "/auth/change-password", kept, {**change, "newPassword": "short"}).startswith("400")
-    house.ok("POST", "/auth/change-password", kept, change)
-    assert house.ok("GET", "/auth/get-session", kept) and house.ok("GET", "/auth/get-session", other) is None
-    assert house.refused("POST", SIGN_IN, body=RIGHT) == "401 invalid_credentials"
+    assert tenants.refused("POST", "/auth/change-password", kept, {**change, "currentPassword": "x"}).startswith("401")
+    assert tenants.refused("POST", "/auth/change-password", kept, {**change, "newPassword": "short"}).startswith("400")
+    tenants.ok("POST", "/auth/change-password", kept, change)
+    assert tenants.ok("GET", "/auth/get-session", kept) and tenants.ok("GET", "/auth/get-session", other) is None
+    assert tenants.refused("POST", SIGN_IN, body=RIGHT) == "401 invalid_credentials"
 
 
-def test_nobody_signs_up_without_an_invitation(shared_house) -> None:
+def test_nobody_signs_up_without_an_invitation(shared_tenants) -> None:
     body = {"token": "llmginv_made_up_by_somebody", "password": "long enough it is", "name": "X"}
-    assert shared_house.refused("POST", "/auth/sign-up/email", body=body) == "404 invitation_unknown"
+    assert shared_tenants.refused("POST", "/auth/sign-up/email", body=body) == "404 invitation_unknown"
 
 
-def test_an_invited_person_signs_up_and_belongs(house) -> None:
-    owner = house["acme owner"]
+def test_an_invited_person_signs_up_and_belongs(tenants) -> None:
+    owner = tenants["acme owner"]
     path = f"/orgs/{owner.organization_id}/invitations"
-    token = house.ok("POST", path, owner, {"email": "new@acme.example", "role": "admin"})["invitation"]["token"]
-    assert house.ok("POST", "/auth/invitation", body={"token": token})["invitation"]["organizationName"] == "acme"
+    token = tenants.ok("POST", path, owner, {"email": "new@acme.example", "role": "admin"})["invitation"]["token"]
+    assert tenants.ok("POST", "/auth/invitation", body={"token": token})["invitation"]["organizationName"] == "acme"
     body = {"token": token, "name": "New", "password": "long enough it is"}
-    session = house.ok("POST", "/auth/sign-up/email", body=body)
-    me = house.ok("GET", "/user/me", session["token"])
+    session = tenants.ok("POST", "/auth/sign-up/email", body=body)
+    me = tenants.ok("GET", "/user/me", session["token"])
     assert me["memberships"][0]["organizationId"] == owner.organization_id
     assert me["memberships"][0]["role"] == "admin" and me["operator"] is False
 
 
-def test_a_short_password_is_refused_at_sign_up(house) -> None:
-    owner = house["acme owner"]
+def test_a_short_password_is_refused_at_sign_up(tenants) -> None:
+    owner = tenants["acme owner"]
     path = f"/orgs/{owner.organization_id}/invitations"
-    token = house.ok("POST", path, owner, {"email": "new@acme.example"})["invitation"]["token"]
+    token = tenants.ok("POST", path, owner, {"email": "new@acme.example"})["invitation"]["token"]
     body = {"token": token, "password": "elevenchars"}
-    assert house.refused("POST", "/auth/sign-up/email", body=body) == "400 invalid_parameters"
+    assert tenants.refused("POST", "/auth/sign-up/email", body=body) == "400 invalid_parameters"
 
 
 ODD = [
@@ -154,11 +154,11 @@ ODD = [
 
 
 @pytest.mark.parametrize("body", ODD)
-def test_a_body_of_another_shape_is_a_400(shared_house, body) -> None:
+def test_a_body_of_another_shape_is_a_400(shared_tenants, body) -> None:
     text = json.dumps(body)
     headers = {"Content-Type": "application/json"}
-    assert shared_house.client.post(SIGN_IN, data=text, headers=headers).status_code == 400
+    assert shared_tenants.client.post(SIGN_IN, data=text, headers=headers).status_code == 400
 
 
-def test_a_body_of_another_type_is_a_415(shared_house) -> None:
-    assert shared_house.client.post(SIGN_IN, data="email=x").status_code == 415
+def test_a_body_of_another_type_is_a_415(shared_tenants) -> None:
+    assert shared_tenants.client.post(SIGN_IN, data="email=x").status_code == 415
