@@ -2,10 +2,12 @@
 outlives the greenlet which asked for it."""
 
 import sys
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import gevent
+from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 from gevent.monkey import get_original
 from gevent.queue import Queue
@@ -18,6 +20,8 @@ T = TypeVar("T")
 # The event loop gets the interpreter back from a computing thread after so long; each of its waits may cost it once.
 SWITCH_S = 0.001
 COMPUTING = 2  # threads that compute at the same time
+# Of what is large (256 KB or less a piece: some 0.3 ms from the caller to the disk, or from there to an upstream).
+PIECES_A_MOMENT, MOMENT_S = 2, 0.001
 
 
 class Threads:
@@ -118,6 +122,57 @@ def report_uncaught(tell: Callable[[object, tuple[Any, Any, Any]], object]) -> N
         tell(context or "the event loop", (kind, error, trace))
 
     gevent.get_hub().print_exception = print_exception
+
+
+def bulk_turn() -> None:
+    """Wait for a turn to move a piece of something large. So few have one in each moment that what is small does not
+    wait behind the uploads of others; who waits first goes first."""
+    hub = gevent.get_hub()
+    turns = _turns.get(id(hub))
+    if turns is None:
+        turns = _turns[id(hub)] = _Turns(hub.loop)
+    turns.take()
+
+
+class _Turns:
+    """PIECES_A_MOMENT pieces in each MOMENT_S."""
+
+    def __init__(self, loop: Any) -> None:
+        self._timer = loop.timer(MOMENT_S, MOMENT_S)
+        self._left, self._counting = PIECES_A_MOMENT, False
+        self._waiting: deque[Event] = deque()
+
+    def take(self) -> None:
+        if not self._counting:
+            self._counting = True
+            self._timer.again(self._begin)
+        if self._left:
+            self._left -= 1
+            return
+        mine = Event()
+        self._waiting.append(mine)
+        try:
+            mine.wait()
+        except BaseException:
+            if mine.is_set():
+                self._left += 1  # it was given a turn that it has no more use for
+            else:
+                self._waiting.remove(mine)
+            raise
+
+    def _begin(self) -> None:
+        """A new moment. Called in the hub."""
+        idle = self._left == PIECES_A_MOMENT
+        self._left = PIECES_A_MOMENT
+        while self._left and self._waiting:
+            self._left -= 1
+            self._waiting.popleft().set()
+        if idle:
+            self._counting = False
+            self._timer.stop()
+
+
+_turns: dict[int, _Turns] = {}
 
 
 class Slots:

@@ -1,6 +1,7 @@
 """Bodies taken in: those of forms onto the disk where they are large, all others into memory, each within a budget."""
 
 from collections.abc import Callable
+from functools import partial
 
 from gateway.files import IN_MEMORY, StoredFile
 from gateway.server.connection import CallerConnection
@@ -10,6 +11,7 @@ from gateway.server.intake import UNREAD, BodyBudget, HeldBody
 from gateway.settings import Server
 from gateway.surfaces.codings import too_large
 from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY
+from gateway.threads import bulk_turn
 
 
 class Bodies:
@@ -62,11 +64,17 @@ class Bodies:
             return connection.take(length)
         if length == CHUNKED:
             file = StoredFile(self._spool_dir, in_memory=0)
-            take_chunks(connection, self._max_form, file.write, held.grow)
+            take_chunks(connection, self._max_form, partial(_store, file), held.grow)
             return file
         file = StoredFile(self._spool_dir)
-        connection.take_to(file.write, length)
+        connection.take_to(file.write if length <= IN_MEMORY else partial(_store, file), length)
         return file
+
+
+def _store(file: StoredFile, data: bytes) -> None:
+    """Append a piece of a long upload once it has its turn."""
+    bulk_turn()
+    file.write(data)
 
 
 def _is_form(head: RequestHead) -> bool:

@@ -13,6 +13,7 @@ from gateway.clock import Clock
 from gateway.errors import ConnectFailed, ConnectTimeout, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from gateway.files import MessageBody
 from gateway.settings import Security, Timeouts
+from gateway.threads import bulk_turn
 from gateway.transport.addresses import Resolver, check_public, resolve
 from gateway.transport.connections import SHORTEST_S, ConnectionPool, UpstreamConnection
 from gateway.transport.messages import (
@@ -222,7 +223,7 @@ class Transport:
             for piece in pieces:
                 if not connection.send_more(piece, max(end - self._now(), SHORTEST_S)):
                     return  # the peer takes no more: what it says tells why
-                gevent.sleep(0)  # one that takes all at once leaves the others their turns
+                bulk_turn()  # one that takes all at once leaves the others their turns
         except BaseException as error:
             connection.pool.drop(connection)
             if isinstance(error, TimeoutError):

@@ -1,12 +1,13 @@
 """Slots that are counted, given back by whoever has one."""
 
 import sys
+import time
 from collections.abc import Iterator
 
 import gevent
 import pytest
 
-from gateway.threads import Slots, Threads
+from gateway.threads import MOMENT_S, PIECES_A_MOMENT, Slots, Threads, bulk_turn
 
 
 @pytest.fixture
@@ -33,3 +34,36 @@ def test_slots_given_back_by_the_event_loop_are_never_lost(threads: Threads, has
         gevent.sleep(0)
     user.get()
     assert [slots.take(0) for _ in range(4)] == [True, True, True, False]
+
+
+def test_what_is_large_moves_a_few_pieces_in_a_moment_whoever_has_them() -> None:
+    moved: list[int] = []
+
+    def move(number: int) -> None:
+        for _ in range(4):
+            bulk_turn()
+            moved.append(number)
+
+    gevent.sleep(5 * MOMENT_S)
+    start = time.monotonic()
+    gevent.joinall([gevent.spawn(move, number) for number in range(8)], raise_error=True)
+    # So many moments went by at the least; a timer that is late once rings the sooner the next time.
+    assert time.monotonic() - start >= (32 / PIECES_A_MOMENT) / 2 * MOMENT_S
+    assert moved[PIECES_A_MOMENT : PIECES_A_MOMENT + 8] == list(range(8)), "who waits first goes first"
+
+
+def test_who_gives_up_leaves_the_turn_to_others() -> None:
+    holders = [gevent.spawn(bulk_turn) for _ in range(PIECES_A_MOMENT)]
+    leaving = [gevent.spawn(bulk_turn) for _ in range(3 * PIECES_A_MOMENT)]
+    gevent.sleep(0)
+    gevent.killall(leaving)
+    staying = [gevent.spawn(bulk_turn) for _ in range(3)]
+    assert len(gevent.joinall([*holders, *staying], timeout=5)) == PIECES_A_MOMENT + 3
+
+
+def test_one_alone_has_its_turn_at_once() -> None:
+    gevent.sleep(5 * MOMENT_S)
+    seen: list[str] = []
+    gevent.spawn(seen.append, "another")
+    bulk_turn()
+    assert seen == []
