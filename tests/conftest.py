@@ -31,6 +31,7 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 from support import cheap_disks, cheap_passwords, cheap_starts, postgres, servers, trust  # noqa: E402
 from support.clock import FakeClock  # noqa: E402
+from support.handed_tests import look_for_them  # noqa: E402
 from support.ordering import long_first  # noqa: E402
 
 from gateway import settings as settings_module  # noqa: E402
@@ -58,6 +59,10 @@ cheap_starts.make_cheap()
 cheap_disks.make_cheap()
 
 POSTGRESQL_FIXTURES = {"postgres_url", "postgres_databases", "postgresql_url"}
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    look_for_them(session.config)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,8 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gevent
 import pytest
+from gevent.monkey import get_original
 from support import warm
+from support.handed_tests import look_for_them
 from support.ordering import long_first
 
 TESTS = Path(__file__).resolve().parent
@@ -138,3 +141,26 @@ def test_what_waits_begins_each_share_of_half_of_the_workers_and_no_test_is_lost
     assert begun == [True] * max(1, workers // 2) + [False] * (workers - max(1, workers // 2))
     long_ones = [one.number for one in ordered if one.module is long]
     assert all(long_ones[at : at + 3] == [long_ones[at]] * 3 for at in range(0, len(long_ones), 3)), "whole modules"
+
+
+def test_a_process_of_pytest_finds_what_a_thread_hands_it() -> None:
+    class Queue:
+        _lock = _has_items_event = None
+
+    class Plugin:
+        torun = Queue()
+
+    config = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugins=lambda: [object(), Plugin]))
+    look_for_them(config)
+    queue, found = Plugin.torun, []
+
+    def hand() -> None:
+        with queue._lock:
+            found.append(1)
+        queue._has_items_event.set()
+
+    start_new_thread = get_original("_thread", "start_new_thread")
+    start_new_thread(hand, ())
+    with gevent.Timeout(5):
+        while not found:
+            queue._has_items_event.wait()
