@@ -24,7 +24,7 @@ from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.metrics import expose
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers
 from gateway.telemetry.ends import RequestEnds
-from gateway.telemetry.gauges import JobReport
+from gateway.telemetry.gauges import JobHealth
 from gateway.wiring import build
 
 NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade request
@@ -81,7 +81,7 @@ def create_app(settings: configuration.Settings | None = None, services: Service
         raise
     background = make_background(wired)
     wired.telemetry.jobs = lambda: [
-        JobReport(one.name, one.at_us, one.error, one.good_us) for one in background.reports()
+        JobHealth(one.name, one.at_us, one.error, one.good_us) for one in background.reports()
     ]
     background.start()
     flask = _mount(wired)

@@ -65,7 +65,7 @@ from gateway.store.redis import Redis
 from gateway.telemetry.alerts import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.ends import RequestEnds
-from gateway.telemetry.gauges import SHARED, JobReport, budget_rows, job_rows, provider_rows
+from gateway.telemetry.gauges import SHARED, JobHealth, budget_rows, job_rows, provider_rows
 from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
 from gateway.telemetry.presence import WorkerPresence
@@ -186,7 +186,7 @@ class TelemetryServices:
     presence: WorkerPresence
     tracing: Tracing | None = None
     # How the recurring work of this worker went; whoever runs it tells.
-    jobs: Callable[[], list[JobReport]] = list
+    jobs: Callable[[], list[JobHealth]] = list
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ LARGEST = frozenset(
 SMALLEST = frozenset(("redis_up", "database_up"))
 
 
-class JobReport(NamedTuple):
+class JobHealth(NamedTuple):
     """How a job's last round went: when it ended (µs), its error, and when the last good one ended (0: none did)."""
 
     name: str
@@ -67,7 +67,7 @@ def provider_rows(health: Health, credentials: Credentials) -> list[GaugeRow]:
     return [*rows, *(("credentials", labels, float(count)) for labels, count in states.items())]
 
 
-def job_rows(told: Iterable[JobReport]) -> list[GaugeRow]:
+def job_rows(told: Iterable[JobHealth]) -> list[GaugeRow]:
     """Of jobs that this worker did."""
     rows: list[GaugeRow] = []
     for one in told:

@@ -376,9 +376,9 @@ def test_of_a_form_the_fields_are_kept_and_no_file(gateway, path: str) -> None:
     switch(gateway, retention_days=3)
     with httpx.Client(trust_env=False, timeout=20) as http_client:
         headers = {"Authorization": f"Bearer {gateway.key}"}
-        answer = http_client.post(gateway.address + path, headers=headers, **sent_to(path, ""))
+        answer = http_client.post(gateway.address + path, headers=headers, **sent_to(path, "a word"))
     [info] = logs(gateway)
     bodies = gateway.services.engine.retention.read(info)
     files = [{"name": "file", "filename": "a.wav", "bytes": len(SECOND_OF_SOUND)}]
-    assert json.loads(bodies.sent) == {"fields": [["model", "mint/ear"]], "files": files}
+    assert json.loads(bodies.sent) == {"fields": [["model", "mint/ear"], ["prompt", "a word"]], "files": files}
     assert bodies.answer == answer.content and info.cost_nusd == 100 * TOKEN_NUSD
