@@ -11,9 +11,9 @@ serve: .venv/serve.stamp
 # Compiled modules are kept even where the environment says not to: pytest and every process of a test load thousands.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Two processes of pytest more than cores, since tests wait as often as they work, at most eight: each has a PostgreSQL
+# One process of pytest more than cores, since tests wait as often as they work, and at most eight: each has a PostgreSQL
 # and a Redis of its own.
-PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 2))") --dist worksteal
+PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 1))") --dist worksteal
 
 # The whole truth; `architecture` is among the tests.
 test: lint types .venv/tools.stamp
