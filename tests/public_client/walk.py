@@ -227,13 +227,22 @@ def check_key(walk: Walk, token: str, status: int) -> None:
     assert answer.status_code == status, answer.text
 
 
+def wait_for_statistics(walk: Walk) -> None:
+    """They lag behind the requests, by a minute at the most."""
+    for _ in range(120):
+        if sum(row["requestCount"] for row in walk.json("usage", "-r", "24h")["activity"]) == 2:
+            return
+        time.sleep(0.5)
+    raise AssertionError("two requests are not among the statistics after a minute")
+
+
 def walk_usage(walk: Walk, organization: str, project: str) -> None:
     """Two calls of a model, then every way to look at them."""
     headers = {"Authorization": f"Bearer {walk.gateway.key}", "x-source": "public-client"}
     body = {"model": "auto", "messages": [{"role": "user", "content": "Hello!"}]}
     for _ in range(2):
         requests.post(f"{walk.gateway.url}/chat/completions", json=body, headers=headers, timeout=30).raise_for_status()
-    walk.gateway.services.billing.rollups.catch_up()  # statistics lag behind the requests
+    wait_for_statistics(walk)
 
     def count(*arguments: str) -> None:
         rows = walk.json("usage", *arguments)["activity"]
