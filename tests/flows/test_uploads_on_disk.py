@@ -1,6 +1,7 @@
 """An upload that lies on the disk is gone with its request, however that ends, and not when the collector comes by."""
 
 import gc
+from base64 import b64encode
 from collections.abc import Iterator
 
 import gevent
@@ -14,6 +15,7 @@ from support.uploads import spooled_files
 
 from gateway.providers.sandbox import sounds
 
+LARGE_PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(2 << 20)
 WHISPER = "openai/whisper-1"
 LARGE = sounds.make("wav", 60.0, "long")  # two megabytes
 
@@ -93,4 +95,15 @@ def test_a_refusal_before_any_call(gateway):
     known = spooled_files()
     assert post(gateway, "openai/no-such-model").status_code == 400
     assert post(gateway, WHISPER, temperature="hot").status_code == 400
+    assert_gone(known)
+
+
+def test_a_picture_that_came_before_a_bad_one(gateway):
+    known = spooled_files()
+    good, bad = (f"data:image/png;base64,{b64encode(one).decode()}" for one in (LARGE_PICTURE, b"<html></html>"))
+    body = {"model": "openai/gpt-image-1", "prompt": "A fox", "images": [{"image_url": one} for one in (good, bad)]}
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        headers = {"Authorization": f"Bearer {gateway.key}"}
+        answer = http.post(f"{gateway.url}/images/edits", json=body, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "images.1.image_url")
     assert_gone(known)
