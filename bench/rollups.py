@@ -1,11 +1,12 @@
 """What statistics cost: reports over a year of usage, keeping rollups current, the request log, and removing old rows.
 
-python -m bench.rollups [--rows 5000000] [--postgresql | --url URL]     a table
+python -m bench.rollups [--rows 5000000] [--postgresql | --url URL] [--parts fill,reports,job,purge]     a table
 
-Without an address on SQLite, with --postgresql on a server of its own (needs PostgreSQL's initdb), both in a folder
-that is removed. Rows lie evenly over 366 days: 10 projects with 20 keys each, 40 models at 4 providers, 30 sources,
-each drawn anew for each row, which is the worst that rollups can meet. Times are medians of nine, wall and CPU; CPU is
-that of this process: on SQLite all of it, on PostgreSQL without the server's. Status 1 when a budget is not kept.
+Without an address on SQLite, with --postgresql on a server of its own in its default settings (needs PostgreSQL's
+initdb), both in a folder that is removed; with an address, parts of a run can follow each other. Rows lie evenly over
+366 days: 10 projects with 20 keys each, 40 models at 4 providers, 30 sources, each drawn anew for each row, which is
+the worst that rollups can meet. Times are medians of nine, wall and CPU; CPU is that of this process: on SQLite all of
+it, on PostgreSQL without the server's. Status 1 when a budget is not kept.
 """
 
 import argparse
@@ -245,13 +246,12 @@ def measure_purge(database: Database, url: str, clock: Clock, rows: int) -> Iter
     more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024
     yield Figure("purge", f"{gone:,} rows in {taken:.1f} s, {gone / taken:,.0f} a second, {spent:.1f} s of CPU")
     told = f"{before_ms:.1f} ms without, {during_ms:.1f} ms during the purge"
-    yield Figure("p99 of a live commit", told, during_ms < BUDGET_P99 * before_ms or during_ms < 20)
+    yield Figure("p99 of a live commit", told, during_ms < BUDGET_P99 * before_ms)
     yield Figure("memory that a purge adds", f"{more:.0f} MB", more < BUDGET_MB)
 
 
-def run(database: Database, url: str, clock: Clock, rows: int) -> Iterator[Figure]:
-    dice, now_us = random.Random(1), database.now_us()
-    start = time.perf_counter()
+def measure_fill(database: Database, dice: random.Random, rows: int) -> Iterator[Figure]:
+    now_us, start = database.now_us(), time.perf_counter()
     fill(database, make_rows(dice, rows, now_us - DAYS * DAY_US, now_us - HOUR_US, posted=False))
     yield Figure("usage rows made", f"{rows:,} in {time.perf_counter() - start:.0f} s")
     rollups = Rollups(database)
@@ -262,12 +262,25 @@ def run(database: Database, url: str, clock: Clock, rows: int) -> Iterator[Figur
     yield Figure("rows of rollups", tell_rows(database))
     if database.kind == "postgresql":
         database.write(lambda: database.execute("ANALYZE"), patient=True)
+
+
+def measure_reports(database: Database, clock: Clock) -> Iterator[Figure]:
     for name, work, meant in questions(database, clock):
         wall, cpu_ms = median_of(work)
         yield Figure(name, f"{wall:.1f} ms, {cpu_ms:.1f} of CPU", wall < BUDGET_MS or not meant)
-    share = measure_job(database, rollups, dice)
-    yield Figure(f"the job at {A_SECOND} rows/s", f"{share:.1%} of a core", share < BUDGET_SHARE)
-    yield from measure_purge(database, url, clock, rows)
+
+
+def run(database: Database, url: str, clock: Clock, rows: int, parts: list[str]) -> Iterator[Figure]:
+    dice = random.Random(1)
+    if "fill" in parts:
+        yield from measure_fill(database, dice, rows)
+    if "reports" in parts:
+        yield from measure_reports(database, clock)
+    if "job" in parts:
+        share = measure_job(database, Rollups(database), dice)
+        yield Figure(f"the job at {A_SECOND} rows/s", f"{share:.1%} of a core", share < BUDGET_SHARE)
+    if "purge" in parts:
+        yield from measure_purge(database, url, clock, rows)
 
 
 def tell_rows(database: Database) -> str:
@@ -283,6 +296,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--url", default="", help="address of an empty database")
     parser.add_argument("--postgresql", action="store_true", help="on a server of its own")
+    parser.add_argument("--parts", type=lambda given: given.split(","), default=["fill", "reports", "job", "purge"])
     parser.add_argument("--live", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     good = True
@@ -291,7 +305,8 @@ def main(arguments: list[str] | None = None) -> int:
         url = given.url or f"sqlite:///{Path(folder) / 'bench.db'}"
         if given.postgresql:
             sys.path.insert(0, str(settings.ROOT / "tests"))
-            url = stack.enter_context(importlib.import_module("support.servers").run_postgres())
+            servers = importlib.import_module("support.servers")
+            url = stack.enter_context(servers.run_postgres(servers.DEFAULTS))
         clock = Clock()
         database = open_database(settings.DatabaseSettings(url, folder, 4, 60.0), clock, Threads())
         stack.callback(database.close)
@@ -299,7 +314,7 @@ def main(arguments: list[str] | None = None) -> int:
             write_live(database)
             return 0
         migrate(database)
-        for name, told, kept in run(database, url, clock, given.rows):
+        for name, told, kept in run(database, url, clock, given.rows, given.parts):
             print(f"| {name} | {told}{'' if kept else ' (over budget)'} |", flush=True)
             good = good and kept
     return 0 if good else 1

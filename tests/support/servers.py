@@ -17,6 +17,7 @@ import pytest
 
 WAIT_S = 20.0
 # Nothing is kept beyond the session, and nothing lives long enough to be tidied behind the tests' backs.
+DEFAULTS = "-h '' -k {folder}"
 POSTGRES_FLAGS = (
     "-h '' -k {folder} -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c wal_level=minimal "
     "-c max_wal_senders=0 -c autovacuum=off -c jit=off -c max_connections=200 -c shared_buffers=32MB"
@@ -24,7 +25,7 @@ POSTGRES_FLAGS = (
 
 
 @contextlib.contextmanager
-def run_postgres() -> Iterator[str]:
+def run_postgres(flags: str = POSTGRES_FLAGS) -> Iterator[str]:
     """The URL of a fresh PostgreSQL server on a Unix socket; skips where its binaries cannot run."""
     binaries = _find_postgres()
     user = _find_user()
@@ -35,8 +36,8 @@ def run_postgres() -> Iterator[str]:
             os.chown(folder, user.pw_uid, user.pw_gid)
             binaries = _make_reachable(binaries, user, folder)
         _run(user, binaries / "initdb", "-A", "trust", "-E", "UTF8", "--locale=C", "-U", "postgres", "-D", data)
-        flags = POSTGRES_FLAGS.format(folder=folder)
-        _run(user, binaries / "pg_ctl", "-w", "-D", data, "-l", folder / "log", "-o", flags, "start")
+        options = flags.format(folder=folder)
+        _run(user, binaries / "pg_ctl", "-w", "-D", data, "-l", folder / "log", "-o", options, "start")
         yield f"postgresql://postgres@/postgres?host={folder}"
     finally:
         if (data / "postmaster.pid").exists():
