@@ -118,18 +118,18 @@ class HeaderParameter:
 class About:
     """The description of an operation for the API document, beside its line in the table.
 
-    `request` and `query` are the classes that check body and parameters (marshmallow schemas, or a msgspec struct),
-    `headers` those that a caller sends beside them,
+    `request` and `query` are the classes that check body and parameters (marshmallow schemas, or a msgspec struct; of a
+    body also a JSON schema), `headers` those that a caller sends beside them,
     `answer` the class or JSON schema of the good answer; None: not described further. `success` are its statuses,
     `errors` the others. `access`: "session" (management), "key" (API key), "optional" (works without),
-    "operator" (the token of a setting) or "none". `form` is the JSON schema of a multipart form, where that is taken.
-    `also`: other media types of the good answer; `events`: the JSON schema of the data of each event, where it may be
-    streamed.
+    "operator" (the token of a setting) or "none". `form` is the JSON schema of a form, where one is taken, and
+    `form_media` its media type. `also`: other media types of the good answer; `events`: the JSON schema of the data of
+    each event, where it may be streamed.
     """
 
     summary: str
     tag: str = ""
-    request: type | None = None
+    request: type | dict[str, Any] | None = None
     query: type | None = None
     answer: type | dict[str, Any] | None = None
     success: tuple[int, ...] = (200,)
@@ -137,6 +137,7 @@ class About:
     access: Literal["session", "key", "optional", "operator", "none"] = "key"
     media: str = "application/json"
     form: dict[str, Any] | None = None
+    form_media: str = "multipart/form-data"
     headers: tuple[HeaderParameter, ...] = ()
     also: tuple[str, ...] = ()
     events: dict[str, Any] | None = None

@@ -24,6 +24,7 @@ from gateway.surfaces.replies import OPENAI
 EXAMPLES = Path(__file__).with_name("examples.json")
 Examples = dict[str, dict[str, Any]]
 EVENTS = "text/event-stream"
+URLENCODED = "application/x-www-form-urlencoded"
 # Some tools take the schema of a stream for that of its text, others for that of each event: it has no type.
 OF_EVENTS = {"description": "Events, the data of each being JSON as x-event-schema has it."}
 VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
@@ -125,8 +126,9 @@ def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str,
     if about.request is not None or operation.body != "none":
         schema = _schema(spec, about.request, known) if about.request is not None else {"type": "object"}
         media = {"application/json": {"schema": schema}}
-        if operation.body == "form":
-            media["multipart/form-data"] = {"schema": about.form or {"type": "object"}}
+        if operation.body == "form" or about.form is not None:
+            form = _schema(spec, about.form, known) if about.form is not None else {"type": "object"}
+            media[about.form_media] = {"schema": form}
         if about.form is not None and about.request is None:
             del media["application/json"]
         written["requestBody"] = {"required": True, "content": media}
@@ -140,7 +142,7 @@ def _show_example(described: dict[str, Any], example: dict[str, Any]) -> None:
     """Put what was sent and what came beside their schemas: `request`, `answer`, and of a stream the text `events`."""
     body = described.get("requestBody", {}).get("content", {})
     for media, told in body.items():
-        if "request" in example and (media == "application/json" or len(body) == 1):
+        if "request" in example and (media in ("application/json", URLENCODED) or len(body) == 1):
             told["example"] = example["request"]
     for status, answer in described["responses"].items():
         for media, told in answer.get("content", {}).items() if status.startswith("2") else ():

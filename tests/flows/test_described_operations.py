@@ -22,6 +22,7 @@ from gateway.surfaces import openapi, table
 
 METRICS_TOKEN = "an operator's token of some length"
 EVENTS, JSON = "text/event-stream", "application/json"
+URLENCODED = "application/x-www-form-urlencoded"
 # What differs from one walk to the next, and what stands in the examples instead.
 SAID = (
     (re.compile(r"https?://127\.0\.0\.1:\d+"), "http://127.0.0.1:4001"),
@@ -105,7 +106,10 @@ def test_each_operation_has_summary_description_and_the_shape_of_its_answer(docu
         assert one["summary"] and one.get("description"), f"{name} is not described: its handler has a docstring"
         for status, answer in one["responses"].items():
             for media, told in answer.get("content", {}).items() if status.startswith("2") else ():
-                assert told["schema"] or media != JSON, f"{name} does not tell what {status} looks like"
+                bare = told["schema"] in ({}, {"type": "object"})
+                assert not bare or media != JSON, f"{name} does not tell what {status} looks like"
+        for media, told in one.get("requestBody", {}).get("content", {}).items():
+            assert told["schema"] != {"type": "object"}, f"{name} does not tell what it takes as {media}"
 
 
 def test_the_examples_are_as_described(document: dict[str, Any], taken: list[Taken]) -> None:
@@ -120,8 +124,8 @@ def test_the_examples_are_as_described(document: dict[str, Any], taken: list[Tak
                 assert "example" in told or media not in (JSON, EVENTS), f"{name} {media} has no example"
                 if media == JSON:
                     found += [f"{name} {text}" for text in problems(document, told["schema"], told["example"])]
-        told = one.get("requestBody", {}).get("content", {}).get(JSON)
-        if told is not None:
+        body = one.get("requestBody", {}).get("content", {})
+        for told in (body[media] for media in (JSON, URLENCODED) if media in body):
             assert "example" in told, f"{name} has no example of a request"
             found += [f"{name} {text}" for text in problems(document, told["schema"], told["example"])]
     assert found == [] and set(examples) <= set(described(document))

@@ -112,12 +112,18 @@ def _information(inbound: Inbound, path: str) -> Json:
 
 
 MESSAGE = named("McpMessage", {"id": ANY, "result": OBJECT, "error": OBJECT}, jsonrpc={"const": "2.0"})
+CALL = named(
+    "McpCall",
+    {"id": {"type": ["string", "integer"], "description": "Missing from a notification, which is not answered."},
+     "method": "string", "params": OBJECT, "result": OBJECT, "error": OBJECT},
+    jsonrpc={"const": "2.0"},
+)  # fmt: skip
 TAG = "MCP"
 INFORMATION = named(
     "McpServer", name="string", version="string", description="string", protocolVersion="string", endpoint="string"
 )
 INFORM = About("Information on the MCP server", TAG, access="none", answer=INFORMATION, errors=(400, 401, 403, 405))
-TAKE = About("One message of the Model Context Protocol", TAG, answer=MESSAGE, success=(200, 202))
+TAKE = About("One message of the Model Context Protocol", TAG, CALL, answer=MESSAGE, success=(200, 202))
 OFFER = About("Methods of the MCP server", TAG, access="none", success=(204,), errors=())
 REFUSE = About("No sessions", TAG, success=(), errors=(400, 401, 403, 405))
 
