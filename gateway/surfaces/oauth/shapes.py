@@ -1,5 +1,5 @@
 """JSON schemas of what applications send to the authorization server and what it answers, in the words of the API
-description: its two documents (RFC 9728, RFC 8414), registration (RFC 7591), tokens (RFC 6749) and their end (RFC 7009).
+description: its two documents (RFC 9728, 8414), registration (RFC 7591), tokens (RFC 6749), their end (RFC 7009).
 """
 
 from typing import Any
