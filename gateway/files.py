@@ -48,13 +48,6 @@ class StoredFile:
         made.write(data)
         return made
 
-    @classmethod
-    def spooled(cls, data: bytes, folder: str = "") -> "StoredFile":
-        """One that holds `data` where it belongs by its size."""
-        made = cls(folder)
-        made.write(data)
-        return made
-
     def __len__(self) -> int:
         return self._size
 

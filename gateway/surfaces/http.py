@@ -64,6 +64,13 @@ class Inbound(Struct, eq=False):
         """The header `name` (lower case), stripped; "" when absent."""
         return self.headers.get(name, "").strip()
 
+    def new_file(self, folder: str) -> StoredFile:
+        """An empty file of this request, in `folder` once it is large. It is the request's before anything is written:
+        whatever fails from then on, it is given back."""
+        file = StoredFile(folder)
+        self.files += (file,)
+        return file
+
     def close_files(self) -> None:
         """At the end of the request: what it has on the disk is given back."""
         if self.upload is not None:

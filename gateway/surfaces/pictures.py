@@ -7,6 +7,7 @@ from gateway.neutral.encoded import decode_pieces
 from gateway.neutral.images import ENDINGS, Picture
 from gateway.neutral.signatures import HEAD, type_of
 from gateway.services import Services
+from gateway.surfaces.http import Inbound
 from gateway.threads import compute_if
 
 MOST_BYTES, FETCH_S = 50 << 20, 30.0
@@ -37,11 +38,13 @@ def look_at(file: StoredFile, param: str) -> Picture:
     return Picture(file, kind)
 
 
-def load(services: Services, url: str, param: str) -> Picture:
-    """An image at an https address or in a data URL. InvalidRequest, also `media_not_loaded`."""
+def load(services: Services, inbound: Inbound, url: str, param: str) -> Picture:
+    """An image at an https address or in a data URL, in a file that goes with the request. InvalidRequest, also
+    `media_not_loaded`."""
+    file = inbound.new_file(services.settings.spool_dir)
     if url.startswith("data:"):
         try:
-            file = compute_if(len(url) > LARGE, _store, url, services.settings.spool_dir)
+            compute_if(len(url) > LARGE, _store, url, file)
         except ValueError:
             raise InvalidRequest("The data URL is not valid base64.", param=param, code="invalid_parameters") from None
         return look_at(file, param)
@@ -54,12 +57,12 @@ def load(services: Services, url: str, param: str) -> Picture:
         raise InvalidRequest(
             f"The image could not be loaded from its address ({why}).", param=param, code="media_not_loaded"
         )
-    return look_at(StoredFile.spooled(found.body, services.settings.spool_dir), param)
+    file.write(found.body)
+    return look_at(file, param)
 
 
-def _store(url: str, folder: str) -> StoredFile:
-    """The bytes of a data URL, onto the disk where they are many. ValueError for what is no base64."""
-    file, start = StoredFile(folder), url.find(",") + 1
+def _store(url: str, file: StoredFile) -> None:
+    """Write the bytes of a data URL. ValueError for what is no base64."""
+    start = url.find(",") + 1
     for piece in decode_pieces(url, start) if start else ():
         file.write(piece)
-    return file

@@ -3,16 +3,19 @@
 import gc
 from base64 import b64encode
 from collections.abc import Iterator
+from typing import IO, Any
 
 import gevent
 import httpx
 import pytest
 from fakes.hearers import FakeHearers
+from fakes.server import FakeServer, send_json
 from support.gateways import LocalGateway
 from support.media import providers_at
 from support.shared import Share
 from support.uploads import spooled_files
 
+from gateway.files import StoredFile
 from gateway.providers.sandbox import sounds
 
 LARGE_PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(2 << 20)
@@ -31,10 +34,21 @@ def gateway(share: Share, upstream: FakeHearers) -> LocalGateway:
 
 
 @pytest.fixture(autouse=True)
-def collector_off() -> Iterator[None]:
+def held_elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The collector is off and somebody still refers to each file, as a traceback may: only closing gives it back."""
+    held: list[StoredFile] = []
+    open_file = StoredFile._open
+
+    def remember(file: StoredFile) -> IO[bytes]:
+        held.append(file)
+        return open_file(file)
+
+    monkeypatch.setattr(StoredFile, "_open", remember)
     gc.disable()
     yield
     gc.enable()
+    for one in held:
+        one.close()
 
 
 def post(gateway: LocalGateway, model: str, idempotency_key: str = "", **fields: str) -> httpx.Response:
@@ -98,12 +112,53 @@ def test_a_refusal_before_any_call(gateway):
     assert_gone(known)
 
 
-def test_a_picture_that_came_before_a_bad_one(gateway):
+def data_url(data: bytes) -> str:
+    return f"data:image/png;base64,{b64encode(data).decode()}"
+
+
+BAD_PICTURES = {
+    "no picture": b64encode(bytes(2 << 20)).decode(),
+    "no base64 at its end": b64encode(LARGE_PICTURE).decode()[:-4] + "!!!!",
+}
+
+
+@pytest.mark.parametrize("bad", list(BAD_PICTURES))
+@pytest.mark.parametrize("field", ["images.1.image_url", "mask"])
+def test_a_picture_that_came_before_a_bad_one(gateway, bad, field):
     known = spooled_files()
-    good, bad = (f"data:image/png;base64,{b64encode(one).decode()}" for one in (LARGE_PICTURE, b"<html></html>"))
-    body = {"model": "openai/gpt-image-1", "prompt": "A fox", "images": [{"image_url": one} for one in (good, bad)]}
+    good, last = {"image_url": data_url(LARGE_PICTURE)}, {"image_url": f"data:image/png;base64,{BAD_PICTURES[bad]}"}
+    sent = {"images": [good], "mask": last} if field == "mask" else {"images": [good, last]}
     with httpx.Client(trust_env=False, timeout=20) as http:
         headers = {"Authorization": f"Bearer {gateway.key}"}
+        body = {"model": "openai/gpt-image-1", "prompt": "A fox"} | sent
         answer = http.post(f"{gateway.url}/images/edits", json=body, headers=headers)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "images.1.image_url")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
+    assert_gone(known)
+
+
+class Shelf(FakeServer):
+    """Media by their addresses."""
+
+    def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        bodies = {"/sound": LARGE, "/picture": LARGE_PICTURE, "/page": bytes(2 << 20)}
+        if environ["PATH_INFO"] not in bodies:
+            return send_json(start, 404, {})
+        body = bodies[environ["PATH_INFO"]]
+        start("200 OK", [("Content-Type", "application/octet-stream"), ("Content-Length", str(len(body)))])
+        return iter([body])
+
+
+@pytest.mark.parametrize("path", ["/sound", "/page", "/nothing"])
+def test_what_was_loaded_from_an_address(share, upstream, path):
+    shelf = share.fake(Shelf)
+    reaching = providers_at(upstream, {"OPENAI": "/v1", "MISTRAL": "/v1"}) | {"GATEWAY_ALLOW_PRIVATE_MEDIA": "true"}
+    gateway, known = share.gateway(reaching, name="reaching"), spooled_files()
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        form = {"model": (None, WHISPER), "url": (None, f"{shelf.url}{path}")}
+        headers = {"Authorization": f"Bearer {gateway.key}"}
+        answer = http.post(f"{gateway.url}/audio/transcriptions", files=form, headers=headers)
+        assert answer.status_code == (200 if path == "/sound" else 400)
+        images = [{"image_url": f"{shelf.url}{one}"} for one in ("/picture", path)]
+        body = {"model": "openai/gpt-image-1", "prompt": "A fox", "images": images}
+        assert http.post(f"{gateway.url}/images/edits", json=body, headers=headers).status_code == 400
     assert_gone(known)

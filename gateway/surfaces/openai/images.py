@@ -112,12 +112,12 @@ def edit(services: Services, inbound: Inbound) -> Outbound:
 def _read_json(services: Services, inbound: Inbound) -> tuple[ImagesFields, tuple[Picture, ...], Picture | None]:
     """The body with its pictures, which are decoded one after the other: all of them stand in it a single time."""
     body = read_json(services.settings.limits, EDITS, inbound.body, CHOICES)
-    found = tuple(
-        pictures.load(services, _address_of(one, f"images.{number}.image_url"), f"images.{number}.image_url")
-        for number, one in enumerate(_rows_of(body.images))
-    )
-    mask = pictures.load(services, _address_of(body.mask, "mask"), "mask") if bytes(body.mask) != NULL else None
-    inbound.files += tuple(one.file for one in (*found, *((mask,) if mask else ())))
+
+    def load(row: Raw, param: str) -> Picture:
+        return pictures.load(services, inbound, _address_of(row, param), param)
+
+    found = tuple(load(one, f"images.{number}.image_url") for number, one in enumerate(_rows_of(body.images)))
+    mask = load(body.mask, "mask") if bytes(body.mask) != NULL else None
     return body, found, mask
 
 

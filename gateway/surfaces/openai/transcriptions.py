@@ -43,7 +43,7 @@ def transcribe(services: Services, inbound: Inbound, kind: type[TranscriptionReq
     form = read_form(inbound, LIMITS, services.settings.spool_dir)
     if inbound.payload is not None:
         inbound.payload.send_instead(describe_form(form))
-    wanted, request = read(services, form, kind)
+    wanted, request = read(services, inbound, form, kind)
     if request.requirements.stream:
         return _stream(services, context, request)
     answer = services.engine.executor.generate(context, request)
@@ -53,7 +53,7 @@ def transcribe(services: Services, inbound: Inbound, kind: type[TranscriptionReq
 
 
 def read(
-    services: Services, form: Form, kind: type[TranscriptionRequest]
+    services: Services, inbound: Inbound, form: Form, kind: type[TranscriptionRequest]
 ) -> tuple[TranscriptionInput, TranscriptionRequest]:
     """The neutral request. InvalidRequest with `param` set."""
     model = form.text("model")
@@ -62,7 +62,7 @@ def read(
     chosen = form.text("response_format") or "json"
     if chosen not in FORMATS:
         raise _invalid("response_format", f"one of {', '.join(FORMATS)}")
-    file, param = _file_of(services, form)
+    file, param = _file_of(services, inbound, form)
     sound = sounds.look_at(file, param)
     wanted = TranscriptionInput(
         file,
@@ -88,7 +88,7 @@ def read(
     return wanted, kind(model, needs, lambda: wanted, Options(routing=_routing(form)))
 
 
-def _file_of(services: Services, form: Form) -> tuple[StoredFile, str]:
+def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFile, str]:
     """The sound, and the name of the field that it came by."""
     url = form.text("url") or form.text("file_url")
     if form.files and url:
@@ -103,7 +103,9 @@ def _file_of(services: Services, form: Form) -> tuple[StoredFile, str]:
         raise _not_loaded(error.code) from None
     if found.status != 200:
         raise _not_loaded(f"status {found.status}")
-    return StoredFile.spooled(found.body, services.settings.spool_dir), "url"
+    file = inbound.new_file(services.settings.spool_dir)
+    file.write(found.body)
+    return file, "url"
 
 
 def _not_loaded(why: str) -> InvalidRequest:

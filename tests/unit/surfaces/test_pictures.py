@@ -11,13 +11,15 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.providers.sandbox.pictures import png
 from gateway.surfaces import pictures
+from gateway.surfaces.http import Inbound
 
 PNG = png(8, 8, "x")
 
 
 def load(folder: Path, text: str) -> Any:
     services: Any = SimpleNamespace(settings=SimpleNamespace(spool_dir=str(folder)))
-    return pictures.load(services, f"data:image/png;base64,{text}", "images.0.image_url")
+    inbound = Inbound("POST", "/v1/images/edits", {})
+    return pictures.load(services, inbound, f"data:image/png;base64,{text}", "images.0.image_url")
 
 
 def test_a_large_picture_of_a_data_url_lies_on_the_disk(tmp_path: Path) -> None:
