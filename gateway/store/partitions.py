@@ -27,6 +27,7 @@ FAR_US = 8 * DAY_US
 NEAR_US = DAY_US
 # Nobody who reads or writes the table waits longer behind the moment of a change; it is tried again another time.
 LOCK_MS = 300
+LATEST_MS = (1 << 48) - 1  # that an id can tell
 
 CHILDREN = """
 SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i
@@ -199,8 +200,8 @@ class Partitions:
 
 
 def id_at(at_us: int) -> bytes:
-    """The least request id of a moment."""
-    return max(0, at_us // 1000).to_bytes(6, "big") + bytes(10)
+    """The least request id of a moment, or of the nearest that an id can tell."""
+    return min(max(0, at_us // 1000), LATEST_MS).to_bytes(6, "big") + bytes(10)
 
 
 def time_of(request: bytes) -> int:

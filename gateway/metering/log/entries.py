@@ -13,7 +13,6 @@ from gateway.store.journal import Row, Statement
 from gateway.store.partitions import id_at
 
 TAG_BYTES = 8
-LATEST_US = ((1 << 48) - 1) * 1000  # that an id can tell
 
 
 class LogEntry(NamedTuple):
@@ -83,7 +82,7 @@ def log_tables(database: Database, keep_days: int) -> AgingTables:
 
 def first_id(at_us: int) -> bytes:
     """The first request id that was made at a moment or later: ids tell it to the millisecond."""
-    return id_at(min(at_us + 999, LATEST_US))
+    return id_at(at_us + 999)
 
 
 def _delete(database: Database, oldest: bytes) -> int:

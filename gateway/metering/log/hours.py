@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.clock import HOUR_US
+from gateway.metering.rollups.rows import MARGIN_US
 from gateway.metering.rollups.table import Series, read_state
 from gateway.store.database import Database
 from gateway.store.partitions import id_at, time_of
 
 # Hours of a key that one look brings.
 MOST_HOURS = 100
-# An attempt begins at most so long after its request came in.
-MARGIN_US = HOUR_US
 USED = "SELECT DISTINCT hour FROM rollup WHERE series = ? AND owner = ? AND hour >= ? AND hour <= ? ORDER BY hour DESC"
 
 

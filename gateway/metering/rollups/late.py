@@ -1,14 +1,16 @@
 """Rows that were committed behind the watermark's back: how they are noticed, and which hours are computed anew."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from gateway.clock import HOUR_US, MINUTE_US
-from gateway.metering.rollups.rows import HEX
+from gateway.metering.rollups.rows import HEX, MARGIN_US
 from gateway.metering.rollups.table import Series, State, advance_state, widen_hours
 from gateway.store.database import Database
+from gateway.store.partitions import id_at
+from gateway.threads import pause
 
 # Rows posted so long ago are compared with the rollups now and then, whatever told of them: a process may have been
 # stopped between the making of a row and its commit, or a clock may be slow.
@@ -16,6 +18,11 @@ AGAIN_US = HOUR_US
 AGAIN_EVERY_US = 10 * MINUTE_US
 # A row may have been made so long before its first commit failed.
 MADE_US = MINUTE_US
+# Rows that are looked at in one statement, where hours are to be computed anew.
+STEP_ROWS = 10_000
+REST_S = 0.01
+
+Ranges = dict[int, tuple[str, str]]  # of request ids (hex), by hour
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +49,15 @@ def list_dirty(database: Database) -> list[tuple[int, str, str]]:
 
 
 def mark_hours(database: Database, state: State, first_hour: int, last_hour: int) -> int:
-    """Mark all hours from the first to the last one that have rollups or rows; how many."""
-    params = (first_hour * HOUR_US, (last_hour + 1) * HOUR_US)
-    ranges = _ranges(database, "at >= ? AND at < ?", params)
+    """Mark all hours from the first to the last one that have rollups or rows; how many. Rows are looked for among the
+    requests of about that time, step by step."""
+    start_us, end_us = first_hour * HOUR_US, (last_hour + 1) * HOUR_US
+    condition = "request >= ? AND request < ? AND at >= ? AND at < ?"
+    ranges: Ranges = {}
+    for low, high in _steps(database, id_at(start_us - MARGIN_US), id_at(end_us + MARGIN_US)):
+        for hour, (first, last) in _ranges(database, condition, (low, high, start_us, end_us)).items():
+            known = ranges.get(hour, (first, last))
+            ranges[hour] = min(first, known[0]), max(last, known[1])
 
     def write() -> int:
         advance_state(database, state)
@@ -53,6 +66,21 @@ def mark_hours(database: Database, state: State, first_hour: int, last_hour: int
         return int(database.execute(sql, (first_hour, last_hour)).rowcount)
 
     return database.write(write)
+
+
+def _steps(database: Database, low: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Ranges of request ids that lie in [low, end) and have not too many rows each; none behind the last row."""
+    sql = "SELECT request FROM usage WHERE request >= ? AND request < ? ORDER BY request LIMIT 1 OFFSET ?"
+    while True:
+        read = partial(database.fetch, sql, (low, end, STEP_ROWS))
+        beyond = database.report(read)
+        # All rows of a request have its id, so that more of them than a step has make it longer.
+        high = max(bytes(beyond[0][0]), low + b"\0") if beyond else end
+        yield low, high
+        if high == end:
+            return
+        low = high
+        pause(REST_S)
 
 
 def _count(database: Database, start_us: int, end_us: int) -> int:
@@ -122,7 +150,7 @@ def _differs(database: Database, state: State, hour: int, ids: tuple[str, str]) 
     return database.report(read)
 
 
-def _ranges(database: Database, condition: str, params: Sequence[Any]) -> dict[int, tuple[str, str]]:
+def _ranges(database: Database, condition: str, params: Sequence[Any]) -> Ranges:
     """The range of request ids (hex) of the rows that meet a condition, by hour."""
     ident = HEX[database.kind].format("request")
     sql = f"SELECT at / {HOUR_US}, MIN({ident}), MAX({ident}) FROM usage WHERE {condition} GROUP BY at / {HOUR_US}"

@@ -18,6 +18,8 @@ from gateway.metering.models import SETTLEMENT
 from gateway.metering.rollups.table import VALUES, fetch_exact
 from gateway.store.database import Database
 
+# An attempt begins at most so long after its request came in, by whichever clock.
+MARGIN_US = HOUR_US
 HEX = {"sqlite": "lower(hex({0}))", "postgresql": "encode({0}, 'hex')"}
 DIMENSIONS = f"u.at / {HOUR_US}, u.project, u.api_key, u.provider, u.served, u.source"
 PLACES = {name: place for place, name in enumerate(VALUES)}

@@ -318,6 +318,17 @@ def test_rebuilding_mends_what_is_wrong(world):
     one.check()
 
 
+def test_rebuilding_finds_hours_that_nothing_tells_of(world):
+    one = world()
+    one.post(30)
+    one.settle()
+    for table in ("rollup", "rollup_hour"):
+        one.database.write(lambda name=table: one.database.execute(f"DELETE FROM {name}"))
+    hour = one.clock.now_us() // HOUR_US
+    assert one.rollups.rebuild(hour - 3, hour) >= 2
+    one.check()
+
+
 STEPS = ["post", "retry", "late", "old", "advance", "advance", "purge", "rebuild", "break", "break_after", "days"]
 
 

@@ -1,21 +1,35 @@
 """No step of the work on rollups reads a table from end to end: each would do so thousands of times."""
 
 import re
+from typing import Any
 
 import pytest
 from support.usage import insert_rows, usage_row
 
 from gateway.clock import DAY_US, HOUR_US
-from gateway.metering.rollups import purge
+from gateway.metering.rollups import late, purge
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.store.database import Database
 
 # As SQLite names its ways: a whole table, all rows of a series, all rows posted before a moment.
 WASTEFUL = re.compile(r"SCAN (w|u|t|r|v|usage|team_usage|rollup)\b|\(series=\?\)$|\(posted_at<\?\)")
-# Once, at the beginning, and when an operator asks for hours to be computed anew.
-RANGES = f"SELECT at / {HOUR_US}, MIN(lower(hex(request))), MAX(lower(hex(request))) FROM usage WHERE at >= ?"
-ALLOWED = ("SELECT 1 FROM usage WHERE posted_at <", RANGES)
+# Once, at the beginning.
+ALLOWED = "SELECT 1 FROM usage WHERE posted_at <"
+
+
+def note_statements(monkeypatch) -> list[tuple[str, Any]]:
+    """What is sent to any store from now on, with its params."""
+    noted: list[tuple[str, Any]] = []
+    for name in ("execute", "execute_many"):
+        method = getattr(Database, name)
+
+        def noting(self, sql, params=(), run=method):
+            noted.append((sql, params))
+            return run(self, sql, params)
+
+        monkeypatch.setattr(Database, name, noting)
+    return noted
 
 
 @pytest.mark.parametrize("most", [8_000, 20], ids=["whole hours", "pieces of hours"])
@@ -26,22 +40,42 @@ def test_every_statement_finds_its_rows_by_an_index(sqlite_url, open_store, cloc
     rollups.catch_up()
     old = [usage_row(now_us - 5 * DAY_US - n * HOUR_US // 40, posted_at=now_us, cost_nusd=n) for n in range(100)]
     insert_rows(database, *old, *(usage_row(now_us - n, posted_at=now_us) for n in range(50)))
-    statements: set[str] = set()
-    for name in ("execute", "execute_many"):
-        method = getattr(Database, name)
-
-        def noting(self, sql, *params, run=method):
-            statements.add(sql)
-            return run(self, sql, *params)
-
-        monkeypatch.setattr(Database, name, noting)
+    noted = note_statements(monkeypatch)
     rollups.catch_up()
     rollups.rebuild(now_us // HOUR_US - 2, now_us // HOUR_US)
     assert UsagePurge(database, clock, 3, "%never%").run() == 100
     monkeypatch.undo()
+    statements = {sql for sql, _ in noted}
     assert len(statements) > 25
     for sql in statements:
         if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)", sql) and not sql.startswith(ALLOWED):
             explain = f"EXPLAIN QUERY PLAN {sql}", (b"",) * sql.count("?")
             lines = [row[3] for row in database.read(lambda asked=explain: database.execute(*asked).fetchall())]
             assert not [line for line in lines if WASTEFUL.search(line)], (sql, lines)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_computing_an_hour_anew_reads_the_rows_of_about_that_hour_in_small_steps(
+    request, open_store, monkeypatch, kind
+) -> None:
+    monkeypatch.setattr(late, "STEP_ROWS", 7)
+    database = open_store(request.getfixturevalue(f"{kind}_url"))
+    rollups, now_us = Rollups(database), database.now_us() // HOUR_US * HOUR_US
+    rows = [usage_row(now_us - n * HOUR_US // 5, posted_at=now_us - HOUR_US) for n in range(1, 1000)]
+    insert_rows(database, *rows)
+    rollups.catch_up()
+    noted = note_statements(monkeypatch)
+    hour = now_us // HOUR_US - 50
+    assert rollups.rebuild(hour, hour) == 1
+    monkeypatch.undo()
+    reads = [one for one in noted if one[0].startswith("SELECT at /")]
+    sizes = []
+    for sql, params in reads:
+        low, end = [value for value in params if isinstance(value, bytes)][:2]
+        sizes.append(len([row for row in rows if low <= row.request < end]))
+        if kind == "postgresql":
+            explain = f"EXPLAIN {sql}"
+            database.read(lambda: database.execute("SET enable_seqscan = off"))
+            plan = database.read(lambda asked=(explain, params): database.fetch(*asked))
+            assert "request >=" in str(plan) and "Index Cond" in str(plan), plan
+    assert len(sizes) > 2 and sum(sizes) <= 5 * 3 and max(sizes) <= 7
