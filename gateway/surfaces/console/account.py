@@ -3,47 +3,30 @@
 from markupsafe import Markup
 
 from gateway.clock import to_datetime
-from gateway.errors import GatewayError, InvalidRequest
+from gateway.errors import GatewayError
 from gateway.lazy_import import LazyImport
 from gateway.services import Services
-from gateway.surfaces.console.connect import as_page, check_csrf, find_visitor, make_csrf
-from gateway.surfaces.console.pages import page, read_form, redirect
+from gateway.surfaces.console.connect import SIGN_OUT
+from gateway.surfaces.console.pages import page, redirect
+from gateway.surfaces.console.visits import LOGIN, as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import Visitor, check_origin, write_cookie
+from gateway.surfaces.visitor import Visitor, write_cookie
 from gateway.threads import compute
 
 segno = LazyImport("segno")  # few ever enrol at a given worker
-TITLE, PATH, LOGIN = "Your account", "/connect", "/connect/login"
+TITLE, PATH, FORM = "Your account", "/connect", "account"
 FACTOR = "Second factor"
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
     """Who is signed in, where, and whether with a second factor."""
-    visitor = find_visitor(services, inbound)
-    if visitor is None:
-        return redirect(inbound, LOGIN)
-    return _page(services, inbound, visitor)
+    return _page(services, inbound, require_visitor(services, inbound, PATH))
 
 
 def act(services: Services, inbound: Inbound) -> Outbound:
     """What the buttons of the page do."""
-    check_origin(services, inbound, required=True)
-    visitor = find_visitor(services, inbound)
-    if visitor is None:
-        return redirect(inbound, LOGIN)
-    given = read_form(inbound)
-    check_csrf(services, visitor, "account", given)
-    steps = {
-        "everywhere": _end_all,
-        "end": _end_one,
-        "begin": _begin,
-        "confirm": _confirm,
-        "remove": _remove,
-        "leave": _leave,
-    }
-    step = steps.get(given.get("action", ""))
-    if step is None:
-        raise InvalidRequest("Choose one of the buttons of this page.")
+    visitor, given = submitted_by_visitor(services, inbound, PATH, lambda _: FORM)
+    step = pressed(BUTTONS, given)
     try:
         return step(services, inbound, visitor, given)
     except GatewayError as error:
@@ -73,7 +56,7 @@ def _begin(services: Services, inbound: Inbound, visitor: Visitor, given: dict[s
     management, session = services.management, visitor.session
     management.check_password(session.user_id, session.email, given.get("password", ""))
     made = management.second_factors.begin(session.user_id, session.email)
-    csrf = make_csrf(services, visitor, "account")
+    csrf = make_csrf(services, visitor, FORM)
     drawing = Markup(compute(draw_code, made.uri))
     return page(inbound, "factor_begin.html", FACTOR, secret=made.secret, uri=made.uri, drawing=drawing, csrf=csrf)
 
@@ -121,17 +104,24 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
         inbound,
         "account.html",
         TITLE,
-        error.status if error else 200,
-        problem=error.message if error else "",
+        error=error,
         email=own.email,
-        csrf=make_csrf(services, visitor, "logout"),
-        own_csrf=make_csrf(services, visitor, "account"),
+        csrf=make_csrf(services, visitor, SIGN_OUT),
+        own_csrf=make_csrf(services, visitor, FORM),
         sessions=sessions,
         applications=applications,
         factor=management.second_factors.find(visitor.user_id),
     )
 
 
+BUTTONS = {
+    "everywhere": _end_all,
+    "end": _end_one,
+    "begin": _begin,
+    "confirm": _confirm,
+    "remove": _remove,
+    "leave": _leave,
+}
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", PATH, as_page(show)),
     Operation("POST", PATH, as_page(act), body="form"),

@@ -1,34 +1,25 @@
 """`/connect/alerts`: addresses that are told of alerts, with a button that tests each."""
 
 from gateway.accounts import organizations
-from gateway.errors import GatewayError, InvalidRequest
+from gateway.errors import GatewayError
 from gateway.services import Services
-from gateway.surfaces.console.connect import as_page, check_csrf, find_visitor, make_csrf
-from gateway.surfaces.console.pages import page, read_form, redirect
+from gateway.surfaces.console.pages import page
+from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import MANAGERS, Visitor, check_origin
+from gateway.surfaces.visitor import MANAGERS, Visitor
 
 TITLE, PATH, FORM = "Alerts", "/connect/alerts", "alerts"
-LOGIN = "/connect/login?redirect=%2Fconnect%2Falerts"
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
     """The addresses of every organization that the visitor manages."""
-    visitor = find_visitor(services, inbound)
-    return redirect(inbound, LOGIN) if visitor is None else _page(services, inbound, visitor)
+    return _page(services, inbound, require_visitor(services, inbound, PATH))
 
 
 def act(services: Services, inbound: Inbound) -> Outbound:
     """What the buttons of the page do."""
-    check_origin(services, inbound, required=True)
-    visitor = find_visitor(services, inbound)
-    if visitor is None:
-        return redirect(inbound, LOGIN)
-    given = read_form(inbound)
-    check_csrf(services, visitor, FORM, given)
-    step = {"add": _add, "test": _test, "remove": _remove}.get(given.get("action", ""))
-    if step is None:
-        raise InvalidRequest("Choose one of the buttons of this page.")
+    visitor, given = submitted_by_visitor(services, inbound, PATH, lambda _: FORM)
+    step = pressed({"add": _add, "test": _test, "remove": _remove}, given)
     try:
         visitor.manager(given.get("organization", "")[:80])
         said = step(services, visitor, given)
@@ -67,8 +58,7 @@ def _page(
         inbound,
         "alerts.html",
         TITLE,
-        error.status if error else 200,
-        problem=error.message if error else "",
+        error=error,
         said=said,
         csrf=make_csrf(services, visitor, FORM),
         organizations=managed,

@@ -8,11 +8,11 @@ from gateway.oauth import authorization
 from gateway.oauth.authorization import AuthorizationRequest, Parameters, TurnedDown
 from gateway.oauth.forms import Consent
 from gateway.services import Services
-from gateway.surfaces.console.connect import as_page, check_csrf, find_visitor, make_csrf
-from gateway.surfaces.console.pages import SAFE, page, read_form, redirect
+from gateway.surfaces.console.pages import SAFE, page
+from gateway.surfaces.console.visits import as_page, check_csrf, make_csrf, pressed, require_visitor, submitted
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.proxies import network_of
-from gateway.surfaces.visitor import Visitor, check_origin
+from gateway.surfaces.visitor import Visitor
 
 PATH, TITLE = "/oauth/authorize", "Connect an application"
 MINUTE_S, LOOKS = 60, 120  # from one address
@@ -31,30 +31,22 @@ def show(services: Services, inbound: Inbound) -> Outbound:
         given, request = _read(services, inbound, inbound.query)
     except TurnedDown as refusal:
         return _lead(refusal.location)
-    visitor = find_visitor(services, inbound)
-    if visitor is None:
-        return _sign_in(inbound, given)
+    visitor = require_visitor(services, inbound, f"{PATH}?{_subject(given)}")
     return _page(services, inbound, visitor, given, request)
 
 
 def decide(services: Services, inbound: Inbound) -> Outbound:
     """Allow or deny, as the buttons of the page say, and go back to the application."""
-    check_origin(services, inbound, required=True)
+    form = submitted(services, inbound)
     _throttle(services, inbound)
-    form = read_form(inbound)
     try:
         given, request = _read(services, inbound, form.get("request", ""))
     except TurnedDown as refusal:
         return _lead(refusal.location)
-    visitor = find_visitor(services, inbound)
-    if visitor is None:
-        return _sign_in(inbound, given)
+    visitor = require_visitor(services, inbound, f"{PATH}?{_subject(given)}")
     check_csrf(services, visitor, _subject(given), form)
-    decision = form.get("decision", "")
-    if decision == "deny":
+    if not pressed({"allow": True, "deny": False}, form, "decision"):
         return _lead(request.deny())
-    if decision != "allow":
-        raise InvalidRequest("Choose one of the buttons of this page.")
     try:
         code = services.accounts.oauth.grants.allow(_consent(request, visitor, form.get("key", "")[:80]))
     except NotFound as error:
@@ -104,8 +96,7 @@ def _page(
         inbound,
         "authorize.html",
         TITLE,
-        error.status if error else 200,
-        problem=error.message if error else "",
+        error=error,
         leads_away=True,
         client=request.client.name,
         described_at=request.client.id if described else "",
@@ -116,10 +107,6 @@ def _page(
         request=_subject(given),
         csrf=make_csrf(services, visitor, _subject(given)),
     )
-
-
-def _sign_in(inbound: Inbound, given: Parameters) -> Outbound:
-    return redirect(inbound, "/connect/login?" + urlencode({"redirect": f"{PATH}?{_subject(given)}"}))
 
 
 def _subject(given: Parameters) -> str:

@@ -1,20 +1,19 @@
 """`/connect/invitation`: who was invited sees by whom and to what, and joins: with their account, or with a new one."""
 
 import hashlib
-import hmac
 import re
 from typing import Any
 
 from gateway.accounts.invitations import PREFIX, InvitationInfo
 from gateway.accounts.passwords import SHORTEST
-from gateway.accounts.tokens import hash_token
 from gateway.clock import to_datetime
-from gateway.errors import Forbidden, GatewayError, Gone, NotFound
+from gateway.errors import GatewayError, Gone, NotFound
 from gateway.services import Services
-from gateway.surfaces.console.connect import as_page, find_visitor, make_csrf
-from gateway.surfaces.console.pages import page, read_form, redirect
+from gateway.surfaces.console.connect import SIGN_OUT
+from gateway.surfaces.console.pages import page, redirect
+from gateway.surfaces.console.visits import as_page, check_csrf, find_visitor, make_csrf, submitted
 from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import Visitor, check_origin, read_cookie, write_cookie
+from gateway.surfaces.visitor import read_cookie, write_cookie
 
 PATH = "/connect/invitation"
 TITLE = "Invitation"
@@ -50,13 +49,10 @@ def show(services: Services, inbound: Inbound) -> Outbound:
 
 def accept(services: Services, inbound: Inbound) -> Outbound:
     """Join with the account that is signed in, else make one from the form and sign it in."""
-    check_origin(services, inbound, required=True)
-    given = read_form(inbound)
+    given = submitted(services, inbound)
     token, info = _open(services, inbound)
     visitor = find_visitor(services, inbound)
-    wanted = _make_csrf(services, visitor, token)
-    if not hmac.compare_digest(wanted.encode(), given.get("csrf", "").encode()):
-        raise Forbidden("This form is out of date; open the invitation again.", code="untrusted_origin")
+    check_csrf(services, visitor, _subject(token), given)
     headers = [write_cookie(inbound, "", 0, COOKIE)]
     try:
         if visitor is not None:
@@ -109,27 +105,23 @@ def _page(
         "role": info.role,
         "email": info.email,
         "until": to_datetime(info.expires_at_us).strftime("%d %B %Y"),
-        "csrf": _make_csrf(services, visitor, token),
+        "csrf": make_csrf(services, visitor, _subject(token)),
         "path": PATH,
-        "problem": error.message if error else "",
+        "error": error,
     }
-    status = error.status if error else 200
     if visitor is None and info.has_account:
-        return page(inbound, "invitation_sign_in.html", TITLE, status, **shown)
+        return page(inbound, "invitation_sign_in.html", TITLE, **shown)
     if visitor is None:
-        return page(inbound, "invitation_sign_up.html", TITLE, status, **shown, name=name, shortest=str(SHORTEST))
+        return page(inbound, "invitation_sign_up.html", TITLE, **shown, name=name, shortest=str(SHORTEST))
     if visitor.session.email == info.email:
-        return page(inbound, "invitation.html", TITLE, status, **shown)
-    shown["csrf"] = make_csrf(services, visitor, "logout")
+        return page(inbound, "invitation.html", TITLE, **shown)
+    shown["csrf"] = make_csrf(services, visitor, SIGN_OUT)
     return page(inbound, "invitation_other.html", TITLE, 403, **shown, own=visitor.session.email)
 
 
-def _make_csrf(services: Services, visitor: Visitor | None, token: str) -> str:
-    """What the form must bring back: bound to the invitation, and to the session where there is one."""
-    subject = "invitation " + hashlib.sha256(token.encode()).hexdigest()
-    if visitor is not None:
-        return make_csrf(services, visitor, subject)
-    return hash_token(f"csrf\nnobody\n{subject}", services.store.secrets.hash_keys[0])
+def _subject(token: str) -> str:
+    """What the form is for: this invitation."""
+    return "invitation " + hashlib.sha256(token.encode()).hexdigest()
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -10,8 +10,8 @@ from gateway.errors import GatewayError, NotFound
 from gateway.metering.log.records import LoggedRequest
 from gateway.services import Services
 from gateway.surfaces import request_log
-from gateway.surfaces.console.connect import as_page, find_visitor
-from gateway.surfaces.console.pages import page, redirect
+from gateway.surfaces.console.pages import page
+from gateway.surfaces.console.visits import as_page, require_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.request_log import LogsPageQuery, show_attempt, show_request
 from gateway.surfaces.schemas import read_query
@@ -40,12 +40,9 @@ APART = ("metadata", "attempts", "id")
 
 def show_list(services: Services, inbound: Inbound) -> Outbound:
     """The newest requests that the fields describe; older ones by the link below."""
-    visitor = find_visitor(services, inbound)
-    if visitor is None:
-        return _to_login(inbound)
+    visitor = require_visitor(services, inbound, _own_address(inbound))
     given = {name: value for name, value in inbound.arguments().items() if value}
-    shown: dict[str, Any] = {"rows": [], "older": "", "problem": ""}
-    status = 200
+    shown: dict[str, Any] = {"rows": [], "older": "", "error": None}
     try:
         found = request_log.read_page(visitor, read_query(LogsPageQuery, inbound), inbound, request_log.MOST)
         shown["rows"] = [_show_row(one) for one in found.found]
@@ -55,21 +52,19 @@ def show_list(services: Services, inbound: Inbound) -> Outbound:
     except GatewayError as error:
         if error.blame != "caller":
             raise
-        shown["problem"], status = error.message, error.status
+        shown["error"] = error
     shown["export"] = urlencode({name: value for name, value in given.items() if name in (*FILTERS, "projectId")})
     fields = [(name, text, given.get(name, "")) for name, text in FILTERS.items()]
     projects = [
         (project.id, project.name, project.id == given.get("projectId"))
         for project in list_projects(services.store.database, list(visitor.memberships))
     ]
-    return page(inbound, "logs.html", TITLE, status, wide=True, fields=fields, projects=projects, path=PATH, **shown)
+    return page(inbound, "logs.html", TITLE, wide=True, fields=fields, projects=projects, path=PATH, **shown)
 
 
 def show_one(services: Services, inbound: Inbound) -> Outbound:
     """One request: its facts, its upstream calls with what each cost, the routing decision and the payload."""
-    visitor = find_visitor(services, inbound)
-    if visitor is None:
-        return _to_login(inbound)
+    visitor = require_visitor(services, inbound, _own_address(inbound))
     one = request_log.find_one(visitor, inbound.params["log_id"][:80])
     facts = [(_words(name), value) for name, value in show_request(one).items() if name not in APART]
     return page(
@@ -125,9 +120,8 @@ def _text(value: object) -> str:
     return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
-def _to_login(inbound: Inbound) -> Outbound:
-    target = f"{inbound.path}?{inbound.query}" if inbound.query else inbound.path
-    return redirect(inbound, "/connect/login?" + urlencode({"redirect": target}))
+def _own_address(inbound: Inbound) -> str:
+    return f"{inbound.path}?{inbound.query}" if inbound.query else inbound.path
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -7,12 +7,13 @@ from urllib.parse import parse_qsl
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gateway.errors import InvalidRequest
+from gateway.errors import GatewayError, InvalidRequest
 from gateway.surfaces.http import Inbound, Outbound
 
 HTML = ("Content-Type", "text/html; charset=utf-8")
 FORM = "application/x-www-form-urlencoded"
 LARGEST_FORM = 16_384
+AFTER_SIGN_IN = "/connect"
 # Referrer-Policy same-origin: with no-referrer, browsers would send "Origin: null" with our own forms.
 SAFE = [
     ("Cache-Control", "no-store"),
@@ -31,19 +32,23 @@ def page(
     inbound: Inbound,
     template: str,
     title: str,
-    status: int = 200,
-    problem: str = "",
+    status: int = 0,
+    error: GatewayError | None = None,
     leads_away: bool = False,
     **values: Any,
 ) -> Outbound:
-    """A page made from `template`; `problem` stands above its content. `leads_away`: the answer to its form may go on
+    """A page made from `template`. An `error` stands above its content, and its status is the page's unless that has
+    one of its own. `leads_away`: the answer to its form may go on
     at another site, which browsers hold against `form-action` without a word (each redirect of it is looked at)."""
     nonce = secrets.token_urlsafe(16)
+    problem, told = (error.message, error.status) if error else ("", 200)
     values = {"wide": False, "title": title, "problem": problem, "nonce": nonce, "base": inbound.base_url, **values}
     text = templates().get_template(template).render(values)
     forms = "" if leads_away else "form-action 'self'; "
     policy = f"default-src 'none'; style-src 'nonce-{nonce}'; {forms}frame-ancestors 'none'; base-uri 'none'"
-    return Outbound(status, [HTML, *SAFE, ("Content-Security-Policy", policy)], text.encode())
+    return Outbound(
+        status or (error.status if error else 200), [HTML, *SAFE, ("Content-Security-Policy", policy)], text.encode()
+    )
 
 
 def redirect(inbound: Inbound, path: str, headers: list[tuple[str, str]] | None = None) -> Outbound:
@@ -67,4 +72,4 @@ def read_form(inbound: Inbound) -> dict[str, str]:
 def own_path(text: str) -> str:
     """`text` when it is a path of this site, else the page after sign-in: nobody is led elsewhere."""
     inside = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable() and text.isascii()
-    return text if inside and "\\" not in text else "/connect"
+    return text if inside and "\\" not in text else AFTER_SIGN_IN

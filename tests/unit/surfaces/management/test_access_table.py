@@ -106,7 +106,8 @@ def send(client: Client, operation: Operation, ids: dict[str, str], target: Any,
     """Status, code of the error and where it leads."""
     path = VARIABLE.sub(lambda found: ids.get(found[1], "unknown"), operation.path)
     schema = operation.about.request if operation.about else None
-    body = BODIES[schema.__name__](target) if schema and schema.__name__ in BODIES else {}
+    make_body = BODIES.get(getattr(schema, "__name__", ""))
+    body = make_body(target) if make_body else {}
     if "role" in body:
         body = {**body, "role": "developer"}  # only an owner makes owners, which is another table's matter
     headers = {"Authorization": f"Bearer {token}"} if token else {}

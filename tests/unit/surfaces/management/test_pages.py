@@ -2,6 +2,8 @@ import re
 
 import pytest
 
+from gateway.surfaces.console.table import SURFACE
+
 EMAIL, PASSWORD = "owner@localhost", "correct horse battery"
 OWN = {"Origin": "http://localhost"}
 CLIENT = {"client_id": "llmgateway-cli"}
@@ -66,6 +68,33 @@ def test_forms_of_other_origins_are_refused(browser, headers) -> None:
     form = {"email": EMAIL, "password": PASSWORD}
     answer = browser.post("/connect/login", data=form, headers=headers)
     assert answer.status_code == 403 and "Set-Cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("path", [one.path for one in SURFACE.operations if one.method == "POST"])
+def test_every_form_is_taken_from_a_page_of_this_site_and_of_this_session(browser, path) -> None:
+    sign_in(browser)
+    for headers in ({}, {"Origin": "https://evil.example"}):
+        assert browser.post(path, data={"csrf": ""}, headers=headers).status_code == 403
+    if path != "/connect/login":
+        assert browser.post(path, data={"csrf": "0" * 64}, headers=OWN).status_code in (400, 403, 404)
+        assert browser.get("/connect").status_code == 200  # nothing was done
+
+
+@pytest.mark.parametrize("path", ["/connect", "/connect/alerts", "/connect/device", "/connect/logs?status=400"])
+def test_who_is_not_signed_in_does_that_first_and_goes_on_where_they_were(browser, path) -> None:
+    first = browser.get(path)
+    assert first.status_code == 303 and first.headers["Location"].startswith("http://localhost/connect/login")
+    assert (
+        sign_in(browser, fields(browser.get(first.headers["Location"]))["redirect"]).headers["Location"].endswith(path)
+    )
+
+
+@pytest.mark.parametrize("path", ["/connect", "/connect/alerts"])
+def test_a_button_that_a_page_does_not_have_does_nothing(browser, path) -> None:
+    sign_in(browser)
+    csrf = re.findall(r'name="csrf" value="([^"]+)"', browser.get(path).text)[-1]
+    answer = browser.post(path, data={"csrf": csrf, "action": "explode"}, headers=OWN)
+    assert answer.status_code == 400 and "Choose one of the buttons of this page." in answer.text
 
 
 @pytest.mark.parametrize("target", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:x",
