@@ -16,6 +16,7 @@ from gateway.catalogue import kept, loader
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.loader import CatalogueError
 from gateway.configuration.names import near
+from gateway.configuration.reading import tell_origin
 from gateway.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def check() -> Accepted:
     """The configuration as the files and the environment have it now, nothing changed by asking. SettingsError and
     CatalogueError tell all that is wrong with it, the latter only when no earlier catalogue was kept that can be served
     instead."""
-    chosen = settings.load()
+    chosen = _read_settings()
     try:
         return Accepted(chosen, _load(chosen))
     except CatalogueError as error:
@@ -79,7 +80,21 @@ def check() -> Accepted:
 
 def check_files() -> None:
     """SettingsError or CatalogueError when a reload would be refused now."""
-    _load(settings.load())
+    _load(_read_settings())
+
+
+def find_problems() -> list[str]:
+    """All that is wrong with settings, extensions, variables and catalogue, one line each: no mistake hides another."""
+    chosen, problems = settings.examine()
+    if chosen is None:
+        return problems
+    for name in chosen.server.extensions:
+        try:
+            extensions.install([name])
+        except SettingsError as error:
+            problems.append(str(error))
+    catalogue, more = loader.examine(loader.sources_of(chosen))
+    return [*problems, *more, *_strange_choices(chosen, catalogue)]
 
 
 def begin() -> Accepted:
@@ -98,7 +113,7 @@ def renew() -> list[str]:
     a restart. SettingsError and CatalogueError: everything stays as it is, and `refusal` says so."""
     before = _current[0]
     try:
-        chosen = settings.load()
+        chosen = _read_settings()
         accepted = Accepted(chosen, _load(chosen))
     except SettingsError as error:
         refuse(error)
@@ -147,21 +162,32 @@ def in_one_line(problems: list[str] | tuple[str, ...]) -> str:
     return "; ".join(problems[:TOLD]) + (f"; and {more} more" if more > 0 else "")
 
 
+def _read_settings() -> Settings:
+    """SettingsError tells with what is wrong in the settings what is wrong elsewhere too."""
+    chosen, problems = settings.examine()
+    if chosen is None or problems:
+        raise SettingsError("\n".join(find_problems()))
+    return chosen
+
+
 def _load(chosen: Settings) -> Catalogue:
     extensions.install(chosen.server.extensions)
-    catalogue = loader.load_from(loader.sources_of(chosen))
-    problems = strange_choices(chosen, catalogue)
+    catalogue, problems = loader.examine(loader.sources_of(chosen))
+    strange = _strange_choices(chosen, catalogue)
     if problems:
-        raise SettingsError("\n".join(problems))
+        raise CatalogueError("\n".join([*problems, *strange]))
+    if strange:
+        raise SettingsError("\n".join(strange))
     return catalogue
 
 
-def strange_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
+def _strange_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
     """What the operator chose of the catalogue that it does not have, one line each."""
     if chosen.origins.get(("catalogue", "auto_models"), "default") == "default":
         return []  # of the models that come along some may have been removed
+    origin = tell_origin(chosen.origins, chosen.file, "catalogue", "auto_models")
     return [
-        f"[catalogue] auto_models: there is no model {name}{near(name, catalogue.models)}"
+        f"[catalogue] auto_models: there is no model {name}{near(name, catalogue.models)}{origin}"
         for name in chosen.catalogue.auto_models
         if catalogue.find(name) is None
     ]

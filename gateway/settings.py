@@ -331,16 +331,28 @@ def adopt(environment: Mapping[str, str]) -> None:
 def load(environment: Mapping[str, str] | None = None, config: Path = CONFIG) -> Settings:
     """Settings from `config`, the operator's file and `environment` (default: the process's), later ones winning.
     SettingsError lists every problem."""
+    chosen, problems = examine(environment, config)
+    if chosen is None or problems:
+        raise SettingsError("\n".join(problems))
+    return chosen
+
+
+def examine(environment: Mapping[str, str] | None = None, config: Path = CONFIG) -> tuple[Settings | None, list[str]]:
+    """The same, with every problem, a line each. What is wrong has its default, so that more can be looked at; None
+    where there are no defaults."""
     env = dict(os.environ if environment is None else environment)
     reader = SettingsReader(SECTIONS, PLAIN_NAMES, SECRETS, PATHS, env, config)
     file, sections = reader.read(KNOWN_OTHERS)
-    return Settings(
+    if None in sections.values():
+        return None, reader.problems
+    chosen = Settings(
         environment_name=reader.environment_name,
         environment=types.MappingProxyType(reader.with_secrets(file)),
         file=file,
         origins=reader.origins,
         **sections,
     )
+    return chosen, reader.problems
 
 
 def known_keys() -> set[tuple[str, str]]:

@@ -24,19 +24,22 @@ TABLE_RATES = frozenset(("per_image", "per_second"))
 Convert = Callable[[Any], Any]
 
 
-def read_fields(kind: type, raw: dict[str, Any], where: str, problems: list[str]) -> dict[str, Any]:
-    """The known fields of `raw`, converted to the types of `kind`; unknown and wrong ones are noted as problems."""
+def read_fields(
+    kind: type, raw: dict[str, Any], where: Callable[[str], str], problems: list[str], also: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The known fields of `raw`, converted to the types of `kind`; unknown and wrong ones are noted as problems, with
+    `where` a field stands. `also`: other names that may have been meant."""
     converters = CONVERTERS[kind]
     ready: dict[str, Any] = {}
     for name, value in raw.items():
         convert = converters.get(name)
         if convert is None:
-            problems.append(f"{where}: unknown field {name}{near(name, converters)}")
+            problems.append(f"{where(name)}: unknown field {name}{near(name, (*converters, *also))}")
             continue
         try:
             ready[name] = convert(value)
         except ValueError as error:
-            problems.append(f"{where}: {name}: {error}")
+            problems.append(f"{where(name)}: {name}: {error}")
     return ready
 
 
@@ -68,7 +71,7 @@ def _read_rates(raw: dict[str, Any]) -> dict[str, Any]:
     ready: dict[str, Any] = {}
     for name, value in raw.items():
         if name not in RATE_NAMES:
-            raise ValueError(f"unknown price {name}")
+            raise ValueError(f"unknown price {name}{near(name, RATE_NAMES)}")
         if name in TABLE_RATES:
             ready[name] = {key: price_per_million(_text(price)) for key, price in _table(value).items()}
         else:
@@ -182,13 +185,14 @@ def _operations(value: Any) -> tuple[str, ...]:
     known = operations.names()
     strange = [name for name in names if name not in known]
     if strange or not names:
-        raise ValueError(f"unknown operation {', '.join(strange) or 'none'}; known: {', '.join(known)}")
+        meant = near(strange[0], known) if strange else ""
+        raise ValueError(f"unknown operation {', '.join(strange) or 'none'}; known: {', '.join(known)}{meant}")
     return names
 
 
 def _data_policy(value: Any) -> DataPolicy:
     problems: list[str] = []
-    ready = read_fields(DataPolicy, _table(value), "data policy", problems)
+    ready = read_fields(DataPolicy, _table(value), lambda name: "data policy", problems)
     if problems:
         raise ValueError("; ".join(problems))
     return DataPolicy(**ready)
@@ -208,7 +212,7 @@ def _count_table(value: Any) -> dict[str, int]:
 def _protocol(value: Any) -> str:
     text = _text(value)
     if text and text not in PROTOCOLS:
-        raise ValueError(f"unknown protocol {text!r}; known: {', '.join(PROTOCOLS)}")
+        raise ValueError(f"unknown protocol {text!r}; known: {', '.join(PROTOCOLS)}{near(text, PROTOCOLS)}")
     return text
 
 
@@ -220,9 +224,9 @@ def _address(value: Any) -> str:
 
 
 def _stability(value: Any) -> str:
-    text = _text(value)
-    if text not in get_args(Stability):
-        raise ValueError(f"unknown stability {text!r}; known: {', '.join(get_args(Stability))}")
+    text, known = _text(value), get_args(Stability)
+    if text not in known:
+        raise ValueError(f"unknown stability {text!r}; known: {', '.join(known)}{near(text, known)}")
     return text
 
 

@@ -1,6 +1,7 @@
 """Layers of catalogue data: the packed snapshot and folders of TOML, read field by field and laid over each other."""
 
 import copy
+import dataclasses
 import gzip
 import hashlib
 import json
@@ -12,6 +13,9 @@ from typing import Any
 
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.fields import MODEL_ID, PROVIDER_ID, read_fields
+from gateway.configuration.file import API_KEY, BASE_URL, VALUES
+from gateway.configuration.lines import TomlLines, TomlPlace
+from gateway.configuration.names import near
 
 Key = tuple[str, str, str]  # provider, model, region
 Fields = dict[str, Any]
@@ -24,7 +28,8 @@ class Layer:
     its mappings.
 
     `join` and `vendors` are rules of the builder. `named` are the providers that it speaks of, removed ones too.
-    `digest` changes with any byte that was read.
+    `digest` changes with any byte that was read. `places` are where entries stand, by their class and key; `faulty`
+    those of which something could not be read.
     """
 
     providers: dict[str, Fields] = field(default_factory=dict)
@@ -36,6 +41,8 @@ class Layer:
     problems: list[str] = field(default_factory=list)
     digest: str = ""
     named: list[str] = field(default_factory=list)
+    places: dict[tuple[type, Any], TomlPlace] = field(default_factory=dict)
+    faulty: set[tuple[type, Any]] = field(default_factory=set)
 
 
 def read_snapshot(path: Path) -> Layer:
@@ -47,9 +54,9 @@ def read_snapshot(path: Path) -> Layer:
         packed = path.read_bytes()
         tree = json.loads(gzip.decompress(packed))
         for raw in tree["models"]:
-            _add_model(layer, raw, path.name)
+            _add_model(layer, raw, TomlPlace(path.name))
         for raw in tree["mappings"]:
-            _add_mapping(layer, raw.pop("provider"), raw, path.name)
+            _add_mapping(layer, raw.pop("provider"), raw, TomlPlace(path.name))
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
         layer.problems.append(f"{path.name}: not a snapshot: {error!r}; build it again")
         return layer
@@ -62,31 +69,37 @@ def read_folder(folder: Path) -> Layer:
     layer = Layer()
     digest = hashlib.sha256()
     for path in sorted(folder.glob("models/*.toml")):
-        tree = _read_file(path, digest, layer.problems)
-        for raw in _tables(tree.pop("models", []), path.name, layer.problems):
-            _add_model(layer, raw, path.name)
-        _refuse_rest(tree, path.name, layer.problems)
+        tree, lines = _read_file(path, digest, layer.problems)
+        for place, raw in _tables(tree.pop("models", []), TomlPlace(path.name, "", lines, "models"), layer.problems):
+            _add_model(layer, raw, place)
+        _refuse_rest(tree, TomlPlace(path.name, "", lines), layer.problems, ("models",))
     for path in sorted(folder.glob("providers/*.toml")):
-        _add_provider(layer, path.stem, _read_file(path, digest, layer.problems), path.name)
+        tree, lines = _read_file(path, digest, layer.problems)
+        _add_provider(layer, path.stem, tree, TomlPlace(path.name, "", lines))
     if (folder / "aliases.toml").exists():
-        tree = _read_file(folder / "aliases.toml", digest, layer.problems)
+        tree, lines = _read_file(folder / "aliases.toml", digest, layer.problems)
         for name, target in (("alias", layer.aliases), ("join", layer.join), ("maker", layer.makers)):
             target.update(_texts_of(tree.pop(name, {}), f"aliases.toml [{name}]", layer.problems))
-        _refuse_rest(tree, "aliases.toml", layer.problems)
+        _place_aliases(layer, layer.aliases, TomlPlace("aliases.toml", "", lines, "alias"))
+        _refuse_rest(tree, TomlPlace("aliases.toml", "", lines), layer.problems, ("alias", "join", "maker"))
     layer.digest = digest.hexdigest()
     return layer
 
 
-def read_tables(tables: Fields, name: str) -> Layer:
+def read_tables(tables: Fields, file: TomlPlace) -> Layer:
     """The catalogue's part of one file: providers by id (a provider without a field is only named), models, aliases."""
     layer = Layer()
     given = copy.deepcopy(tables)
-    for raw in _tables(given.get("models", []), name, layer.problems):
-        _add_model(layer, raw, name)
+    for place, raw in _tables(given.get("models", []), dataclasses.replace(file, table="models"), layer.problems):
+        _add_model(layer, raw, place)
     for ident, tree in given.get("providers", {}).items():
+        place = dataclasses.replace(file, entry=f"provider {ident}", table=f"providers.{ident}")
         layer.named.append(ident)
-        _add_provider(layer, ident, tree, f"{name}: provider {ident}")
-    layer.aliases.update(_texts_of(given.get("aliases", {}), f"{name} [aliases]", layer.problems))
+        layer.places[Provider, ident] = place
+        _add_provider(layer, ident, tree, place, (API_KEY, BASE_URL, VALUES))
+    aliases = _texts_of(given.get("aliases", {}), f"{file.name} [aliases]", layer.problems)
+    _place_aliases(layer, aliases, dataclasses.replace(file, table="aliases"))
+    layer.aliases.update(aliases)
     layer.digest = hashlib.sha256(json.dumps(tables, sort_keys=True, default=str).encode()).hexdigest()
     return layer
 
@@ -104,6 +117,8 @@ def overlay(layers: Iterable[Layer]) -> Layer:
         merged.aliases.update(layer.aliases)
         merged.join.update(layer.join)
         merged.makers.update(layer.makers)
+        merged.places.update(layer.places)
+        merged.faulty |= layer.faulty
         merged.problems.extend(layer.problems)
         digest.update(layer.digest.encode())
     merged.digest = digest.hexdigest()[:12]
@@ -120,57 +135,82 @@ def _overlay_entries(under: dict[Any, Fields], over: dict[Any, Fields]) -> None:
             under[key] = fields
 
 
-def _read_file(path: Path, digest: Any, problems: list[str]) -> dict[str, Any]:
+def _read_file(path: Path, digest: Any, problems: list[str]) -> tuple[dict[str, Any], TomlLines | None]:
     try:
         data = path.read_bytes()
         digest.update(path.name.encode() + b"\0" + data)
-        return tomllib.loads(data.decode())
+        text = data.decode()
+        return tomllib.loads(text), TomlLines(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         problems.append(f"{path.name}: {error}")
-        return {}
+        return {}, None
 
 
-def _add_model(layer: Layer, raw: Fields, where: str) -> None:
+def _place_aliases(layer: Layer, names: Iterable[str], place: TomlPlace) -> None:
+    layer.places.update({(str, name): place for name in names})
+
+
+def _add_model(layer: Layer, raw: Fields, place: TomlPlace) -> None:
     ident = raw.get("id")
     if not isinstance(ident, str) or not MODEL_ID.fullmatch(ident):
-        layer.problems.append(f"{where}: a model needs an id of lower-case letters, digits and . _ : @ + -: {ident!r}")
+        rule = "a model needs an id of lower-case letters, digits and . _ : @ + -"
+        layer.problems.append(f"{place.at('id')}: {rule}: {ident!r}")
         return
-    _add(layer.models, ident, Model, raw, f"{where}: model {ident}", layer.problems)
+    _add(layer, layer.models, ident, Model, raw, _within(place, f"model {ident}"))
 
 
-def _add_provider(layer: Layer, ident: str, tree: Fields, where: str) -> None:
+def _add_provider(layer: Layer, ident: str, tree: Fields, place: TomlPlace, also: tuple[str, ...] = ()) -> None:
+    """`also`: fields that are not ours and may have been meant."""
     if not PROVIDER_ID.fullmatch(ident):
-        layer.problems.append(f"{where}: {ident!r} is no provider id, which has lower-case letters, digits, . and -")
+        layer.problems.append(f"{place}: {ident!r} is no provider id, which has lower-case letters, digits, . and -")
         return
-    for raw in _tables(tree.pop("mappings", []), where, layer.problems):
-        _add_mapping(layer, ident, raw, where)
+    table = f"{place.table}.mappings".lstrip(".")
+    for one, raw in _tables(tree.pop("mappings", []), dataclasses.replace(place, table=table), layer.problems):
+        _add_mapping(layer, ident, raw, one)
     if tree:
         tree["id"] = ident
-        _add(layer.providers, ident, Provider, tree, where, layer.problems)
+        _add(layer, layer.providers, ident, Provider, tree, place, also)
 
 
-def _add_mapping(layer: Layer, provider: str, raw: Fields, where: str) -> None:
+def _add_mapping(layer: Layer, provider: str, raw: Fields, place: TomlPlace) -> None:
     model, region = raw.get("model"), raw.get("region", "")
     if not isinstance(model, str) or not isinstance(region, str):
-        layer.problems.append(f"{where}: a mapping needs a model (and its region is text): {raw.get('external_id')!r}")
+        layer.problems.append(f"{place}: a mapping needs a model (and its region is text): {raw.get('external_id')!r}")
         return
     raw["provider"] = provider
-    _add(layer.mappings, (provider, model, region), Mapping, raw, f"{where}: mapping {model}", layer.problems)
+    _add(layer, layer.mappings, (provider, model, region), Mapping, raw, _within(place, f"mapping {model}"))
 
 
-def _add(table: dict[Any, Fields], key: Any, kind: type, raw: Fields, where: str, problems: list[str]) -> None:
+def _add(
+    layer: Layer,
+    table: dict[Any, Fields],
+    key: Any,
+    kind: type,
+    raw: Fields,
+    place: TomlPlace,
+    also: tuple[str, ...] = (),
+) -> None:
     if key in table:
-        problems.append(f"{where}: defined twice")
+        layer.problems.append(f"{place}: defined twice")
+    if place.lines is not None:
+        layer.places[kind, key] = place
     if raw.pop(REMOVED, False) is True:
         table[key] = {REMOVED: True}
     else:
-        table[key] = read_fields(kind, raw, where, problems)
+        table[key] = read_fields(kind, raw, place.at, layer.problems, also if kind is Provider else ())
+        if len(table[key]) < len(raw):
+            layer.faulty.add((kind, key))
 
 
-def _tables(value: Any, where: str, problems: list[str]) -> list[Fields]:
+def _within(place: TomlPlace, entry: str) -> TomlPlace:
+    return dataclasses.replace(place, entry=f"{place.entry}: {entry}" if place.entry else entry)
+
+
+def _tables(value: Any, place: TomlPlace, problems: list[str]) -> list[tuple[TomlPlace, Fields]]:
+    """The tables of a list, each with its place."""
     if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-        return value
-    problems.append(f"{where}: expected [[…]] tables, got {value!r}")
+        return [(dataclasses.replace(place, nth=nth), item) for nth, item in enumerate(value)]
+    problems.append(f"{place}: expected [[…]] tables, got {value!r}")
     return []
 
 
@@ -181,5 +221,7 @@ def _texts_of(value: Any, where: str, problems: list[str]) -> dict[str, str]:
     return {}
 
 
-def _refuse_rest(tree: dict[str, Any], where: str, problems: list[str]) -> None:
-    problems.extend(f"{where}: unknown table {name}" for name in tree)
+def _refuse_rest(tree: dict[str, Any], place: TomlPlace, problems: list[str], known: tuple[str, ...]) -> None:
+    problems.extend(
+        f"{dataclasses.replace(place, table=name)}: unknown table {name}{near(name, known)}" for name in tree
+    )

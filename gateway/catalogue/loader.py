@@ -14,6 +14,7 @@ from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Tier, To
 from gateway.catalogue.layers import Fields, Layer, overlay, read_folder, read_snapshot, read_tables
 from gateway.catalogue.protocols import PROTOCOLS, ProtocolEntry
 from gateway.configuration.file import NAME, missing_file
+from gateway.configuration.lines import TomlPlace
 from gateway.configuration.names import near, unknown_variables
 from gateway.settings import CONFIG, Settings, SettingsError
 
@@ -34,8 +35,9 @@ class CatalogueError(SettingsError):
 @dataclass(frozen=True, slots=True)
 class CatalogueSources:
     """Where a catalogue is read from: the gateway's `folder`, the operator's folder `path` ("" = none), and `tables`,
-    the catalogue's part of the operator's file. `sandbox` False leaves the built-in provider out. `environment` is
-    asked for variables of providers that mean nothing, but for those that are `referred` to; None asks for none."""
+    the catalogue's part of the operator's `file`. `sandbox` False leaves the built-in
+    provider out. `environment` is asked for variables of providers that mean nothing, but for those that are `referred`
+    to; None asks for none."""
 
     path: str = ""
     sandbox: bool = True
@@ -43,13 +45,17 @@ class CatalogueSources:
     tables: Tables = field(default_factory=dict)
     environment: Environment[str, str] | None = None
     referred: frozenset[str] = frozenset()
+    file: TomlPlace = field(default=TomlPlace(NAME), compare=False)
 
 
 def sources_of(settings: Settings) -> CatalogueSources:
     """What the settings name."""
     chosen = settings.catalogue
     file = settings.file
-    return CatalogueSources(chosen.path, chosen.sandbox, FOLDER, file.catalogue, settings.environment, file.variables)
+    place = TomlPlace(Path(file.path).name or NAME, "", file.lines)
+    return CatalogueSources(
+        chosen.path, chosen.sandbox, FOLDER, file.catalogue, settings.environment, file.variables, place
+    )
 
 
 def load(path: str = "", *, sandbox: bool = True, folder: Path = FOLDER, tables: Tables | None = None) -> Catalogue:
@@ -59,7 +65,7 @@ def load(path: str = "", *, sandbox: bool = True, folder: Path = FOLDER, tables:
 
 def load_from(sources: CatalogueSources) -> Catalogue:
     """The same, of sources that are put together."""
-    catalogue, problems = _assemble(sources)
+    catalogue, problems = examine(sources)
     if problems:
         raise CatalogueError("\n".join(problems))
     return catalogue
@@ -72,17 +78,18 @@ def check(path: str = "", *, folder: Path = FOLDER) -> list[str]:
 
 def find_problems(sources: CatalogueSources) -> list[str]:
     """Every mistake in these sources, one line each."""
-    return _assemble(sources)[1]
+    return examine(sources)[1]
 
 
-def _assemble(sources: CatalogueSources) -> tuple[Catalogue, list[str]]:
+def examine(sources: CatalogueSources) -> tuple[Catalogue, list[str]]:
+    """What these sources say, without what is wrong in them, and every mistake, one line each."""
     path, folder = sources.path, sources.folder
     layers = [read_snapshot(folder / SNAPSHOT), read_folder(folder)]
     missing = [] if not path or Path(path).is_dir() else [f"GATEWAY_CATALOGUE_PATH: {missing_file(Path(path))}"]
     if path and not missing:
         layers.append(read_folder(Path(path)))
     if sources.tables:
-        layers.append(read_tables(dict(sources.tables), NAME))
+        layers.append(read_tables(dict(sources.tables), sources.file))
     merged = overlay(layers)
     problems = missing + merged.problems + _strange_providers(layers, merged)
     providers = _build_providers(merged, sources.sandbox, problems)
@@ -98,7 +105,8 @@ def _assemble(sources: CatalogueSources) -> tuple[Catalogue, list[str]]:
 def _strange_providers(layers: list[Layer], merged: Layer) -> list[str]:
     """Providers that the operator's file only names, and that there are none of."""
     return [
-        f"{NAME}: there is no provider {ident}{near(ident, merged.providers)}"
+        f"{dataclasses.replace(layers[-1].places[Provider, ident], entry='')}: "
+        f"there is no provider {ident}{near(ident, merged.providers)}"
         for ident in layers[-1].named
         if ident not in merged.providers and ident not in layers[-1].providers
     ]
@@ -150,10 +158,11 @@ def _unknown_dates(providers: Iterable[Provider], models: dict[str, Model]) -> l
 def _build_providers(merged: Layer, sandbox: bool, problems: list[str]) -> dict[str, Provider]:
     ready = {}
     for ident, fields in merged.providers.items():
-        if not _complete(Provider, fields, f"provider {ident}", problems):
+        where = _place(merged, Provider, ident, f"provider {ident}")
+        if not _complete(Provider, fields, where, [] if (Provider, ident) in merged.faulty else problems):
             continue
         provider = Provider(**_with_defaults(fields))
-        problems.extend(_provider_mistakes(provider))
+        problems.extend(_provider_mistakes(provider, where))
         if sandbox or provider.protocol != "sandbox":
             ready[ident] = provider
     return ready
@@ -169,8 +178,13 @@ def _with_defaults(fields: dict[str, Any]) -> dict[str, Any]:
     return defaults | fields
 
 
-def _provider_mistakes(provider: Provider) -> list[str]:
-    where = f"provider {provider.id}"
+def _place(merged: Layer, kind: type, key: Any, name: str) -> str:
+    """Where an entry stands, else its name."""
+    place = merged.places.get((kind, key))
+    return str(place) if place is not None else name
+
+
+def _provider_mistakes(provider: Provider, where: str) -> list[str]:
     told = [
         f"{where}: address has {{{name}}} but settings does not"
         for name in PLACEHOLDER.findall(provider.address)
@@ -188,13 +202,16 @@ def _provider_mistakes(provider: Provider) -> list[str]:
 def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[str]) -> dict[str, Model]:
     served: dict[str, list[Mapping]] = {}
     for (provider_id, model_id, region), fields in merged.mappings.items():
-        where = f"mapping {provider_id}/{model_id}{':' + region if region else ''}"
+        name = f"mapping {provider_id}/{model_id}{':' + region if region else ''}"
+        key = (provider_id, model_id, region)
+        where = _place(merged, Mapping, key, name)
         provider = providers.get(provider_id)
         if provider_id not in merged.providers:
-            problems.append(f"{where}: no such provider")
+            problems.append(f"{where}: no such provider {provider_id}{near(provider_id, merged.providers)}")
         if model_id not in merged.models:
-            problems.append(f"{where}: no such model; define it in models/*.toml")
-        elif _complete(Mapping, fields, where, problems) and provider is not None:
+            told = f"no such model {model_id}{near(model_id, merged.models)}"
+            problems.append(f"{where}: {told}; a new one needs an entry of its own ([[models]])")
+        elif _complete(Mapping, fields, where, [] if (Mapping, key) in merged.faulty else problems) and provider:
             served.setdefault(model_id, []).append(_finish_mapping(fields, provider, where, problems))
     ready = {}
     for ident, fields in merged.models.items():
@@ -297,5 +314,6 @@ def _resolve_aliases(merged: Layer, models: dict[str, Model], problems: list[str
         if ident in models:
             aliases[alias] = ident
         elif ident not in merged.models:
-            problems.append(f"aliases.toml: {alias} means an unknown model {ident}")
+            place = merged.places.get((str, alias)) or TomlPlace("aliases.toml")
+            problems.append(f"{place.at(alias)}: {alias} means an unknown model {ident}{near(ident, models)}")
     return {alias: ident for alias, ident in aliases.items() if alias not in models}

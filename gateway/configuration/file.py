@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gateway.configuration.lines import TomlLines, TomlPlace
 from gateway.configuration.names import near
 
 NAME = "gateway.toml"
@@ -42,7 +43,7 @@ class ConfigFile:
 
     `sections` are settings by section, with references resolved. `environment` is what look-ups of secrets and of
     provider keys find when the environment has nothing; `references` is from where, by the same names. `catalogue` has
-    the tables of a catalogue: providers by id, models, aliases.
+    the tables of a catalogue: providers by id, models, aliases. `lines` are those of its text.
     """
 
     path: str = ""
@@ -51,6 +52,7 @@ class ConfigFile:
     references: Mapping[str, str] = field(default_factory=dict)
     catalogue: Mapping[str, Any] = field(default_factory=dict)
     variables: frozenset[str] = frozenset()  # that it refers to
+    lines: TomlLines | None = field(default=None, repr=False, compare=False)
 
 
 def variable(provider_id: str, what: str) -> str:
@@ -78,19 +80,20 @@ def read(
     """The file at `path`. `sections` are the settings' with their keys, `secrets` the names of the variables that the
     keys of [secrets] stand for. What is wrong is added to `problems`, a line each."""
     try:
-        tree = tomllib.loads(path.read_text())
+        text = path.read_text()
+        tree = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         problems.append(missing_file(path) if isinstance(error, FileNotFoundError) else f"{path}: {reason}")
         return ConfigFile(str(path))
-    return _Reader(path, environment, problems).read(tree, sections, secrets)
+    return _Reader(path, TomlLines(text), environment, problems).read(tree, sections, secrets)
 
 
 class _Reader:
     """One reading of one file."""
 
-    def __init__(self, path: Path, environment: Mapping[str, str], problems: list[str]) -> None:
-        self._path, self._environment, self._problems = path, environment, problems
+    def __init__(self, path: Path, lines: TomlLines, environment: Mapping[str, str], problems: list[str]) -> None:
+        self._path, self._lines, self._environment, self._problems = path, lines, environment, problems
         self._found: dict[str, str] = {}
         self._references: dict[str, str] = {}
         self._variables: set[str] = set()
@@ -102,82 +105,83 @@ class _Reader:
         ready = {}
         for name, value in tree.items():
             if name not in known:
-                self._note(f"there is no section [{name}]{near(name, known)}")
+                self._note(f"there is no section [{name}]{near(name, known)}", name)
             elif name in sections:
                 ready[name] = self._section(name, value, sections[name])
         for name, value in self._table(tree, SECRETS).items():
             if name not in secrets:
-                self._note(f"[{SECRETS}] there is no secret {name}{near(name, secrets)}")
+                self._note(f"[{SECRETS}] there is no secret {name}{near(name, secrets)}", SECRETS, name)
             else:
-                self._keep(secrets[name], value, f"[{SECRETS}] {name}")
+                self._keep(secrets[name], value, SECRETS, name)
         providers = self._table(tree, "providers")
         catalogue = {
             "providers": {ident: self._provider(ident, value) for ident, value in providers.items()},
             "models": tree.get("models", []),
             "aliases": tree.get("aliases", {}),
         }
-        return ConfigFile(str(self._path), ready, self._found, self._references, catalogue, frozenset(self._variables))
+        referred = frozenset(self._variables)
+        return ConfigFile(str(self._path), ready, self._found, self._references, catalogue, referred, self._lines)
 
-    def _note(self, text: str) -> None:
-        self._problems.append(f"{self._path.name}: {text}")
+    def _note(self, text: str, table: str, key: str = "") -> None:
+        self._problems.append(f"{TomlPlace(self._path.name, '', self._lines, table).at(key)}: {text}")
 
     def _table(self, tree: dict[str, Any], name: str) -> dict[str, Any]:
         value = tree.get(name, {})
         if isinstance(value, dict):
             return value
-        self._note(f"[{name}] is no table")
+        self._note(f"[{name}] is no table", "", name)
         return {}
 
     def _section(self, name: str, values: Any, keys: Collection[str]) -> dict[str, Any]:
         if not isinstance(values, dict):
-            self._note(f"[{name}] is no table")
+            self._note(f"[{name}] is no table", "", name)
             return {}
         for key in values:
             if key not in keys:
-                self._note(f"[{name}] there is no setting {key}{near(key, keys)}")
-        return {key: self._resolve(value, f"[{name}] {key}") for key, value in values.items() if key in keys}
+                self._note(f"[{name}] there is no setting {key}{near(key, keys)}", name, key)
+        return {key: self._resolve(value, name, key) for key, value in values.items() if key in keys}
 
     def _provider(self, ident: str, value: Any) -> dict[str, Any]:
         """What the catalogue takes of a provider; the rest is kept for look-ups."""
+        table = f"providers.{ident}"
         if not isinstance(value, dict):
-            self._note(f"[providers.{ident}] is no table")
+            self._note(f"[{table}] is no table", "providers", ident)
             return {}
         rest = dict(value)
-        where = f"[providers.{ident}]"
         if API_KEY in rest:
-            self._keep(variable(ident, API_KEY), rest.pop(API_KEY), f"{where} {API_KEY}")
+            self._keep(variable(ident, API_KEY), rest.pop(API_KEY), table, API_KEY)
         plain = {BASE_URL: rest.pop(BASE_URL)} if BASE_URL in rest else {}
         values = rest.pop(VALUES, {})
         if not isinstance(values, dict):
-            self._note(f"{where} {VALUES} is no table")
+            self._note(f"[{table}] {VALUES} is no table", table, VALUES)
             values = {}
         for name, text in (plain | values).items():
-            found = self._resolve(text, f"{where} {name}")
+            found = self._resolve(text, table, name)
             if not isinstance(found, str):
-                self._note(f"{where} {name}: expected text, got {found!r}")
+                self._note(f"[{table}] {name}: expected text, got {found!r}", table, name)
             else:
                 self._found[variable(ident, name)] = found
                 self._references[variable(ident, name)] = text if self._is_reference(text) else ""
         return rest
 
-    def _keep(self, name: str, value: Any, where: str) -> None:
+    def _keep(self, name: str, value: Any, table: str, key: str) -> None:
         """A secret, which must be a reference or a list of them."""
         items = value if isinstance(value, list) else [value]
         if not items or not all(self._is_reference(item) for item in items):
-            self._note(f"{where}: a secret does not stand in this file; {REFERENCE}")
+            self._note(f"[{table}] {key}: a secret does not stand in this file; {REFERENCE}", table, key)
             return
         self._references[name] = ", ".join(items)
         if len(items) == 1 and items[0].startswith(FILE):
             # Read when it is looked up, as any NAME_FILE is.
             self._found[f"{name}_FILE"] = str(self._place(items[0].removeprefix(FILE)))
-            self._check(Path(self._found[f"{name}_FILE"]), where)
+            self._check(Path(self._found[f"{name}_FILE"]), table, key)
             return
-        self._found[name] = ",".join(str(self._resolve(item, where)) for item in items)
+        self._found[name] = ",".join(str(self._resolve(item, table, key)) for item in items)
 
     def _is_reference(self, value: Any) -> bool:
         return isinstance(value, str) and value.startswith((ENV, FILE))
 
-    def _resolve(self, value: Any, where: str) -> Any:
+    def _resolve(self, value: Any, table: str, key: str) -> Any:
         """What a reference refers to; any other value as it is."""
         if not self._is_reference(value):
             return value
@@ -185,20 +189,22 @@ class _Reader:
             name = value.removeprefix(ENV)
             self._variables.add(name)
             if not self._environment.get(name):
-                self._note(f"{where}: the variable {name} is not set{near(name, self._environment)}")
+                told = f"[{table}] {key}: the variable {name} is not set{near(name, self._environment)}"
+                self._note(told, table, key)
             return self._environment.get(name, "")
         path = self._place(value.removeprefix(FILE))
-        return path.read_text().strip() if self._check(path, where) else ""
+        return path.read_text().strip() if self._check(path, table, key) else ""
 
-    def _check(self, path: Path, where: str) -> bool:
+    def _check(self, path: Path, table: str, key: str) -> bool:
         try:
             with path.open(encoding="utf-8") as file:
                 file.read(1)
             return True
         except FileNotFoundError:
-            self._note(f"{where}: {missing_file(path)}")
+            self._note(f"[{table}] {key}: {missing_file(path)}", table, key)
         except (OSError, UnicodeDecodeError) as error:
-            self._note(f"{where}: cannot read {path}: {getattr(error, 'strerror', None) or 'it is no text'}")
+            reason = getattr(error, "strerror", None) or "it is no text"
+            self._note(f"[{table}] {key}: cannot read {path}: {reason}", table, key)
         return False
 
     def _place(self, text: str) -> Path:

@@ -1,13 +1,16 @@
 """One reading of all settings: the files of config/, the operator's file, the environment; later ones win."""
 
+import copy
 import dataclasses
 import tomllib
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from gateway.configuration import file as config_file
 from gateway.configuration.file import ConfigFile
+from gateway.configuration.lines import TomlPlace
 from gateway.configuration.names import near, unknown_variables
 from gateway.configuration.secrets import SettingsError, read_secret
 from gateway.configuration.values import convert
@@ -33,7 +36,8 @@ class SettingsReader:
     """`sections` are dataclasses by name, `plain_names` further variables with the factor that makes a number of
     theirs the setting's, `secrets` the variables of the file's [secrets], `paths` settings that are paths.
 
-    `origins` tells what set each key: "default", a file's name, a variable's name.
+    `origins` tells what set each key: "default", a file's name, a variable's name. `problems` is what is wrong, a line
+    each; a value that is wrong is as if nobody had set it, so that whatever else is wrong is found as well.
     """
 
     def __init__(
@@ -48,25 +52,25 @@ class SettingsReader:
         self._sections, self._plain_names, self._secrets, self._paths = sections, plain_names, secrets, paths
         self._environment, self._config = environment, config
         self._tree: dict[str, Any] = {}
-        self._problems: list[str] = []
+        self._usual: dict[str, Any] = {}
+        self.problems: list[str] = []
         self.environment_name = environment.get(ENVIRONMENT_NAME) or USUAL
         self.origins: dict[Key, str] = {}
 
     def read(self, others: Collection[str]) -> tuple[ConfigFile, dict[str, Any]]:
-        """The operator's file, and a filled dataclass a section. `others` are variables with our prefix that are no
-        settings. SettingsError lists every problem."""
-        self._lay(self._load(self._config / DEFAULTS), DEFAULT)
+        """The operator's file, and a filled dataclass a section, None where the defaults themselves lack something.
+        `others` are variables with our prefix that are no settings."""
+        self._usual = self._load(self._config / DEFAULTS)
+        self._lay(copy.deepcopy(self._usual), DEFAULT)
         self._lay_special()
         file = self._read_operators()
         self._lay(self._placed(file), config_file.NAME)
         names = long_names(self._sections)
         self._take_variables({name: (*key, 1.0) for name, key in names.items()} | dict(self._plain_names))
         known = {*others, *names, *self._plain_names, *file.variables}
-        self._problems += unknown_variables(self._environment, "GATEWAY_", known)
-        filled = {name: self._fill(name, kind, self._tree.pop(name, {})) for name, kind in self._sections.items()}
-        self._problems += [f"unknown section [{name}]" for name in self._tree]
-        if self._problems:
-            raise SettingsError("\n".join(self._problems))
+        self.problems += unknown_variables(self._environment, "GATEWAY_", known)
+        filled = {name: self._fill(name, kind, self._tree.pop(name, {}), file) for name, kind in self._sections.items()}
+        self.problems += [f"unknown section [{name}]" for name in self._tree]
         return file, filled
 
     def with_secrets(self, file: ConfigFile) -> dict[str, str]:
@@ -84,7 +88,7 @@ class SettingsReader:
         try:
             return tomllib.loads(path.read_text())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            self._problems.append(f"{path.name}: {error}")
+            self.problems.append(f"{path.name}: {error}")
             return {}
 
     def _lay(self, over: Mapping[str, Any], origin: str) -> None:
@@ -99,7 +103,7 @@ class SettingsReader:
             self._lay(self._load(self._config / f"{name}.toml"), f"{name}.toml")
         elif known:
             told = f"{ENVIRONMENT_NAME}: there is no {name!r}, only {', '.join(known)}{near(name, known)}"
-            self._problems.append(told)
+            self.problems.append(told)
 
     def _read_operators(self) -> ConfigFile:
         """The file that is named, else the one in the data folder, else none."""
@@ -110,7 +114,7 @@ class SettingsReader:
         if not named and not path.is_file():
             return ConfigFile()
         sections = {name: [one.name for one in dataclasses.fields(kind)] for name, kind in self._sections.items()}
-        return config_file.read(path.absolute(), env, sections, self._secrets, self._problems)
+        return config_file.read(path.absolute(), env, sections, self._secrets, self.problems)
 
     def _placed(self, file: ConfigFile) -> dict[str, dict[str, Any]]:
         """The sections of the file with their paths from its folder."""
@@ -130,26 +134,36 @@ class SettingsReader:
             try:
                 text = read_secret(self._environment, name)
             except SettingsError as error:
-                self._problems.append(str(error))
+                self.problems.append(str(error))
                 continue
             if text:
                 self._tree.setdefault(section, {})[key] = _scaled(text, factor)
                 self.origins[section, key] = name if self._environment.get(name) else f"{name}_FILE"
 
-    def _fill(self, name: str, kind: type, values: dict[str, Any]) -> Any:
+    def _fill(self, name: str, kind: type, values: dict[str, Any], file: ConfigFile) -> Any:
         fields = {one.name: one for one in dataclasses.fields(kind)}
-        self._problems += [f"[{name}] unknown key {key}{near(key, fields)}" for key in values if key not in fields]
+        self.problems += [f"[{name}] unknown key {key}{near(key, fields)}" for key in values if key not in fields]
         ready = {}
         for key, one in fields.items():
             if key not in values:
-                self._problems.append(f"[{name}] {key} is missing")
+                self.problems.append(f"[{name}] {key} is missing")
                 continue
             try:
                 ready[key] = convert(values[key], one.type)
             except ValueError as error:
-                origin = self.origins.get((name, key), DEFAULT)
-                self._problems.append(f"[{name}] {key}: {error}" + ("" if origin == DEFAULT else f" (from {origin})"))
+                self.problems.append(f"[{name}] {key}: {error}{tell_origin(self.origins, file, name, key)}")
+                with suppress(ValueError, KeyError):
+                    ready[key] = convert(self._usual[name][key], one.type)
         return kind(**ready) if len(ready) == len(fields) else None
+
+
+def tell_origin(origins: Mapping[Key, str], file: ConfigFile, section: str, key: str) -> str:
+    """What to put behind a mistake in a setting: where its value comes from, with the line of the file; "" for a
+    default."""
+    origin = origins.get((section, key), DEFAULT)
+    if origin == config_file.NAME:
+        origin = TomlPlace(Path(file.path).name, "", file.lines, section).at(key)
+    return "" if origin == DEFAULT else f" (from {origin})"
 
 
 def _scaled(text: str, factor: float) -> Any:

@@ -63,14 +63,10 @@ def show() -> None:
 
 def find_problems() -> list[str]:
     """Every mistake that would keep the gateway from starting or reloading, one line each."""
-    try:
-        chosen = settings.load()
-    except SettingsError as error:
-        return str(error).splitlines()
-    extensions.install(chosen.server.extensions)
-    problems = loader.find_problems(loader.sources_of(chosen))
-    if not problems:
-        problems += accepted.strange_choices(chosen, loader.load_from(loader.sources_of(chosen)))
+    problems = accepted.find_problems()
+    chosen, _ = settings.examine()
+    if chosen is None:
+        return problems
     checks: list[Callable[[], object]] = [partial(check_url, chosen.redis), partial(check_scheme, chosen.database)]
     checks += [partial(chosen.secret, name) for name in settings.SECRETS.values()]
     for look_at in checks:
@@ -78,7 +74,7 @@ def find_problems() -> list[str]:
             look_at()
         except SettingsError as error:
             problems.append(str(error))
-    return problems
+    return list(dict.fromkeys(problems))
 
 
 def _settings_of(chosen: Settings) -> Iterator[Entry]:

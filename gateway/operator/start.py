@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -92,11 +93,18 @@ def examine() -> tuple[list[str], dict[str, str]]:
     found = accepted.check()
     server, database = found.settings.server, found.settings.database
     problem = "" if INHERITED in found.settings.environment else problem_of(server.host, server.port)
-    if problem:
-        raise SettingsError(problem)
-    check_scheme(database)
-    check_url(found.settings.redis)
-    check_folder(Path(database.data_dir))
+    problems = [problem] if problem else []
+    for look_at in (
+        partial(check_scheme, database),
+        partial(check_url, found.settings.redis),
+        partial(check_folder, Path(database.data_dir)),
+    ):
+        try:
+            look_at()
+        except SettingsError as error:
+            problems.append(str(error))
+    if problems:
+        raise SettingsError("\n".join(problems))
     warnings = []
     if found.problems:
         warnings.append(

@@ -130,23 +130,39 @@ def test_the_file_may_be_anywhere_and_must_be_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[sever]\nport = 1", "there is no section [sever]; did you mean server?"),
-        ("[server]\nprot = 1", "[server] there is no setting prot; did you mean port?"),
+        ("\n[sever]\nport = 1", "gateway.toml:2: there is no section [sever]; did you mean server?"),
+        ("[server]\nprot = 1", "gateway.toml:2: [server] there is no setting prot; did you mean port?"),
         (
             "[server]\nport = 70000",
-            "[server] port: must be at least 0 and at most 65535, got 70000 (from gateway.toml)",
+            "[server] port: must be at least 0 and at most 65535, got 70000 (from gateway.toml:2)",
         ),
         ("[server]\nworkers = 1.5", "expected a whole number"),
         ('[log]\nformat = "jason"', "did you mean json?"),
         ('[server]\ntrusted_proxies = ["10.0.0.0/8", "proxy"]', "'proxy' is no address or network"),
         ("[secrets]\nmetric_token = 'env:KEY_ONE'", "there is no secret metric_token; did you mean metrics_token?"),
-        ("[secrets]\nmetrics_token = 'plain'", "a secret does not stand in this file"),
+        (
+            "[secrets]\nmetrics_token = 'plain'",
+            "gateway.toml:2: [secrets] metrics_token: a secret does not stand in this file",
+        ),
         ("[secrets]\nmetrics_token = 'env:KEY_TWO'", "the variable KEY_TWO is not set; did you mean KEY_ONE?"),
         ("[secrets]\nmetrics_token = 'file:keys/too'", "there is no such file; did you mean two?"),
         ("[providers.opnai]\napi_key = 'env:KEY_ONE'", "there is no provider opnai; did you mean openai?"),
         ("[providers.openai]\napi_key = 'sk-plain'", "a secret does not stand in this file"),
-        ("[providers.openai]\nadress = 'https://x.example/v1'", "unknown field adress; did you mean address?"),
-        ("[aliases]\nfast = 'no-such-model'", "fast means an unknown model no-such-model"),
+        ("[providers.openai]\nbas_url = 'https://x.example/v1'", "unknown field bas_url; did you mean base_url?"),
+        (
+            "[[providers.openai.mappings]]\nmodel = 'gpt-4o-mini'\nprices = { promt = '1' }",
+            "gateway.toml:3: provider openai: mapping gpt-4o-mini: prices: unknown price promt; did you mean prompt?",
+        ),
+        (
+            "[[providers.openai.mappings]]\nmodel = 'gpt-4o-mimi'\nexternal_id = 'x'",
+            "no such model gpt-4o-mimi; did",
+        ),
+        ("[providers.house]\nname = 'House'\nprotocol = 'opnai'", "did you mean openai?"),
+        (
+            "[providers.openai]\nadress = 'https://x.example/v1'",
+            "gateway.toml:2: provider openai: unknown field adress; did you mean address?",
+        ),
+        ("[aliases]\nfast = 'no-such-model'", "gateway.toml:2: fast means an unknown model no-such-model"),
         ("[server\nport = 1", "gateway.toml: "),
     ],
 )

@@ -41,6 +41,61 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run_command
 
 
+MISTAKES = """
+[server]
+prot = 4001
+[limts]
+[secrets]
+metrics_token = "plain"
+[catalogue]
+path = "own"
+auto_models = ["gpt-4o-mimi"]
+[providers.openai]
+api_key = "env:NO_SUCH_KEY"
+[aliases]
+fast = "gpt-9o"
+"""
+OWN = "name = 'North'\nprotocol = 'opnai'\n"
+
+
+def test_no_mistake_hides_another(run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "house.toml").write_text(MISTAKES)
+    (tmp_path / "own" / "providers").mkdir(parents=True)
+    (tmp_path / "own" / "providers" / "north.toml").write_text(OWN)
+    for name, value in {
+        "PORT": "abc",
+        "GATEWAY_LOG_REQUEST": "json",
+        "LLM_OPENAI_API_KEI": "x",
+        "REDIS_URL": "reds://x",
+        "DATABASE_URL": "postgres1://u:hidden@h/d",
+        "GROQ_API_KEY_FILE": str(tmp_path / "absent"),
+        "GATEWAY_SERVER_EXTENSIONS": "no_such_package",
+    }.items():
+        monkeypatch.setenv(name, value)
+    told = run("config", "check", status=1)
+    wanted = (
+        "house.toml:3: [server] there is no setting prot; did you mean port?",
+        "house.toml:4: there is no section [limts]; did you mean limits?",
+        "house.toml:6: [secrets] metrics_token",
+        "house.toml:11: [providers.openai] api_key: the variable NO_SUCH_KEY is not set",
+        "house.toml:13: fast means an unknown model gpt-9o; did you mean gpt-4o",
+        "there is no model gpt-4o-mimi; did you mean gpt-4o-mini",
+        "(from house.toml:9)",
+        "north.toml:2: protocol: unknown protocol 'opnai'",
+        "(from PORT)",
+        "GATEWAY_LOG_REQUEST: there is no such setting; did you mean GATEWAY_LOG_REQUESTS",
+        "LLM_OPENAI_API_KEI: there is no such setting; did you mean LLM_OPENAI_API_KEY",
+        "REDIS_URL: ",
+        "DATABASE_URL: postgres1:// is not known",
+        "GROQ_API_KEY_FILE: cannot read",
+        "extension no_such_package: ",
+    )
+    assert [one for one in wanted if one not in told] == []
+    assert len(told.splitlines()) == len(wanted) - 1 and "hidden" not in told, told
+    # A start tells the same, but for what only a server needs.
+    assert "no_such_package" in run("serve", status=1) and "fast means" in run("serve", status=1)
+
+
 def test_the_whole_configuration_is_shown_with_origins_and_without_secrets(
     run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
