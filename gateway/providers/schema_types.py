@@ -83,7 +83,7 @@ def look_up(root: Any, ref: str) -> Any:
         step = step.replace("~1", "/").replace("~0", "~")
         if isinstance(found, dict) and step in found:
             found = found[step]
-        elif isinstance(found, list) and step.isdigit() and int(step) < len(found):
+        elif isinstance(found, list) and step.isdecimal() and len(step) < 10 and int(step) < len(found):
             found = found[int(step)]
         else:
             return None

@@ -136,7 +136,7 @@ def read_headers(environ: Environ) -> dict[str, str]:
 def read_body(environ: Environ, max_body: int) -> bytes:
     """The body as sent. Without a length it is read to its end where the server marks one, else there is none."""
     text = environ.get("CONTENT_LENGTH") or ""
-    if text and not (text.isascii() and text.isdigit()):
+    if text and not (text.isascii() and text.isdigit() and len(text) < 19):
         raise InvalidRequest("Content-Length is not a number.", code="malformed_request")
     length = int(text) if text else None
     if length is None and not environ.get("wsgi.input_terminated"):

@@ -221,3 +221,16 @@ def test_a_file_that_is_no_picture_is_refused(sdk, file, code):
     with pytest.raises(openai.BadRequestError) as caught:
         sdk.images.edit(model=OPENAI, prompt="x", image=("a.png", file))
     assert (caught.value.param, caught.value.code) == ("image", code)
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 5_000])
+def test_a_number_of_a_form_that_is_none_is_named(gateway: LocalGateway, number: str) -> None:
+    with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
+        form = {"model": OPENAI, "prompt": "x", "n": number}
+        answer = http.post(f"{gateway.url}/images/edits", data=form, files={"image": ("a.png", PNG)})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
+
+
+@pytest.mark.parametrize("size", ["²x³", "1024x²"])
+def test_a_size_that_is_none_is_no_fault_of_ours(gateway: LocalGateway, size: str) -> None:
+    assert post(gateway, model=GOOGLE, size=size).status_code in (200, 400)

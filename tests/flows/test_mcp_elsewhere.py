@@ -7,14 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from fakes.openai import Answer, FakeOpenAI
+from gevent.monkey import get_original
 from gevent.pywsgi import WSGIServer
 from support.certificates import write_certificate
 from support.gateways import LocalGateway
 from support.mcp_visitor import Visitor, text
 from support.shared import Share, usage_of
 
+from gateway.surfaces.mcp import elsewhere
+
+get_ident = get_original("_thread", "get_ident")
 MODEL = "openai/gpt-4o-mini"
 CHAT: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
 SOURCES = {"x_source": "my-agent", "User_Agent": "agent/1", "X_Title": "Agent", "HTTP_Referer": "https://agent.example"}
@@ -100,6 +105,62 @@ def test_what_is_no_answer_of_a_gateway_is_a_tool_error(visitor: Visitor, monkey
     assert refused["isError"] and text(refused).startswith("502 ")
 
 
+def answering(visitor: Visitor, patch: pytest.MonkeyPatch, status: str, body: bytes, **headers: str) -> None:
+    """Behind that door alone: an answer of somebody who is no gateway."""
+
+    def other(environ: dict[str, Any], start: Any) -> list[bytes]:
+        start(status, [("Content-Length", str(len(body))), *headers.items()])
+        return [body]
+
+    patch.setattr(visitor.gateway, "app", other)
+
+
+MANY = b'{"choices":[],"more":[' + b"[]," * elsewhere.MOST_PARTS + b"[]]}"
+LONG = b'{"error":{"code":"x","message":"' + b"a" * elsewhere.MOST_REFUSAL + b'"}}'
+ODD = b'{"error":{"code":"<b>odd</b>","message":"Slowly"}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "begins"),
+    [
+        ("200 OK", MANY, {}, "502 upstream_error: The gateway that generates answered with something else"),
+        ("500 Broken", LONG, {}, "500 upstream_error: The gateway that generates answered with status 500"),
+        ("400 Bad", ODD, {}, "400 upstream_error: Slowly"),
+    ],
+)
+def test_what_it_answers_is_bounded(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, status: str, body: bytes, headers: dict[str, str], begins: str
+) -> None:
+    answering(visitor, monkeypatch, status, body, **headers)
+    refused = visitor.call("chat", **CHAT)
+    assert refused["isError"] and text(refused).startswith(begins)
+
+
+@pytest.mark.parametrize(("told", "wait_s"), [("\xb2", 1), ("7", 7), ("9" * 9, 3600), ("9" * 400, 1)])
+def test_how_long_it_wants_to_be_left_alone_is_believed_within_an_hour(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, told: str, wait_s: int
+) -> None:
+    answering(visitor, monkeypatch, "429 Slow", ODD, **{"Retry-After": told})
+    refused = visitor.send(body=_call("chat", **CHAT))
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, str(wait_s))
+
+
+def test_a_large_answer_is_read_off_the_event_loop(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 MB held every other request of the worker for half a second."""
+    threads, decode = [], msgspec.json.decode
+
+    def noting(raw: bytes, **given: Any) -> Any:
+        if given.get("type") is elsewhere.SentImages:
+            threads.append(get_ident())
+        return decode(raw, **given)
+
+    monkeypatch.setattr(msgspec.json, "decode", noting)
+    for size in (3, 1 << 20):
+        answering(visitor, monkeypatch, "200 OK", b'{"data":[{"b64_json":"%b"}]}' % (b"iVBO" * size))
+        assert visitor.call("generate-image", prompt="A boat", model="sandbox/sandbox-image")["content"]
+    assert (threads[0] == get_ident(), threads[1] == get_ident()) == (True, False)
+
+
 def test_reports_and_lists_stay_here(visitor: Visitor, door: TlsDoor) -> None:
     for tool in ("get-account", "get-usage", "list-models", "list-image-models"):
         assert not visitor.call(tool).get("isError")
@@ -107,15 +168,15 @@ def test_reports_and_lists_stay_here(visitor: Visitor, door: TlsDoor) -> None:
 
 
 def test_a_key_never_goes_there_in_the_clear(share: Share) -> None:
-    elsewhere = Visitor(share.gateway({"MCP_GATEWAY_URL": "http://other.example.com"}, name="clear"))
+    clear = Visitor(share.gateway({"MCP_GATEWAY_URL": "http://other.example.com"}, name="clear"))
     for tool, arguments in (
         ("chat", CHAT),
         ("generate-image", {"prompt": "A"}),
         ("generate-alt-image", {"prompt": "A"}),
     ):
-        refused = elsewhere.call(tool, **arguments)
+        refused = clear.call(tool, **arguments)
         assert refused["isError"] and text(refused).startswith("400 generation_elsewhere: ")
-    assert usage_of(elsewhere.gateway) == [] and not elsewhere.call("get-usage").get("isError")
+    assert usage_of(clear.gateway) == [] and not clear.call("get-usage").get("isError")
 
 
 def test_an_access_token_has_no_key_to_send(visitor: Visitor, door: TlsDoor, monkeypatch: pytest.MonkeyPatch) -> None:

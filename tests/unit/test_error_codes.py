@@ -31,7 +31,7 @@ VARIABLE = {
     ("routing/candidate_filter.py", "error.code"): None,
     ("surfaces/mcp/access.py", "error.code"): None,
     # What another gateway refused, in its own words, which are these.
-    ("surfaces/mcp/elsewhere.py", "said.code or None"): set(),
+    ("surfaces/mcp/elsewhere.py", "code"): set(),
     # It answers an error that has its code already.
     ("surfaces/blueprints.py", "operation"): None,
     ("accounts/throttle.py", "gate.code"): {throttle.ThrottleGate("", "", 0, 0).code, change_pace.CODE},

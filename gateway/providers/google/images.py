@@ -121,7 +121,7 @@ def size_of(wanted: ImagesInput) -> str:
     """1K, 2K or 4K by the longer edge; "" for the usual."""
     if wanted.size in SIZES:
         return wanted.size
-    edges = [int(one) for one in wanted.size.split("x") if one.isdigit()]
+    edges = [int(one) for one in wanted.size.split("x") if one.isdecimal()]
     longest = max(edges, default=0)
     return "" if longest <= LARGE_EDGE else "2K" if longest <= HUGE_EDGE else "4K"
 

@@ -3,6 +3,7 @@
 What it says comes back as it is: its answers are read as those of `/v1`, its refusals keep their status and code.
 """
 
+import re
 from base64 import b64decode
 from binascii import Error as NotBase64
 from typing import TypeVar
@@ -14,13 +15,19 @@ from msgspec import Struct
 from gateway.errors import GatewayError, NotSupported, RateLimited, UpstreamFailed
 from gateway.metering.sources import TELLING
 from gateway.neutral.images import ImagesInput, ImagesResult
+from gateway.neutral.json_parts import OPENING, has_more_parts
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.signatures import HEAD, type_of
-from gateway.surfaces import auth
+from gateway.surfaces import auth, caps
 from gateway.surfaces.mcp.answers import Asked, Json
+from gateway.threads import compute_if
 
 CHAT, IMAGES = "/v1/chat/completions", "/v1/images/generations"
 MOST_BYTES = 64 << 20
+MOST_PARTS = 100_000  # objects and lists of an answer
+MOST_REFUSAL = 64 << 10  # bytes of a refusal that is read for what it says
+LONGEST_WAIT_S = 3600.0
+WAIT, CODE = re.compile(r"[0-9]{1,9}"), re.compile(r"[a-z0-9_.-]{1,64}")
 SHOWN = 4 * HEAD  # characters of base64 that surely hold the first bytes
 T = TypeVar("T")
 # What goes along beside the key: who calls, and how the request is found again.
@@ -139,18 +146,29 @@ def _ask(asked: Asked, address: str, path: str, body: Json, kind: type[T]) -> T:
     )
     if answer.status != 200:
         raise _refusal(answer.status, answer.body, answer.headers.get("retry-after", ""))
+    return _read(answer.body, kind)
+
+
+def _read(raw: bytes, kind: type[T]) -> T:
+    """An answer; what is large is read in a thread."""
     try:
-        return msgspec.json.decode(answer.body, type=kind)
+        if not has_more_parts(raw, MOST_PARTS, OPENING):
+            return compute_if(len(raw) >= caps.LARGE, msgspec.json.decode, raw, type=kind)
     except (msgspec.DecodeError, RecursionError):
-        raise UpstreamFailed("The gateway that generates answered with something else than was asked for.") from None
+        pass
+    raise UpstreamFailed("The gateway that generates answered with something else than was asked for.")
 
 
 def _refusal(status: int, raw: bytes, retry_after: str) -> GatewayError:
-    try:
-        said = msgspec.json.decode(raw, type=SentRefusal).error
-    except (msgspec.DecodeError, RecursionError):
-        said = SentError()
+    said = SentError()
+    if len(raw) <= MOST_REFUSAL:
+        try:
+            said = msgspec.json.decode(raw, type=SentRefusal).error
+        except (msgspec.DecodeError, RecursionError):
+            pass
     text = said.message or f"The gateway that generates answered with status {status}."
     if status == 429:
-        return RateLimited(text, retry_after=float(retry_after) if retry_after.isdigit() else 1.0)
-    return UpstreamFailed(text, status=status if 400 <= status < 600 else None, code=said.code or None)
+        wait_s = float(retry_after) if WAIT.fullmatch(retry_after) else 1.0
+        return RateLimited(text, retry_after=min(wait_s, LONGEST_WAIT_S))
+    code = said.code if CODE.fullmatch(said.code) else None
+    return UpstreamFailed(text, status=status if 400 <= status < 600 else None, code=code)

@@ -2,10 +2,9 @@
 
 import os
 import re
-from base64 import b64decode
-from binascii import Error as NotBase64
 
 from gateway.errors import InvalidRequest
+from gateway.neutral.encoded import decode_base64
 from gateway.neutral.parts import Media
 from gateway.surfaces.mcp.answers import Asked
 
@@ -38,7 +37,7 @@ def save(asked: Asked, name: str, images: list[Media]) -> str:
     stem = stem or f"{STEM}-{asked.services.clock.now_us() // 1000}"
     try:
         saved = asked.services.background.threads.run(_write_all, folder, stem, ending, images)
-    except (OSError, NotBase64, ValueError):
+    except (OSError, ValueError):
         return "The image could not be saved on the server."
     return "Saved: " + ", ".join(os.path.join(folder, one) for one in saved)
 
@@ -52,7 +51,7 @@ def _write_all(folder: str, stem: str, ending: str, images: list[Media]) -> list
                 room,
                 stem if len(images) == 1 else f"{stem}-{number}",
                 ending or ENDINGS.get(image.media_type, "png"),
-                b64decode(image.data),
+                decode_base64(image.data),
             )
             for number, image in enumerate(images, 1)
         ]

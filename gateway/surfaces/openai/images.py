@@ -1,5 +1,6 @@
 """POST /v1/images/generations and /v1/images/edits (HTTP reference, sections 3.4 and 3.5)."""
 
+import re
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,7 @@ OLD_QUALITIES = {"standard": "medium", "hd": "high"}
 MOST_PICTURES = 16
 LIMITS = FormLimits(parts=64, files=MOST_PICTURES + 1, field_bytes=128 << 10, file_bytes=pictures.MOST_BYTES)
 NUMBERS = ("n", "output_compression", "partial_images")
+DIGITS = re.compile(r"[0-9]{1,9}")
 NULL = b"null"
 Word = Annotated[str, Meta(max_length=64)]
 Quality = Literal["low", "medium", "high", "auto", "xhigh", "max", "standard", "hd"]
@@ -143,7 +145,7 @@ def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Picture |
     """The same from a form, whose numbers are texts."""
     values: dict[str, Any] = {name: value for name, value in form.fields if value != ""}
     for name in NUMBERS:
-        if name in values and str(values[name]).isdigit():
+        if name in values and DIGITS.fullmatch(values[name]):
             values[name] = int(values[name])
     if "stream" in values:
         values["stream"] = str(values["stream"]).lower() in ("true", "1")

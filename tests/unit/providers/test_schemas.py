@@ -27,6 +27,7 @@ from gateway.providers.grammars import (
     PLAIN,
     Grammar,
 )
+from gateway.providers.schema_types import look_up
 from gateway.providers.schemas import RECURSION, UNRESOLVED, rewrite
 
 SCHEMAS = load_schemas()
@@ -301,3 +302,9 @@ def test_a_word_with_a_wrong_value_is_refused_or_let_be(word, value):
         for schema in ({word: value}, {"type": "object", "properties": {"a": {word: value}}, "required": ["a"]}):
             with contextlib.suppress(InvalidRequest):
                 rewrite(schema, grammar)
+
+
+@pytest.mark.parametrize("step", ["²", "9" * 5_000, "7"])
+def test_a_pointer_to_no_item_of_a_list_leads_nowhere(step):
+    assert look_up({"anyOf": [{"type": "string"}]}, "#/anyOf/0") == {"type": "string"}
+    assert look_up({"anyOf": [{"type": "string"}]}, f"#/anyOf/{step}") is None
