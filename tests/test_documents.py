@@ -11,9 +11,15 @@ import pytest
 from support.pages import spans
 
 from gateway import accepted, manage, settings
+from gateway.accounts import room, sessions, skills
 from gateway.configuration.document import read_comments, without_names, write_reference
+from gateway.engine import idempotency
+from gateway.metering.rollups import table as rollup_table
+from gateway.oauth import clients, grants
+from gateway.store import mailboxes
 from gateway.store.database import Database
 from gateway.surfaces import table
+from gateway.telemetry import alerts
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/architecture.md").read_text()
@@ -95,6 +101,33 @@ def test_every_table_has_a_line_that_tells_what_bounds_it(sqlite_database: Datab
     rows = [line.split("|")[1:4] for line in section.splitlines() if line.startswith("| `")]
     assert sorted(name for tables, _, _ in rows for name in re.findall(r"`(\w+)`", tables)) == sorted(there)
     assert all(bound.strip() for _, _, bound in rows)
+
+
+MB = 1 << 20
+FIGURES: dict[str, tuple[int, ...]] = {
+    "sign-in sessions": (sessions.MOST_SESSIONS,),
+    "answers under": (idempotency.MOST_STREAM_BYTES // MB,),
+    "applications of OAuth": (clients.MOST_CLIENTS, grants.MOST_GRANTS, grants.MOST_CHANGES),
+    "invitations": (room.MOST_INVITATIONS,),
+    "keys, custom providers": (skills.MOST_SKILLS, room.MOST_KEYS),
+    "projects, members": (room.MOST_PROJECTS, room.MOST_MEMBERS),
+    "teams, provider keys": (room.MOST_TEAMS, room.MOST_PROVIDER_KEYS, room.MOST_RULES, room.MOST_NAMES),
+    "rollups": (rollup_table.MOST_SOURCES,),
+    "`invitation`": (room.MOST_INVITATIONS,),
+    "`session`": (sessions.MOST_SESSIONS,),
+    "`oauth_grant`": (grants.MOST_GRANTS, grants.MOST_TOKENS),
+    "`document`": (alerts.MOST_HOURLY, mailboxes.OWNER_WAITING, mailboxes.OWNER_BYTES // MB),
+    "`rollup`": (rollup_table.MOST_SOURCES,),
+}
+
+
+@pytest.mark.parametrize("what", FIGURES)
+def test_the_figures_of_a_bound_are_those_of_the_code(what: str) -> None:
+    """docs/operating.md, "What grows, and what bounds it"."""
+    section = (ROOT / "docs" / "operating.md").read_text().split("## What grows")[1].split("\n## ")[0]
+    (line,) = (line for line in section.splitlines() if line.startswith(f"| {what}"))
+    told = {int(figure.replace(",", "")) for figure in re.findall(r"\b\d[\d,]*\b", line)}
+    assert set(FIGURES[what]) <= told
 
 
 MANAGE = re.compile(r"(?:\./manage|llmgateway-manage) ")

@@ -6,12 +6,17 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from mcp import ClientSession
 from mcp.client.sse import sse_client
-from support.gateways import GatewayProcess, Start
+from support.gateways import GatewayProcess, LocalGateway, Start
 from support.lines import Line, open_lines
 from support.old_mcp import OldStream
+from support.shared import usage_of
+
+from gateway.store import mailboxes
+from gateway.surfaces.mcp import bridge
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 MOST = 8
@@ -132,3 +137,39 @@ def test_no_stream_without_a_key(bridged: GatewayProcess) -> None:
     answer = connection.getresponse()
     assert answer.status == 401 and "resource_metadata=" in answer.headers["www-authenticate"]
     connection.close()
+
+
+@pytest.fixture
+def near(gateway: LocalGateway) -> Iterator[OldStream]:
+    """A stream of a gateway whose worker can be looked into."""
+    opened = OldStream(gateway.url.removesuffix("/v1"), gateway.key)
+    yield opened
+    opened.close()
+
+
+def send(gateway: LocalGateway, stream: OldStream, message: dict[str, Any]) -> httpx.Response:
+    address = gateway.url.removesuffix("/v1") + stream.path
+    return httpx.post(address, json=message, headers={"Authorization": f"Bearer {gateway.key}"}, trust_env=False)
+
+
+def test_an_answer_that_no_stream_carries_is_told_as_an_error(
+    gateway: LocalGateway, near: OldStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (bridge, mailboxes):
+        monkeypatch.setattr(module, "LONGEST_MESSAGE", 1_000)
+    listing = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
+    assert send(gateway, near, listing).status_code == 202
+    told = near.message()
+    assert (told["id"], told["error"]["code"], told["error"]["data"]) == (7, -32000, {"code": "answer_too_long"})
+    assert send(gateway, near, PING).status_code == 202 and near.message()["result"] == {}
+
+
+def test_a_key_whose_streams_are_full_is_refused_before_a_tool_runs(
+    gateway: LocalGateway, near: OldStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailboxes, "OWNER_BYTES", 0)
+    talk = {"jsonrpc": "2.0", "id": 8, "method": "tools/call", "params": {"name": "chat", "arguments": TALK}}
+    refused = send(gateway, near, talk)
+    assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 0
+    assert (refused.json()["id"], refused.json()["error"]["data"]) == (8, {"code": "stream_full"})
+    assert usage_of(gateway) == []

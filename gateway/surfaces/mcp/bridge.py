@@ -5,13 +5,17 @@ Stream and message may reach different workers: a session is a mailbox, named by
 
 from collections.abc import Iterator
 
+import orjson
+
 from gateway.accounts.authentication import Caller
-from gateway.errors import Forbidden, GatewayError, RateLimited, Unavailable
+from gateway.errors import Forbidden, GatewayError, NotSupported, RateLimited, Unavailable
 from gateway.services import Services
-from gateway.store.mailboxes import Mailbox
+from gateway.store.mailboxes import LONGEST_MESSAGE, Mailbox
 from gateway.surfaces import auth, replies
 from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.mcp import messages
 from gateway.surfaces.mcp.access import VERSION_HEADER
+from gateway.surfaces.mcp.messages import MethodCall
 
 EVENTS, JSON = "text/event-stream", "application/json"
 SESSION = "sessionId"
@@ -67,13 +71,22 @@ def _is_let_in(services: Services, inbound: Inbound, caller: Caller) -> bool:
 class StreamSession:
     """Where the answer to a message goes: the stream that its query names, of the same key."""
 
-    def __init__(self, services: Services, place: str, name: str) -> None:
-        self._services, self._place, self._name = services, place, name
+    def __init__(self, services: Services, key_id: str, place: str, name: str) -> None:
+        self._services, self._key_id, self._place, self._name = services, key_id, place, name
 
-    def send(self, outbound: Outbound) -> Outbound:
-        """Bring the body of an answer to the stream; what is answered in its place."""
-        if isinstance(outbound.body, bytes) and outbound.body:
-            self._services.store.mailboxes.post(self._place, self._name, outbound.body)
+    def check_room(self) -> None:
+        """RateLimited where as much waits as may."""
+        if not self._services.store.mailboxes.has_room(self._key_id, self._place):
+            raise _full()
+
+    def send(self, call: MethodCall, outbound: Outbound) -> Outbound:
+        """Bring the body of an answer to the stream; what is answered in its place. An answer that is too long for it
+        is told there as an error. RateLimited where too much waits there already."""
+        body = outbound.body if isinstance(outbound.body, bytes) else b""
+        if len(body) > LONGEST_MESSAGE:
+            body = orjson.dumps(messages.refusal_of(call, _too_long(len(body))))
+        if body and not self._services.store.mailboxes.post(self._key_id, self._place, self._name, body):
+            raise _full()
         kept = [pair for pair in outbound.headers if pair[0].lower() != "content-type"]
         return Outbound(202, kept, failure=outbound.failure)
 
@@ -87,4 +100,20 @@ def session_of(services: Services, inbound: Inbound, caller: Caller) -> StreamSe
     place = services.store.mailboxes.find(caller.key_id, name)
     if place is None:
         raise Forbidden("This key has no stream of this session open; open one with GET.", code="session_not_open")
-    return StreamSession(services, place, name)
+    return StreamSession(services, caller.key_id, place, name)
+
+
+def _too_long(size: int) -> GatewayError:
+    return NotSupported(
+        f"The answer has {size:,} bytes, and a stream of this revision carries {LONGEST_MESSAGE:,} at most; send the "
+        "message by POST without a session, as revisions from 2025-03-26 on do.",
+        code="answer_too_long",
+    )
+
+
+def _full() -> RateLimited:
+    return RateLimited(
+        "More waits in the streams of this key than they may hold; read them, and try again.",
+        code="stream_full",
+        retry_after=WAIT_S,
+    )

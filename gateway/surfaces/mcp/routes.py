@@ -65,8 +65,16 @@ class Endpoint:
         call = messages.read(services.settings.limits, inbound.body)
         if call is None:
             return Outbound(202, [*replies.PRIVATE, ("x-request-id", inbound.shown_id)])
-        outbound = self._reply(begin(services, inbound, caller), call)
-        return outbound if session is None else session.send(outbound)
+        asked = begin(services, inbound, caller)
+        return self._reply(asked, call) if session is None else self._bring(asked, call, session)
+
+    def _bring(self, asked: Asked, call: MethodCall, session: bridge.StreamSession) -> Outbound:
+        """The reply by the stream; nothing is done for a call whose answer has no room there."""
+        try:
+            session.check_room()
+            return session.send(call, self._reply(asked, call))
+        except RateLimited as error:
+            return _refused(call, error, asked.inbound.shown_id)
 
     def _reply(self, asked: Asked, call: MethodCall) -> Outbound:
         failure: GatewayError | None = None
@@ -79,9 +87,7 @@ class Endpoint:
             body, status = messages.fault_of(call, fault), revisions.status_of(fault, stateless)
             failure = fault.error
         except RateLimited as error:
-            reply = replies.error_reply(error, messages.answering(call), shown_id)
-            reply.failure = error
-            return reply
+            return _refused(call, error, shown_id)
         outbound = replies.json_reply(body, shown_id, status)
         outbound.failure = failure
         return outbound
@@ -90,6 +96,12 @@ class Endpoint:
 def offer(services: Services, inbound: Inbound) -> Outbound:
     """What can be asked of this address; pages are answered before, by what lets them in."""
     return Outbound(204, [("Allow", "GET, HEAD, OPTIONS, POST"), *HEADERS])
+
+
+def _refused(call: MethodCall, error: GatewayError, shown_id: str) -> Outbound:
+    reply = replies.error_reply(error, messages.answering(call), shown_id)
+    reply.failure = error
+    return reply
 
 
 def _check_accept(inbound: Inbound) -> None:

@@ -1,10 +1,13 @@
+import re
 import time
+from functools import partial
 
 import pytest
 
 from gateway.errors import Unavailable
+from gateway.store import mailboxes
 from gateway.store.documents import Documents
-from gateway.store.mailboxes import MOST_WAITING, Mailboxes
+from gateway.store.mailboxes import LONGEST_MESSAGE, MOST_BYTES, MOST_WAITING, OWNER_BYTES, OWNER_WAITING, Mailboxes
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def until(condition):
 def post(workers, owner, name, message):
     place = workers.find(owner, name)
     assert place is not None
-    workers.post(place, name, message)
+    return workers.post(owner, place, name, message)
 
 
 def test_a_message_reaches_a_mailbox_of_another_worker_and_of_the_own(workers):
@@ -77,3 +80,62 @@ def test_one_who_takes_nothing_is_no_listener(workers):
         post(here, "key_1", box.name, b"x")
     assert box.ended
     here.close(box)
+
+
+def test_a_mailbox_holds_so_many_bytes_and_gives_room_as_they_are_taken(workers):
+    here, _ = workers
+    box, piece = here.listen("key_1"), bytes(LONGEST_MESSAGE)
+    for _ in range(3):
+        assert all(post(here, "key_1", box.name, piece) for _ in range(MOST_BYTES // LONGEST_MESSAGE))
+        while box.size:
+            assert box.take(0) == piece
+    assert not post(here, "key_1", box.name, piece + b"x") and not box.ended
+    for _ in range(MOST_BYTES // LONGEST_MESSAGE):
+        post(here, "key_1", box.name, piece)
+    assert not post(here, "key_1", box.name, b"x") and box.ended
+    here.close(box)
+
+
+def test_an_owner_has_so_many_bytes_in_all_mailboxes_of_a_worker_and_disturbs_no_other(workers):
+    here, _ = workers
+    boxes = [here.listen("key_1") for _ in range(OWNER_BYTES // LONGEST_MESSAGE + 1)]
+    taken = [post(here, "key_1", box.name, bytes(LONGEST_MESSAGE)) for box in boxes]
+    assert taken == [True] * (len(boxes) - 1) + [False]
+    assert not any(box.ended for box in boxes)
+    other = here.listen("key_2")
+    assert post(here, "key_2", other.name, b"x") and other.take(0) == b"x"
+    assert boxes[0].take(0) and post(here, "key_1", boxes[-1].name, b"x")
+
+
+def test_what_waits_in_the_store_is_bounded_for_each_owner(workers, monkeypatch):
+    here, there = workers
+    monkeypatch.setattr(mailboxes, "COLLECT_S", 60.0)  # the other worker takes nothing
+    mine, other = there.listen("key_1"), there.listen("key_2")
+    time.sleep(0.05)  # its only look for now is over
+    assert [post(here, "key_1", mine.name, b"x") for _ in range(OWNER_WAITING + 1)].count(True) == OWNER_WAITING
+    assert not here.has_room("key_1", here.find("key_1", mine.name))
+    assert post(here, "key_2", other.name, bytes(LONGEST_MESSAGE))
+    there._fetch()
+    assert post(here, "key_1", mine.name, b"x")
+    there._collecting = False
+
+
+def test_counting_reads_the_owners_own_documents_alone(workers, database):
+    """It looked at the mailboxes of all keys."""
+    here, _ = workers
+    seen = []
+    execute = database.execute
+    database.execute = lambda sql, params=(): seen.append((sql, params)) or execute(sql, params)
+    here.count("key_1")
+    here.has_room("key_1", "post:elsewhere")
+    database.execute = execute
+
+    def plan_of(sql, params):
+        if database.kind != "sqlite":  # an empty table is read whole
+            execute("SET LOCAL enable_seqscan = off")
+        explain = "EXPLAIN QUERY PLAN" if database.kind == "sqlite" else "EXPLAIN"
+        return " ".join(str(row) for row in execute(f"{explain} {sql}", params).fetchall())
+
+    plans = [database.write(partial(plan_of, *one)) for one in seen]
+    assert len(plans) == 2
+    assert all(re.search(r"SEARCH document USING INDEX \w+ \(kind=|Index Cond: .*kind", one) for one in plans), plans
