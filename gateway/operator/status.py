@@ -12,6 +12,8 @@ from gateway.control import Control
 from gateway.operator.installation import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json, print_table, show_time
 from gateway.operator.running import describe
+from gateway.settings import MANAGE
+from gateway.store import migrations
 from gateway.store.documents import Documents
 from gateway.telemetry.presence import WorkerFacts, read_presence
 
@@ -35,14 +37,16 @@ def status(ctx: click.Context, every: bool) -> int:
 
 
 def examine(installation: Installation) -> dict[str, Any]:
-    """Everything that the command tells, as JSON values. Unavailable when the store is away."""
-    workers = Control.observer(installation.database).live_epochs()
-    told = read_presence(Documents(installation.database))
-    leader = _leader(installation)
+    """Everything that the command tells, as JSON values; of a database that is behind this code nothing that lies in
+    it. Unavailable when the store is away."""
+    database = _database(installation)
+    behind = bool(database["pending"])
+    workers = {} if behind else Control.observer(installation.database).live_epochs()
+    told = {} if behind else read_presence(Documents(installation.database))
+    leader = 0 if behind else _leader(installation)
     return {
         "version": installation.settings.server.version or __version__,
-        "database": describe(installation.settings.database),
-        "migration": _newest_migration(installation),
+        "database": database,
         "catalogue": installation.catalogue.version[:SHOWN],
         "nodes": dict(sorted(Counter(workers.values()).items())),
         "workers": [
@@ -51,7 +55,20 @@ def examine(installation: Installation) -> dict[str, Any]:
         ],
         "providers": _providers(installation),
         "resting": _resting(workers, told),
-        "jobs": _jobs(installation),
+        "jobs": [] if behind else _jobs(installation),
+    }
+
+
+def _database(installation: Installation) -> dict[str, Any]:
+    """Which one it is, without a password, and how far: `pending` are migrations of this code that it lacks, `ahead`
+    those of a newer release."""
+    chosen, state = installation.settings.database, migrations.look(installation.raw_database)
+    return {
+        "kind": chosen.scheme,
+        "address": describe(chosen),
+        "migration": state.newest or None,
+        "pending": list(state.pending),
+        "ahead": list(state.ahead),
     }
 
 
@@ -106,14 +123,17 @@ def _leader(installation: Installation) -> int:
     return found[0] if found else 0
 
 
-def _newest_migration(installation: Installation) -> str:
-    database = installation.database
-    sql = "SELECT max(name) FROM migration"
-    return str(database.read(lambda: database.execute(sql).fetchone())[0])
+def _tell_migration(database: dict[str, Any]) -> str:
+    pending, ahead = database["pending"], database["ahead"]
+    told = database["migration"] or "none"
+    if pending:
+        return f"{told}; {len(pending)} to come: run {MANAGE} migrate"
+    return f"{told}; of a newer release: {', '.join(ahead)}" if ahead else told
 
 
 def _show(found: dict[str, Any], every: bool) -> None:
-    facts = [(name, found[name]) for name in ("version", "migration", "catalogue")]
+    facts = [("version", found["version"]), ("database", found["database"]["address"])]
+    facts += [("migration", _tell_migration(found["database"])), ("catalogue", found["catalogue"])]
     print_table(("WHAT", "IS"), facts, "")
     click.echo()
     rows = [

@@ -37,6 +37,24 @@ def verify(database: Database, directory: Path = DIRECTORY) -> list[str]:
     return [problem for step in _list_steps(directory) if (problem := _judge(step, state))]
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaState:
+    """How far a database is: the newest step that it has ("" = none), the steps of this code that it lacks, and those
+    that only a newer release knows."""
+
+    newest: str
+    pending: tuple[str, ...]
+    ahead: tuple[str, ...]
+
+
+def look(database: Database, directory: Path = DIRECTORY) -> SchemaState:
+    """How far the database is. Unavailable."""
+    applied = sorted(name for name, (_, state) in _read_state(database).items() if state == APPLIED)
+    known = [step.name for step in _list_steps(directory)]
+    pending = tuple(name for name in known if name not in applied)
+    return SchemaState(applied[-1] if applied else "", pending, tuple(name for name in applied if name not in known))
+
+
 def migrate(database: Database, directory: Path = DIRECTORY) -> list[str]:
     """Apply what is missing, in order, and return the names. Safe to run at once from many processes and to repeat
     after a crash. Internal when an applied step has changed since, or a step fails (it is then undone whole).

@@ -45,11 +45,24 @@ def test_status_tells_workers_providers_and_what_rests(run, installation, monkey
     assert [one["version"] for one in found["workers"]] == ["1.0", "1.1", "1.1"]
     rest = {"provider": "openai", "reason": "limited"}
     assert found["resting"] == [{"node": "north", **rest, "count": 2}, {"node": "south", **rest, "count": 1}]
-    assert found["version"] and found["migration"].startswith("00") and found["catalogue"]
+    assert found["version"] and found["catalogue"]
+    database = found["database"]
+    assert database["migration"].startswith("00") and (database["pending"], database["ahead"]) == ([], [])
+    assert database["kind"] in ("sqlite", "postgresql") and database["address"] in run("status")
     assert [job["error"] for job in found["jobs"] if job["job"] == "rollups"] == [None]
     without = {one["provider"]: one["needs"] for one in found["providers"] if not one["configured"]}
     assert "openai" not in without and "ANTHROPIC_API_KEY" in without["anthropic"]
     assert "ANTHROPIC_API_KEY" in run("status", "--all")
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_status_tells_how_far_a_database_is(run, monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/behind.db")
+    database = json.loads(run("status", "--json", status=1))["database"]
+    assert database["migration"] is None and database["pending"][0].startswith("0001")
+    assert f"{len(database['pending'])} to come: run" in run("status", status=1)
+    run("migrate")
+    assert json.loads(run("status", "--json", status=1))["database"]["pending"] == []
 
 
 def test_spend_is_told_by_day_project_key_and_model(run, installation) -> None:
