@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway import extensions, settings
-from gateway.catalogue import kept, loader
+from gateway.catalogue import last_good, loader
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.loader import CatalogueError
 from gateway.configuration.names import near
@@ -72,7 +72,7 @@ def check() -> Accepted:
     try:
         return Accepted(chosen, _load(chosen))
     except CatalogueError as error:
-        found = kept.find(Path(chosen.database.data_dir), sandbox=chosen.catalogue.sandbox)
+        found = last_good.find(Path(chosen.database.data_dir), sandbox=chosen.catalogue.sandbox)
         if found is None:
             raise
         return Accepted(chosen, found.catalogue, found.since, tuple(str(error).splitlines()))
@@ -197,7 +197,7 @@ def _keep(accepted: Accepted) -> None:
     """A full disk is no reason not to serve."""
     chosen = accepted.settings
     try:
-        kept.keep(Path(chosen.database.data_dir), loader.sources_of(chosen), accepted.catalogue.version)
+        last_good.keep(Path(chosen.database.data_dir), loader.sources_of(chosen), accepted.catalogue.version)
     except OSError as error:
         log.warning("no copy of the catalogue could be kept for a later start: %s", error)
 

@@ -15,13 +15,13 @@ from gateway.server.front import Front
 from gateway.server.metrics_port import open_metrics_port
 from gateway.services import Services
 from gateway.surfaces import replies, table
-from gateway.surfaces.addresses import Addresses
 from gateway.surfaces.blueprints import blueprint, guard, make_proxies, respond
-from gateway.surfaces.browsers import Browsers
-from gateway.surfaces.gate import Gate
+from gateway.surfaces.cors import Browsers
+from gateway.surfaces.early_auth import EarlyAuth
 from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.metrics import expose
+from gateway.surfaces.path_spelling import Addresses
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers
 from gateway.telemetry.ends import RequestEnds
 from gateway.telemetry.gauges import JobHealth
@@ -44,7 +44,7 @@ class Application:
         self.max_form = services.settings.server.max_form_mb << 20
         self.spool_dir = services.settings.spool_dir
         self.limits = services.settings.server
-        self.owner_of = Gate(services).owner
+        self.owner_of = EarlyAuth(services).owner
         self.draining = services.drain
         self.refused = tell_of(services.settings.server, services.telemetry.requests)
         self.watch = services.watch

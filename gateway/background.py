@@ -328,15 +328,15 @@ TABLE = (
     RecurringJob("documents", 600.0, Scope.INSTALLATION, lambda at, go_on: at.store.documents.sweep(DOCUMENTS, go_on)),
     RecurringJob("decisions", 600.0, Scope.INSTALLATION, lambda at, go_on: at.routing.decisions.purge(go_on)),
     RecurringJob("payload_log", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.retention.purge(go_on)),
-    RecurringJob("payload_room", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.payload_room.keep(go_on)),
-    RecurringJob("sessions", 600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.endings.forget_sessions(go_on)),
-    RecurringJob("devices", 60.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.endings.forget_devices(go_on)),
-    RecurringJob("oauth", 600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.oauth.endings.forget(go_on)),
+    RecurringJob("payload_room", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.payload_quota.keep(go_on)),
+    RecurringJob("sessions", 600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.cleanup.forget_sessions(go_on)),
+    RecurringJob("devices", 60.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.cleanup.forget_devices(go_on)),
+    RecurringJob("oauth", 600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.oauth.cleanup.forget(go_on)),
     RecurringJob(
-        "invitations", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.endings.forget_invitations(go_on)
+        "invitations", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.cleanup.forget_invitations(go_on)
     ),
     RecurringJob("deleted_keys", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.deleted_keys.purge(go_on)),
-    RecurringJob("audit_log", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.endings.shorten_audit(go_on)),
+    RecurringJob("audit_log", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.cleanup.shorten_audit(go_on)),
     RecurringJob("log_entries", 600.0, Scope.INSTALLATION, lambda at, go_on: at.telemetry.request_log.purge(go_on)),
     RecurringJob("responses", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.responses.purge(go_on)),
     RecurringJob("journals", 600.0, Scope.INSTALLATION, _forget_journals),

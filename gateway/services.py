@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from gateway import accepted
 from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.authentication import Authentication
+from gateway.accounts.cleanup import AccountCleanup
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.discounts import Discounts
-from gateway.accounts.endings import Endings
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.throttle import Throttle
 from gateway.accounts.vault import Vault
@@ -41,7 +41,7 @@ from gateway.limits.ledger import LedgerBook
 from gateway.limits.rate_rules import RateLimits
 from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters, GaugeRow
-from gateway.metering.payload_room import PayloadRoom
+from gateway.metering.payload_quota import PayloadQuota
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import Sources
@@ -108,7 +108,7 @@ class AccountServices:
     custom_models: CustomModels
     discounts: Discounts
     funding: Funding
-    endings: Endings
+    cleanup: AccountCleanup
     deleted_keys: DeletedKeys
     oauth: OAuth
 
@@ -157,7 +157,7 @@ class EngineServices:
     responses: StoredResponses
     replays: Replays
     retention: Retention
-    payload_room: PayloadRoom
+    payload_quota: PayloadQuota
 
 
 @dataclass(slots=True)

@@ -15,11 +15,11 @@ from gateway.server.front import Front
 from gateway.settings import Settings
 from gateway.store import migrations
 from gateway.surfaces import health, replies, table
-from gateway.surfaces.addresses import Addresses
 from gateway.surfaces.blueprints import make_proxies, name_of
-from gateway.surfaces.browsers import Browsers
+from gateway.surfaces.cors import Browsers
 from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.http import Outbound
+from gateway.surfaces.path_spelling import Addresses
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers
 from gateway.surfaces.wsgi import start as send
 from gateway.telemetry.ends import RequestEnds

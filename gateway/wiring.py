@@ -7,9 +7,9 @@ from pathlib import Path
 from gateway import __version__, accepted, extensions
 from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.authentication import Authentication
+from gateway.accounts.cleanup import AccountCleanup
 from gateway.accounts.custom_providers import CustomProviders, read_provider_caps
 from gateway.accounts.discounts import Discounts
-from gateway.accounts.endings import Endings
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.throttle import Throttle
@@ -48,7 +48,7 @@ from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters
 from gateway.metering.log.entries import log_tables
 from gateway.metering.models import MODELS as METERING_MODELS
-from gateway.metering.payload_room import PayloadRoom
+from gateway.metering.payload_quota import PayloadQuota
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import read_clients
@@ -249,7 +249,7 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
         custom_models=CustomModels(custom_providers, provider_keys),
         discounts=Discounts(database, control),
         funding=funding,
-        endings=Endings(database, base.settings.retention),
+        cleanup=AccountCleanup(database, base.settings.retention),
         deleted_keys=DeletedKeys(database, base.settings.retention.deleted_key_days),
         oauth=OAuth(
             database,
@@ -355,7 +355,7 @@ def _open_engine(base: WorkerBase, routing: RoutingServices, billing: BillingSer
         responses=StoredResponses(turns, store.documents, store.vault, base.hash_key, threads, settings.responses),
         replays=Replays(store.database, routing.catalogue, clock),
         retention=Retention(store.database, store.journal, store.vault, threads, SETTLE_S),
-        payload_room=PayloadRoom(store.database, settings.retention.organization_payloads_mb << 20),
+        payload_quota=PayloadQuota(store.database, settings.retention.organization_payloads_mb << 20),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from support.pages import spans
 
 from gateway import accepted, manage, settings
-from gateway.accounts import room, sessions, skills
+from gateway.accounts import quotas, sessions, skills
 from gateway.configuration.document import read_comments, without_names, write_reference
 from gateway.engine import idempotency
 from gateway.metering.rollups import table as rollup_table
@@ -62,7 +62,13 @@ def test_the_drawing_shows_every_layer() -> None:
 
 
 @pytest.mark.parametrize(
-    "question", ["cleanup of cached", "price of an image", "retry decision", "consent to a device", "lease of a budget"]
+    "question",
+    [
+        *("cleanup of cached", "price of an image", "retry decision", "consent to a device", "lease of a budget"),
+        *("after its 429", "reset of a budget", "requests a person may see", "refresh token that is used twice"),
+        *("how long it is stored", "hash of an API key", "SSRF guard", "migrations", "temporary file of an upload"),
+        *("hours to compute again", "signature of a webhook", "who may read it", "error in a caller's dialect"),
+    ],
 )
 def test_a_stranger_finds_it_in_one_row(question: str) -> None:
     rows = [line for line in PAGE.split("## Where is …?")[1].splitlines() if question in line]
@@ -108,12 +114,12 @@ FIGURES: dict[str, tuple[int, ...]] = {
     "sign-in sessions": (sessions.MOST_SESSIONS,),
     "answers under": (idempotency.MOST_STREAM_BYTES // MB,),
     "applications of OAuth": (clients.MOST_CLIENTS, grants.MOST_GRANTS, grants.MOST_CHANGES),
-    "invitations": (room.MOST_INVITATIONS,),
-    "keys, custom providers": (skills.MOST_SKILLS, room.MOST_KEYS),
-    "projects, members": (room.MOST_PROJECTS, room.MOST_MEMBERS),
-    "teams, provider keys": (room.MOST_TEAMS, room.MOST_PROVIDER_KEYS, room.MOST_RULES, room.MOST_NAMES),
+    "invitations": (quotas.MOST_INVITATIONS,),
+    "keys, custom providers": (skills.MOST_SKILLS, quotas.MOST_KEYS),
+    "projects, members": (quotas.MOST_PROJECTS, quotas.MOST_MEMBERS),
+    "teams, provider keys": (quotas.MOST_TEAMS, quotas.MOST_PROVIDER_KEYS, quotas.MOST_RULES, quotas.MOST_NAMES),
     "rollups": (rollup_table.MOST_SOURCES,),
-    "`invitation`": (room.MOST_INVITATIONS,),
+    "`invitation`": (quotas.MOST_INVITATIONS,),
     "`session`": (sessions.MOST_SESSIONS,),
     "`oauth_grant`": (grants.MOST_GRANTS, grants.MOST_TOKENS),
     "`document`": (alerts.MOST_HOURLY, mailboxes.OWNER_WAITING, mailboxes.OWNER_BYTES // MB),

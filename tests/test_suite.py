@@ -34,8 +34,8 @@ ROOT = TESTS.parent
 # go through them, from the surface above.
 TRIED_THROUGH = {
     "accounts/alert_hooks.py": ("unit/telemetry/test_alerts.py",),
-    "accounts/change_pace.py": ("unit/surfaces/management/test_change_pace.py",),
-    "accounts/second_factor.py": ("unit/surfaces/management/test_doors.py",),
+    "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
+    "accounts/second_factor.py": ("unit/surfaces/management/test_sessions.py",),
     "admin/funding.py": ("unit/surfaces/management", "unit/operator/test_money.py"),
     "admin/limit_setters.py": ("unit/surfaces/management/test_organizations.py",),
     "admin/": ("unit/surfaces/management",),
@@ -46,7 +46,7 @@ TRIED_THROUGH = {
     "dialects/": ("contract/test_every_way.py", "contract/test_losses.py"),
     "engine/": ("flows/test_chat.py", "flows/test_retention.py", "flows/test_idempotency.py", "contract/test_lanes.py"),
     "limits/": ("unit/limits/test_spending.py",),
-    "metering/recent.py": ("unit/surfaces/management/test_rates.py",),
+    "metering/recent_usage.py": ("unit/surfaces/management/test_rates.py",),
     "metering/rollups/": ("unit/metering/rollups/test_job.py",),
     "neutral/": ("unit/neutral/test_healing.py", "contract/test_every_way.py"),
     "oauth/": ("unit/oauth/test_grants.py", "flows/test_oauth.py"),

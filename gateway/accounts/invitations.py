@@ -11,7 +11,7 @@ from gateway.accounts import audit, tokens
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.members import MemberInfo, Role, check_role, insert_member, read_email, revive_member
 from gateway.accounts.models import Invitation, Member, Organization, User
-from gateway.accounts.room import MOST_INVITATIONS, check_room
+from gateway.accounts.quotas import MOST_INVITATIONS, check_quota
 from gateway.clock import SECOND_US
 from gateway.control import Control
 from gateway.errors import Conflict, Forbidden, NotFound
@@ -68,7 +68,7 @@ class Invitations:
                 raise NotFound(f"There is no organization {organization_id}.")
             _check_new(organization_id, email)
             mine = Invitation.select().where(Invitation.organization == organization_id)
-            check_room(mine, MOST_INVITATIONS, "invitations, those of the last months among them")
+            check_quota(mine, MOST_INVITATIONS, "invitations, those of the last months among them")
             _revoke_pending(organization_id, email)
             Invitation.insert(
                 id=invitation_id,

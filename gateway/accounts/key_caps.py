@@ -38,7 +38,7 @@ class OwnCaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class CapUsage:
     """How many active keys there are, and may be (0 = no cap)."""
 
     count: int
@@ -79,7 +79,7 @@ def set_caps(database: Database, control: Control, organization_id: str, caps: O
     return commit(database, control, work, confirm=False)
 
 
-def check_room(organization_id: str, member_id: str, defaults: KeyCaps, now: int) -> None:
+def check_quota(organization_id: str, member_id: str, defaults: KeyCaps, now: int) -> None:
     """InvalidRequest (code key_cap_reached) when one more active key of the member would pass a cap.
 
     Within the transaction of the change: those of `changes.commit` run one after the other, so the count holds.
@@ -94,18 +94,18 @@ def check_room(organization_id: str, member_id: str, defaults: KeyCaps, now: int
             )
 
 
-def find_room(database: Database, organization_id: str, member_id: str, defaults: KeyCaps) -> Room:
+def find_cap_usage(database: Database, organization_id: str, member_id: str, defaults: KeyCaps) -> CapUsage:
     """The active keys under the cap that leaves a member the fewest more: the organization's, or the member's own.
     `member_id` "": the organization's alone. NotFound."""
     now = database.now_us()
 
-    def read() -> Room:
+    def read() -> CapUsage:
         caps = _load(organization_id).over(defaults)
-        rooms = [Room(_count(organization_id, "", now), caps.total)]
+        usages = [CapUsage(_count(organization_id, "", now), caps.total)]
         if member_id:
-            rooms.append(Room(_count(organization_id, member_id, now), caps.member))
-        capped = [room for room in rooms if room.most]
-        return min(capped, key=lambda room: room.left) if capped else rooms[0]
+            usages.append(CapUsage(_count(organization_id, member_id, now), caps.member))
+        capped = [usage for usage in usages if usage.most]
+        return min(capped, key=lambda usage: usage.left) if capped else usages[0]
 
     return database.read(read)
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import peewee
 
 from gateway import ids
-from gateway.accounts import audit, room, tokens
+from gateway.accounts import audit, quotas, tokens
 from gateway.accounts.changes import commit
-from gateway.accounts.key_caps import NO_CAPS, KeyCaps, check_room
+from gateway.accounts.key_caps import NO_CAPS, KeyCaps, check_quota
 from gateway.accounts.models import ApiKey, Member, Project, User
 from gateway.control import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
@@ -23,7 +23,7 @@ Action = Literal["", "activate", "deactivate"]
 State = Literal["", "active", "inactive", "expired", "revoked", "deleted"]
 
 # "" is a key before it was made. "expired" is never stored: an active key is expired from `expires_at` on.
-MOVES: dict[tuple[str, str], State] = {
+TRANSITIONS: dict[tuple[str, str], State] = {
     ("", "create"): "active",
     ("active", "expire"): "expired",
     ("active", "activate"): "active",
@@ -122,9 +122,9 @@ def move(state: str, action: str) -> State:
     """The state after `action`. NotFound for a deleted key, Conflict for a move that the table does not have."""
     if state == "deleted":
         raise NotFound("The API key was deleted.")
-    if (state, action) not in MOVES:
+    if (state, action) not in TRANSITIONS:
         raise Conflict(f"A key that is {state} does not take: {action}.", code="key_state_conflict")
-    return MOVES[state, action]
+    return TRANSITIONS[state, action]
 
 
 def create(
@@ -162,9 +162,9 @@ def insert(
     """The part of `create` that runs within a transaction; changes of several packages call it in theirs."""
     _check_expiry(draft.expires_at_us, now)
     organization_id = _check_owner(draft)
-    check_room(organization_id, draft.member_id, caps, now)
+    check_quota(organization_id, draft.member_id, caps, now)
     there = ApiKey.select().join(Project).where(Project.organization == organization_id, ApiKey.status != "deleted")
-    room.check_room(there, room.MOST_KEYS, "API keys, inactive and expired ones among them")
+    quotas.check_quota(there, quotas.MOST_KEYS, "API keys, inactive and expired ones among them")
     ApiKey.insert(
         id=key_id,
         project=draft.project_id,
@@ -173,7 +173,7 @@ def insert(
         description=description,
         token_hash=tokens.hash_token(token, hash_keys[0]),
         mask=mask(token),
-        status=MOVES["", "create"],
+        status=TRANSITIONS["", "create"],
         expires_at=draft.expires_at_us,
         created_at=now,
         updated_at=now,
@@ -246,7 +246,7 @@ def update(
         if change.action == "activate":
             _check_expiry(change.expiry.at_us if change.expiry else before.expires_at_us, now)
             if before.state in ("inactive", "expired"):
-                check_room(before.organization_id, before.member_id, caps, now)
+                check_quota(before.organization_id, before.member_id, caps, now)
         return _apply(before, change.action or "update", values, actor, now)
 
     return commit(database, control, work)
@@ -286,7 +286,7 @@ def read_description(text: str) -> str:
 def state_of(status: State, expires_at_us: int | None, now: int) -> State:
     """The effective state of a stored status."""
     expired = expires_at_us is not None and expires_at_us <= now
-    return MOVES.get((status, "expire"), status) if expired else status
+    return TRANSITIONS.get((status, "expire"), status) if expired else status
 
 
 def _apply(before: KeyInfo, action: str, values: Mapping[str, object], actor: str, now: int) -> KeyInfo:

@@ -7,7 +7,7 @@ from typing import Any
 import peewee
 
 from gateway import ids
-from gateway.accounts import audit, room
+from gateway.accounts import audit, quotas
 from gateway.accounts.changes import commit
 from gateway.accounts.models import ApiKey, DeviceCode, Member, MemberStatus, Organization, Role, Session, User
 from gateway.accounts.passwords import check_password, hash_password
@@ -84,7 +84,7 @@ def set_password(
     commit(database, control, work)
 
 
-def check_room(user_id: str, most: int) -> None:
+def check_quota(user_id: str, most: int) -> None:
     """InvalidRequest when a user owns `most` organizations (0 = no cap). Within a transaction."""
     mine = Member.select().where(Member.user == user_id, Member.role == "owner", Member.status == "active")
     if most and mine.count() >= most:
@@ -149,7 +149,7 @@ def insert_member(
     if Member.select().where(Member.organization == organization_id, Member.user == user_id).exists():
         raise Conflict(f"{email} is already a member of this organization.", code="member_exists")
     there = Member.select().where(Member.organization == organization_id)
-    room.check_room(there, room.MOST_MEMBERS, "members, inactive ones among them", room.ASK)
+    quotas.check_quota(there, quotas.MOST_MEMBERS, "members, inactive ones among them", quotas.ASK)
     Member.insert(
         id=member_id, organization=organization_id, user=user_id, role=role, created_at=now, updated_at=now
     ).execute()

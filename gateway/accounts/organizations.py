@@ -10,7 +10,7 @@ from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.accounts.compliance import read_policy
 from gateway.accounts.models import Member, Organization, OrganizationStatus
-from gateway.accounts.room import check_names
+from gateway.accounts.quotas import check_names
 from gateway.control import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database

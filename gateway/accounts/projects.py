@@ -10,7 +10,7 @@ from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.accounts.models import Organization, Project
 from gateway.accounts.organizations import read_name
-from gateway.accounts.room import ASK, MOST_PROJECTS, check_room
+from gateway.accounts.quotas import ASK, MOST_PROJECTS, check_quota
 from gateway.accounts.vault import Vault
 from gateway.control import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
@@ -79,7 +79,7 @@ def create_project(
 
     def work(now: int) -> ProjectInfo:
         all_of_it = Project.select().where(Project.organization == organization_id)
-        check_room(all_of_it, MOST_PROJECTS, "projects, archived ones among them", ASK)
+        check_quota(all_of_it, MOST_PROJECTS, "projects, archived ones among them", ASK)
         there = all_of_it.where(Project.status == "active")
         if most and there.count() >= most:
             text = f"The organization has {most} active projects, as many as one may have here."

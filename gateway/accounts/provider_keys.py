@@ -11,7 +11,7 @@ from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.accounts.memory import Memory
 from gateway.accounts.models import Organization, ProviderKey
-from gateway.accounts.room import MOST_PROVIDER_KEYS, check_room
+from gateway.accounts.quotas import MOST_PROVIDER_KEYS, check_quota
 from gateway.accounts.vault import Vault
 from gateway.control import Control
 from gateway.errors import Internal, InvalidRequest, NotFound
@@ -239,7 +239,7 @@ def _insert(
 ) -> ProviderKeyInfo:
     if not Organization.select().where(Organization.id == organization_id).exists():
         raise NotFound(f"There is no organization {organization_id}.")
-    check_room(_select(organization_id), MOST_PROVIDER_KEYS, "provider keys")
+    check_quota(_select(organization_id), MOST_PROVIDER_KEYS, "provider keys")
     row = ProviderKey.create(
         id=key_id,
         organization=organization_id,

@@ -11,7 +11,7 @@ from gateway.accounts import audit
 from gateway.accounts.access import SCOPE_NAMES, Scope
 from gateway.accounts.changes import commit
 from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, Team
-from gateway.accounts.room import MOST_RULES, check_names, check_room
+from gateway.accounts.quotas import MOST_RULES, check_names, check_quota
 from gateway.accounts.rule_values import SCOPES, RuleInfo, read_value
 from gateway.control import Control
 from gateway.errors import InvalidRequest, NotFound
@@ -40,7 +40,7 @@ def add_rule(
 
     def work(now: int) -> RuleInfo:
         info = RuleInfo(rule_id, organization_of(scope, scope_id), scope, scope_id, type, dict(value), active, now)
-        _check_room(info)
+        _check_quota(info)
         AccessRule.insert(
             id=info.id,
             organization=info.organization_id,
@@ -58,10 +58,10 @@ def add_rule(
     return commit(database, control, work)
 
 
-def _check_room(new: RuleInfo) -> None:
+def _check_quota(new: RuleInfo) -> None:
     """Every request of a place walks through all that its rules name."""
     there = AccessRule.select().where(AccessRule.scope == new.scope, AccessRule.scope_id == new.scope_id)
-    check_room(there, MOST_RULES, f"rules at one {new.scope}")
+    check_quota(there, MOST_RULES, f"rules at one {new.scope}")
     named = sum(len(names) for row in there for names in json.loads(row.value).values() if isinstance(names, list))
     for member, names in new.value.items():
         if isinstance(names, list):

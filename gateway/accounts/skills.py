@@ -57,7 +57,7 @@ def publish_skill(
         values = {"description": description, "content": content, "files": json.dumps(list(files)), "updated_at": now}
         row = Skill.get_or_none(Skill.organization == organization_id, Skill.name == name)
         if row is None:
-            _check_room(organization_id)
+            _check_quota(organization_id)
             Skill.insert(id=skill_id, organization=organization_id, name=name, created_at=now, **values).execute()
         else:
             Skill.update(enabled=True, **values).where(Skill.id == row.id).execute()
@@ -143,7 +143,7 @@ def _check_files(content: str, files: Sequence[Mapping[str, Any]]) -> None:
         raise InvalidRequest(f"A skill has at most {LARGEST} bytes.", param="files")
 
 
-def _check_room(organization_id: str) -> None:
+def _check_quota(organization_id: str) -> None:
     if Skill.select().where(Skill.organization == organization_id).count() >= MOST_SKILLS:
         raise InvalidRequest(f"An organization has at most {MOST_SKILLS} skills.")
 

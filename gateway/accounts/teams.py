@@ -7,7 +7,7 @@ from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.accounts.models import AccessRule, Member, Organization, Team, TeamMember
 from gateway.accounts.organizations import read_name
-from gateway.accounts.room import MOST_TEAMS, check_room
+from gateway.accounts.quotas import MOST_TEAMS, check_quota
 from gateway.control import Control
 from gateway.errors import Conflict, NotFound
 from gateway.store.database import Database
@@ -32,7 +32,7 @@ def create_team(database: Database, control: Control, organization_id: str, name
         if not Organization.select().where(Organization.id == organization_id).exists():
             raise NotFound(f"There is no organization {organization_id}.")
         _check_free(organization_id, info.name)
-        check_room(Team.select().where(Team.organization == organization_id), MOST_TEAMS, "teams")
+        check_quota(Team.select().where(Team.organization == organization_id), MOST_TEAMS, "teams")
         Team.insert(id=info.id, organization=organization_id, name=info.name, created_at=now).execute()
         _audit("team.create", info, {"name": info.name}, actor, now)
         return info

@@ -2,7 +2,7 @@
 
 from gateway import ids, money, settings
 from gateway.accounts import key_caps, keys, members, organizations, projects, tokens
-from gateway.accounts.change_pace import ChangePace
+from gateway.accounts.change_quota import ChangePace
 from gateway.accounts.changes import commit
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.devices import DeviceRequest, Devices
@@ -163,7 +163,7 @@ class Management:
         new_ids = (ids.new("member"), user_id)
 
         def work(now: int) -> organizations.OrganizationInfo:
-            members.check_room(user_id, self._limits.max_organizations)
+            members.check_quota(user_id, self._limits.max_organizations)
             made = organizations.insert_organization(organization_id, name, actor=user_id, now=now)
             projects.insert_project(project_id, organization_id, values, actor=user_id, now=now)
             members.insert_member(
@@ -212,9 +212,9 @@ class Management:
         own = key_caps.find_caps(self._database, organization_id)
         return own, own.over(self._caps)
 
-    def find_key_room(self, organization_id: str, member_id: str = "") -> key_caps.Room:
+    def find_key_cap_usage(self, organization_id: str, member_id: str = "") -> key_caps.CapUsage:
         """How many active keys there are and may be; with `member_id` under the cap that binds this member first."""
-        return key_caps.find_room(self._database, organization_id, member_id, self._caps)
+        return key_caps.find_cap_usage(self._database, organization_id, member_id, self._caps)
 
     def set_key_caps(self, organization_id: str, caps: key_caps.OwnCaps, *, actor: str) -> None:
         """Replace an organization's own caps on active keys. NotFound, InvalidRequest."""

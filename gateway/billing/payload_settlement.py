@@ -5,15 +5,15 @@ from contextlib import suppress
 from typing import Protocol
 
 from gateway.billing.calls import BilledCall
-from gateway.billing.moves import HELD, MOVES
 from gateway.billing.outcome import Attempt
 from gateway.billing.settlement import USUAL_BYTES, Settlement, Settlements, log
+from gateway.billing.settlement_states import HELD, TRANSITIONS
 from gateway.billing.usage_rows import Terms, record_of
 from gateway.errors import GatewayError, OutOfCredits, Unavailable
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.rates import Slot
-from gateway.limits.slices import Reservation
 from gateway.limits.spending import Payer
+from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import CREDITS
 from gateway.metering.usage_table import UsageRecord, write_row
 from gateway.money import MILLION
@@ -125,7 +125,7 @@ class PayloadSettlement(Settlement, kw_only=True, eq=False):
         self.output_cap = min(caps, default=None)
 
     def _hold(self, call: BilledCall, attempt: Attempt, *, awaited: bool) -> Ticket | None:
-        self.state = MOVES[self.state, "hold"]
+        self.state = TRANSITIONS[self.state, "hold"]
         del self._open[attempt.number]
         record = record_of(self.terms, attempt, call.mode, self._owner.clock.now_us())
         served = f"{record.provider}/{record.served}"

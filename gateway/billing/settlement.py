@@ -9,8 +9,8 @@ from msgspec import Struct
 from gateway.accounts.discounts import Discounts
 from gateway.billing.calls import BilledCall, Watch, discount_of, hold_bound
 from gateway.billing.context import PayloadCapture, RequestContext
-from gateway.billing.moves import ADMITTED, CLOSED, MOVES, READ_ON, SETTLED
 from gateway.billing.outcome import Attempt
+from gateway.billing.settlement_states import ADMITTED, CLOSED, READ_ON, SETTLED, TRANSITIONS
 from gateway.billing.usage_rows import Terms, bill, intent_of, interrupted, mode_of, read_intent, row_of, terms_of
 from gateway.clock import Clock
 from gateway.errors import GatewayError, Unavailable
@@ -146,7 +146,7 @@ class Settlement(Struct, eq=False):
     _reservation: Reservation
     _slot: Slot | None = None
     _open: dict[int, BilledCall] = {}
-    state: str = ADMITTED  # of MOVES
+    state: str = ADMITTED  # of TRANSITIONS
     output_cap: int | None = None
     output_length_foreseen: int = sys.maxsize
     rate_limits: tuple[RateLimitStatus, ...] = ()
@@ -164,7 +164,7 @@ class Settlement(Struct, eq=False):
         nothing was begun then, and another target may do (`patient` False: there is one, so nobody waits for what other
         workers hold). Unavailable when the leases ran out meanwhile or the word cannot be left.
         """
-        self.state = MOVES[self.state, "begin"]
+        self.state = TRANSITIONS[self.state, "begin"]
         owner, terms, mode = self._owner, self.terms, mode_of(target)
         ask = ask or self._ask
         own = self._hold_bound(target, ask, patient) if target.credential.bounded else None
@@ -197,7 +197,7 @@ class Settlement(Struct, eq=False):
         """The attempt was never sent: nothing is recorded of it."""
         call = self._open.pop(attempt.number, None)
         if call is not None:
-            self.state = MOVES[self.state, "unused"]
+            self.state = TRANSITIONS[self.state, "unused"]
             self._owner.intents.void(self.terms.request, attempt.number)
             self._owner.watch.count(self.terms.request, -1)
             self._end(call, 0)
@@ -208,7 +208,7 @@ class Settlement(Struct, eq=False):
         call = self.price(attempt)
         if call is None:
             return
-        self.state = MOVES[self.state, "failed"]
+        self.state = TRANSITIONS[self.state, "failed"]
         del self._open[attempt.number]
         cost_nusd = attempt.charge.total
         self._post_soon(call, self._row(call, attempt), attempt.number, cost_nusd)
@@ -225,7 +225,7 @@ class Settlement(Struct, eq=False):
         call, number = self.price(attempt), attempt.number
         if call is None:
             return attempt
-        self.state = MOVES[self.state, "settle"]
+        self.state = TRANSITIONS[self.state, "settle"]
         del self._open[number]
         owner, cost_nusd = self._owner, attempt.charge.total
         rows = self._entry(call, self._row(call, attempt), number, cost_nusd)
@@ -245,7 +245,7 @@ class Settlement(Struct, eq=False):
         call = self.price(attempt)
         if call is None:
             return
-        self.state = MOVES[self.state, "abandon"]
+        self.state = TRANSITIONS[self.state, "abandon"]
         del self._open[attempt.number]
         cost_nusd = attempt.charge.total
         self._post_soon(call, self._row(call, attempt), attempt.number, cost_nusd)
@@ -278,11 +278,11 @@ class Settlement(Struct, eq=False):
 
     def keep(self) -> None:
         """The next `close` does nothing: somebody reads on in the background and closes later."""
-        self.state = MOVES[self.state, "keep"]
+        self.state = TRANSITIONS[self.state, "keep"]
 
     def close(self) -> None:
         """Give up whatever is left. Safe to repeat, never raises for the store's sake."""
-        before, self.state = self.state, MOVES[self.state, "close"]
+        before, self.state = self.state, TRANSITIONS[self.state, "close"]
         if self.state is READ_ON or (before is SETTLED or before is CLOSED) and not self._open:
             return
         for number in list(self._open):

@@ -15,7 +15,7 @@ from gateway.billing.units import BYTES_PER_TOKEN
 from gateway.catalogue.prices import COMPONENTS, FREE, Charge, capped, cost_of, discounted, reduced
 from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at
 from gateway.errors import GatewayError
-from gateway.limits.slices import Reservation
+from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT, STREAMED
 from gateway.metering.usage_table import PLAIN, RECORD, UsageRecord, raw_id
 from gateway.money import MOST_CALL_NUSD, cost

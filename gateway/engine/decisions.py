@@ -40,7 +40,7 @@ class Decisions:
         books."""
         if not self._keep_days:
             return
-        # Some plans serve many requests (see engine/recent.py), so a few are remembered as they are stored.
+        # Some plans serve many requests (see engine/plan_cache.py), so a few are remembered as they are stored.
         known, packed = self._packed.get(id(plan), UNKNOWN)
         if known is not plan:
             packed = self._pack(plan)

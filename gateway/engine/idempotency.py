@@ -28,7 +28,7 @@ from gateway.threads import Job, Threads, compute_if, spawn
 HEADER = "Idempotency-Key"
 KIND = "idempotency"
 FORM = 1  # of a document; another release may write another one
-KEPT_S = 24 * 3600.0
+RECORD_TTL_S = 24 * 3600.0
 LONGEST_KEY = 255
 # Answers above this are not kept; the largest made of a request are pictures, a few megabytes each.
 MOST_BYTES = 48 << 20
@@ -147,7 +147,7 @@ class Idempotency:
             mine = claim.place not in self._running
             self._running.add(claim.place)
             try:
-                stored = mine and self._documents.put_if_absent(KIND, claim.place, value, KEPT_S)
+                stored = mine and self._documents.put_if_absent(KIND, claim.place, value, RECORD_TTL_S)
             except BaseException:
                 self._running.discard(claim.place)
                 raise
@@ -244,7 +244,7 @@ class Idempotency:
         self._store(claim, _write(claim, "lost", reason=reason))
 
     def _store(self, claim: _Claim, value: bytes) -> None:
-        self._post(claim, self._rows.put(KIND, claim.place, value, KEPT_S))
+        self._post(claim, self._rows.put(KIND, claim.place, value, RECORD_TTL_S))
 
     def _post(self, claim: _Claim, row: Row) -> None:
         """Write through the journal, which outlasts an outage of the store; what was paid for is not refused for it."""

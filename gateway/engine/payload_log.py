@@ -16,7 +16,7 @@ from gateway.engine.wire_capture import WireCapture
 from gateway.errors import GatewayError
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.rates import Slot
-from gateway.limits.slices import Reservation
+from gateway.limits.worker_leases import Reservation
 from gateway.metering import payload_table
 from gateway.metering.payload_table import ANSWER_CUT, RAW_CUT, SENT_CUT, STREAMED, PayloadRow
 from gateway.metering.usage_table import raw_id

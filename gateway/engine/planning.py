@@ -16,7 +16,7 @@ from gateway.catalogue.entries import Mapping
 from gateway.engine.custom_models import CustomModels
 from gateway.engine.fitting import Fitting
 from gateway.engine.key_bounds import KeyBounds
-from gateway.engine.recent import Recent, key_of
+from gateway.engine.plan_cache import PlanCache, key_of
 from gateway.errors import GatewayError
 from gateway.metering.counters import Count, Counters, Durations, provider_label
 from gateway.neutral.request import Request
@@ -144,7 +144,7 @@ class Planner:
         self._bounds = bounds
         self._turns: dict[str, int] = {}
         self._tolls: dict[tuple[str, str, str], _Toll] = {}
-        self._recent: Recent[RoutePlan] = Recent()
+        self._recent: PlanCache[RoutePlan] = PlanCache()
 
     def plan(self, context: RequestContext, request: Request) -> RoutePlan:
         """Raises what Router.plan raises, and Forbidden for a client address that a rule keeps out."""

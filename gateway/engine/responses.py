@@ -68,7 +68,7 @@ class StoredResponses:
         self._most_bytes = settings.max_organization_mb * MB
         self._most_conversation = settings.max_conversation_mb * MB
 
-    def check_room(self, caller: Caller) -> None:
+    def check_quota(self, caller: Caller) -> None:
         """InvalidRequest when the caller's organization stores as much as it may."""
         if not self._most_bytes or self._turns.total(caller.organization_id) < self._most_bytes:
             return

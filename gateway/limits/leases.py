@@ -14,6 +14,9 @@ from gateway.money import MOST_SETTLED_NUSD
 from gateway.store.database import Database
 from gateway.store.journal import Statement
 
+FOREVER = float("inf")
+# How often a request tries again because others used what it had just taken; then the caller has to retry.
+ROUNDS = 20
 # A slice is at most this share of what remains, so that little is idle in the hands of one worker near the limit …
 SHARE = 64
 # … and at most this many requests like the one that asked for it.

@@ -9,8 +9,8 @@ from gateway.clock import SECOND_US, Clock
 from gateway.control import Control
 from gateway.errors import GatewayError, Unavailable
 from gateway.limits.cost_bound import CostBound, Payer, Shortage
-from gateway.limits.leases import LeaseRequest, Move, Slice, fold, holds_of, read_terms, take
-from gateway.limits.slices import FOREVER, ROUNDS, UNLIMITED, BudgetLease, BudgetSet, Claim, Reservation, TakeQueue
+from gateway.limits.leases import FOREVER, ROUNDS, LeaseRequest, Move, Slice, fold, holds_of, read_terms, take
+from gateway.limits.worker_leases import UNLIMITED, BudgetLease, BudgetSet, Claim, Reservation, TakeQueue
 from gateway.money import NANO
 from gateway.store.database import Database
 from gateway.store.journal import Journal

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from gateway.neutral.chat import ResponseFormat
 from gateway.neutral.conformity import conforms
-from gateway.neutral.mending import Unmendable, mend
+from gateway.neutral.json_repair import Unmendable, mend
 from gateway.threads import compute
 
 MARKDOWN, MIXED = "markdown_extraction", "mixed_content_extraction"

@@ -2,7 +2,7 @@
 
 A **client** is an application, registered (`clients`) or described at an address of its own (`documents`). A **grant**
 is what a person allowed one client with one of their keys; its codes and tokens are rows of keyed hashes (`grants`) and
-end with it. `server` is what Authlib's protocol rules are asked with, `tokens` finds the caller of a request, `endings`
+end with it. `server` is what Authlib's protocol rules are asked with, `tokens` finds the caller of a request, `cleanup`
 removes what is over.
 
 A grant holds while the key's `generation` is the one that it was made with: rolling, deactivating or deleting the key

@@ -12,9 +12,9 @@ from gateway.clock import SECOND_US
 from gateway.control import Control
 from gateway.errors import Conflict, NotFound
 from gateway.oauth import rows
-from gateway.oauth.forms import Consent, FoundCode, FoundToken, GrantInfo, IssuedTokens
 from gateway.oauth.models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken, TokenKind
 from gateway.oauth.tokens import PREFIX as ACCESS
+from gateway.oauth.values import Consent, FoundCode, FoundToken, GrantInfo, IssuedTokens
 from gateway.store.database import Database
 from gateway.store.installation import Secrets
 

@@ -6,8 +6,8 @@ from typing import Any
 from gateway.accounts import audit
 from gateway.accounts.models import ApiKey, Member, Organization, Project, User
 from gateway.errors import InvalidRequest
-from gateway.oauth.forms import Consent, GrantInfo
 from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
+from gateway.oauth.values import Consent, GrantInfo
 
 LONGEST_AUDIENCE = 512
 

@@ -29,8 +29,8 @@ from gateway.accounts.authentication import Authentication
 from gateway.errors import Conflict, Gone, NotFound, Unauthenticated
 from gateway.oauth import scopes
 from gateway.oauth.clients import CREDENTIALS, REFRESH, OAuthApp
-from gateway.oauth.forms import Consent, FoundCode, FoundToken, IssuedTokens, TokenQuestion
 from gateway.oauth.grants import ACCESS_S, Grants, Spent
+from gateway.oauth.values import Consent, FoundCode, FoundToken, IssuedTokens, TokenQuestion
 
 # At debug it tells the tokens that it issues.
 logging.getLogger("authlib").setLevel(logging.INFO)

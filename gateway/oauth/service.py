@@ -8,9 +8,9 @@ from gateway.accounts.throttle import Throttle
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.lazy_import import LazyImport
+from gateway.oauth.cleanup import OAuthCleanup
 from gateway.oauth.clients import Clients
 from gateway.oauth.documents import ClientDocuments, DocumentFetcher
-from gateway.oauth.endings import OAuthEndings
 from gateway.oauth.grants import Grants
 from gateway.oauth.tokens import TokenCallers
 from gateway.store.database import Database
@@ -26,7 +26,7 @@ server = LazyImport("gateway.oauth.server")
 
 class OAuth:
     """Applications that people let act for them (`clients`), what they were allowed (`grants`), who calls with it
-    (`callers`), and what goes when it is over (`endings`)."""
+    (`callers`), and what goes when it is over (`cleanup`)."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class OAuth:
         self._authentication = authentication
         self.clients = Clients(database, secrets, ClientDocuments(documents, fetcher, clock).find)
         self.grants = Grants(database, control, secrets, throttle)
-        self.endings = OAuthEndings(database)
+        self.cleanup = OAuthCleanup(database)
         self.callers = TokenCallers(authentication, control, secrets, clock)
 
     @cached_property

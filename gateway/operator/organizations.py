@@ -4,7 +4,7 @@ import click
 
 from gateway.accounts import organizations as accounts
 from gateway.accounts.changes import OPERATOR
-from gateway.accounts.key_caps import OwnCaps, find_caps, find_room, read_caps, set_caps
+from gateway.accounts.key_caps import OwnCaps, find_cap_usage, find_caps, read_caps, set_caps
 from gateway.accounts.models import OrganizationStatus
 from gateway.errors import InvalidRequest
 from gateway.operator.installation import opened
@@ -98,8 +98,8 @@ def key_caps(ctx: click.Context, organization_id: str, total: str | None, per_me
         own = OwnCaps(_read_cap(total, own.total), _read_cap(per_member, own.member))
         set_caps(installation.database, installation.control, organization_id, own, actor=OPERATOR)
     defaults = read_caps(installation.settings.limits)
-    caps, room = own.over(defaults), find_room(installation.database, organization_id, "", defaults)
-    row = (room.count, caps.total or "none", caps.member or "none")
+    caps, usage = own.over(defaults), find_cap_usage(installation.database, organization_id, "", defaults)
+    row = (usage.count, caps.total or "none", caps.member or "none")
     print_table(("ACTIVE KEYS", "CAP", "CAP PER MEMBER"), [row], "")
 
 

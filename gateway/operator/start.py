@@ -11,7 +11,7 @@ import click
 
 from gateway import accepted, money, settings
 from gateway.admin.bootstrap import KEY_NAME, PASSWORD_NAME, FirstKey
-from gateway.catalogue import kept
+from gateway.catalogue import last_good
 from gateway.catalogue.credentials import credentials_for
 from gateway.configuration import explain
 from gateway.errors import Unavailable
@@ -82,7 +82,7 @@ def await_store(error: Unavailable) -> str:
     at a first start, at which somebody looks on who can put it right."""
     chosen = settings.load()
     reason = str(error.__cause__ or error).strip().splitlines()[0]
-    if not (Path(chosen.database.data_dir) / kept.FOLDER).is_dir():
+    if not (Path(chosen.database.data_dir) / last_good.FOLDER).is_dir():
         raise SettingsError(f"DATABASE_URL: {reason}; start that server, or correct the address") from None
     return f"Warning: the database is away ({reason}); the gateway is not ready until it is back"
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, Failed, Finished, ImageMade, Started
+from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.images import ENDINGS, ImagesResult, Picture
 from gateway.neutral.parts import Image, Media
-from gateway.neutral.signatures import HEAD, type_of
-from gateway.providers import apart
+from gateway.providers import offload
 from gateway.providers.inline import MOST_BYTES, Fetcher
 from gateway.providers.inlined_files import InlinedFiles
 from gateway.providers.protocol import UpstreamReply
@@ -28,7 +28,7 @@ class WholeImages:
         """All of them at the end."""
         codec: Any = self
         try:
-            result: ImagesResult = apart.read(codec, reply, relayed)
+            result: ImagesResult = offload.read(codec, reply, relayed)
         except GatewayError as error:
             yield [Failed(error)]
             return

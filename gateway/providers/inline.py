@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.chat import ChatRequest, Conversation
+from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.parts import Audio, File, Image, Media, Message, Part, ToolResult
-from gateway.neutral.signatures import HEAD, type_of
 from gateway.threads import Job, compute
 
 ADDRESSES = ("https://", "http://")

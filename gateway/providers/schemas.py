@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.providers.conjunctions import distinct, join_branches, merge
 from gateway.providers.grammars import ANNOTATIONS, COMBINERS, Grammar
+from gateway.providers.schema_all_of import distinct, join_branches, merge
 from gateway.providers.schema_types import SIMPLE, TYPED_WORDS, WORDS_OF_TYPE, look_up, types_of, with_null
 
 Schema = dict[str, Any]

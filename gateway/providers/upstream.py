@@ -12,10 +12,10 @@ from gateway.neutral.chat import ChatRequest
 from gateway.neutral.events import Batch, Heartbeat, Notice, Started
 from gateway.neutral.request import Request
 from gateway.operations import OPERATIONS
-from gateway.providers import apart
+from gateway.providers import offload
 from gateway.providers.inline import Fetcher, bring
-from gateway.providers.offered import without_offers, write_bare
 from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall
+from gateway.providers.optional_tools import without_offers, write_bare
 from gateway.providers.protocol import Call, Failure, StreamCodec, Target, UpstreamReply, Wire
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
@@ -123,7 +123,7 @@ class Upstreams:
         try:
             if not 200 <= reply.status < 300:
                 raise _failure(served, reply, target)
-            result = apart.read(call.reader or served.codec, reply, relayed)
+            result = offload.read(call.reader or served.codec, reply, relayed)
             if served.check is not None:
                 served.check(request, result)
             if served.tagged:
@@ -174,7 +174,7 @@ class Upstreams:
         relayed = native is not None and native.dialect == codec.dialect and not served.tagged
         try:
             if native is not None and relayed:
-                call = apart.relay(codec, native, request, target)
+                call = offload.relay(codec, native, request, target)
             else:
                 served, call = self._write(served, request, target)
         except NotSupported as error:
@@ -192,14 +192,14 @@ class Upstreams:
         """The call built anew: over the other protocol for content that `served` cannot carry, else without the tools
         that are merely offered. NotSupported."""
         try:
-            return served, apart.write(served.codec, request, target)
+            return served, offload.write(served.codec, request, target)
         except NotSupported as error:
             first = self._first(request, target)
             other = first.second if served is first else first
             if other is None or (other is first and first.needs_second(request, served)):
                 return served, write_bare(served.codec, request, target, error)
             try:
-                return other, apart.write(other.codec, request, target)
+                return other, offload.write(other.codec, request, target)
             except ContentNeeded:
                 raise  # with the content it carries what `served` does not
             except NotSupported:

@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.ids import new_hex
 from gateway.server.heads import Handler, RequestHead
-from gateway.surfaces.browsers import Browsers
+from gateway.surfaces.cors import Browsers
 from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.proxies import Proxies

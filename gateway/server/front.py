@@ -5,11 +5,11 @@ from typing import Any
 
 from gateway import ids
 from gateway.errors import GatewayError
-from gateway.surfaces import browsers, wsgi
-from gateway.surfaces.addresses import Addresses
-from gateway.surfaces.browsers import Browsers
+from gateway.surfaces import cors, wsgi
+from gateway.surfaces.cors import Browsers
 from gateway.surfaces.hosts import Hosts, refuse_host
 from gateway.surfaces.http import LABEL_LENGTH, ErrorFormat, Outbound
+from gateway.surfaces.path_spelling import Addresses
 from gateway.surfaces.replies import error_reply
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -46,11 +46,11 @@ class Front:
         path = environ["PATH_INFO"] = self._addresses.settle(environ.get("PATH_INFO") or "/")
         shown_id = environ.get("HTTP_X_REQUEST_ID", "").strip()[:LABEL_LENGTH] or ids.new_hex()
         environ[wsgi.REQUEST_ID] = shown_id
-        more: browsers.Headers = []
-        if "HTTP_ORIGIN" in environ and browsers.takes_keys(path):
+        more: cors.Headers = []
+        if "HTTP_ORIGIN" in environ and cors.takes_keys(path):
             asked = wsgi.read_headers(environ)
-            pages = EVERYWHERE if browsers.is_document(path) else self._pages
-            if browsers.is_preflight(environ["REQUEST_METHOD"], asked):
+            pages = EVERYWHERE if cors.is_document(path) else self._pages
+            if cors.is_preflight(environ["REQUEST_METHOD"], asked):
                 headers = [(ID_HEADER, shown_id), *pages.preflight(asked)]
                 return wsgi.start(Outbound(204, headers), start_response)
             more = pages.headers(environ["HTTP_ORIGIN"])

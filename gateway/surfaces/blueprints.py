@@ -14,8 +14,8 @@ from gateway.errors import Cancelled, GatewayError, Gone
 from gateway.services import Services
 from gateway.settings import Server
 from gateway.surfaces import auth, payload_log, policy, replies
+from gateway.surfaces.early_auth import EarlyAuth
 from gateway.surfaces.forms import digest_without
-from gateway.surfaces.gate import Gate
 from gateway.surfaces.http import ErrorFormat, Handler, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import REQUEST_ID, read_base_url, read_headers, read_inbound
@@ -182,7 +182,7 @@ def _replayed_headers(reply: StoredReply, shown_id: str) -> list[tuple[str, str]
 def blueprint(services: Services, surface: Surface) -> Blueprint:
     """A blueprint that answers the operations of a surface."""
     made = Blueprint(surface.name, __name__)
-    gate, proxies = Gate(services), make_proxies(services.settings.server)
+    gate, proxies = EarlyAuth(services), make_proxies(services.settings.server)
     for operation in surface.operations:
         made.add_url_rule(
             operation.path,
@@ -199,7 +199,7 @@ def make_proxies(server: Server) -> Proxies:
     return Proxies(server.client_ip_header, server.trusted_proxies, server.proxy_hops)
 
 
-def _view(services: Services, operation: Operation, gate: Gate, proxies: Proxies) -> Callable[..., Response]:
+def _view(services: Services, operation: Operation, gate: EarlyAuth, proxies: Proxies) -> Callable[..., Response]:
     handle = guard(services, operation)
     server = services.settings.server
     max_body, max_form = server.max_body_mb << 20, server.max_form_mb << 20

@@ -48,7 +48,7 @@ def test_a_client_writes_a_file_with_its_own_tools(
     assert all(row[0] == where.provider and row[1] > 0 and row[2] > 0 for row in rows), rows
 
 
-MOVES = [
+TRANSITIONS = [
     ("chat", "chat"),
     ("responses", "responses"),
     ("messages", "messages"),
@@ -61,7 +61,7 @@ MOVES = [
 ]
 
 
-@pytest.mark.parametrize(("first", "second"), MOVES)
+@pytest.mark.parametrize(("first", "second"), TRANSITIONS)
 @pytest.mark.parametrize("client", PACKAGES)
 def test_a_session_goes_on_with_the_same_model_and_with_another_makers(
     client: str, first: str, second: str, programs: dict[str, Path], job: Job, serve: Serve

@@ -11,7 +11,7 @@ from fakes.server import FakeServer, send_json
 from openai import BadRequestError, OpenAI
 from support.gateways import LocalGateway, local_gateway
 
-from gateway.neutral.signatures import type_of
+from gateway.neutral.file_types import type_of
 from gateway.providers import inline
 from gateway.settings import Settings
 

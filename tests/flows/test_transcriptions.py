@@ -12,9 +12,9 @@ from support.gateways import LocalGateway
 from support.media import providers_at, row_of, sdk_of
 from support.shared import Share
 
-from gateway.providers.sandbox import sounds
+from gateway.providers.sandbox import audio_files
 
-SOUND = sounds.make("wav", SECONDS, "hidden words")
+SOUND = audio_files.make("wav", SECONDS, "hidden words")
 SANDBOX = "sandbox/sandbox-transcribe"
 # Model → nano-dollars of three seconds: 4 and 30 tokens in and 7 out, or $0.36 and $0.21 an hour.
 COSTS = {
@@ -112,7 +112,7 @@ def test_a_model_that_does_not_translate_is_told_so_before_any_call(gateway, sdk
     assert caught.value.code == "model_not_supported" and upstream.calls == []
 
 
-@pytest.mark.parametrize("format", sounds.MAKERS)
+@pytest.mark.parametrize("format", audio_files.MAKERS)
 def test_the_sandbox_hears_what_it_said(gateway, sdk, format):
     said = sdk.audio.speech.create(
         model="sandbox/sandbox-speak", input="Say it again, Zoë!", voice="calm", response_format=format
@@ -161,7 +161,7 @@ def test_json_where_a_form_is_needed_is_told_so(gateway):
 
 
 def test_a_large_sound_goes_through_whole_and_again_at_the_next_try(gateway, upstream):
-    large = sounds.make("wav", 100.0, "long")  # three megabytes: it lies on the disk
+    large = audio_files.make("wav", 100.0, "long")  # three megabytes: it lies on the disk
     assert post(gateway, large, model=WHISPER).status_code == 200
     assert upstream.calls[-1].file == large
     upstream.script(500)

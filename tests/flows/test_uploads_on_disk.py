@@ -16,11 +16,11 @@ from support.shared import Share
 from support.uploads import spooled_files
 
 from gateway.files import StoredFile
-from gateway.providers.sandbox import sounds
+from gateway.providers.sandbox import audio_files
 
 LARGE_PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(2 << 20)
 WHISPER = "openai/whisper-1"
-LARGE = sounds.make("wav", 60.0, "long")  # two megabytes
+LARGE = audio_files.make("wav", 60.0, "long")  # two megabytes
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from gateway import settings as settings_module
 from gateway.errors import GatewayError
 from gateway.settings import load
 from gateway.surfaces.mcp import messages, schemas
-from gateway.surfaces.mcp.saving import check_name
+from gateway.surfaces.mcp.saved_images import check_name
 
 # Each goes through the whole gateway.
 EXAMPLES = settings().max_examples // 2

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
 from gateway.files import StoredFile
+from gateway.providers.sandbox import audio_files as made
 from gateway.providers.sandbox import ocr as sandbox_ocr
-from gateway.providers.sandbox import sounds as made
-from gateway.providers.sandbox.pictures import png
-from gateway.surfaces import pictures, sounds
+from gateway.providers.sandbox.image_files import png
+from gateway.surfaces import audio_uploads, image_uploads
 from gateway.surfaces.openai import ocr
 
 WELL_MADE = [made.make(kind, 0.2, "") for kind in ("wav", "flac", "mp3", "opus", "aac")] + [png(2, 2, "")]
@@ -49,10 +49,10 @@ def damaged(draw: st.DrawFn) -> bytes:
 def test_a_sound_of_any_bytes_has_a_length_or_is_none(data: bytes) -> None:
     looks: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        read = sounds._CountedReader.read
-        patch.setattr(sounds._CountedReader, "read", lambda self, *given: looks.append(1) or read(self, *given))
+        read = audio_uploads._CountedReader.read
+        patch.setattr(audio_uploads._CountedReader, "read", lambda self, *given: looks.append(1) or read(self, *given))
         try:
-            found = sounds.look_at(StoredFile.of(data), "file")
+            found = audio_uploads.look_at(StoredFile.of(data), "file")
         except InvalidRequest:
             return
     assert 0 < found.likely_ms <= found.most_ms and len(looks) <= 50 + 2 * len(data)
@@ -61,7 +61,7 @@ def test_a_sound_of_any_bytes_has_a_length_or_is_none(data: bytes) -> None:
 @given(FROM_SCRATCH | damaged() | st.binary(max_size=100))
 def test_a_picture_of_any_bytes_is_one_or_refused(data: bytes) -> None:
     try:
-        assert pictures.look_at(StoredFile.of(data), "image").media_type.startswith("image/")
+        assert image_uploads.look_at(StoredFile.of(data), "image").media_type.startswith("image/")
     except InvalidRequest:
         return
 

@@ -2,7 +2,7 @@
 
 import re
 
-from gateway.oauth.forms import Consent
+from gateway.oauth.values import Consent
 
 VARIABLE = re.compile(r"<(?:path:)?(\w+)>")
 BODIES = {

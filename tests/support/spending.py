@@ -19,8 +19,8 @@ import gevent
 import psycopg
 from support.gateways import ROOT, GatewayProcess
 
-from gateway.providers.sandbox import sounds
-from gateway.providers.sandbox.pictures import png
+from gateway.providers.sandbox import audio_files
+from gateway.providers.sandbox.image_files import png
 
 TOKEN_NUSD = 300_000  # of output; input is free, so that a call of 100 tokens costs 0.03 USD
 PROVIDER = """name = "Mint"
@@ -131,7 +131,7 @@ BODIES: dict[str, Callable[[str], Json]] = {
 }
 # What is sent as a form with a file; a second of sound costs as much as 100 tokens.
 FORMS = {f"/v1/audio/{name}": {"model": "mint/ear"} for name in ("transcriptions", "translations")}
-SECOND_OF_SOUND = sounds.make("wav", 1.0, "")
+SECOND_OF_SOUND = audio_files.make("wav", 1.0, "")
 STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v4/ai/language-model")
 # Paths that lead to one handler, of which one is enough where the way of a request is not the matter.
 ALIKE = ("/v1/ai/language-model", "/v3/ai/language-model")

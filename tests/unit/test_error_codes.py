@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway import app, errors  # noqa: F401 - the whole gateway, so that every kind of error is known
-from gateway.accounts import change_pace, custom_providers, key_caps, throttle
+from gateway.accounts import change_quota, custom_providers, key_caps, throttle
 from gateway.limits import cost_bound
 from gateway.routing import capabilities
 from gateway.surfaces.management import devices
@@ -31,10 +31,10 @@ VARIABLE = {
     ("routing/candidate_filter.py", "error.code"): None,
     ("surfaces/mcp/access.py", "error.code"): None,
     # What another gateway refused, in its own words, which are these.
-    ("surfaces/mcp/elsewhere.py", "code"): set(),
+    ("surfaces/mcp/remote_gateway.py", "code"): set(),
     # It answers an error that has its code already.
     ("surfaces/blueprints.py", "operation"): None,
-    ("accounts/throttle.py", "gate.code"): {throttle.ThrottleGate("", "", 0, 0).code, change_pace.CODE},
+    ("accounts/throttle.py", "gate.code"): {throttle.ThrottleGate("", "", 0, 0).code, change_quota.CODE},
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},
     # The provider's own word for what is wrong with the request; the page says so.

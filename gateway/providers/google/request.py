@@ -8,8 +8,8 @@ from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Reason
 from gateway.providers.google.contents import Contents
 from gateway.providers.google.tools import write_schema, write_tool_config, write_tools
 from gateway.providers.google.traits import Traits, makes_images
-from gateway.providers.losses import spell_out, warn_of_mode, warn_of_names
 from gateway.providers.protocol import Target
+from gateway.providers.unsupported_parts import spell_out, warn_of_mode, warn_of_names
 
 Body = dict[str, Any]
 

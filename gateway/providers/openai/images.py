@@ -13,6 +13,7 @@ from typing import Any
 from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch, Event, Finished, ImageMade
+from gateway.neutral.file_types import type_of
 from gateway.neutral.images import (
     AUTO,
     ENDINGS,
@@ -24,7 +25,6 @@ from gateway.neutral.images import (
     nearest_shape,
 )
 from gateway.neutral.parts import Image, Media
-from gateway.neutral.signatures import type_of
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
 from gateway.providers.image_pieces import WholeImages, data_url

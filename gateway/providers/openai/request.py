@@ -29,7 +29,7 @@ from gateway.neutral.parts import (
     ToolResult,
 )
 from gateway.providers.inline import is_addressed
-from gateway.providers.losses import spell_out, warn_of_mode
+from gateway.providers.unsupported_parts import spell_out, warn_of_mode
 
 USER_LIMIT = 64  # what the service takes of a user's name
 STOP_LIMIT = 4  # API reference: up to four stop sequences

@@ -17,9 +17,9 @@ from gateway.neutral.chat import (
     VendorTool,
     WebSearch,
 )
-from gateway.providers.losses import spell_out, warn_of_names
 from gateway.providers.openai.request import shorten_user
 from gateway.providers.openai.responses_input import InputWriter
+from gateway.providers.unsupported_parts import spell_out, warn_of_names
 
 # A budget in tokens as the nearest effort: this format has no other word for it.
 EFFORT_BY_BUDGET: tuple[tuple[int, Effort], ...] = ((4096, "low"), (16384, "medium"))

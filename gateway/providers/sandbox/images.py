@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from gateway.providers.sandbox import pictures
+from gateway.providers.sandbox import image_files
 from gateway.providers.sandbox.checks import Check, check_fields, of, one_of
 from gateway.providers.sandbox.counting import count
 from gateway.providers.sandbox.directives import Directives, strip
@@ -42,7 +42,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     usage = {} if directives.no_usage else {"usage": _usage_of(body, prompt, quality, number)}
 
     def draw(what: str) -> dict[str, str]:
-        return {"b64_json": b64encode(pictures.make(made, width, height, f"{prompt} {what}")).decode()}
+        return {"b64_json": b64encode(image_files.make(made, width, height, f"{prompt} {what}")).decode()}
 
     if str(body.get("stream")).lower() != "true":
         data = [draw(str(place)) for place in range(number)]
@@ -104,7 +104,7 @@ FIELDS: dict[str, Check] = {
     "size": of(str),
     "quality": one_of("low", "medium", "high", "auto"),
     "background": one_of("transparent", "opaque", "auto"),
-    "output_format": one_of(*pictures.FORMATS),
+    "output_format": one_of(*image_files.FORMATS),
     "output_compression": _percent,
     "stream": lambda value, param: None,
     "partial_images": _few,

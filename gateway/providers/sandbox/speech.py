@@ -7,7 +7,7 @@ from base64 import b64encode
 from typing import Any
 
 from gateway.neutral.speech import FORMATS
-from gateway.providers.sandbox import sounds
+from gateway.providers.sandbox import audio_files
 from gateway.providers.sandbox.checks import Check, between, check_fields, of, one_of
 from gateway.providers.sandbox.counting import count
 from gateway.providers.sandbox.directives import Directives, strip
@@ -36,7 +36,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     """The answer to a checked body: the file in pieces, or events of them."""
     text, made = strip(body["input"]), body.get("response_format") or "mp3"
     seconds = max(0.1, len(text) / CHARACTERS_A_SECOND / (body.get("speed") or 1.0))
-    sound = sounds.make(made, seconds, text)
+    sound = audio_files.make(made, seconds, text)
     pieces = [sound[at : at + PIECE] for at in range(0, len(sound), PIECE)]
     if body.get("stream_format") != "sse":
         return Response(frames=tuple(pieces), streamed=True, pieces=len(pieces), media=FORMATS[made])

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from gateway.providers.sandbox import sounds
+from gateway.providers.sandbox import audio_files
 from gateway.providers.sandbox.checks import Check, check_fields, of, one_of
 from gateway.providers.sandbox.counting import count, slice_text
 from gateway.providers.sandbox.directives import Directives, strip
@@ -31,7 +31,7 @@ def directive_text(body: dict[str, Any]) -> str:
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
     """The answer to a checked body."""
-    held = sounds.text_of(body["file"])
+    held = audio_files.text_of(body["file"])
     text = strip(held) if held is not None else f"A sound of {len(body['file'])} bytes."
     duration = round(len(text) / CHARACTERS_A_SECOND, 2)
     usage = {"usage": {"type": "duration", "seconds": duration}} if not directives.no_usage else {}

@@ -6,7 +6,7 @@ from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.oauth import authorization
 from gateway.oauth.authorization import AuthorizationRequest, Parameters, TurnedDown
-from gateway.oauth.forms import Consent
+from gateway.oauth.values import Consent
 from gateway.services import Services
 from gateway.surfaces.console.pages import SAFE, page
 from gateway.surfaces.console.visits import as_page, check_csrf, make_csrf, pressed, require_visitor, submitted

@@ -1,6 +1,6 @@
 """Every page."""
 
-from gateway.surfaces.console import account, alerts, authorize, connect, invitation, logs
+from gateway.surfaces.console import account, alerts, authorize, device, invitation, logs, sign_in
 from gateway.surfaces.http import Surface
 from gateway.surfaces.visitor import MANAGEMENT
 
@@ -11,9 +11,10 @@ SURFACE = Surface(
         *account.OPERATIONS,
         *alerts.OPERATIONS,
         *authorize.OPERATIONS,
-        *connect.OPERATIONS,
+        *device.OPERATIONS,
         *invitation.OPERATIONS,
         *logs.OPERATIONS,
+        *sign_in.OPERATIONS,
     ),
     described=False,
 )

@@ -43,7 +43,7 @@ def change(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def _show(visitor: Visitor, organization_id: str) -> dict[str, Any]:
     management = visitor.services.management
     own, caps = management.find_key_caps(organization_id)
-    return {"keyCaps": show_key_caps(own, caps, management.find_key_room(organization_id).count)}
+    return {"keyCaps": show_key_caps(own, caps, management.find_key_cap_usage(organization_id).count)}
 
 
 ANSWER = shapes.shape(keyCaps=shapes.KEY_CAPS)

@@ -141,10 +141,10 @@ def _plan_limits(visitor: Visitor, organization_ids: list[str]) -> dict[str, Any
     if len(organization_ids) != 1:
         return {}
     member = visitor.member(organization_ids[0])
-    room = visitor.services.management.find_key_room(member.organization_id, member.id)
-    if not room.most:
+    usage = visitor.services.management.find_key_cap_usage(member.organization_id, member.id)
+    if not usage.most:
         return {}
-    return {"planLimits": {"currentCount": room.count, "maxKeys": room.most, "plan": PLAN}}
+    return {"planLimits": {"currentCount": usage.count, "maxKeys": usage.most, "plan": PLAN}}
 
 
 def _role(visitor: Visitor, organization_ids: object) -> str:

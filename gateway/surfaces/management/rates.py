@@ -5,7 +5,7 @@ from typing import Any
 from gateway.admin import account_rates
 from gateway.limits.rate_rules import CONCURRENCY, REQUESTS, TOKENS
 from gateway.limits.rates import WINDOW_S
-from gateway.metering import recent
+from gateway.metering import recent_usage
 from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, require_some
@@ -70,7 +70,7 @@ def _change(
 
 def _show(visitor: Visitor, scope: str, subject: str) -> dict[str, Any]:
     services = visitor.services
-    requests, tokens = recent.count(services.store.database, scope, subject, WINDOW_S)
+    requests, tokens = recent_usage.count(services.store.database, scope, subject, WINDOW_S)
     running = services.billing.settlements.rates.running_of(scope, subject)
     used = {REQUESTS: requests, TOKENS: tokens, CONCURRENCY: running}
     return {

@@ -8,7 +8,6 @@ from gateway.surfaces.management import (
     credits,
     devices,
     discounts,
-    doors,
     exports,
     key_caps,
     keys,
@@ -19,6 +18,7 @@ from gateway.surfaces.management import (
     provider_keys,
     rates,
     rules,
+    sessions,
     sign_in,
     teams,
 )
@@ -26,7 +26,7 @@ from gateway.surfaces.visitor import MANAGEMENT
 
 OPERATIONS: tuple[Operation, ...] = (
     *sign_in.OPERATIONS,
-    *doors.OPERATIONS,
+    *sessions.OPERATIONS,
     *devices.OPERATIONS,
     *organizations.OPERATIONS,
     *members.OPERATIONS,

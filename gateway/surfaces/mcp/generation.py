@@ -11,9 +11,9 @@ from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult, uni
 from gateway.neutral.parts import Text
 from gateway.neutral.request import Requirements
 from gateway.settings import LimitSettings
-from gateway.surfaces import auth, caps, pictures
+from gateway.surfaces import auth, caps, image_uploads
 from gateway.surfaces.facts import Facts
-from gateway.surfaces.mcp import elsewhere, saving, schemas
+from gateway.surfaces.mcp import remote_gateway, saved_images, schemas
 from gateway.surfaces.mcp.answers import Asked, Json, blocks, text_of
 
 ReadChat = Callable[[LimitSettings, bytes], tuple[Any, ChatRequest]]
@@ -29,9 +29,9 @@ def chat(read_chat: ReadChat, asked: Asked, arguments: schemas.ChatArguments) ->
     for name in ("temperature", "max_tokens"):
         if (value := getattr(arguments, name)) is not None:
             body[name] = value
-    address = elsewhere.address_of(asked)
+    address = remote_gateway.address_of(asked)
     if address:
-        said, prompt, completion = elsewhere.chat(asked, address, body)
+        said, prompt, completion = remote_gateway.chat(asked, address, body)
     else:
         said, prompt, completion = _chat_here(read_chat, asked, orjson.dumps(body))
     said = said or "The model gave no text in response."
@@ -53,31 +53,31 @@ def _chat_here(read_chat: ReadChat, asked: Asked, raw: bytes) -> tuple[str, int,
 def generate_image(asked: Asked, arguments: schemas.ImageArguments) -> Json:
     """The images, each a block."""
     wanted = ImagesInput(arguments.prompt, arguments.n, arguments.size)
-    address = elsewhere.address_of(asked)
+    address = remote_gateway.address_of(asked)
     if address:
-        return blocks(*_show(elsewhere.images(asked, address, wanted, arguments.model or pictures.AUTO)))
-    return blocks(*_show(_make(asked, wanted, pictures.model_of(asked.services, asked.caller, arguments.model))))
+        return blocks(*_show(remote_gateway.images(asked, address, wanted, arguments.model or image_uploads.AUTO)))
+    return blocks(*_show(_make(asked, wanted, image_uploads.model_of(asked.services, asked.caller, arguments.model))))
 
 
 def generate_alt_image(asked: Asked, arguments: schemas.AltImageArguments) -> Json:
     """One image of a model of its own; its file is kept where the operator named a folder for that."""
-    name = saving.check_name(arguments.filename)
+    name = saved_images.check_name(arguments.filename)
     wanted = ImagesInput(arguments.prompt, aspect_ratio=arguments.aspect_ratio or "")
-    address = elsewhere.address_of(asked)
+    address = remote_gateway.address_of(asked)
     if address:
-        result = elsewhere.images(
-            asked, address, wanted, asked.services.settings.media.alt_image_model or pictures.AUTO
+        result = remote_gateway.images(
+            asked, address, wanted, asked.services.settings.media.alt_image_model or image_uploads.AUTO
         )
     else:
         result = _make(asked, wanted, alt_model_of(asked))
     shown = _show(result)
-    saved = saving.save(asked, name, [one.media for one in result.images if one.media.data])
+    saved = saved_images.save(asked, name, [one.media for one in result.images if one.media.data])
     return blocks(*([text_of(saved)] if saved else []), *shown)
 
 
 def alt_model_of(asked: Asked) -> str:
     """The model of generate-alt-image."""
-    return pictures.model_of(asked.services, asked.caller, "", asked.services.settings.media.alt_image_model)
+    return image_uploads.model_of(asked.services, asked.caller, "", asked.services.settings.media.alt_image_model)
 
 
 def _context_of(asked: Asked, operation: str) -> RequestContext:

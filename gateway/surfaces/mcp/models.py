@@ -10,7 +10,7 @@ from gateway.catalogue.catalogue import Catalogue, day_of, state_on
 from gateway.catalogue.entries import Mapping, Model, TokenRates
 from gateway.catalogue.rates import UNPRICED, prices_at
 from gateway.money import format_price, usd_number
-from gateway.surfaces import listing, pictures
+from gateway.surfaces import image_uploads, listing
 from gateway.surfaces.mcp import generation, schemas
 from gateway.surfaces.mcp.answers import Asked, Json, structured, text_of
 
@@ -39,7 +39,7 @@ def list_models(asked: Asked, arguments: schemas.ListArguments) -> Json:
 
 def list_image_models(asked: Asked, arguments: schemas.AnyArguments) -> Json:
     """Models that make images; `default` is the one that generate-image takes, `altDefault` generate-alt-image's."""
-    default = pictures.model_of(asked.services, asked.caller, "").rpartition("/")[2]
+    default = image_uploads.model_of(asked.services, asked.caller, "").rpartition("/")[2]
     alt = generation.alt_model_of(asked).rpartition("/")[2]
     shown: list[Json] = []
     for _, model, mappings in _visible(asked, False, False):

@@ -6,7 +6,7 @@ from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, RateL
 from gateway.services import Services
 from gateway.surfaces import auth, policy, replies
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
-from gateway.surfaces.mcp import access, bridge, messages, revisions, tools
+from gateway.surfaces.mcp import access, messages, revisions, sse_transport, tools
 from gateway.surfaces.mcp.answers import Asked, begin
 from gateway.surfaces.mcp.generation import ReadChat
 from gateway.surfaces.mcp.messages import Fault, Json, MethodCall
@@ -50,25 +50,25 @@ class Endpoint:
     def _in_order(self, services: Services, inbound: Inbound) -> Outbound:
         access.check_origin(services, inbound)
         access.check_version(inbound)
-        if inbound.method in READS and bridge.EVENTS not in inbound.header("accept").lower():
+        if inbound.method in READS and sse_transport.EVENTS not in inbound.header("accept").lower():
             return replies.json_reply(_information(inbound, self._path), inbound.shown_id)
         caller = access.caller_of(services, inbound)
-        if bridge.wants_stream(inbound):
-            return bridge.open_stream(services, inbound, caller, self._path)
+        if sse_transport.wants_stream(inbound):
+            return sse_transport.open_stream(services, inbound, caller, self._path)
         if inbound.method != "POST":
             raise MethodNotAllowed(
                 "Send messages by POST; there are no streams and no sessions here.", headers=(("Allow", "POST"),)
             )
         auth.require_json(inbound)
         _check_accept(inbound)
-        session = bridge.session_of(services, inbound, caller)
+        session = sse_transport.session_of(services, inbound, caller)
         call = messages.read(services.settings.limits, inbound.body)
         if call is None:
             return Outbound(202, [*replies.PRIVATE, ("x-request-id", inbound.shown_id)])
         asked = begin(services, inbound, caller)
         return self._reply(asked, call) if session is None else self._bring(asked, call, session)
 
-    def _bring(self, asked: Asked, call: MethodCall, session: bridge.StreamSession) -> Outbound:
+    def _bring(self, asked: Asked, call: MethodCall, session: sse_transport.StreamSession) -> Outbound:
         """The reply by the stream; nothing is done for a call whose answer has no room there."""
         try:
             session.check_room()

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, Unauthenticated
 from gateway.oauth.clients import WrongMetadata
-from gateway.oauth.forms import TokenQuestion
+from gateway.oauth.values import TokenQuestion
 from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound

@@ -7,7 +7,7 @@ from gateway.settings import LimitSettings
 from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer, older, shapes
+from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer, legacy_functions, shapes
 
 ID_PREFIX = "chatcmpl-"
 
@@ -18,7 +18,7 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     limits, raw = services.settings.limits, inbound.body
     body, request = read_here(limits, raw) if len(raw) < caps.LARGE else read(limits, raw)
     if type(body) is chat_schema.OlderBody:
-        return older.write(_answer(services, context, request))
+        return legacy_functions.write(_answer(services, context, request))
     return _answer(services, context, request)
 
 

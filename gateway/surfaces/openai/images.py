@@ -14,7 +14,7 @@ from gateway.neutral.events import Batch, Failed, Finished, ImageMade
 from gateway.neutral.images import ImageEditsRequest, ImagesInput, ImagesRequest, ImagesResult, Picture, units_of
 from gateway.neutral.request import Options, Requirements
 from gateway.services import Services
-from gateway.surfaces import auth, caps, pictures, replies
+from gateway.surfaces import auth, caps, image_uploads, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.forms import Form, FormLimits, describe_fields, describe_form, read_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
@@ -27,7 +27,7 @@ from gateway.threads import compute_if
 ID_PREFIX = "img-"
 OLD_QUALITIES = {"standard": "medium", "hd": "high"}
 MOST_PICTURES = 16
-LIMITS = FormLimits(parts=64, files=MOST_PICTURES + 1, field_bytes=128 << 10, file_bytes=pictures.MOST_BYTES)
+LIMITS = FormLimits(parts=64, files=MOST_PICTURES + 1, field_bytes=128 << 10, file_bytes=image_uploads.MOST_BYTES)
 NUMBERS = ("n", "output_compression", "partial_images")
 DIGITS = re.compile(r"[0-9]{1,9}")
 NULL = b"null"
@@ -39,7 +39,7 @@ class ImagesFields(Struct, kw_only=True, gc=False):
     """Every field that has an effect, but for the pictures; all others are accepted and dropped."""
 
     prompt: Annotated[str, Meta(min_length=1, max_length=100_000)]
-    model: str = pictures.AUTO
+    model: str = image_uploads.AUTO
     n: Annotated[int, Meta(ge=1, le=10)] | None = None
     size: Word | None = None
     quality: Quality | None = None
@@ -116,7 +116,7 @@ def _read_json(services: Services, inbound: Inbound) -> tuple[ImagesFields, tupl
     body = read_json(services.settings.limits, EDITS, inbound.body, CHOICES)
 
     def load(row: Raw, param: str) -> Picture:
-        return pictures.load(services, inbound, _address_of(row, param), param)
+        return image_uploads.load(services, inbound, _address_of(row, param), param)
 
     found = tuple(load(one, f"images.{number}.image_url") for number, one in enumerate(_rows_of(body.images)))
     mask = load(body.mask, "mask") if bytes(body.mask) != NULL else None
@@ -156,7 +156,7 @@ def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Picture |
         raise explain(str(error), CHOICES) from None
     found, mask = [], None
     for one in form.files:
-        picture = pictures.look_at(one.data, one.name[:64])
+        picture = image_uploads.look_at(one.data, one.name[:64])
         if one.name == "mask":
             mask = picture
         else:
@@ -199,7 +199,7 @@ def _request(
     options = Options(routing=body.routing or "", service_tier=body.service_tier or "")
     size = sum(len(one.file) for one in found)
     return kind(
-        pictures.model_of(services, context.caller, body.model),
+        image_uploads.model_of(services, context.caller, body.model),
         needs,
         lambda: wanted,
         options,

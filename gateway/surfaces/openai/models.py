@@ -16,6 +16,7 @@ from gateway.surfaces import auth, listing
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.listing import HEADERS, JSON, own_models, tag_of
 from gateway.surfaces.openai import shapes
+from gateway.surfaces.openai.availability import choices_of, reach_of, within
 from gateway.surfaces.openai.model_entries import (
     Query,
     pseudo_entries,
@@ -23,7 +24,6 @@ from gateway.surfaces.openai.model_entries import (
     serialise_entries,
     write_entries,
 )
-from gateway.surfaces.openai.reach import choices_of, reach_of, within
 from gateway.surfaces.schemas import Body, OneOf
 
 LIST_HEAD, LIST_END = b'{"object":"list","data":[', b"]}"

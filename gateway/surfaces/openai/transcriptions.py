@@ -18,7 +18,7 @@ from gateway.neutral.transcriptions import (
     units_of,
 )
 from gateway.services import Services
-from gateway.surfaces import auth, replies, sounds
+from gateway.surfaces import audio_uploads, auth, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.forms import Form, FormLimits, describe_form, read_form, require_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
@@ -63,7 +63,7 @@ def read(
     if chosen not in FORMATS:
         raise _invalid("response_format", f"one of {', '.join(FORMATS)}")
     file, param = _file_of(services, inbound, form)
-    sound = sounds.look_at(file, param)
+    sound = audio_uploads.look_at(file, param)
     wanted = TranscriptionInput(
         file,
         sound.media_type,
@@ -176,7 +176,7 @@ def _usage(facts: Facts) -> dict[str, Any]:
     """Tokens where the provider counts them, else seconds."""
     used = facts.usage
     if not used.input_total and not used.output_total:
-        return {"type": "duration", "seconds": used.audio_ms / sounds.SECOND_MS}
+        return {"type": "duration", "seconds": used.audio_ms / audio_uploads.SECOND_MS}
     return {
         "type": "tokens",
         "input_tokens": used.input_total,

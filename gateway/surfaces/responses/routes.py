@@ -51,7 +51,7 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     turn = compute_if(large, _read, limits, raw, body, history, own)
     turn.request.large = large
     if turn.store:
-        services.engine.responses.check_room(context.caller)
+        services.engine.responses.check_quota(context.caller)
     keep = _keeper(services, context, turn, body.previous_response_id or "")
     if turn.request.requirements.stream:
         return _stream(services, context, turn, keep)

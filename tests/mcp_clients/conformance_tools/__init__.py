@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from gateway.extensions import Extension
-from gateway.providers.sandbox import sounds
-from gateway.providers.sandbox.pictures import png
+from gateway.providers.sandbox import audio_files
+from gateway.providers.sandbox.image_files import png
 from gateway.surfaces.mcp import routes, schemas
 from gateway.surfaces.mcp.answers import Json, text_of
 from gateway.surfaces.mcp.tools import OfferedTool
@@ -15,7 +15,7 @@ from gateway.surfaces.openai import chat
 
 PATH = "/conformance/mcp"
 IMAGE = {"type": "image", "data": b64encode(png(1, 1, "")).decode(), "mimeType": "image/png"}
-AUDIO = {"type": "audio", "data": b64encode(sounds.make("wav", 0.1, "")).decode(), "mimeType": "audio/wav"}
+AUDIO = {"type": "audio", "data": b64encode(audio_files.make("wav", 0.1, "")).decode(), "mimeType": "audio/wav"}
 
 
 def resource(name: str, kind: str, text: str) -> Json:

@@ -2,7 +2,7 @@ import gevent
 import pytest
 
 from gateway.accounts import keys
-from gateway.accounts.key_caps import KeyCaps, OwnCaps, find_caps, find_room, set_caps
+from gateway.accounts.key_caps import KeyCaps, OwnCaps, find_cap_usage, find_caps, set_caps
 from gateway.errors import InvalidRequest, NotFound
 
 
@@ -33,14 +33,12 @@ def test_an_organizations_own_caps_win_and_zero_lifts_them(company) -> None:
     assert not create(company, KeyCaps(total=1)) and find_caps(company.database, company.organization_id) == OwnCaps()
 
 
-def test_the_room_told_is_the_one_that_ends_first(company) -> None:
+def test_the_cap_shown_is_the_one_reached_first(company) -> None:
     create(company, KeyCaps())
     place = (company.database, company.organization_id, company.member_id)
-    assert (find_room(*place, KeyCaps(total=9, member=3)).most, find_room(*place, KeyCaps(total=2, member=9)).most) == (
-        3,
-        2,
-    )
-    assert find_room(*place, KeyCaps()).most == 0
+    assert find_cap_usage(*place, KeyCaps(total=9, member=3)).most == 3
+    assert find_cap_usage(*place, KeyCaps(total=2, member=9)).most == 2
+    assert find_cap_usage(*place, KeyCaps()).most == 0
 
 
 @pytest.mark.parametrize("caps", [OwnCaps(total=-1), OwnCaps(member=1_000_001)])

@@ -7,8 +7,8 @@ from gateway import ids
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
 from gateway.limits.cost_bound import CostBound
+from gateway.limits.lease_sweep import give_up
 from gateway.limits.leases import fold
-from gateway.limits.returns import give_up
 from gateway.metering.usage_table import find
 from gateway.money import MILLION
 from gateway.neutral.usage import Units, Usage

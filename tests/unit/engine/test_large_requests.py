@@ -17,7 +17,7 @@ from gateway.engine.fitting import Fitting
 from gateway.neutral.cache_marks import apply_policy
 from gateway.neutral.chat import ChatRequest, Conversation, Options, Requirements, Sampling, WebSearch
 from gateway.neutral.parts import Message, Text
-from gateway.providers.offered import without_offers
+from gateway.providers.optional_tools import without_offers
 from gateway.routing.capabilities import PENALTIES
 from gateway.settings import Cache
 from gateway.surfaces import caps

@@ -147,22 +147,22 @@ def test_an_organization_that_is_full_is_told_before_it_pays(
 ) -> None:
     stored = open_responses(most_mb=1)
     for number in range(6):
-        stored.check_room(caller())
+        stored.check_quota(caller())
         stored.keep(caller(), turn(number, os.urandom(100_000).hex()))
     with pytest.raises(InvalidRequest) as caught:
         for number in range(6, 20):
             stored.keep(caller(), turn(number, os.urandom(100_000).hex()))
     assert caught.value.code == "response_storage_full"
-    stored.check_room(caller("org_2"))
+    stored.check_quota(caller("org_2"))
     for number in range(6):
         stored.delete(caller(), f"resp_{number}")
-    stored.check_room(caller())
+    stored.check_quota(caller())
 
 
 def test_the_door_names_the_cap_and_its_setting(open_responses: Callable[..., StoredResponses]) -> None:
     open_responses(most_mb=0).keep(caller(), turn(0, os.urandom(1 << 20).hex()))
     with pytest.raises(InvalidRequest, match="1 MB .responses.max_organization_mb") as caught:
-        open_responses(most_mb=1).check_room(caller())
+        open_responses(most_mb=1).check_quota(caller())
     assert (caught.value.status, caught.value.code) == (400, "response_storage_full")
 
 

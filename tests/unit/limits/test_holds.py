@@ -9,8 +9,8 @@ from gateway.errors import NotFound, OutOfCredits, SpendingLimitReached
 from gateway.limits.budgets import Limits
 from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.holds import Holds
+from gateway.limits.lease_sweep import give_up, list_lost
 from gateway.limits.periods import read_period
-from gateway.limits.returns import give_up, list_lost
 
 VIDEO = CostBound(30 * CENT, 0, 0, True)
 

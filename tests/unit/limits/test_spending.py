@@ -5,8 +5,8 @@ from support.limits import CALL, CENT, DOLLAR, age, attempt, counters, fund
 from gateway import ids
 from gateway.errors import OutOfCredits, SpendingLimitReached, Unavailable
 from gateway.limits.budgets import Limits
+from gateway.limits.lease_sweep import give_up
 from gateway.limits.periods import read_period
-from gateway.limits.returns import give_up
 from gateway.limits.spending import CostBound
 from gateway.money import MILLION
 

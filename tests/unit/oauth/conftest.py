@@ -8,10 +8,10 @@ from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.throttle import Throttle
 from gateway.clock import Clock
 from gateway.control import Control
-from gateway.oauth.forms import Consent
 from gateway.oauth.grants import Grants
 from gateway.oauth.models import MODELS
 from gateway.oauth.tokens import TokenCallers
+from gateway.oauth.values import Consent
 from gateway.store.database import Database
 from gateway.store.installation import Secrets
 

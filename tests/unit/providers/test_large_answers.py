@@ -7,7 +7,7 @@ from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice
 from gateway.neutral.parts import ToolCall
 from gateway.neutral.usage import Usage
-from gateway.providers import apart
+from gateway.providers import offload
 from gateway.providers.answers import MOST_PARTS, check_parts
 from gateway.providers.failures import MOST_REFUSAL, read_refusal
 from gateway.providers.sse import LONG, EventReader, LongEvent
@@ -35,7 +35,7 @@ MANY = b'{"choices":[' + b"[]," * MOST_PARTS + b"[]]}"
 def test_an_answer_of_too_many_parts_is_not_decoded() -> None:
     """22 MB of small objects held the interpreter for 1.5 s."""
     with pytest.raises(UpstreamFailed, match="parts"):
-        apart.read(Never(), Reply(MANY), False)  # type: ignore[arg-type]
+        offload.read(Never(), Reply(MANY), False)  # type: ignore[arg-type]
 
 
 class Calls:
@@ -50,10 +50,10 @@ class Calls:
 
 def test_an_answer_of_too_many_calls_is_refused() -> None:
     """100,000 of them were written for the caller in 0.4 s of the event loop."""
-    body = bytes(apart.LARGE)
-    assert apart.read(Calls(apart.MOST_CALLS), Reply(body), False).choices  # type: ignore[arg-type]
+    body = bytes(offload.LARGE)
+    assert offload.read(Calls(offload.MOST_CALLS), Reply(body), False).choices  # type: ignore[arg-type]
     with pytest.raises(UpstreamFailed, match="calls"):
-        apart.read(Calls(apart.MOST_CALLS + 1), Reply(body), False)  # type: ignore[arg-type]
+        offload.read(Calls(offload.MOST_CALLS + 1), Reply(body), False)  # type: ignore[arg-type]
 
 
 def test_the_likeliest_of_each_token_and_a_text_full_of_code_are_read() -> None:

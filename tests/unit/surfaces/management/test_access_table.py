@@ -13,7 +13,7 @@ from werkzeug.test import Client
 from gateway.accounts import keys
 from gateway.accounts.keys import Change, Draft
 from gateway.limits.budgets import Limits
-from gateway.oauth.forms import Consent
+from gateway.oauth.values import Consent
 from gateway.settings import ROOT
 from gateway.surfaces import table
 from gateway.surfaces.http import Operation

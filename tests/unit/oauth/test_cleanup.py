@@ -2,8 +2,8 @@
 
 from gateway.accounts import keys
 from gateway.background import TABLE
+from gateway.oauth.cleanup import CODE_KEPT_S, IDLE_S, STEP_ROWS, UNUSED_S, OAuthCleanup
 from gateway.oauth.clients import Clients
-from gateway.oauth.endings import CODE_KEPT_S, IDLE_S, STEP_ROWS, UNUSED_S, OAuthEndings
 from gateway.oauth.grants import ACCESS_S, CODE_S, REFRESH_S
 from gateway.oauth.models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken
 from gateway.store.installation import Secrets
@@ -17,21 +17,21 @@ def counts(office) -> tuple[int, ...]:
 
 
 def test_codes_and_tokens_go_after_their_time_and_a_grant_after_the_last_of_it(small_office, clock) -> None:
-    office, endings = small_office, OAuthEndings(small_office.database)
+    office, cleanup = small_office, OAuthCleanup(small_office.database)
     office.connect()
     office.grants.allow(office.consent())
-    assert endings.forget() == 0 and counts(office) == (0, 2, 2, 2)
+    assert cleanup.forget() == 0 and counts(office) == (0, 2, 2, 2)
     clock.advance(CODE_S + 1)
-    endings.forget()
+    cleanup.forget()
     assert counts(office) == (0, 1, 1, 2)  # nobody took the second code
     clock.advance(ACCESS_S)
-    endings.forget()
+    cleanup.forget()
     assert counts(office) == (0, 1, 1, 1)
     clock.advance(CODE_KEPT_S)
-    endings.forget()
+    cleanup.forget()
     assert counts(office) == (0, 1, 0, 1)
     clock.advance(REFRESH_S)
-    endings.forget()
+    cleanup.forget()
     assert counts(office) == (0, 0, 0, 0)
 
 
@@ -39,19 +39,19 @@ def test_what_ended_with_its_key_goes_at_once(office) -> None:
     Clients(office.database, SECRETS, lambda address: None).register({"redirect_uris": ["https://a.example/"]})
     office.connect()
     keys.roll(office.database, office.control, SECRETS.hash_keys, office.key.id, actor="test")
-    assert OAuthEndings(office.database).forget() == 1 and counts(office) == (1, 0, 0, 0)
+    assert OAuthCleanup(office.database).forget() == 1 and counts(office) == (1, 0, 0, 0)
 
 
 def test_applications_that_nobody_uses_go_and_the_others_stay(small_office, clock) -> None:
-    office, endings = small_office, OAuthEndings(small_office.database)
+    office, cleanup = small_office, OAuthCleanup(small_office.database)
     clients = Clients(office.database, SECRETS, lambda address: None)
     unused, used = (clients.register({"redirect_uris": ["https://a.example/"]})[0] for _ in range(2))
     office.connect(client=used.id)
     clock.advance(UNUSED_S + 1)
-    endings.forget()
+    cleanup.forget()
     assert clients.find(unused.id) is None and clients.find(used.id) is not None
     clock.advance(IDLE_S)
-    endings.forget()
+    cleanup.forget()
     assert clients.find(used.id) is None
 
 
@@ -66,8 +66,8 @@ def test_many_go_in_small_steps(small_office, monkeypatch) -> None:
     )
     sizes, write = [], small_office.database.write
     monkeypatch.setattr(small_office.database, "write", lambda work: sizes.append(write(work)) or sizes[-1])
-    assert OAuthEndings(small_office.database).forget() == len(lines) and max(sizes) == STEP_ROWS
-    assert OAuthEndings(small_office.database).forget(lambda: False) == 0
+    assert OAuthCleanup(small_office.database).forget() == len(lines) and max(sizes) == STEP_ROWS
+    assert OAuthCleanup(small_office.database).forget(lambda: False) == 0
 
 
 def test_the_job_is_in_the_table() -> None:

@@ -4,8 +4,8 @@ from gateway.accounts.authentication import Caller
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.files import StoredFile
 from gateway.neutral.encoded import decode_pieces
+from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.images import ENDINGS, Picture
-from gateway.neutral.signatures import HEAD, type_of
 from gateway.services import Services
 from gateway.surfaces.http import Inbound
 from gateway.threads import compute_if

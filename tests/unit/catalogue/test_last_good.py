@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.twins import write_twins
 
-from gateway.catalogue import kept, loader
+from gateway.catalogue import last_good, loader
 
 
 @pytest.fixture
@@ -16,22 +16,22 @@ def own(tmp_path: Path) -> str:
 
 def test_what_was_kept_is_read_as_it_was(own: str, tmp_path: Path) -> None:
     before = loader.load(own)
-    kept.keep(tmp_path, loader.CatalogueSources(own), before.version)
+    last_good.keep(tmp_path, loader.CatalogueSources(own), before.version)
     Path(own, "providers/north.toml").write_text("name =")
-    found = kept.find(tmp_path, sandbox=True)
+    found = last_good.find(tmp_path, sandbox=True)
     assert found is not None and found.catalogue == before and found.since.endswith("Z")
 
 
 def test_the_newest_copy_that_can_be_read_counts_and_few_stay(own: str, tmp_path: Path) -> None:
     for number in range(5):
-        kept.keep(tmp_path, loader.CatalogueSources(own), f"version{number}")
-        os.utime(tmp_path / kept.FOLDER / f"version{number}", (number, number))
-    kept.keep(tmp_path, loader.CatalogueSources(own), "version5")
-    assert sorted(path.name for path in (tmp_path / kept.FOLDER).iterdir()) == ["version3", "version4", "version5"]
-    (tmp_path / kept.FOLDER / "version5/own/providers/north.toml").write_text("name =")
-    found = kept.find(tmp_path, sandbox=True)
+        last_good.keep(tmp_path, loader.CatalogueSources(own), f"version{number}")
+        os.utime(tmp_path / last_good.FOLDER / f"version{number}", (number, number))
+    last_good.keep(tmp_path, loader.CatalogueSources(own), "version5")
+    assert sorted(path.name for path in (tmp_path / last_good.FOLDER).iterdir()) == ["version3", "version4", "version5"]
+    (tmp_path / last_good.FOLDER / "version5/own/providers/north.toml").write_text("name =")
+    found = last_good.find(tmp_path, sandbox=True)
     assert found is not None and found.since.startswith("1970-01-01T00:00:04")
 
 
 def test_without_a_copy_nothing_is_found(tmp_path: Path) -> None:
-    assert kept.find(tmp_path / "nowhere", sandbox=True) is None
+    assert last_good.find(tmp_path / "nowhere", sandbox=True) is None

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from support.billing import DOLLAR, attempt_at, target
 
-from gateway.billing.moves import ABANDONED, ADMITTED, CLOSED, HELD, KEPT, MOVES, READ_ON, SETTLED
+from gateway.billing.settlement_states import ABANDONED, ADMITTED, CLOSED, HELD, KEPT, READ_ON, SETTLED, TRANSITIONS
 from gateway.errors import Internal, UpstreamFailed
 
 STATES = (ADMITTED, KEPT, READ_ON, SETTLED, HELD, ABANDONED, CLOSED)
@@ -26,14 +26,14 @@ EXPECTED = {
 def test_every_move_and_every_refusal(state, action):
     expected = EXPECTED[state][ACTIONS.index(action)]
     if expected:
-        assert MOVES[state, action] == expected
+        assert TRANSITIONS[state, action] == expected
     else:
         with pytest.raises(Internal, match=f"that is {state} does not take: {action}"):
-            MOVES[state, action]
+            TRANSITIONS[state, action]
 
 
 def test_the_table_has_no_other_states_or_actions():
-    assert set(MOVES) <= set(product(STATES, ACTIONS)) and set(MOVES.values()) <= set(STATES)
+    assert set(TRANSITIONS) <= set(product(STATES, ACTIONS)) and set(TRANSITIONS.values()) <= set(STATES)
 
 
 @pytest.fixture

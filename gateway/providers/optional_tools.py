@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest, Conversation, VendorTool, WebSearch
 from gateway.neutral.request import Request
-from gateway.providers import apart
+from gateway.providers import offload
 from gateway.providers.protocol import Call, Codec, Target
 
 SEARCH = "web_search"
@@ -38,7 +38,7 @@ def write_bare(codec: Codec, request: Request, target: Target, error: NotSupport
     if bare is request:
         raise error from None
     try:
-        call = apart.write(codec, bare, target)
+        call = offload.write(codec, bare, target)
     except NotSupported:
         raise error from None
     call.warnings = (*bare.warnings[len(request.warnings) :], *call.warnings)

@@ -21,7 +21,7 @@ CODE_KEPT_S = 86_400
 GoOn = Callable[[], bool]
 
 
-class OAuthEndings:
+class OAuthCleanup:
     """One for a worker; the methods give the number of rows that went. Unavailable: the next round does it."""
 
     def __init__(self, database: Database) -> None:

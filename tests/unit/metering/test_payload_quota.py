@@ -3,7 +3,7 @@
 import pytest
 
 from gateway import ids
-from gateway.metering.payload_room import STEP_ROWS, PayloadRoom
+from gateway.metering.payload_quota import STEP_ROWS, PayloadQuota
 from gateway.metering.payload_table import STORE, PayloadRow
 from gateway.metering.usage_table import raw_id
 
@@ -35,17 +35,17 @@ def ages(database, organization: bytes) -> list[int]:
 def test_the_oldest_go_until_the_rest_fits_and_the_others_keep_theirs(kept, monkeypatch) -> None:
     steps, write = [], kept.write
     monkeypatch.setattr(kept, "write", lambda work, patient=False: steps.append(1) or write(work, patient))
-    room = PayloadRoom(kept, 100 * 1000)
+    room = PayloadQuota(kept, 100 * 1000)
     assert room.keep() == 3 * STEP_ROWS - 100 and len(steps) == 3
     assert ages(kept, LARGE) == list(range(3 * STEP_ROWS - 100, 3 * STEP_ROWS)) and len(ages(kept, SMALL)) == 50
     assert room.keep() == 0
 
 
 def test_no_cap_and_no_wish_delete_nothing(kept) -> None:
-    assert PayloadRoom(kept, 0).keep() == PayloadRoom(kept, 1).keep(lambda: False) == 0
+    assert PayloadQuota(kept, 0).keep() == PayloadQuota(kept, 1).keep(lambda: False) == 0
     assert len(ages(kept, LARGE)) == 3 * STEP_ROWS
 
 
 def test_one_that_is_larger_than_all_room_goes_too(database) -> None:
     database.write(lambda: database.execute_many(STORE.sql, [row(SMALL, 0, 1, 100_000)]))
-    assert PayloadRoom(database, 1000).keep() == 1 and ages(database, SMALL) == []
+    assert PayloadQuota(database, 1000).keep() == 1 and ages(database, SMALL) == []

@@ -24,7 +24,7 @@ Ending = type[Session] | type[DeviceCode] | type[Invitation]
 Step = Callable[[], int]
 
 
-class Endings:
+class AccountCleanup:
     """One for a worker. Every method gives the number of rows that went; Unavailable: the next round does it."""
 
     def __init__(self, database: Database, settings: RetentionSettings) -> None:

@@ -1,6 +1,6 @@
 from gateway.neutral.chat import ReasoningOptions
 from gateway.neutral.parts import File, Media, Message, Text, ToolResult
-from gateway.providers.losses import NO_CITATIONS, NO_NAMES, spell_out, warn_of_mode, warn_of_names
+from gateway.providers.unsupported_parts import NO_CITATIONS, NO_NAMES, spell_out, warn_of_mode, warn_of_names
 
 PAPER = File(Media("application/pdf", data="JVBERi0="), title="A paper", context="Written in 1905.")
 

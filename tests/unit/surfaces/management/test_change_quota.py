@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.management import Tenants
 
-from gateway.accounts import audit, room
+from gateway.accounts import audit, quotas
 from gateway.admin import sign_in
 from gateway.errors import RateLimited
 
@@ -42,7 +42,7 @@ def test_a_loop_of_one_member_ends_and_others_go_on(paced) -> None:
 
 
 def test_developers_together_leave_room_for_those_who_have_to_undo_it(paced, monkeypatch) -> None:
-    monkeypatch.setattr("gateway.accounts.change_pace.MEMBER_PART", 1)
+    monkeypatch.setattr("gateway.accounts.change_quota.MEMBER_PART", 1)
     two = [paced["acme developer"], paced["acme colleague"]]
     statuses = [make(paced, two[number % 2])[0] for number in range(MOST * 3 // 4 + 1)]
     assert statuses[-2:] == [200, 429]
@@ -72,7 +72,7 @@ def test_sign_ins_that_succeed_have_a_count_too(paced, monkeypatch) -> None:
 
 def test_keys_that_are_not_deleted_and_projects_have_a_most(paced, monkeypatch) -> None:
     owner = paced["acme owner"]
-    monkeypatch.setattr(room, "MOST_KEYS", 4)
+    monkeypatch.setattr(quotas, "MOST_KEYS", 4)
     assert paced.refused("POST", "/keys/api", owner, {"description": "CI", "projectId": owner.project_id}) == (
         "400 too_many"
     )

@@ -8,14 +8,11 @@ from msgspec import Struct
 
 from gateway.errors import Unavailable
 from gateway.limits.cost_bound import Payer, Shortage
-from gateway.limits.leases import SPEND, LeaseRequest, Slice
+from gateway.limits.leases import FOREVER, ROUNDS, SPEND, LeaseRequest, Slice
 from gateway.limits.models import CREDITS, team_of
 from gateway.store.journal import Row
 
 UNLIMITED = 1 << 62
-FOREVER = float("inf")
-# Rounds in which others used what was just taken, before a request is told to come again.
-ROUNDS = 20
 
 
 class BudgetLease:

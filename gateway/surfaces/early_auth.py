@@ -1,7 +1,7 @@
-"""The gate: before the body of a request is taken in or unpacked, its head shows whose it is.
+"""Authentication from the head alone, before the body of a request is received or unpacked.
 
-Bodies that are short and plain pass without: they cost less than the look. All others need a valid API key, access
-token or live session, whatever they are for, so that nobody unknown makes this process hold or work on more than a few
+Short plain bodies skip it: they cost less than the check. All other requests need a valid API key, access
+token or live session, so that an unknown caller cannot make this process hold or work on more than a few
 kilobytes.
 """
 
@@ -17,7 +17,7 @@ from gateway.surfaces.visitor import COOKIE, read_cookie, visit
 TLS = "https:"  # how a base address begins behind TLS, where the cookie has another name
 
 
-class Gate:
+class EarlyAuth:
     """Finds the owner of a request by its headers."""
 
     def __init__(self, services: Services) -> None:

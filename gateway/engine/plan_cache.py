@@ -46,7 +46,7 @@ class RecentPlan(Struct, Generic[T], frozen=True, eq=False):
     ceiling: int
 
 
-class Recent(Generic[T]):
+class PlanCache(Generic[T]):
     """Bounded; callers choose the keys, so a full one begins anew."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from support.gateways import LocalGateway
 from support.mcp_visitor import Visitor, text
 from support.shared import Share, usage_of
 
-from gateway.surfaces.mcp import elsewhere
+from gateway.surfaces.mcp import remote_gateway
 
 get_ident = get_original("_thread", "get_ident")
 MODEL = "openai/gpt-4o-mini"
@@ -115,8 +115,8 @@ def answering(visitor: Visitor, patch: pytest.MonkeyPatch, status: str, body: by
     patch.setattr(visitor.gateway, "app", other)
 
 
-MANY = b'{"choices":[],"more":[' + b"[]," * elsewhere.MOST_PARTS + b"[]]}"
-LONG = b'{"error":{"code":"x","message":"' + b"a" * elsewhere.MOST_REFUSAL + b'"}}'
+MANY = b'{"choices":[],"more":[' + b"[]," * remote_gateway.MOST_PARTS + b"[]]}"
+LONG = b'{"error":{"code":"x","message":"' + b"a" * remote_gateway.MOST_REFUSAL + b'"}}'
 ODD = b'{"error":{"code":"<b>odd</b>","message":"Slowly"}}'
 
 
@@ -150,7 +150,7 @@ def test_a_large_answer_is_read_off_the_event_loop(visitor: Visitor, monkeypatch
     threads, decode = [], msgspec.json.decode
 
     def noting(raw: bytes, **given: Any) -> Any:
-        if given.get("type") is elsewhere.SentImages:
+        if given.get("type") is remote_gateway.SentImages:
             threads.append(get_ident())
         return decode(raw, **given)
 

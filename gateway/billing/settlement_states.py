@@ -1,4 +1,4 @@
-"""The states of a request's settlement, and what leads from one to another."""
+"""The states of a request's settlement, and the transitions between them."""
 
 from gateway.errors import Internal
 
@@ -11,14 +11,14 @@ ABANDONED = "abandoned"  # what became of a broken answer was appended
 CLOSED = "closed"  # nothing is held any more
 
 
-class Moves(dict[tuple[str, str], str]):
-    """(state, action) → state; a move that is not there is a mistake in this program."""
+class Transitions(dict[tuple[str, str], str]):
+    """(state, action) → state; a transition that is not listed is a mistake in this program."""
 
-    def __missing__(self, move: tuple[str, str]) -> str:
-        raise Internal(f"A settlement that is {move[0]} does not take: {move[1]}.")
+    def __missing__(self, transition: tuple[str, str]) -> str:
+        raise Internal(f"A settlement that is {transition[0]} does not take: {transition[1]}.")
 
 
-MOVES = Moves(
+TRANSITIONS = Transitions(
     {
         (ADMITTED, "begin"): ADMITTED,
         (ADMITTED, "unused"): ADMITTED,

@@ -1,6 +1,4 @@
-"""`/connect/…`: sign in, sign out, approve or deny a device (facts A.4)."""
-
-from urllib.parse import quote
+"""`/connect/login`, `/connect/logout` and `/sso`: sign in and sign out (facts A.4)."""
 
 from gateway.admin.sign_in import PendingSignIn, SignedIn
 from gateway.errors import GatewayError
@@ -12,19 +10,12 @@ from gateway.surfaces.console.visits import (
     check_csrf,
     find_visitor,
     login_path,
-    make_csrf,
-    pressed,
-    require_visitor,
     submitted,
-    submitted_by_visitor,
 )
 from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import Visitor, device_cookie, place_of, write_cookie
+from gateway.surfaces.visitor import device_cookie, place_of, write_cookie
 
-LONGEST_CODE = 64
-DEVICE, SIGN_OUT = "/connect/device", "logout"
-APPROVED = "The device is signed in. You can close this page and go back to it."
-DENIED = "The request was denied. You can close this page."
+SIGN_OUT = "logout"
 
 
 def show_login(services: Services, inbound: Inbound) -> Outbound:
@@ -69,61 +60,15 @@ def sign_out(services: Services, inbound: Inbound) -> Outbound:
     return redirect(inbound, own_path(given.get("redirect", LOGIN)), [write_cookie(inbound, "", 0)])
 
 
-def show_device(services: Services, inbound: Inbound) -> Outbound:
-    """Ask for a code, or show what its device asks for; who is not signed in does that first."""
-    code = _code_of(inbound.arguments())
-    visitor = require_visitor(services, inbound, f"{DEVICE}?user_code={quote(code)}" if code else DEVICE)
-    if not code:
-        return page(inbound, "code.html", "Connect a device", email=visitor.session.email)
-    try:
-        request = services.management.find_device(code, visitor.user_id)
-    except GatewayError as error:
-        return _ask_again(inbound, visitor, error)
-    if request.status != "pending":
-        return page(inbound, "done.html", "Connect a device", text="This code was already used.")
-    return page(
-        inbound,
-        "device.html",
-        "Connect a device",
-        client=request.client,
-        email=visitor.session.email,
-        user_code=request.user_code,
-        csrf=make_csrf(services, visitor, request.user_code),
-    )
-
-
-def decide_device(services: Services, inbound: Inbound) -> Outbound:
-    """Approve or deny, as the buttons of the page say."""
-    visitor, given = submitted_by_visitor(services, inbound, DEVICE, _code_of)
-    approved = pressed({"approve": True, "deny": False}, given, "decision")
-    try:
-        services.management.decide_device(_code_of(given), visitor.user_id, approved)
-    except GatewayError as error:
-        return _ask_again(inbound, visitor, error)
-    return page(inbound, "done.html", "Connect a device", text=APPROVED if approved else DENIED)
-
-
 def single_sign_on(services: Services, inbound: Inbound) -> Outbound:
     """The address that clients open for single sign-on; here everybody signs in with the same form."""
     given = inbound.arguments()
     return redirect(inbound, login_path(own_path(given.get("redirect", "")), email=given.get("email", "")))
 
 
-def _code_of(given: dict[str, str]) -> str:
-    return given.get("user_code", "")[:LONGEST_CODE]
-
-
-def _ask_again(inbound: Inbound, visitor: Visitor, error: GatewayError) -> Outbound:
-    if error.blame != "caller":
-        raise error
-    return page(inbound, "code.html", "Connect a device", error=error, email=visitor.session.email)
-
-
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", LOGIN, as_page(show_login)),
     Operation("POST", LOGIN, as_page(sign_in), body="form"),
     Operation("POST", "/connect/logout", as_page(sign_out), body="form"),
-    Operation("GET", DEVICE, as_page(show_device)),
-    Operation("POST", DEVICE, as_page(decide_device), body="form"),
     Operation("GET", "/sso", as_page(single_sign_on)),
 )

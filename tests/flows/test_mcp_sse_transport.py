@@ -16,7 +16,7 @@ from support.old_mcp import OldStream
 from support.shared import usage_of
 
 from gateway.store import mailboxes
-from gateway.surfaces.mcp import bridge
+from gateway.surfaces.mcp import sse_transport
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 MOST = 8
@@ -155,7 +155,7 @@ def send(gateway: LocalGateway, stream: OldStream, message: dict[str, Any]) -> h
 def test_an_answer_that_no_stream_carries_is_told_as_an_error(
     gateway: LocalGateway, near: OldStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (bridge, mailboxes):
+    for module in (sse_transport, mailboxes):
         monkeypatch.setattr(module, "LONGEST_MESSAGE", 1_000)
     listing = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
     assert send(gateway, near, listing).status_code == 202

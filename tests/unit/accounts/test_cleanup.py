@@ -2,13 +2,13 @@
 
 import pytest
 
-from gateway.accounts import audit, endings, invitations, rules
+from gateway.accounts import audit, cleanup, invitations, rules
+from gateway.accounts.cleanup import STEP_ROWS, AccountCleanup
 from gateway.accounts.devices import Devices
-from gateway.accounts.endings import STEP_ROWS, Endings
 from gateway.accounts.members import list_members
 from gateway.accounts.models import DeviceCode, Invitation, Session
 from gateway.accounts.organizations import set_policy
-from gateway.accounts.room import MOST_NAMES, MOST_RULES
+from gateway.accounts.quotas import MOST_NAMES, MOST_RULES
 from gateway.accounts.sessions import Sessions
 from gateway.clock import DAY_US
 from gateway.errors import InvalidRequest, RateLimited
@@ -18,8 +18,8 @@ SETTINGS = RetentionSettings(audit_days=10, invitation_days=5, deleted_key_days=
 
 
 @pytest.fixture
-def ended(company) -> Endings:
-    return Endings(company.database, SETTINGS)
+def ended(company) -> AccountCleanup:
+    return AccountCleanup(company.database, SETTINGS)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_the_newest_entry_stays_however_old(company, ended, aged) -> None:
 
 
 def test_zero_days_keep_all(company, aged) -> None:
-    forever = Endings(company.database, RetentionSettings(0, 0, 0, 0))
+    forever = AccountCleanup(company.database, RetentionSettings(0, 0, 0, 0))
     assert forever.shorten_audit() == forever.forget_invitations() == 0
 
 
@@ -190,6 +190,6 @@ def test_a_policy_names_so_many_and_no_more(company) -> None:
 
 
 def test_the_steps_of_a_round_are_bounded(company, ended, monkeypatch) -> None:
-    monkeypatch.setattr(endings, "ROUND_STEPS", 2)
+    monkeypatch.setattr(cleanup, "ROUND_STEPS", 2)
     taken: list[int] = []
     assert ended._repeat(lambda: taken.append(1) or STEP_ROWS, lambda: True) == 2 * STEP_ROWS and len(taken) == 2

@@ -2,7 +2,7 @@ from types import SimpleNamespace as Thing
 
 import pytest
 
-from gateway.engine.recent import KEEP_S, Recent, ceiling_of, key_of
+from gateway.engine.plan_cache import KEEP_S, PlanCache, ceiling_of, key_of
 from gateway.neutral.chat import Options, Requirements
 from gateway.routing.plan import EXPLORED, LOW_UPTIME, PINNED, PREFERRED, SESSION, SINGLE, WEIGHTED
 from gateway.routing.score import LARGE_PROMPT_TOKENS
@@ -21,7 +21,7 @@ def plan(reason=PINNED, kind="pinned", keys=1, offer=None, max_tokens=None, **si
 
 
 def found(made, catalogue="c", size=10, later_s=0.0):
-    recent = Recent()
+    recent = PlanCache()
     recent.keep("key", "planned", made, "c", 10, 100.0)
     return recent.find("key", catalogue, size, 100.0 + later_s)
 
@@ -75,7 +75,7 @@ def test_a_price_step_and_large_prompts_end_what_a_plan_is_good_for():
 
 
 def test_a_failure_ends_every_plan():
-    recent = Recent()
+    recent = PlanCache()
     recent.keep("key", "planned", plan(), "c", 10, 100.0)
     recent.clear()
     assert recent.find("key", "c", 10, 100.0) is None

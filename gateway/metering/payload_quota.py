@@ -17,7 +17,7 @@ FORGET = "DELETE FROM request_log WHERE request = ?"
 GoOn = Callable[[], bool]
 
 
-class PayloadRoom:
+class PayloadQuota:
     """Keeps each organization within `most_bytes` (0: any number), as they lie in the database."""
 
     def __init__(self, database: Database, most_bytes: int) -> None:

@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from gateway.errors import GatewayError, NotSupported, RateLimited, UpstreamFailed
 from gateway.metering.sources import TELLING
+from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.images import ImagesInput, ImagesResult
 from gateway.neutral.json_parts import OPENING, has_more_parts
 from gateway.neutral.parts import Image, Media
-from gateway.neutral.signatures import HEAD, type_of
 from gateway.surfaces import auth, caps
 from gateway.surfaces.mcp.answers import Asked, Json
 from gateway.threads import compute_if

@@ -5,14 +5,14 @@ import struct
 import pytest
 
 from gateway.files import StoredFile
-from gateway.providers.sandbox import sounds as made
-from gateway.surfaces import sounds
+from gateway.providers.sandbox import audio_files as made
+from gateway.surfaces import audio_uploads
 
 
 @pytest.mark.parametrize("kind", ["wav", "flac", "mp3"])
 def test_a_well_made_sound_takes_few_looks(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(sounds, "MOST_READS", 2000)
-    found = sounds.look_at(StoredFile.of(made.make(kind, 1.0, "")), "file")
+    monkeypatch.setattr(audio_uploads, "MOST_READS", 2000)
+    found = audio_uploads.look_at(StoredFile.of(made.make(kind, 1.0, "")), "file")
     assert found.likely_ms == found.most_ms and 900 < found.most_ms < 1200
 
 
@@ -27,12 +27,12 @@ def test_a_well_made_sound_takes_few_looks(monkeypatch: pytest.MonkeyPatch, kind
 )
 def test_a_file_that_is_looked_at_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     reads: list[int] = []
-    read = sounds._CountedReader.read
+    read = audio_uploads._CountedReader.read
     monkeypatch.setattr(
-        sounds._CountedReader, "read", lambda self, *given: reads.append(1) or read(self, *given), raising=True
+        audio_uploads._CountedReader, "read", lambda self, *given: reads.append(1) or read(self, *given), raising=True
     )
-    found = sounds.look_at(StoredFile.of(data), "file")
-    assert len(reads) <= sounds.MOST_READS + 1 and found.most_ms > found.likely_ms
+    found = audio_uploads.look_at(StoredFile.of(data), "file")
+    assert len(reads) <= audio_uploads.MOST_READS + 1 and found.most_ms > found.likely_ms
 
 
 def wave(seconds: float, rate: int, bits: int, channels: int, told: float | None = None) -> bytes:
@@ -54,7 +54,7 @@ def xing(frames: int, padding: int) -> bytes:
 
 
 def ms_of(data: bytes) -> int:
-    found = sounds.look_at(StoredFile.of(data), "file")
+    found = audio_uploads.look_at(StoredFile.of(data), "file")
     assert found.likely_ms == found.most_ms
     return found.most_ms
 
@@ -69,7 +69,7 @@ def test_a_container_that_tells_too_short_a_length_lasts_as_long_as_its_bytes_at
     # Another coding in a WAVE has no rate that its header could tell.
     coded = bytearray(wave(60, 192_000, 32, 2))
     coded[20:22] = b"\x55\0"
-    assert sounds.look_at(StoredFile.of(bytes(coded)), "file").likely_ms > 1_600_000
+    assert audio_uploads.look_at(StoredFile.of(bytes(coded)), "file").likely_ms > 1_600_000
 
 
 @pytest.mark.parametrize("shape", [(8_000, 8, 1), (44_100, 16, 2), (96_000, 24, 2), (192_000, 24, 2)], ids=str)

@@ -22,7 +22,7 @@ MOST_NAMES = 2000  # names or networks of one rule, and of all rules at one plac
 ASK = "use another organization"
 
 
-def check_room(rows: "peewee.ModelSelect[Any]", most: int, what: str, advice: str = "delete some") -> None:
+def check_quota(rows: "peewee.ModelSelect[Any]", most: int, what: str, advice: str = "delete some") -> None:
     """InvalidRequest when there are as many `rows` as there may be; within a transaction in hand."""
     if rows.count() >= most:
         raise InvalidRequest(f"An organization has at most {most:,} {what}; {advice}.", code="too_many")

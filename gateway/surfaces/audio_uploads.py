@@ -9,7 +9,7 @@ from tinytag.tinytag import TinyTagException
 
 from gateway.errors import InvalidRequest
 from gateway.files import StoredFile
-from gateway.neutral.signatures import HEAD, type_of
+from gateway.neutral.file_types import HEAD, type_of
 from gateway.threads import compute
 
 MOST_READS = 200_000  # of one file, in some 0.4 s; well-made ones take hundreds
