@@ -3,6 +3,9 @@
 import base64
 import hashlib
 import hmac
+import time
+
+from support.pages import blocks
 
 from gateway import webhooks
 
@@ -24,3 +27,18 @@ def test_a_delivery_is_signed_with_the_secret_as_written_and_as_its_bytes() -> N
 def test_a_secret_that_somebody_chose_is_taken_as_it_is() -> None:
     for secret in ("my own words", "whsec_not-base64!"):
         assert webhooks.sign(secret, "e", 1, b"")["webhook-signature"] == expected(secret.encode(), "e", 1, b"")
+
+
+def test_what_the_page_tells_a_receiver_to_check_takes_ours_and_nothing_else() -> None:
+    (recipe,) = (one for one in blocks() if one.page == "docs/operating.md" and "webhook-signature" in one.text)
+    named: dict = {}
+    exec(recipe.text, named)
+    secret, now, body = webhooks.make_secret(), int(time.time()), b'{"type":"test"}'
+    for own in (secret, "my own words"):
+        assert named["is_ours"](own, webhooks.sign(own, "evt_1", now, body), body)
+    signed = webhooks.sign(secret, "evt_1", now, body)
+    assert not named["is_ours"](secret, signed, body + b" ")
+    assert not named["is_ours"](webhooks.make_secret(), signed, body)
+    assert not named["is_ours"](secret, {**signed, "webhook-id": "evt_2"}, body)
+    assert not named["is_ours"](secret, webhooks.sign(secret, "evt_1", now - 900, body), body)
+    assert not named["is_ours"](secret, {**signed, "webhook-signature": "v1,\u00e9"}, body)
