@@ -24,6 +24,7 @@ from gateway.surfaces.replies import OPENAI
 EXAMPLES = Path(__file__).with_name("examples.json")
 Examples = dict[str, dict[str, Any]]
 EVENTS = "text/event-stream"
+EMPTY = (202, 204)  # statuses without a body
 URLENCODED = "application/x-www-form-urlencoded"
 # Some tools take the schema of a stream for that of its text, others for that of each event: it has no type.
 OF_EVENTS = {"description": "Events, the data of each being JSON as x-event-schema has it."}
@@ -184,7 +185,7 @@ def _responses(spec: APISpec, operation: Operation, about: About, known: set[str
     answers: dict[str, Any] = {}
     for status in about.success:
         answers[str(status)] = {"description": HTTPStatus(status).phrase}
-        if status != 204:
+        if status not in EMPTY:
             schema = _schema(spec, about.answer, known) if about.answer is not None else {}
             answers[str(status)]["content"] = {about.media: {"schema": schema}}
             answers[str(status)]["content"] |= {media: {"schema": {"type": "string"}} for media in about.also}

@@ -195,7 +195,7 @@ def test_a_model_of_another_operation_is_refused_by_name(gateway, sdk, upstream)
     assert upstream.calls == []
 
 
-@pytest.mark.parametrize("wrong", [[], "", ["a", ""], [["a"]], [1, "a"], [-1], 5, None], ids=repr)
+@pytest.mark.parametrize("wrong", [[], "", ["a", ""], [["a"]], [1, "a"], [-1], [1, 1 << 64], 5, None], ids=repr)
 def test_what_is_no_input_is_refused_at_its_field(gateway, upstream, wrong: Any) -> None:
     answer = post(gateway, input=wrong)
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "input", answer.text

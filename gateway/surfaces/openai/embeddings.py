@@ -25,7 +25,8 @@ LARGE = 1 << 14  # numbers of all vectors, from which on they are written in a t
 CHOICES = {"encoding_format": ("float", "base64"), "routing": ("auto", "price", "throughput", "latency")}
 Name = Annotated[str, Meta(min_length=1)]
 SOME = {"minItems": 1}
-IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, **SOME}
+MOST_TOKEN = (1 << 32) - 1  # of no vocabulary; upstreams read numbers of sixty-four bits and more as they like
+IDS = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": MOST_TOKEN}, **SOME}
 TEXT = {"type": "string", "minLength": 1}
 Text = Annotated[str, Meta(extra_json_schema={"minLength": 1})]
 Texts = Annotated[list[Any], Meta(extra_json_schema={**SOME, "anyOf": [{"items": TEXT}, IDS, {"items": IDS}]})]
@@ -98,7 +99,7 @@ def inputs_of(given: str | list[Any]) -> tuple[Input, ...]:
 
 
 def _are_ids(given: list[Any]) -> bool:
-    return bool(given) and all(type(one) is int and one >= 0 for one in given)
+    return bool(given) and all(type(one) is int and 0 <= one <= MOST_TOKEN for one in given)
 
 
 def write(result: EmbeddingsResult, facts: Facts, encoding: Encoding) -> bytes:

@@ -40,6 +40,7 @@ DOCUMENT = {
     ]
 }
 Document = Annotated[dict[str, Any], Meta(extra_json_schema=DOCUMENT)]
+Whole = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]  # readers of JSON take longer ones for fractions
 Pages = Annotated[list[int], Meta(extra_json_schema={"minItems": 1, "items": {"minimum": 0}})]
 Ranges = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"})]
 
@@ -51,8 +52,8 @@ class OcrBody(Struct, kw_only=True, gc=False):
     document: Document
     pages: Pages | Ranges | None = None
     include_image_base64: bool | None = None
-    image_limit: int | None = None
-    image_min_size: int | None = None
+    image_limit: Whole | None = None
+    image_min_size: Whole | None = None
     bbox_annotation_format: dict[str, Any] | None = None
     document_annotation_format: dict[str, Any] | None = None
     document_annotation_prompt: str | None = None

@@ -46,6 +46,11 @@ def test_every_operation_documents_answers_and_who_may_call_it(document) -> None
             assert one["security"] or not path.startswith("/orgs"), path
 
 
+def test_an_answer_without_a_body_is_described_without_one(document) -> None:
+    answers = document["paths"]["/mcp"]["post"]["responses"]
+    assert "content" in answers["200"] and "content" not in answers["202"]
+
+
 def test_variables_of_a_path_are_its_parameters(document) -> None:
     for path, methods in document["paths"].items():
         for one in methods.values():

@@ -4,6 +4,7 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
+from msgspec import ValidationError
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces.openai import ocr
@@ -49,3 +50,11 @@ def test_a_list_of_pages_has_a_length() -> None:
     with pytest.raises(InvalidRequest):
         ocr._pages_of("1," * 5_000)
     assert len(ocr._pages_of("0-99999," * 900) or ()) <= 2 * ocr.MOST_PAGES
+
+
+@pytest.mark.parametrize("field", ["image_limit", "image_min_size"])
+@pytest.mark.parametrize("number", [-1, 1 << 64])
+def test_a_count_that_providers_read_as_no_whole_number_is_refused(field: str, number: int) -> None:
+    body = b'{"model": "m", "document": {}, "%b": %d}' % (field.encode(), number)
+    with pytest.raises(ValidationError, match=field):
+        ocr.DECODER.decode(body)
