@@ -12,7 +12,6 @@ import contextlib
 import socket
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,10 @@ from typing import Any
 
 import orjson
 
-from bench.processes import RIG_CORE, BenchError, cpu_seconds, refuse_taken, running, wait_for_port
+from bench.processes import BenchError, cpu_seconds
 from bench.run import WARM_UP_S, Phase, Write, build, run_load
-from bench.targets import KEY, ROOT, Target, start_gateway, write_ai_request, write_request, write_tool_request
+from bench.targets import KEY, Target, start_gateway, write_ai_request, write_request, write_tool_request
+from bench.upstreams import serve, serving, size_of, write_reply
 
 TEXT = "A fixed answer whose length is that of a short paragraph, so that reading it costs what it usually costs."
 OPENAI = {
@@ -144,7 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
     """0 when every lane answered; 1 with a reason when the run means nothing."""
     options = read_options(arguments)
     if options.serve:
-        serve(options.serve)
+        serve(options.serve, answer)
         return 0
     try:
         print(write_table(measure(options.rounds, options.seconds, options.port)))
@@ -179,15 +179,11 @@ def measure(rounds: int, seconds: float, port: int) -> dict[str, list[float]]:
 @contextlib.contextmanager
 def start(port: int, folder: Path, *gateway_options: Any) -> Iterator[Target]:
     """The upstream and a gateway whose three providers are it."""
-    for taken in (port, port + 1):
-        refuse_taken(taken)
-    command = [sys.executable, "-m", "bench.lanes", "--serve", str(port)]
-    with running("upstream", command, RIG_CORE, folder, {"PYTHONPATH": str(ROOT)}) as upstream:
-        wait_for_port(upstream, port)
+    with serving("bench.lanes", port, folder) as own:
         more = {f"LLM_{name}_BASE_URL": f"http://127.0.0.1:{port}" for name in PROVIDERS}
         more |= {"LLM_ANTHROPIC_API_KEY": "x", "LLM_GOOGLE_AI_STUDIO_API_KEY": "x"}
         environment, *settings = gateway_options or ({},)
-        with start_gateway(port + 1, port, folder, more | environment, *settings) as gateway:
+        with start_gateway(own, port, folder, more | environment, *settings) as gateway:
             yield gateway
 
 
@@ -214,15 +210,6 @@ def write_table(figures: dict[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
-def serve(port: int) -> None:
-    """Answer each request by its path, for ever; a thread a connection."""
-    listener = socket.create_server(("127.0.0.1", port), backlog=512)
-    while True:
-        connection, _ = listener.accept()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=answer, args=(connection,), daemon=True).start()
-
-
 def answer(connection: socket.socket) -> None:
     """The requests of one connection, which come one at a time."""
     with connection, contextlib.suppress(OSError):
@@ -234,24 +221,12 @@ def answer(connection: socket.socket) -> None:
                     return
                 data += more
                 continue
-            connection.sendall(STREAMED if b'"stream":true' in rest[: size_of(head)] else reply_to(head))
+            streamed = b'"stream":true' in rest[: size_of(head)]
+            connection.sendall(STREAMED if streamed else write_reply(head, ANSWERS))
             data = rest[size_of(head) :]
 
 
-def size_of(head: bytes) -> int:
-    """The length of the body that follows a head."""
-    lines = head.lower().split(b"\r\n")
-    return next((int(line[15:]) for line in lines if line.startswith(b"content-length:")), 0)
-
-
 STREAMED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(STREAM) + STREAM
-
-
-def reply_to(head: bytes) -> bytes:
-    path = head.split(b" ", 2)[1].partition(b"?")[0]
-    body = next((orjson.dumps(known) for end, known in ANSWERS.items() if path.endswith(end)), b"")
-    status = b"200 OK" if body else b"404 Not Found"
-    return b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
 
 
 if __name__ == "__main__":

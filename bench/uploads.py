@@ -19,17 +19,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import orjson
-
-from bench.lanes import OPENAI, size_of
-from bench.processes import RIG_CORE, BenchError, cpu_seconds, pss_mb, refuse_taken, running, wait_for_port
+from bench.lanes import OPENAI
+from bench.processes import RIG_CORE, BenchError, cpu_seconds, pss_mb, running
 from bench.targets import KEY, ROOT, Target, start_gateway, write_request
+from bench.upstreams import serve, serving, size_of, write_reply
 
 PACE_S, QUIET_S = 0.02, 5.0
 MOST_MB, MOST_DELAY_MS = 100.0, 50.0
 EDGE = "an-edge-between-parts"
 PIECE = 1 << 18
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 ANSWERS = {
     b"/chat/completions": OPENAI,
@@ -124,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
     """0 when both storms kept to their limits; 1 otherwise, or with a reason when the run means nothing."""
     options = read_options(arguments)
     if options.serve:
-        serve(options.serve)
+        serve(options.serve, answer)
         return 0
     if options.send:
         send(STORMS[options.storm], options.send, options.part)
@@ -199,13 +197,8 @@ class Memory:
 
 @contextlib.contextmanager
 def start(port: int, folder: Path) -> Iterator[Target]:
-    for taken in (port, port + 1):
-        refuse_taken(taken)
-    command = [sys.executable, "-m", "bench.uploads", "--serve", str(port)]
-    with running("upstream", command, RIG_CORE, folder, {"PYTHONPATH": str(ROOT)}) as upstream:
-        wait_for_port(upstream, port)
-        with start_gateway(port + 1, port, folder) as gateway:
-            yield gateway
+    with serving("bench.uploads", port, folder) as own, start_gateway(own, port, folder) as gateway:
+        yield gateway
 
 
 def write_line(storm: Storm, figures: Figures) -> str:
@@ -270,16 +263,8 @@ def read_answer(line: socket.socket) -> bytes:
         data += more
 
 
-def serve(port: int) -> None:
-    """Answer each request by its path once its body was read and dropped; a thread a connection."""
-    listener = socket.create_server(("127.0.0.1", port), backlog=512)
-    while True:
-        connection, _ = listener.accept()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=answer, args=(connection,), daemon=True).start()
-
-
 def answer(connection: socket.socket) -> None:
+    """The requests of one connection, each once its body was read and dropped."""
     with connection, contextlib.suppress(OSError):
         reader = connection.makefile("rb", buffering=1 << 18)
         while start_line := reader.readline():
@@ -289,9 +274,7 @@ def answer(connection: socket.socket) -> None:
                     length = int(line[15:])
             while length:
                 length -= len(reader.read(min(length, PIECE)))
-            path = start_line.split(b" ", 2)[1].partition(b"?")[0]
-            body = next(orjson.dumps(known) for end, known in ANSWERS.items() if path.endswith(end))
-            connection.sendall(HEAD % len(body) + body)
+            connection.sendall(write_reply(start_line, ANSWERS))
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@ gateway."""
 
 import json
 import os
-import platform
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support import npm
 
 # Client → package, version. Their programs come in packages of their own, one a platform.
 PACKAGES = {
@@ -18,7 +17,6 @@ PACKAGES = {
     "codex": ("@openai/codex", "0.169.0"),
     "opencode": ("opencode-ai", "1.18.33"),
 }
-INSTALL_S = 600
 RUN_S = 90
 NOWHERE = "http://127.0.0.1:9"
 
@@ -33,26 +31,12 @@ class Gateway:
 
 def install(folder: Path) -> dict[str, Path]:
     """The programs by client; fetched from the package registry once, kept in `folder`. Skips where it cannot be."""
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed")
-    wanted = sorted(f"{package}@{version}" for package, version in PACKAGES.values())
-    stamp = folder / "installed.json"
-    if not stamp.exists() or json.loads(stamp.read_text()) != wanted:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "package.json").write_text('{"private": true}')
-        # Their install scripts only link programs that the packages of the platform hold anyway.
-        command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", *wanted]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S)
-        if done.returncode != 0:
-            pytest.skip(f"the package registry gives no agents: {done.stderr[-300:]}")
-        stamp.write_text(json.dumps(wanted))
-    return {name: _find(folder / "node_modules", name) for name in PACKAGES}
+    modules = npm.install(folder, dict(PACKAGES.values()))
+    return {name: _find(modules, name) for name in PACKAGES}
 
 
 def _find(modules: Path, name: str) -> Path:
-    system = platform.system().lower()
-    machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    ending = f"{system}-{machine}"
+    ending = npm.PLATFORM
     found = [
         path
         for pattern in (

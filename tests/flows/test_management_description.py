@@ -5,18 +5,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
+from hypothesis import given
+from support.described import CHECKS, examples
 from support.gateways import LocalGateway, local_gateway
 
 from gateway.accounts import keys, members, projects
 
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = 5
 PARTS = 6  # so that several processes may share the work
 METRICS_TOKEN = "an operator's token of some length"
@@ -32,14 +26,6 @@ ENDS = (
     "PATCH /projects/{project_id}",
 )
 EVERYWHERE = "POST /auth/sign-out-everywhere"
-NO_CHECKS = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
 
 
 @pytest.fixture
@@ -102,7 +88,7 @@ def test_every_operation_answers_as_described(gateway: LocalGateway, part: int) 
     assert len(operations) > 80
     for operation in operations[part::PARTS]:
 
-        @NO_CHECKS
+        @examples(EXAMPLES)
         @given(case=operation.as_strategy())
         def answers(case: schemathesis.Case) -> None:
             case.validate_response(caller.send(case), checks=CHECKS)

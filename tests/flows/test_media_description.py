@@ -8,19 +8,13 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from jsonschema import Draft202012Validator
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
+from support.described import CHECKS, examples
 from support.shared import Share, Tenant
 from support.spending import BESIDE_CHAT, FORMS
 from support.tour import PNG, write_png, write_wav
 
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = 12
 EVENTS, FORM, JSON = "text/event-stream", "multipart/form-data", "application/json"
 # What the sandbox has for each, so that a good body has an answer.
@@ -41,18 +35,10 @@ WAYS = [
     *((path, FORM) for path in (*FORMS, "/v1/images/edits")),
 ]
 # What is refused although it fits: a matter of the model, not of the operation. The param of the error.
-OF_THE_MODEL = {"model", "voice", "dimensions", "size", "quality", "pages"}
+OF_THE_MODEL = {"model", "routing", "voice", "dimensions", "size", "quality", "pages"}
 # Nothing is fetched from where a generator happens to say, and a picture is one.
 ADDRESSES = ("image_url", "document_url", "url")
 FILES = {"file": write_wav(), "image": write_png(), "image[]": write_png(), "mask": write_png()}
-SEVERAL = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
 
 
 @pytest.fixture
@@ -102,7 +88,7 @@ def test_what_fits_the_description_is_taken(gateway: Tenant, path: str, media: s
     headers = {"Accept-Encoding": "identity", "Authorization": f"Bearer {gateway.key}"}
     dice, taken = random.Random(5), 0
 
-    @SEVERAL
+    @examples(EXAMPLES)
     @given(case=schema[path]["POST"].as_strategy())
     def answers(case: schemathesis.Case) -> None:
         nonlocal taken

@@ -11,6 +11,8 @@ import pytest
 # Newer than many machines have; the registry has it as a package of each platform.
 NODE = "22.23.3"
 INSTALL_S = 600
+MACHINE = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+PLATFORM = f"{platform.system().lower()}-{MACHINE}"  # as packages with programs of one are named
 
 
 def install(folder: Path, packages: dict[str, str]) -> Path:
@@ -24,6 +26,7 @@ def install(folder: Path, packages: dict[str, str]) -> Path:
         return modules
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "package.json").write_text('{"private": true, "type": "module"}')
+    # Install scripts run nothing of others here; those of the agents only link programs that lie there anyway.
     command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", *wanted]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S)
     if done.returncode != 0:
@@ -34,6 +37,5 @@ def install(folder: Path, packages: dict[str, str]) -> Path:
 
 def node(folder: Path) -> Path:
     """The program that runs them."""
-    machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    package = f"node-{platform.system().lower()}-{machine}"
+    package = f"node-{PLATFORM}"
     return install(folder / "node", {package: NODE}) / package / "bin" / "node"

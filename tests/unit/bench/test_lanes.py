@@ -1,6 +1,7 @@
 import orjson
 
-from bench.lanes import LANES, reply_to, size_of, write_table
+from bench.lanes import ANSWERS, LANES, write_table
+from bench.upstreams import size_of, write_reply
 
 
 def head(path, size=0):
@@ -8,13 +9,13 @@ def head(path, size=0):
 
 
 def test_each_format_is_answered_in_its_own():
-    body = reply_to(head("/models/gemini-2.5-flash:generateContent?alt=json")).partition(b"\r\n\r\n")[2]
+    body = write_reply(head("/models/gemini-2.5-flash:generateContent?alt=json"), ANSWERS).partition(b"\r\n\r\n")[2]
     assert "candidates" in orjson.loads(body)
-    assert b'"stop_reason":"end_turn"' in reply_to(head("/v1/messages"))
+    assert b'"stop_reason":"end_turn"' in write_reply(head("/v1/messages"), ANSWERS)
 
 
 def test_an_unknown_path_is_no_answer():
-    assert reply_to(head("/nothing")).startswith(b"HTTP/1.1 404")
+    assert write_reply(head("/nothing"), ANSWERS).startswith(b"HTTP/1.1 404")
 
 
 def test_the_length_of_a_body_is_read_from_its_head():

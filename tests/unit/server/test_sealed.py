@@ -1,17 +1,13 @@
 """A caller's connection under TLS: what lies in its layer is read though the socket has nothing more."""
 
-import datetime
 import socket
 import ssl
 
 import gevent
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from gevent.socket import socketpair
 from gevent.ssl import PROTOCOL_TLS_CLIENT, PROTOCOL_TLS_SERVER, SSLContext
+from support.certificates import write_certificate
 from support.small_server import Server
 
 from gateway.clock import Clock
@@ -24,16 +20,7 @@ HEAD = b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n"
 
 @pytest.fixture
 def server_context(tmp_path) -> SSLContext:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gateway.example")])
-    now = datetime.datetime.now(datetime.UTC)
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
-    made = builder.sign(key, hashes.SHA256())
-    form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    file = tmp_path / "server.pem"
-    pem = serialization.Encoding.PEM
-    file.write_bytes(key.private_bytes(pem, *form) + made.public_bytes(pem))
+    file = write_certificate(tmp_path / "server.pem", "gateway.example")
     context = SSLContext(PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file)
     return context

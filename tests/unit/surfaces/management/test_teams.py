@@ -21,6 +21,14 @@ def grant(tenants, owner) -> None:
     tenants.ok("POST", f"/orgs/{owner.organization_id}/credits", root, {"amount": "5"})
 
 
+def spent_team(tenants, owner, *members) -> tuple[str, dict]:
+    """A team of these that has nothing left, in an organization with credits."""
+    grant(tenants, owner)
+    path, team = make(tenants, owner, *members)
+    tenants.ok("PATCH", f"{path}/limit", owner, {"usageLimit": "0"})
+    return path, team
+
+
 def ask(tenants, who) -> str:
     """ "200", or status and code of the refusal."""
     status, answer = tenants.call("POST", "/v1/chat/completions", who.key.token, HELLO)
@@ -60,9 +68,7 @@ def test_members_spend_against_the_team_and_a_spent_team_refuses_by_name(tenants
 
 def test_who_leaves_a_spent_team_may_go_on_at_once(tenants) -> None:
     owner, dev = tenants["acme owner"], tenants["acme developer"]
-    grant(tenants, owner)
-    path, _ = make(tenants, owner, dev)
-    tenants.ok("PATCH", f"{path}/limit", owner, {"usageLimit": "0"})
+    path, _ = spent_team(tenants, owner, dev)
     assert ask(tenants, dev) == "402 team_limit_reached"
     tenants.ok("DELETE", f"{path}/members/{dev.member_id}", owner)
     assert ask(tenants, dev) == "200"
@@ -72,9 +78,7 @@ def test_who_leaves_a_spent_team_may_go_on_at_once(tenants) -> None:
 
 def test_a_deleted_team_limits_nobody_and_is_gone_with_its_rules(tenants) -> None:
     owner, dev = tenants["acme owner"], tenants["acme developer"]
-    grant(tenants, owner)
-    path, team = make(tenants, owner, dev)
-    tenants.ok("PATCH", f"{path}/limit", owner, {"usageLimit": "0"})
+    path, team = spent_team(tenants, owner, dev)
     rule = {"ruleType": "deny_models", "ruleValue": {"models": ["auto"]}, "scope": "team", "scopeId": team["id"]}
     tenants.ok("POST", f"/orgs/{owner.organization_id}/iam", owner, rule)
     tenants.ok("DELETE", path, owner)
