@@ -1,6 +1,8 @@
 """A request for embeddings and its result: a vector for each input."""
 
 import struct
+import sys
+from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import structs
 
+from gateway.errors import UpstreamFailed
 from gateway.neutral.request import Native, Request, WholeResult
 from gateway.neutral.usage import added
 
@@ -45,13 +48,24 @@ class EmbeddingsResult(WholeResult):
 
 
 def encode(vector: Vector, encoding: Encoding) -> Vector:
-    """The vector in the encoding that is asked for; itself where it has it."""
+    """The vector in the encoding that is asked for; itself where it has it. UpstreamFailed for base64 that is none."""
     if encoding == "base64":
-        return vector if isinstance(vector, str) else b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+        return vector if isinstance(vector, str) else b64encode(_packed(vector)).decode()
     if isinstance(vector, str):
-        packed = b64decode(vector)
-        return list(struct.unpack(f"<{len(packed) // 4}f", packed))
+        try:
+            packed = b64decode(vector, validate=True)
+            return list(struct.unpack(f"<{len(packed) // 4}f", packed))
+        except (ValueError, struct.error):
+            raise UpstreamFailed("The provider sent a vector that is none.", upstream_status=200) from None
     return vector
+
+
+def _packed(vector: list[float]) -> bytes:
+    """As 32-bit floats; what is out of their range is infinite."""
+    floats = array("f", vector)
+    if sys.byteorder == "big":
+        floats.byteswap()
+    return floats.tobytes()
 
 
 def split(request: EmbeddingsRequest, most: int, most_tokens: int = 0) -> Iterator[EmbeddingsRequest]:

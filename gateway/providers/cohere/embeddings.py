@@ -6,19 +6,35 @@ vectors of documents can be compared with each other, so all are asked for as su
 
 from typing import Any
 
-from msgspec import json
+from msgspec import Raw, Struct, json
 
 from gateway.dialects import cohere as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answers import ODD, SHAPE_ERRORS
 from gateway.providers.openai.address import way_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.vectors import read_apart, read_vectors
 from gateway.providers.written import WrittenCodec
 
 PATH = "/embed"
 KIND = "search_document"
+
+
+class SentFloats(Struct):
+    float: list[Raw] = []
+
+
+class SentEmbeddings(Struct):
+    """What is read of an answer."""
+
+    embeddings: SentFloats
+    meta: Any = None
+    id: Any = None
+
+
+ANSWER = json.Decoder(SentEmbeddings)
 
 
 class CohereEmbeddings(WrittenCodec):
@@ -44,15 +60,12 @@ class CohereEmbeddings(WrittenCodec):
 
     def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
         """The vectors. UpstreamFailed when it is no list of them, or is empty."""
-        wire = read_object(reply.read_all())
+        sent = read_apart(ANSWER, reply.read_all())
         try:
-            vectors = wire["embeddings"]["float"]
-            billed = (wire.get("meta") or {}).get("billed_units") or {}
+            billed = (sent.meta or {}).get("billed_units") or {}
             tokens = billed.get("input_tokens")
-            upstream_id = wire.get("id") or ""
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
-        if not isinstance(vectors, list) or not vectors or not all(isinstance(one, list) and one for one in vectors):
-            raise UpstreamFailed(EMPTY, upstream_status=200)
         used = None if tokens is None else Usage(input=read_count(tokens))
-        return EmbeddingsResult(vectors, usage=used, upstream_id=upstream_id if isinstance(upstream_id, str) else "")
+        upstream_id = sent.id if isinstance(sent.id, str) else ""
+        return EmbeddingsResult(read_vectors(sent.embeddings.float), usage=used, upstream_id=upstream_id)

@@ -5,20 +5,41 @@ Facts: Gemini API reference, models.batchEmbedContents; Vertex AI reference, tex
 
 from typing import Any
 
-from msgspec import json
+from msgspec import Raw, Struct, json
 
 from gateway.dialects import google as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answers import ODD, SHAPE_ERRORS
 from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.google.traits import traits_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.vectors import read_apart, read_vectors
 from gateway.providers.written import WrittenCodec
 from gateway.threads import compute_if
 
 BATCH, PREDICT = "batchEmbedContents", "predict"
+
+
+class SentVector(Struct):
+    values: Raw
+    statistics: Any = None
+
+
+class SentPrediction(Struct):
+    embeddings: SentVector
+
+
+class SentBatch(Struct):
+    """What is read of either answer."""
+
+    embeddings: list[SentVector] = []
+    usageMetadata: Any = None
+    predictions: list[SentPrediction] | None = None
+
+
+ANSWER = json.Decoder(SentBatch)
 
 
 class GoogleEmbeddings(WrittenCodec):
@@ -47,14 +68,12 @@ class GoogleEmbeddings(WrittenCodec):
 
     def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
         """The vectors of either answer. UpstreamFailed when it is no list of them, or is empty."""
-        wire = read_object(reply.read_all())
+        sent = read_apart(ANSWER, reply.read_all())
         try:
-            vectors, tokens = _read_predictions(wire) if "predictions" in wire else _read_batch(wire)
+            found, tokens = _read_batch(sent) if sent.predictions is None else _read_predictions(sent.predictions)
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
-        if not vectors or not all(isinstance(one, list) and one for one in vectors):
-            raise UpstreamFailed(EMPTY, upstream_status=200)
-        return EmbeddingsResult(vectors, usage=None if tokens is None else Usage(input=tokens))
+        return EmbeddingsResult(read_vectors(found), usage=None if tokens is None else Usage(input=tokens))
 
 
 def _batch(wanted: EmbeddingsInput, target: Target) -> bytes:
@@ -72,14 +91,14 @@ def _predict(wanted: EmbeddingsInput, target: Target) -> bytes:
     return json.encode(body)
 
 
-def _read_batch(wire: dict[str, Any]) -> tuple[list[Any], int | None]:
+def _read_batch(sent: SentBatch) -> tuple[list[Raw], int | None]:
     """The vectors and, where it is told, how many tokens were read."""
-    reported = (wire.get("usageMetadata") or {}).get("promptTokenCount")
-    return [one["values"] for one in wire["embeddings"]], None if reported is None else read_count(reported)
+    reported = (sent.usageMetadata or {}).get("promptTokenCount")
+    return [one.values for one in sent.embeddings], None if reported is None else read_count(reported)
 
 
-def _read_predictions(wire: dict[str, Any]) -> tuple[list[Any], int | None]:
-    rows = [one["embeddings"] for one in wire["predictions"]]
-    counts = [(row.get("statistics") or {}).get("token_count") for row in rows]
+def _read_predictions(predictions: list[SentPrediction]) -> tuple[list[Raw], int | None]:
+    rows = [one.embeddings for one in predictions]
+    counts = [(row.statistics or {}).get("token_count") for row in rows]
     tokens = None if any(one is None for one in counts) else sum(read_count(one) for one in counts)
-    return [row["values"] for row in rows], tokens
+    return [row.values for row in rows], tokens

@@ -3,23 +3,41 @@
 Facts: Embeddings API reference, "Create embeddings".
 """
 
+from operator import attrgetter
 from typing import Any
 
-from msgspec import json
+from msgspec import Raw, Struct, json
 
 from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answers import ODD, SHAPE_ERRORS
 from gateway.providers.openai.address import Tokens, way_of
 from gateway.providers.openai.request import shorten_user
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.vectors import VECTOR, read_apart, read_vectors
 
 PATH = "/embeddings"
 DIMENSIONS = "dimensions_field"  # of a mapping's `extra`: how that field is called there, "" where there is none
 COMPATIBLE = "compatible"  # the quirk of servers other than the format's own vendor: numbers are what they all have
+
+
+class SentRow(Struct):
+    embedding: Raw
+    index: Any = 0
+
+
+class SentVectors(Struct):
+    """What is read of an answer."""
+
+    data: list[SentRow]
+    usage: Any = None
+    model: Any = None
+
+
+ANSWER = json.Decoder(SentVectors)
 
 
 class OpenAIEmbeddings:
@@ -47,18 +65,15 @@ class OpenAIEmbeddings:
 
     def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
         """The vectors, in the order of the inputs. UpstreamFailed when it is no list of them, or is empty."""
-        wire = read_object(reply.read_all())
+        sent = read_apart(ANSWER, reply.read_all())
         try:
-            rows = sorted(wire["data"], key=lambda row: row.get("index", 0))
-            vectors = [row["embedding"] for row in rows]
-            usage = wire.get("usage")
+            rows = sorted(sent.data, key=attrgetter("index"))
+            usage = sent.usage
             used = Usage(input=read_count(usage.get("prompt_tokens", usage.get("total_tokens")))) if usage else None
-            model = wire.get("model") or ""
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
-        if not vectors or not all(vectors):
-            raise UpstreamFailed(EMPTY, upstream_status=200)
-        return EmbeddingsResult(vectors, usage=used, model=model if isinstance(model, str) else "")
+        vectors = read_vectors([row.embedding for row in rows], VECTOR)
+        return EmbeddingsResult(vectors, usage=used, model=sent.model if isinstance(sent.model, str) else "")
 
     def _finish(self, body: dict[str, Any], target: Target) -> Call:
         body = {"model": target.mapping.external_id, **body}

@@ -106,8 +106,6 @@ def write(result: EmbeddingsResult, facts: Facts, encoding: Encoding) -> bytes:
     """The body of the answer."""
     tokens = facts.usage.input_total
     body: dict[str, Any] = {
-        "object": "list",
-        "data": [],
         "model": facts.served,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens} | facts.cost(),
         "metadata": facts.metadata(),
@@ -119,11 +117,12 @@ def write(result: EmbeddingsResult, facts: Facts, encoding: Encoding) -> bytes:
 
 
 def _write(body: dict[str, Any], vectors: list[Any], encoding: Encoding) -> bytes:
-    body["data"] = [
-        {"object": "embedding", "index": index, "embedding": encode(vector, encoding)}
+    # Each by itself: one call for the numbers of all would keep every other thread waiting. Joining does not.
+    rows = [
+        orjson.dumps({"object": "embedding", "index": index, "embedding": encode(vector, encoding)})
         for index, vector in enumerate(vectors)
     ]
-    return orjson.dumps(body)
+    return b"".join((b'{"object":"list","data":[', b",".join(rows), b"],", orjson.dumps(body)[1:]))
 
 
 ABOUT = About("Embeddings of texts", request=EmbeddingsBody, answer=shapes.EMBEDDINGS)

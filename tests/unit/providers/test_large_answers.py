@@ -1,16 +1,28 @@
 """What a provider answers is bounded before it is decoded: whoever runs one may be somebody's custom provider."""
 
+import sys
+import time
+from collections.abc import Callable
+
 import orjson
 import pytest
 
+from gateway.engine import codec
+from gateway.engine.codec import flatten
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice
+from gateway.neutral.embeddings import EmbeddingsResult
 from gateway.neutral.parts import ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers import offload
 from gateway.providers.answers import MOST_PARTS, check_parts
+from gateway.providers.cohere.embeddings import CohereEmbeddings
 from gateway.providers.failures import MOST_REFUSAL, read_refusal
+from gateway.providers.google.embeddings import GoogleEmbeddings
+from gateway.providers.openai.embeddings import OpenAIEmbeddings
 from gateway.providers.sse import LONG, EventReader, LongEvent
+from gateway.providers.vectors import MOST_BYTES
+from gateway.surfaces.openai import embeddings
 
 
 class Reply:
@@ -77,3 +89,68 @@ def test_an_event_of_too_many_parts_is_not_decoded() -> None:
 
 def test_of_a_refusal_so_much_is_looked_at() -> None:
     assert len(read_refusal(Reply(MANY))) == MOST_REFUSAL  # type: ignore[arg-type]
+
+
+# A million numbers, as answers of each format have them.
+NUMBERS = [number / 7919 for number in range(1_000)]
+ANSWERS: dict[str, tuple[object, object]] = {
+    "openai": (OpenAIEmbeddings(), {"data": [{"index": n, "embedding": NUMBERS} for n in range(1_000)]}),
+    "google": (GoogleEmbeddings(lambda *_: None), {"embeddings": [{"values": NUMBERS}] * 1_000}),
+    "vertex": (GoogleEmbeddings(lambda *_: None), {"predictions": [{"embeddings": {"values": NUMBERS}}] * 1_000}),
+    "cohere": (CohereEmbeddings(), {"embeddings": {"float": [NUMBERS] * 1_000}}),
+}
+
+
+JOIN = "join"  # of a megabyte or more: it lets others have their turn
+
+
+def longest_call(work: Callable[[], object], leaves: str = "") -> float:
+    """Of what `work` calls in C, which lets nobody else have a turn (but what it `leaves`): seconds of CPU time, of
+    several rounds the least."""
+
+    def once() -> float:
+        longest = began = 0.0
+
+        def note(frame: object, event: str, called: object) -> None:
+            nonlocal longest, began
+            if event == "c_call":
+                began = time.thread_time()
+            elif event == "c_return" and getattr(called, "__name__", "") != leaves:
+                longest = max(longest, time.thread_time() - began)
+
+        sys.setprofile(note)
+        try:
+            work()
+        finally:
+            sys.setprofile(None)
+        return longest
+
+    return min(once() for _ in range(3))
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_many_vectors_are_read_one_by_one(kind: str) -> None:
+    """Three million numbers in one call of the decoder held every other request of the worker for 0.2 s."""
+    reader, answer = ANSWERS[kind]
+    body = orjson.dumps(answer)
+    read = reader.read(Reply(body), False)  # type: ignore[attr-defined]
+    assert read.vectors == [NUMBERS] * 1_000
+    at_once = longest_call(lambda: orjson.loads(body))
+    assert longest_call(lambda: reader.read(Reply(body), False)) < at_once / 2  # type: ignore[attr-defined]
+
+
+def test_many_vectors_are_written_one_by_one() -> None:
+    vectors = [NUMBERS] * 1_000
+    at_once = longest_call(lambda: orjson.dumps(vectors))
+    body = {"model": "m"}
+    assert longest_call(lambda: embeddings._write(body, vectors, "float"), JOIN) < at_once / 2
+    flat = flatten(EmbeddingsResult(vectors))
+    assert longest_call(lambda: codec._write_vectors(flat, vectors), JOIN) < at_once / 2
+    assert longest_call(lambda: codec._write_vectors(flat, vectors)) < at_once  # each is written before they are joined
+    assert orjson.loads(codec.write_result(EmbeddingsResult(vectors))) == flat
+
+
+@pytest.mark.parametrize("vector", [[0.125] * (MOST_BYTES // 6 + 1), ["a"], [None], {}, "", []])
+def test_what_is_no_vector_is_the_providers_fault(vector: object) -> None:
+    with pytest.raises(UpstreamFailed):
+        OpenAIEmbeddings().read(Reply(orjson.dumps({"data": [{"embedding": vector}]})), False)

@@ -1,0 +1,40 @@
+"""Vectors of an answer, read one after the other: one call of the decoder for all of them would keep every other thread
+waiting, a fifth of a second for three million numbers."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from msgspec import DecodeError, Raw, ValidationError
+from msgspec.json import Decoder
+
+from gateway.errors import UpstreamFailed
+from gateway.neutral.embeddings import Vector
+from gateway.providers.answers import EMPTY, NOT_JSON, ODD
+
+MOST_BYTES = 1 << 20  # of one vector as JSON: more than 40,000 numbers
+NUMBERS = Decoder(list[float])
+VECTOR = Decoder(list[float] | str)  # where base64 was asked for
+T = TypeVar("T")
+
+
+def read_apart(decoder: Decoder[T], body: bytes) -> T:
+    """An answer as its struct has it, whose vectors are Raw still. UpstreamFailed for anything else."""
+    try:
+        return decoder.decode(body)
+    except ValidationError:
+        raise UpstreamFailed(ODD, upstream_status=200) from None
+    except (DecodeError, RecursionError):
+        raise UpstreamFailed(NOT_JSON, upstream_status=200) from None
+
+
+def read_vectors(found: Sequence[Raw], decoder: Decoder[Any] = NUMBERS) -> list[Vector]:
+    """The vectors. UpstreamFailed for none, for an empty one, and for what is no vector."""
+    if any(memoryview(one).nbytes > MOST_BYTES for one in found):
+        raise UpstreamFailed(f"The provider sent a vector of more than {MOST_BYTES:,} bytes.", upstream_status=200)
+    try:
+        vectors = [decoder.decode(one) for one in found]
+    except (DecodeError, RecursionError):
+        raise UpstreamFailed(ODD, upstream_status=200) from None
+    if not vectors or not all(vectors):
+        raise UpstreamFailed(EMPTY, upstream_status=200)
+    return vectors
