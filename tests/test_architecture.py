@@ -257,6 +257,17 @@ def test_only_settings_read_the_environment(path: Path) -> None:
             assert (node.value.id, node.attr) not in OWNED_CALLS, f"{path}:{node.lineno}"
 
 
+def test_what_derived_classes_must_write_is_abstract() -> None:
+    """So that mypy finds who does not, and not a request."""
+    named = {
+        f"{path}:{node.lineno}"
+        for path in FILES
+        for node in nodes_of(path)
+        if isinstance(node, ast.Name) and node.id == "NotImplementedError"
+    }
+    assert named == set()
+
+
 def test_every_layer_of_the_tables_exists() -> None:
     modules = {module_of(path) for path in FILES}
     named = {*RANKS, *FORBIDDEN, *(layer for layers in (*FORBIDDEN.values(), *LIBRARIES.values()) for layer in layers)}

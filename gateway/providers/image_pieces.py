@@ -1,8 +1,8 @@
 """What all image services share: an answer that comes whole as a stream, and images that are named by address."""
 
+from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, Failed, Finished, ImageMade, Started
@@ -18,17 +18,17 @@ from gateway.threads import Job, compute
 FETCH_S = 60.0
 
 
-class WholeImages:
+class WholeImages(ABC):
     """A codec, or the reader of a call, whose `read` gives all images at once."""
 
+    @abstractmethod
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
-        raise NotImplementedError
+        """All of them. UpstreamFailed."""
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """All of them at the end."""
-        codec: Any = self
         try:
-            result: ImagesResult = offload.read(codec, reply, relayed)
+            result: ImagesResult = offload.read(self, reply, relayed)
         except GatewayError as error:
             yield [Failed(error)]
             return

@@ -8,7 +8,7 @@ from msgspec import Struct
 from gateway.errors import UpstreamFailed
 from gateway.neutral.request import Native, Request
 from gateway.providers.answers import check_parts
-from gateway.providers.protocol import Call, Codec, Target, UpstreamReply
+from gateway.providers.protocol import AnswerReader, Call, Codec, Target, UpstreamReply
 from gateway.threads import compute
 
 LARGE = 1 << 17  # bytes of an answer
@@ -53,7 +53,7 @@ def relay(codec: Codec, native: Native, request: Request, target: Target) -> Cal
     return codec.relay(native, request, target)
 
 
-def read(codec: Codec, reply: UpstreamReply, relayed: bool) -> Any:
+def read(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Any:
     """As the codec's `read`; the body is received here."""
     body = reply.read_all()
     if len(body) >= LARGE:

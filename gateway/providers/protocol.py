@@ -109,7 +109,7 @@ class Call(Struct, eq=False):
     warnings: tuple[str, ...] = ()  # what of the request this target does not carry, named for the caller
     renamed: dict[str, str] | None = None
     way: Way | None = None
-    reader: Any = None
+    reader: "StreamReader | None" = None
 
 
 class UpstreamReply(Interface):
@@ -128,13 +128,27 @@ class UpstreamReply(Interface):
     def close(self) -> None: ...
 
 
-class Codec(Interface):
+class AnswerReader(Interface):
+    """Reads an answer that comes in one piece: `read` turns a 2xx body into a result."""
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> Any: ...
+
+
+class StreamReader(AnswerReader, Interface):
+    """Reads an answer that may stream as well: `read_stream` turns a 2xx stream into batches: first a Started, last a
+    Finished or Failed, Heartbeat while nothing comes; a stream that ends without its terminal event yields
+    Failed(StreamTruncated)."""
+
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]: ...
+
+
+class Codec(AnswerReader, Interface):
     """One operation in one wire format. Stateless: one object serves all requests.
 
     `write` builds the call from the neutral form; it raises NotSupported for what cannot be carried and must not be
     dropped (the target is then skipped), clamps values to the provider's range and names in `Call.warnings` what it
-    leaves out. `relay` retargets a native body of the same dialect without walking its content. `read` turns a 2xx
-    body into a result. `waits`: `write` may wait, and computes in a thread by itself what is large.
+    leaves out. `relay` retargets a native body of the same dialect without walking its content. `waits`: `write` may
+    wait, and computes in a thread by itself what is large.
     """
 
     dialect: str
@@ -142,15 +156,10 @@ class Codec(Interface):
 
     def write(self, request: Any, target: Target) -> Call: ...
     def relay(self, native: Native, request: Any, target: Target) -> Call: ...
-    def read(self, reply: UpstreamReply, relayed: bool) -> Any: ...
 
 
-class StreamCodec(Codec, Interface):
-    """A codec of an operation that streams: `read_stream` turns a 2xx stream into batches: first a Started, last a
-    Finished or Failed, Heartbeat while nothing comes; a stream that ends without its terminal event yields
-    Failed(StreamTruncated)."""
-
-    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]: ...
+class StreamCodec(Codec, StreamReader, Interface):
+    """A codec of an operation that streams."""
 
 
 class ChatCodec(StreamCodec, Interface):

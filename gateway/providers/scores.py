@@ -1,5 +1,6 @@
 """What codecs of rerank share: a query and documents by JSON out, scores in."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,7 +18,7 @@ Json = dict[str, Any]
 PATH = "/rerank"
 
 
-class ScoresCodec(WrittenCodec):
+class ScoresCodec(WrittenCodec, ABC):
     """POST {address}/rerank, or what `path` says. `tokens` as for OpenAIChat; `result` is what derived ones write."""
 
     def __init__(self, tokens: Tokens | None = None) -> None:
@@ -42,9 +43,9 @@ class ScoresCodec(WrittenCodec):
     def body(self, wanted: RerankInput, target: Target) -> Json:
         return {"model": target.mapping.external_id, "query": wanted.query, "documents": wanted.documents}
 
+    @abstractmethod
     def result(self, wire: Json) -> RerankResult:
         """What an answer says; it may fail as SHAPE_ERRORS."""
-        raise NotImplementedError
 
 
 def read_scores(rows: Iterable[Json]) -> tuple[tuple[int, float], ...]:

@@ -19,9 +19,13 @@ class WrittenCodec:
         raise NotSupported("A request of this kind is not relayed.")
 
 
-class PiecesCodec(WrittenCodec):
-    """A StreamCodec whose answers come in pieces only."""
+class PiecesReader:
+    """A StreamReader of answers that come in pieces only."""
 
     def read(self, reply: UpstreamReply, relayed: bool) -> NoReturn:
         """There is none in one piece."""
         raise UpstreamFailed(ODD, upstream_status=200)
+
+
+class PiecesCodec(WrittenCodec, PiecesReader):
+    """A StreamCodec of such answers."""

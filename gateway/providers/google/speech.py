@@ -20,7 +20,7 @@ from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.google.generate import WHOLE, Authorize, address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.speech_pieces import as_wav, format_of, voice_of
-from gateway.providers.written import PiecesCodec
+from gateway.providers.written import PiecesCodec, PiecesReader
 from gateway.threads import compute
 
 RATE = re.compile(r"rate=(\d{4,6})")
@@ -62,7 +62,7 @@ class GoogleSpeech(PiecesCodec):
         return _SoundReader(wav=False).read_stream(reply, relayed)
 
 
-class _SoundReader:
+class _SoundReader(PiecesReader):
     """Makes a file of the PCM in an answer."""
 
     def __init__(self, wav: bool) -> None:

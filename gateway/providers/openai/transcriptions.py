@@ -25,7 +25,7 @@ from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.typed_events import TypedEvents
-from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.protocol import AnswerReader, Call, Target, UpstreamReply
 from gateway.providers.sse import read_batches
 from gateway.providers.written import WrittenCodec
 
@@ -93,7 +93,7 @@ class _LeastReader:
         return _all_at_once(self, reply, relayed)
 
 
-def _all_at_once(codec: Any, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
+def _all_at_once(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
     """A whole answer as a stream."""
     try:
         result = codec.read(reply, relayed)
