@@ -15,7 +15,7 @@ from gateway.configuration.file import ConfigFile
 from gateway.configuration.reading import CONFIG_NAME, ENVIRONMENT_NAME, SettingsReader, long_names
 from gateway.configuration.secrets import SettingsError as SettingsError
 from gateway.configuration.secrets import read_secret as read_secret
-from gateway.configuration.values import Between, NetworkText, Scheme
+from gateway.configuration.values import Between, HeaderName, NetworkText, Scheme
 
 PACKAGE = Path(__file__).resolve().parent
 # Where config/ and migrations/ are: inside of an installed package, beside the package in a checkout.
@@ -36,7 +36,7 @@ class Server:
     graceful_timeout_s: float
     keepalive_s: float
     express_lane: bool
-    client_ip_header: str
+    client_ip_header: Annotated[str, HeaderName()]
     access_log: bool
     version: str
     head_timeout_s: float
@@ -215,9 +215,9 @@ class AlertSettings:
 
 @dataclass(frozen=True, slots=True)
 class Otel:
-    endpoint: str
+    endpoint: Annotated[str, Scheme(("https", "http"))]
     service_name: str
-    sample: float
+    sample: Annotated[float, Between(0, 1)]
     metrics_every_s: float
 
 

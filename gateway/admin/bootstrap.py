@@ -7,10 +7,10 @@ from typing import Any
 from gateway import ids, money
 from gateway.accounts import keys, members, organizations, projects, tokens
 from gateway.accounts.changes import OPERATOR, commit
-from gateway.accounts.passwords import hash_password
+from gateway.accounts.passwords import LONGEST, SHORTEST, hash_password
 from gateway.control import Control
 from gateway.errors import InvalidRequest
-from gateway.settings import Settings
+from gateway.settings import Settings, SettingsError
 from gateway.store.database import Database
 from gateway.store.installation import Secrets
 from gateway.threads import Threads
@@ -23,6 +23,7 @@ UNLIMITED = "unlimited"
 FIRST_NAME = "Default"
 KEY_NAME = "GATEWAY_BOOTSTRAP_API_KEY"
 PASSWORD_NAME = "GATEWAY_BOOTSTRAP_PASSWORD"
+EMAIL_NAME = "GATEWAY_BOOTSTRAP_EMAIL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,18 @@ class _Plan:
     key_id: str
 
 
+def check_first_start(settings: Settings) -> None:
+    """SettingsError tells every setting of a first start that cannot be used, one line each."""
+    problems = []
+    for read in (_read_key, _read_email, _read_password, _read_credits):
+        try:
+            read(settings)
+        except InvalidRequest as error:
+            problems.append(error.message)
+    if problems:
+        raise SettingsError("\n".join(problems))
+
+
 class Administration:
     """Changes of organizations as a whole."""
 
@@ -84,15 +97,12 @@ class Administration:
         return FirstKey(found[0] if found else None, stranger=stranger)
 
     def _plan(self, settings: Settings) -> _Plan:
-        brought = settings.secret(KEY_NAME)
-        if brought and not tokens.well_formed(brought):
-            raise InvalidRequest(f"{KEY_NAME} needs 8 to 256 visible characters without spaces.")
-        password = settings.secret(PASSWORD_NAME)
+        password = _read_password(settings)
         return _Plan(
-            token=brought,
-            email=members.read_email(settings.bootstrap.email),
+            token=_read_key(settings),
+            email=_read_email(settings),
             password_hash=hash_password(self._threads, password) if password else "",
-            credits_nusd=_read_credits(settings.bootstrap.credits_usd),
+            credits_nusd=_read_credits(settings),
             organization_id=ids.new("org"),
             project_id=ids.new("proj"),
             project=projects.first_values(FIRST_NAME, settings.organizations),
@@ -128,7 +138,29 @@ class Administration:
         return FirstKey(made.info, "" if plan.token else token, created=True, granted_nusd=granted)
 
 
-def _read_credits(text: str) -> int | None:
+def _read_key(settings: Settings) -> str:
+    brought = settings.secret(KEY_NAME)
+    if brought and not tokens.well_formed(brought):
+        raise InvalidRequest(f"{KEY_NAME} needs 8 to 256 visible characters without spaces.")
+    return brought
+
+
+def _read_email(settings: Settings) -> str:
+    try:
+        return members.read_email(settings.bootstrap.email)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{EMAIL_NAME}: {error.message}") from None
+
+
+def _read_password(settings: Settings) -> str:
+    password = settings.secret(PASSWORD_NAME)
+    if password and not SHORTEST <= len(password) <= LONGEST:
+        raise InvalidRequest(f"{PASSWORD_NAME}: a password needs {SHORTEST} to {LONGEST} characters.")
+    return password
+
+
+def _read_credits(settings: Settings) -> int | None:
+    text = settings.bootstrap.credits_usd
     if text.strip().lower() == UNLIMITED:
         return None
     try:

@@ -6,13 +6,16 @@ from collections.abc import Collection, Iterable, Mapping
 
 # What Kubernetes sets in every container for services that are called "gateway" or "llm".
 FOREIGN = re.compile(r"(GATEWAY|LLM)_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(TCP|UDP)\w*)")
-SHOWN, LIKENESS = 2, 0.7
+SHOWN, LIKENESS, BEGINNING = 2, 0.7, 3
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """ "; did you mean …?" with the names that look most like `name`, "" when none does."""
+    """ "; did you mean …?" with the names that look most like `name`, or else begin with it; "" when none does."""
     by_lower = {one.lower(): one for one in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, SHOWN, LIKENESS)
+    found = (
+        difflib.get_close_matches(name.lower(), by_lower, SHOWN, LIKENESS)
+        or [one for one in sorted(by_lower) if len(name) >= BEGINNING and one.startswith(name.lower())][:SHOWN]
+    )
     return f"; did you mean {' or '.join(by_lower[one] for one in found)}?" if found else ""
 
 

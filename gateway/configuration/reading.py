@@ -16,6 +16,7 @@ from gateway.configuration.secrets import SettingsError, read_secret
 from gateway.configuration.values import convert
 
 DEFAULTS = "default.toml"
+NO_ENVIRONMENTS = (DEFAULTS, "gateway.example.toml", "genai_names.toml")
 ENVIRONMENT_NAME, CONFIG_NAME = "GATEWAY_ENV", "GATEWAY_CONFIG"
 USUAL = "development"
 DEFAULT = "default"
@@ -98,7 +99,7 @@ class SettingsReader:
 
     def _lay_special(self) -> None:
         name = self.environment_name
-        known = sorted(path.stem for path in self._config.glob("*.toml") if path.name != DEFAULTS)
+        known = sorted(path.stem for path in self._config.glob("*.toml") if path.name not in NO_ENVIRONMENTS)
         if name in known:
             self._lay(self._load(self._config / f"{name}.toml"), f"{name}.toml")
         elif known:

@@ -2,11 +2,13 @@
 
 import ipaddress
 import math
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from gateway.configuration.names import near
 
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 
 
@@ -45,6 +47,15 @@ class NetworkText:
             ipaddress.ip_network(value, strict=False)
         except ValueError:
             raise ValueError(f"{value!r} is no address or network such as 10.0.0.0/8") from None
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderName:
+    """The name of a header of HTTP, or "" for none."""
+
+    def check(self, value: str) -> None:
+        if value and not HEADER_NAME.fullmatch(value):
+            raise ValueError(f"{value!r} is no name of a header such as x-forwarded-for")
 
 
 def convert(value: Any, kind: Any) -> Any:

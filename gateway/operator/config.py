@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from gateway import accepted, extensions, settings
+from gateway.admin.bootstrap import check_first_start
 from gateway.catalogue import credentials, loader
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Provider
@@ -17,6 +18,7 @@ from gateway.configuration.explain import MASK, Entry
 from gateway.operator.output import AS_JSON, is_json, print_findings
 from gateway.settings import Settings, SettingsError
 from gateway.store.database import check_scheme
+from gateway.store.installation import check_secrets
 from gateway.store.redis import check_url
 
 WIDTH = 44
@@ -69,11 +71,12 @@ def find_problems() -> list[str]:
         return problems
     checks: list[Callable[[], object]] = [partial(check_url, chosen.redis), partial(check_scheme, chosen.database)]
     checks += [partial(chosen.secret, name) for name in settings.SECRETS.values()]
+    checks += [partial(check_secrets, chosen), partial(check_first_start, chosen)]
     for look_at in checks:
         try:
             look_at()
         except SettingsError as error:
-            problems.append(str(error))
+            problems += str(error).splitlines()
     return list(dict.fromkeys(problems))
 
 

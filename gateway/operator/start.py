@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from gateway import accepted, money, settings
-from gateway.admin.bootstrap import KEY_NAME, PASSWORD_NAME, FirstKey
+from gateway.admin.bootstrap import KEY_NAME, PASSWORD_NAME, FirstKey, check_first_start
 from gateway.catalogue import last_good
 from gateway.catalogue.credentials import credentials_for
 from gateway.configuration import explain
@@ -19,10 +19,11 @@ from gateway.operator import config
 from gateway.operator.installation import address_of, opened
 from gateway.operator.output import AS_JSON, print_result
 from gateway.server.ports import problem_of
-from gateway.settings import MANAGE, MIGRATE_LATE, ROOT, SettingsError
+from gateway.settings import MANAGE, MIGRATE_LATE, ROOT, Settings, SettingsError
 from gateway.store import migrations
 from gateway.store.database import check_scheme
 from gateway.store.disk import check_folder
+from gateway.store.installation import check_secrets
 from gateway.store.redis import answers, check_url
 
 INHERITED = "LISTEN_FDS"  # set by whoever listens for the gateway, as systemd may
@@ -82,9 +83,14 @@ def await_store(error: Unavailable) -> str:
     at a first start, at which somebody looks on who can put it right."""
     chosen = settings.load()
     reason = str(error.__cause__ or error).strip().splitlines()[0]
-    if not (Path(chosen.database.data_dir) / last_good.FOLDER).is_dir():
+    if not served_before(chosen):
         raise SettingsError(f"DATABASE_URL: {reason}; start that server, or correct the address") from None
     return f"Warning: the database is away ({reason}); the gateway is not ready until it is back"
+
+
+def served_before(chosen: Settings) -> bool:
+    """Whether a server has served from this data folder."""
+    return (Path(chosen.database.data_dir) / last_good.FOLDER).is_dir()
 
 
 def examine() -> tuple[list[str], dict[str, str]]:
@@ -94,11 +100,15 @@ def examine() -> tuple[list[str], dict[str, str]]:
     server, database = found.settings.server, found.settings.database
     problem = "" if INHERITED in found.settings.environment else problem_of(server.host, server.port)
     problems = [problem] if problem else []
-    for look_at in (
+    checks = [
         partial(check_scheme, database),
         partial(check_url, found.settings.redis),
+        partial(check_secrets, found.settings),
         partial(check_folder, Path(database.data_dir)),
-    ):
+    ]
+    if not served_before(found.settings):
+        checks.append(partial(check_first_start, found.settings))
+    for look_at in checks:
         try:
             look_at()
         except SettingsError as error:

@@ -34,6 +34,10 @@ def check_folder(path: Path) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             return
+    except (FileExistsError, NotADirectoryError):
+        raise SettingsError(
+            f"GATEWAY_DATA_DIR: {path.absolute()} is, or lies in, a file; set a writable folder"
+        ) from None
     except OSError as error:
         raise SettingsError(
             f"GATEWAY_DATA_DIR: cannot write to {path.absolute()}: {error.strerror}; make it writable for the user "

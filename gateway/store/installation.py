@@ -56,6 +56,18 @@ def load_secrets(config: settings.Settings, database: Database) -> Secrets:
     return Secrets(tuple(key.encode() for key in hashes), tuple(encryption))
 
 
+def check_secrets(config: settings.Settings) -> None:
+    """SettingsError tells, one line each, which secrets are missing or too short; no database is asked."""
+    problems = []
+    for name in (HASH_SECRET, ENCRYPTION_KEY):
+        try:
+            _keys_of(config, name, config.database.scheme)
+        except settings.SettingsError as error:
+            problems.append(str(error))
+    if problems:
+        raise settings.SettingsError("\n".join(problems))
+
+
 def key_beside_data(config: settings.Settings) -> Path | None:
     """The file of the encryption key when a copy of the data folder holds both it and what it encrypts; else None."""
     data = Path(config.database.data_dir).resolve()
@@ -75,15 +87,26 @@ def _load(
     config: settings.Settings, database: Database, name: str, salt: str, make: Callable[[], str]
 ) -> tuple[str, ...]:
     known = get_value(database, _fingerprint_name(name))
+    keys = _keys_of(config, name, database.kind)
+    if not keys:
+        keys = _split(name, _read_or_make(Path(config.database.data_dir) / name.lower(), name, known is None, make))
+    _check_fingerprint(database, name, salt, keys, known)
+    return keys
+
+
+def _keys_of(config: settings.Settings, name: str, kind: str) -> tuple[str, ...]:
+    """What is set of a secret, newest first; () where a file of the data folder is to have it, for a store of this
+    kind."""
     text = config.secret(name)
-    if not text and database.kind != "sqlite":
+    if not text and kind == "postgresql":
         raise settings.SettingsError(f"{name} (or {name}_FILE) is required with PostgreSQL: set a long random value")
-    if not text:
-        text = _read_or_make(Path(config.database.data_dir) / name.lower(), name, known is None, make)
+    return _split(name, text) if text else ()
+
+
+def _split(name: str, text: str) -> tuple[str, ...]:
     keys = tuple(part.strip() for part in text.split(",") if part.strip())
     if not keys or min(len(key) for key in keys) < MIN_LENGTH:
         raise settings.SettingsError(f"{name} must be at least {MIN_LENGTH} characters long")
-    _check_fingerprint(database, name, salt, keys, known)
     return keys
 
 

@@ -32,6 +32,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("GATEWAY_CONFIG", "")
     monkeypatch.setenv("SCRAPE", "hidden")
+    for name in ("GATEWAY_API_KEY_HASH_SECRET", "GATEWAY_ENCRYPTION_KEY"):
+        monkeypatch.setenv(name, "hidden secret of the tests")
 
     def run_command(*arguments: str, status: int = 0) -> str:
         assert manage.run(["--config", str(tmp_path / "house.toml"), *arguments]) == status
@@ -94,6 +96,45 @@ def test_no_mistake_hides_another(run: Callable[..., str], tmp_path: Path, monke
     assert len(told.splitlines()) == len(wanted) - 1 and "hidden" not in told, told
     # A start tells the same, but for what only a server needs.
     assert "no_such_package" in run("serve", status=1) and "fast means" in run("serve", status=1)
+
+
+def test_what_a_first_start_needs_is_looked_at_before_it(
+    run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "DATABASE_URL": "postgresql://gateway@db.example/gateway",
+        "GATEWAY_API_KEY_HASH_SECRET": "",
+        "GATEWAY_ENCRYPTION_KEY": "short",
+        "GATEWAY_BOOTSTRAP_API_KEY": "abc",
+        "GATEWAY_BOOTSTRAP_PASSWORD": "short",
+        "GATEWAY_BOOTSTRAP_EMAIL": "nobody",
+        "GATEWAY_BOOTSTRAP_CREDITS_USD": "plenty",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318",
+        "GATEWAY_OTEL_SAMPLE": "7",
+        "CLIENT_IP_HEADER": "x forwarded for",
+    }.items():
+        monkeypatch.setenv(name, value)
+    told = run("config", "check", status=1).splitlines()
+    wanted = (
+        "[otel] endpoint: 'collector' is not known; use https:// or http:// (from OTEL_EXPORTER_OTLP_ENDPOINT)",
+        "[otel] sample: must be at least 0 and at most 1, got 7 (from GATEWAY_OTEL_SAMPLE)",
+        "[server] client_ip_header: 'x forwarded for' is no name of a header",
+        "GATEWAY_API_KEY_HASH_SECRET (or GATEWAY_API_KEY_HASH_SECRET_FILE) is required with PostgreSQL",
+        "GATEWAY_ENCRYPTION_KEY must be at least",
+        "GATEWAY_BOOTSTRAP_API_KEY needs 8 to 256",
+        "GATEWAY_BOOTSTRAP_EMAIL: Not an e-mail address: 'nobody'",
+        "GATEWAY_BOOTSTRAP_PASSWORD: a password needs 12",
+        "GATEWAY_BOOTSTRAP_CREDITS_USD is neither an amount",
+    )
+    assert [one for one in wanted if not any(line.startswith(one) for line in told)] == []
+    assert len(told) == len(wanted)
+
+
+def test_only_files_of_environments_are_environments(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_ENV", "genai_names")
+    assert "there is no 'genai_names', only development, production, test" in run("config", "check", status=1)
+    monkeypatch.setenv("GATEWAY_ENV", "prod")
+    assert "did you mean production?" in run("config", "check", status=1)
 
 
 def test_the_whole_configuration_is_shown_with_origins_and_without_secrets(
