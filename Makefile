@@ -75,11 +75,11 @@ public-client: .venv/test.stamp
 agents: .venv/test.stamp
 	$(BIN)/pytest tests/agents
 
-# The AI SDK's majors 5, 6 and 7 (from npm, pinned, with a node of their own) over stand-ins of every upstream format.
+# The AI SDK's majors 5, 6 and 7 (from npm, pinned, with a node of their own) over fakes of every upstream format.
 ai-sdk: .venv/test.stamp
 	$(BIN)/pytest tests/ai_sdk
 
-# The official Node clients of embeddings, images, sound, moderation and rerank (from npm, pinned) over strict stand-ins.
+# The official Node clients of embeddings, images, sound, moderation and rerank (from npm, pinned) over strict fakes.
 media: .venv/test.stamp
 	$(BIN)/pytest tests/media_clients
 

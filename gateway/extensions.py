@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What a package adds; it exports one as `EXTENSION`. `protocols` are makers by the name that catalogue entries
+    """What a package adds; it exports one as `EXTENSION`. `protocols` are factories by the name that catalogue entries
     use; `surfaces` are `gateway.surfaces.http.Surface`s, which the table of surfaces checks: they lie above this."""
 
     operations: tuple[ModelOperation, ...] = ()
@@ -43,7 +43,7 @@ def install(names: Iterable[str]) -> None:
                 raise SettingsError(f"extension {name}: there is an operation {operation.name} already")
         for protocol, make in extension.protocols.items():
             PROTOCOLS.setdefault(protocol, ProtocolEntry())
-            if registry.MAKERS.setdefault(protocol, make) is not make:
+            if registry.FACTORIES.setdefault(protocol, make) is not make:
                 raise SettingsError(f"extension {name}: there is a protocol {protocol} already")
 
 

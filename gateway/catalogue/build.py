@@ -92,14 +92,14 @@ def _offers_of(provider: str, rules: Layer) -> Iterable[ListedModel]:
             continue  # offered through regional profiles only
         endpoint = regions.get(prefix, "")
         ident = normalise(rest if prefix in regions else external_id, sources.get("strip", ""))
-        maker = _maker(external_id, ident, rules) or sources.get("maker", "")
+        vendor = _vendor_of(external_id, ident, rules) or sources.get("maker", "")
         yield ListedModel(
             provider=provider,
             external_id=external_id,
             ident=ident,
             region=prefix if endpoint else "",
-            maker=maker,
-            first_party=maker != "" and maker == sources.get("maker"),
+            vendor=vendor,
+            first_party=vendor != "" and vendor == sources.get("maker"),
             join_only="join_only" in sources,
             entry=_capabilities(entry, ident, sources)
             | _endpoint(rules.providers[provider], endpoint)
@@ -117,13 +117,13 @@ def _wanted(external_id: str, sources: dict[str, str]) -> bool:
     return bool(re.search(include, external_id)) and not (exclude and re.search(exclude, external_id))
 
 
-def _maker(external_id: str, ident: str, rules: Layer) -> str:
+def _vendor_of(external_id: str, ident: str, rules: Layer) -> str:
     """Who made a model: the organisation before its slash, else the longest known beginning of its id, else ""."""
     organisation = external_id.lower().rsplit("/", 2)[-2] if "/" in external_id else ""
-    if organisation in rules.makers:
-        return rules.makers[organisation]
-    beginnings = [name for name in rules.makers if ident.startswith(name)]
-    return rules.makers[max(beginnings, key=len)] if beginnings else ""
+    if organisation in rules.vendors:
+        return rules.vendors[organisation]
+    beginnings = [name for name in rules.vendors if ident.startswith(name)]
+    return rules.vendors[max(beginnings, key=len)] if beginnings else ""
 
 
 def _endpoint(provider: Fields, endpoint: str) -> Fields:
@@ -211,9 +211,9 @@ def _model(ident: str, group: list[ListedModel], aliases: list[str], rules: Laye
     return {
         "id": ident,
         "name": re.sub(r" \(latest\)$", "", best["name"]),
-        "family": next((offer.maker for offer in group if offer.first_party), "")
-        or next((offer.maker for offer in group if offer.maker), "")
-        or rules.makers.get(ident.split("-")[0], "other"),
+        "family": next((offer.vendor for offer in group if offer.first_party), "")
+        or next((offer.vendor for offer in group if offer.vendor), "")
+        or rules.vendors.get(ident.split("-")[0], "other"),
         "aliases": aliases,
         "released": (released + "-01")[:10] if released else "",
         "input_modalities": [kind for kind in ("text", "image", "audio", "video", "pdf") if kind in takes],

@@ -23,7 +23,7 @@ class ListedModel:
     external_id: str
     ident: str
     region: str = ""
-    maker: str = ""
+    vendor: str = ""
     first_party: bool = False
     join_only: bool = False
     model: str = ""
@@ -73,9 +73,9 @@ def conflicts(ident: str, group: Iterable[ListedModel], rules: Mapping[str, str]
         return []
     group = list(group)
     told = []
-    makers = {offer.maker for offer in group if offer.maker}
-    if len(makers) > 1:
-        told.append(f"{ident}: made by {' and '.join(sorted(makers))}: {_names(group)}")
+    vendors = {offer.vendor for offer in group if offer.vendor}
+    if len(vendors) > 1:
+        told.append(f"{ident}: made by {' and '.join(sorted(vendors))}: {_names(group)}")
     kinds = {offer.entry.get("operations", ("chat",))[0] for offer in group}
     if len(kinds) > 1:
         told.append(f"{ident}: used for {' and '.join(sorted(kinds))}: {_names(group)}")

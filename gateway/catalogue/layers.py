@@ -37,7 +37,7 @@ class Layer:
     mappings: dict[Key, Fields] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     join: dict[str, str] = field(default_factory=dict)
-    makers: dict[str, str] = field(default_factory=dict)
+    vendors: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     digest: str = ""
     named: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ def read_folder(folder: Path) -> Layer:
         _add_provider(layer, path.stem, tree, TomlPlace(path.name, "", lines))
     if (folder / "aliases.toml").exists():
         tree, lines = _read_file(folder / "aliases.toml", digest, layer.problems)
-        for name, target in (("alias", layer.aliases), ("join", layer.join), ("maker", layer.makers)):
+        for name, target in (("alias", layer.aliases), ("join", layer.join), ("maker", layer.vendors)):
             target.update(_texts_of(tree.pop(name, {}), f"aliases.toml [{name}]", layer.problems))
         _place_aliases(layer, layer.aliases, TomlPlace("aliases.toml", "", lines, "alias"))
         _refuse_rest(tree, TomlPlace("aliases.toml", "", lines), layer.problems, ("alias", "join", "maker"))
@@ -116,7 +116,7 @@ def overlay(layers: Iterable[Layer]) -> Layer:
             _overlay_entries(getattr(merged, name), getattr(layer, name))
         merged.aliases.update(layer.aliases)
         merged.join.update(layer.join)
-        merged.makers.update(layer.makers)
+        merged.vendors.update(layer.vendors)
         merged.places.update(layer.places)
         merged.faulty |= layer.faulty
         merged.problems.extend(layer.problems)

@@ -220,13 +220,13 @@ def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[
     return ready
 
 
-def _first_party_first(mappings: list[Mapping], providers: dict[str, Provider], maker: str) -> tuple[Mapping, ...]:
-    return tuple(sorted(mappings, key=lambda one: not _is_first_party(providers[one.provider], maker)))
+def _first_party_first(mappings: list[Mapping], providers: dict[str, Provider], vendor: str) -> tuple[Mapping, ...]:
+    return tuple(sorted(mappings, key=lambda one: not _is_first_party(providers[one.provider], vendor)))
 
 
-def _is_first_party(provider: Provider, maker: str) -> bool:
+def _is_first_party(provider: Provider, vendor: str) -> bool:
     """The vendor's own provider comes first: its price is the one that the model list shows."""
-    return bool(maker) and maker == provider.sources.get("maker", "")
+    return bool(vendor) and vendor == provider.sources.get("maker", "")
 
 
 def _finish_mapping(fields: dict[str, Any], provider: Provider, where: str, problems: list[str]) -> Mapping:

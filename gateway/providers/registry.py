@@ -49,7 +49,7 @@ class Resources:
 
 # A line for each of `catalogue/protocols.py` that is spoken: how it is made. The sandbox speaks the words of the
 # one that it imitates.
-MAKERS: dict[str, Callable[[Resources], Wire]] = {
+FACTORIES: dict[str, Callable[[Resources], Wire]] = {
     "openai": lambda given: _openai("openai", given.token),
     "sandbox": lambda given: _openai("sandbox", None),
     "openai-responses": lambda given: chat_wire("openai-responses", OpenAIResponses(given.token)),
@@ -98,7 +98,7 @@ def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> Wire:
 def make_protocols(transport: Transport, clock: Clock) -> dict[str, Wire]:
     """One stateless object for each protocol."""
     given = Resources(transport, clock, AccessTokens(fetch_over(transport), clock).token)
-    return {name: make(given) for name, make in MAKERS.items()}
+    return {name: make(given) for name, make in FACTORIES.items()}
 
 
 def make_upstreams(wires: dict[str, Wire], transport: Transport, clock: Clock, timeouts: Timeouts) -> Upstreams:

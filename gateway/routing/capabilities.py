@@ -45,7 +45,7 @@ REASONING, PARALLEL, VERBOSITY, PENALTIES, MARKS, SEARCH = (
     "cache marks",
     "web search",
 )
-EFFORT, TIER, COUNT, OUTPUT, CONTEXT, TOOL_CHOICE, MAKER, FULL, ROOM, HOSTED, OFFERED_SEARCH = (
+EFFORT, TIER, COUNT, OUTPUT, CONTEXT, TOOL_CHOICE, VENDOR, FULL, ROOM, HOSTED, OFFERED_SEARCH = (
     "effort",
     "service tier",
     "n",
@@ -77,7 +77,7 @@ FIELDS: dict[str, str] = {
     TOOL_CHOICE: "tool_choice",
     COUNT: "n",
     CONTEXT: "messages",
-    MAKER: "messages",
+    VENDOR: "messages",
 }
 CODES = {CONTEXT: "context_length_exceeded"}
 UNSUPPORTED = "model_not_supported"
@@ -268,7 +268,7 @@ def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
     if demand.forced_tool and ability.tool_choices and not _chooses(ability.tool_choices, demand.forced_tool):
         yield TOOL_CHOICE
     if demand.vendor and demand.vendor not in (ability.dialect, ability.second):
-        yield MAKER
+        yield VENDOR
     if demand.hosted and demand.hosted not in (ability.dialect, ability.second):
         yield HOSTED
     if demand.search_offered and not ability.bits & BITS["web_search"]:

@@ -30,7 +30,7 @@ def job(tmp_path: Path) -> Job:
 
 @pytest.fixture
 def serve(tmp_path: Path, job: Job) -> Iterator[Callable[..., tuple[GatewayProcess, list[Model]]]]:
-    """A factory: a gateway under gunicorn, as a user runs it, whose providers are the stand-ins of these places."""
+    """A factory: a gateway under gunicorn, as a user runs it, whose providers are the fakes of these places."""
     with ExitStack() as running:
 
         def start(*places: Place) -> tuple[GatewayProcess, list[Model]]:

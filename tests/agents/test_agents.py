@@ -63,7 +63,7 @@ TRANSITIONS = [
 
 @pytest.mark.parametrize(("first", "second"), TRANSITIONS)
 @pytest.mark.parametrize("client", PACKAGES)
-def test_a_session_goes_on_with_the_same_model_and_with_another_makers(
+def test_a_session_goes_on_with_the_same_model_and_with_another_vendors(
     client: str, first: str, second: str, programs: dict[str, Path], job: Job, serve: Serve
 ) -> None:
     places = [ALL_PLACES[first], ALL_PLACES[second]]

@@ -1,6 +1,6 @@
 """Providers that play a model at work: the first turn calls the client's own tool for writing files, the next one ends.
 
-They are the strict stand-ins of the test suite with an endless script: a request of a real client that the gateway
+They are the strict fakes of the test suite with an endless script: a request of a real client that the gateway
 rewrote wrongly is refused as the real service would refuse it. All requests are kept in `calls`.
 """
 
@@ -196,7 +196,7 @@ def _blocks(messages: list[dict[str, Any]], member: str) -> Iterator[dict[str, A
 
 @dataclass(frozen=True)
 class Place:
-    """A model as callers name it, the provider in the catalogue that serves it, and the stand-in for that."""
+    """A model as callers name it, the provider in the catalogue that serves it, and the fake for that."""
 
     model: str
     provider: str

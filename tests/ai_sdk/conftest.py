@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from ai_sdk.clients import CACHE, MAJORS, Sdk, install
 from ai_sdk.scene import Scene
-from contract.makers import MAKERS
-from contract.stage import write_catalogue
+from contract.contract_gateway import write_catalogue
+from contract.vendors import VENDORS
 from support.gateways import GatewayProcess
 
 HERE = "ai_sdk"
@@ -20,12 +20,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(scope="session")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """A gateway under gunicorn, as a user runs it, before all makers' stand-ins, and each major of the SDK."""
+    """A gateway under gunicorn, as a user runs it, before all vendors' fakes, and each major of the SDK."""
     node, folder = install(CACHE), tmp_path_factory.mktemp("ai-sdk")
     with ExitStack() as running:
-        fakes: dict[str, Any] = {name: running.enter_context(maker.fake()) for name, maker in MAKERS.items()}
+        fakes: dict[str, Any] = {name: running.enter_context(vendor.fake()) for name, vendor in VENDORS.items()}
         environment = {f"LLM_FAKE_{name.upper()}_BASE_URL": fake.url for name, fake in fakes.items()}
-        environment |= {f"LLM_FAKE_{name.upper()}_API_KEY": maker.key for name, maker in MAKERS.items()}
+        environment |= {f"LLM_FAKE_{name.upper()}_API_KEY": vendor.key for name, vendor in VENDORS.items()}
         environment["GATEWAY_CATALOGUE_PATH"] = str(write_catalogue(folder / "catalogue"))
         environment["GATEWAY_BOOTSTRAP_CREDITS_USD"] = "100"
         gateway = GatewayProcess(folder / "data", **environment)

@@ -1,4 +1,4 @@
-"""A whole scene for the SDKs: gateway, makers, majors, and what is seen of each."""
+"""A whole scene for the SDKs: gateway, vendors, majors, and what is seen of each."""
 
 import sqlite3
 import time
@@ -7,7 +7,7 @@ from typing import Any
 
 import gevent
 from ai_sdk.clients import Sdk
-from contract.makers import MAKERS, Say
+from contract.vendors import VENDORS, Say
 from support.gateways import GatewayProcess
 
 PATIENCE_S = 5.0
@@ -19,16 +19,16 @@ class Scene:
     fakes: dict[str, Any]
     sdks: dict[int, Sdk]
 
-    def script(self, maker: str, *says: Say) -> None:
-        """What the maker will say, in order; all that it heard before is forgotten."""
-        fake = self.fakes[maker]
+    def script(self, vendor: str, *says: Say) -> None:
+        """What the vendor will say, in order; all that it heard before is forgotten."""
+        fake = self.fakes[vendor]
         fake.calls.clear()
         fake._script.clear()
-        fake.script(*(MAKERS[maker].script(say) for say in says))
+        fake.script(*(VENDORS[vendor].script(say) for say in says))
 
-    def heard(self, maker: str) -> list[Any]:
-        """What the maker was sent; every request of it was one that the real service would take."""
-        calls = self.fakes[maker].calls
+    def heard(self, vendor: str) -> list[Any]:
+        """What the vendor was sent; every request of it was one that the real service would take."""
+        calls = self.fakes[vendor].calls
         assert [call.problem for call in calls if call.problem] == []
         return [call.body for call in calls]
 

@@ -6,7 +6,7 @@ import pytest
 from ai_sdk.clients import MAJORS, PREFIXES
 from ai_sdk.scene import Scene
 from contract.cases import ANSWER, PDF, PLACE, PNG, WAV
-from contract.makers import SOURCE, Say
+from contract.vendors import SOURCE, Say
 
 PATIENCE = 0.5
 UPSTREAMS = ("openai", "anthropic", "google")
@@ -14,8 +14,8 @@ WEATHER = {"description": "Tells the weather.", "schema": PLACE, "result": {"sky
 OSLO, ROME = '{"city": "Oslo"}', '{"city": "Rome"}'
 
 
-def able(maker: str) -> str:
-    return f"fake-{maker}/{maker}-able"
+def able(vendor: str) -> str:
+    return f"fake-{vendor}/{vendor}-able"
 
 
 @pytest.fixture(params=list(MAJORS))
@@ -24,7 +24,7 @@ def major(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(params=UPSTREAMS)
-def maker(request: pytest.FixtureRequest) -> str:
+def vendor(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
@@ -45,55 +45,55 @@ def test_every_major_generates_and_streams_at_every_prefix(scene: Scene, major: 
 
 
 @pytest.mark.parametrize("op", ["text", "stream"])
-def test_tools_are_called_over_several_steps(scene: Scene, major: int, maker: str, op: str) -> None:
+def test_tools_are_called_over_several_steps(scene: Scene, major: int, vendor: str, op: str) -> None:
     says = [Say(tools=(("weather", OSLO),)), Say("And there?", tools=(("weather", ROME),)), Say("Rain in both.")]
-    scene.script(maker, *says)
-    told = scene.sdks[major].ask(op, able(maker), prompt="Weather?", tools={"weather": WEATHER}, steps=5)
+    scene.script(vendor, *says)
+    told = scene.sdks[major].ask(op, able(vendor), prompt="Weather?", tools={"weather": WEATHER}, steps=5)
     assert told.get("error") is None and told.get("errors", []) == []
     assert [step["finishReason"] for step in told["steps"]] == ["tool-calls", "tool-calls", "stop"]
     assert [call["input"] for step in told["steps"] for call in step["toolCalls"]] == [
         {"city": "Oslo"},
         {"city": "Rome"},
     ]
-    assert told["text"] == "Rain in both." and len(scene.heard(maker)) == 3
+    assert told["text"] == "Rain in both." and len(scene.heard(vendor)) == 3
 
 
-def test_parallel_calls_of_a_stream_are_all_run(scene: Scene, major: int, maker: str) -> None:
-    scene.script(maker, Say(tools=(("weather", OSLO), ("weather", ROME)), piece=1, fragment=1), Say("Both wet."))
-    told = scene.sdks[major].ask("stream", able(maker), prompt="Weather?", tools={"weather": WEATHER}, steps=3)
+def test_parallel_calls_of_a_stream_are_all_run(scene: Scene, major: int, vendor: str) -> None:
+    scene.script(vendor, Say(tools=(("weather", OSLO), ("weather", ROME)), piece=1, fragment=1), Say("Both wet."))
+    told = scene.sdks[major].ask("stream", able(vendor), prompt="Weather?", tools={"weather": WEATHER}, steps=3)
     assert told["errors"] == [] and told["text"] == "Both wet."
     assert [call["input"] for call in told["steps"][0]["toolCalls"]] == [{"city": "Oslo"}, {"city": "Rome"}]
 
 
 @pytest.mark.parametrize("op", ["text", "stream"])
-@pytest.mark.parametrize("maker", ["anthropic", "google", "responses"])
-def test_reasoning_comes_back_with_its_signature_over_two_turns(scene: Scene, major: int, maker: str, op: str) -> None:
-    """The strict makers refuse reasoning that lacks what they signed or sealed."""
+@pytest.mark.parametrize("vendor", ["anthropic", "google", "responses"])
+def test_reasoning_comes_back_with_its_signature_over_two_turns(scene: Scene, major: int, vendor: str, op: str) -> None:
+    """The strict vendors refuse reasoning that lacks what they signed or sealed."""
     says = [Say(thinking="I must look.", sealed="gAAAsealed==", tools=(("weather", OSLO),)), Say("Rain.")]
-    scene.script(maker, *says)
+    scene.script(vendor, *says)
     options = {"llmgateway": {"reasoning_effort": "high"}}
     told = scene.sdks[major].ask(
-        op, able(maker), prompt="Weather?", tools={"weather": WEATHER}, steps=3, providerOptions=options
+        op, able(vendor), prompt="Weather?", tools={"weather": WEATHER}, steps=3, providerOptions=options
     )
     assert told.get("error") is None and told.get("errors", []) == []
     assert told["text"] == "Rain." and [step["finishReason"] for step in told["steps"]] == ["tool-calls", "stop"]
-    scene.heard(maker)
+    scene.heard(vendor)
 
 
-def test_a_session_of_one_makers_model_goes_on_with_anothers(scene: Scene, major: int, maker: str) -> None:
-    """What one maker signed is never shown to another, and nothing else of the conversation is lost."""
-    first = "google" if maker == "anthropic" else "anthropic"
+def test_a_session_of_one_vendors_model_goes_on_with_anothers(scene: Scene, major: int, vendor: str) -> None:
+    """What one vendor signed is never shown to another, and nothing else of the conversation is lost."""
+    first = "google" if vendor == "anthropic" else "anthropic"
     scene.script(first, Say("Aha.", thinking="Hm.", tools=(("weather", OSLO),)), Say("Rain."))
     options = {"llmgateway": {"reasoning_effort": "high"}}
     asked = [{"role": "user", "content": "Weather?"}]
     one = {"messages": asked, "tools": {"weather": WEATHER}, "steps": 2, "providerOptions": options}
     told = scene.sdks[major].ask("text", able(first), **one)
     assert told.get("error") is None and told["text"] == "Rain."
-    scene.script(maker, Say("Still rain."))
+    scene.script(vendor, Say("Still rain."))
     going_on = [*asked, *told["messages"], {"role": "user", "content": "And now?"}]
-    told = scene.sdks[major].ask("text", able(maker), **one | {"messages": going_on})
+    told = scene.sdks[major].ask("text", able(vendor), **one | {"messages": going_on})
     assert told.get("error") is None and told["text"] == "Still rain."
-    heard = str(scene.heard(maker))
+    heard = str(scene.heard(vendor))
     assert "Oslo" in heard and "And now?" in heard
 
 
@@ -111,11 +111,11 @@ def test_a_conversation_goes_on_with_the_messages_that_the_sdk_made(scene: Scene
 
 
 @pytest.mark.parametrize("op", ["object", "streamObject"])
-def test_objects_fit_their_schema(scene: Scene, major: int, maker: str, op: str) -> None:
-    scene.script(maker, Say('{"city": "Oslo", "people": 700000}'))
-    told = scene.sdks[major].ask(op, able(maker), prompt="The largest city?", schema=ANSWER)
+def test_objects_fit_their_schema(scene: Scene, major: int, vendor: str, op: str) -> None:
+    scene.script(vendor, Say('{"city": "Oslo", "people": 700000}'))
+    told = scene.sdks[major].ask(op, able(vendor), prompt="The largest city?", schema=ANSWER)
     assert told.get("errors", []) == [] and told["object"] == {"city": "Oslo", "people": 700000}
-    scene.heard(maker)
+    scene.heard(vendor)
 
 
 FILES = {
@@ -126,27 +126,27 @@ FILES = {
 
 
 @pytest.mark.parametrize("form", FILES)
-def test_images_and_documents_reach_every_maker(scene: Scene, major: int, maker: str, form: str) -> None:
-    scene.script(maker, Say("A cat."))
+def test_images_and_documents_reach_every_vendor(scene: Scene, major: int, vendor: str, form: str) -> None:
+    scene.script(vendor, Say("A cat."))
     image, paper = FILES[form]
     content = [
         {"type": "text", "text": "What is it?"},
         {"type": "image", "image": image},
         {"type": "file", "data": paper, "mediaType": "application/pdf", "filename": "paper.pdf"},
     ]
-    told = scene.sdks[major].ask("text", able(maker), messages=[{"role": "user", "content": content}])
+    told = scene.sdks[major].ask("text", able(vendor), messages=[{"role": "user", "content": content}])
     assert told.get("error") is None and told["text"] == "A cat."
-    heard = str(scene.heard(maker))
+    heard = str(scene.heard(vendor))
     assert PNG in heard and PDF in heard
 
 
-@pytest.mark.parametrize("maker", ["openai", "anthropic"])
-def test_images_by_address_reach_the_makers_that_load_them(scene: Scene, major: int, maker: str) -> None:
-    scene.script(maker, Say("A cat."))
+@pytest.mark.parametrize("vendor", ["openai", "anthropic"])
+def test_images_by_address_reach_the_vendors_that_load_them(scene: Scene, major: int, vendor: str) -> None:
+    scene.script(vendor, Say("A cat."))
     image = {"type": "image", "image": {"$url": "https://pictures.example/cat.png"}}
-    told = scene.sdks[major].ask("text", able(maker), messages=[{"role": "user", "content": [image]}])
+    told = scene.sdks[major].ask("text", able(vendor), messages=[{"role": "user", "content": [image]}])
     assert told.get("error") is None and told["text"] == "A cat."
-    assert "https://pictures.example/cat.png" in str(scene.heard(maker))
+    assert "https://pictures.example/cat.png" in str(scene.heard(vendor))
 
 
 BY_ADDRESS = {
@@ -155,22 +155,22 @@ BY_ADDRESS = {
 }
 
 
-@pytest.mark.parametrize("maker", BY_ADDRESS)
-def test_documents_and_sounds_by_address_reach_the_makers_that_load_them(scene: Scene, major: int, maker: str) -> None:
-    address, kind = BY_ADDRESS[maker]
-    scene.script(maker, Say("As it says."))
+@pytest.mark.parametrize("vendor", BY_ADDRESS)
+def test_documents_and_audio_by_url_reach_the_vendors_that_load_them(scene: Scene, major: int, vendor: str) -> None:
+    address, kind = BY_ADDRESS[vendor]
+    scene.script(vendor, Say("As it says."))
     content = [{"type": "text", "text": "What?"}, {"type": "file", "data": {"$url": address}, "mediaType": kind}]
-    told = scene.sdks[major].ask("text", able(maker), messages=[{"role": "user", "content": content}])
-    assert told.get("error") is None and told["text"] == "As it says." and address in str(scene.heard(maker))
+    told = scene.sdks[major].ask("text", able(vendor), messages=[{"role": "user", "content": content}])
+    assert told.get("error") is None and told["text"] == "As it says." and address in str(scene.heard(vendor))
 
 
-@pytest.mark.parametrize("maker", ["openai", "google"])
+@pytest.mark.parametrize("vendor", ["openai", "google"])
 @pytest.mark.parametrize("sound", [{"$bytes": WAV}, WAV], ids=["bytes", "base64"])
-def test_sound_reaches_the_makers_that_hear(scene: Scene, major: int, maker: str, sound: object) -> None:
-    scene.script(maker, Say("A bell."))
+def test_sound_reaches_the_vendors_that_hear(scene: Scene, major: int, vendor: str, sound: object) -> None:
+    scene.script(vendor, Say("A bell."))
     content = [{"type": "text", "text": "What?"}, {"type": "file", "data": sound, "mediaType": "audio/wav"}]
-    told = scene.sdks[major].ask("text", able(maker), messages=[{"role": "user", "content": content}])
-    assert told.get("error") is None and told["text"] == "A bell." and WAV in str(scene.heard(maker))
+    told = scene.sdks[major].ask("text", able(vendor), messages=[{"role": "user", "content": content}])
+    assert told.get("error") is None and told["text"] == "A bell." and WAV in str(scene.heard(vendor))
 
 
 IMAGES_OF_TOOLS = {
@@ -180,13 +180,13 @@ IMAGES_OF_TOOLS = {
 }
 
 
-def test_an_image_from_a_tool_reaches_the_model(scene: Scene, major: int, maker: str) -> None:
-    scene.script(maker, Say(tools=(("camera", "{}"),)), Say("A cat."))
+def test_an_image_from_a_tool_reaches_the_model(scene: Scene, major: int, vendor: str) -> None:
+    scene.script(vendor, Say(tools=(("camera", "{}"),)), Say("A cat."))
     shown = [{"type": "text", "text": "See:"}, IMAGES_OF_TOOLS[major]]
     camera = {"description": "Takes a picture.", "schema": {"type": "object"}, "result": "taken", "content": shown}
-    told = scene.sdks[major].ask("text", able(maker), prompt="What do you see?", tools={"camera": camera}, steps=2)
+    told = scene.sdks[major].ask("text", able(vendor), prompt="What do you see?", tools={"camera": camera}, steps=2)
     assert told.get("error") is None and told["text"] == "A cat."
-    assert PNG in str(scene.heard(maker)[1])
+    assert PNG in str(scene.heard(vendor)[1])
 
 
 SEARCHES = {
@@ -200,10 +200,12 @@ SEARCHES = {
 
 @pytest.mark.parametrize("op", ["text", "stream"])
 @pytest.mark.parametrize("tool", SEARCHES)
-@pytest.mark.parametrize("maker", ["anthropic", "google", "responses"])
-def test_every_vendors_search_tool_is_the_models_own(scene: Scene, major: int, maker: str, tool: str, op: str) -> None:
-    scene.script(maker, Say("News of today.", source=SOURCE))
-    told = scene.sdks[major].ask(op, able(maker), prompt="News?", tools={"finder": {"vendor": SEARCHES[tool]}}, steps=2)
+@pytest.mark.parametrize("vendor", ["anthropic", "google", "responses"])
+def test_every_vendors_search_tool_is_the_models_own(scene: Scene, major: int, vendor: str, tool: str, op: str) -> None:
+    scene.script(vendor, Say("News of today.", source=SOURCE))
+    told = scene.sdks[major].ask(
+        op, able(vendor), prompt="News?", tools={"finder": {"vendor": SEARCHES[tool]}}, steps=2
+    )
     if "has no" in str(told.get("error")) or "is not a function" in str(told.get("error")):
         pytest.skip("this major has no such tool")
     assert told.get("error") is None and told.get("errors", []) == []
@@ -213,7 +215,7 @@ def test_every_vendors_search_tool_is_the_models_own(scene: Scene, major: int, m
     assert kinds.index("tool-call") < kinds.index("tool-result") < kinds.index("source")
     (call,) = [part for part in told["content"] if part["type"] == "tool-call"]
     assert call["toolName"] == "finder" and call["providerExecuted"] and not call.get("invalid")
-    assert len(scene.heard(maker)) == 1
+    assert len(scene.heard(vendor)) == 1
 
 
 @pytest.mark.parametrize("op", ["text", "stream"])
@@ -278,9 +280,9 @@ def test_every_error_is_of_its_class(scene: Scene, major: int, case: str, op: st
     assert (error["name"], error["statusCode"], error["isRetryable"]) == (name, status, retryable)
 
 
-def test_a_cut_upstream_never_looks_whole(scene: Scene, major: int, maker: str) -> None:
-    scene.script(maker, Say("Good day to you and all of yours.", cut=900 if maker != "google" else 600))
-    told = scene.sdks[major].ask("stream", able(maker), prompt="Hello")
+def test_a_cut_upstream_never_looks_whole(scene: Scene, major: int, vendor: str) -> None:
+    scene.script(vendor, Say("Good day to you and all of yours.", cut=900 if vendor != "google" else 600))
+    told = scene.sdks[major].ask("stream", able(vendor), prompt="Hello")
     assert told["finishReason"] == "error" and told["errors"] and "error" in told["parts"]
 
 

@@ -10,14 +10,14 @@ import pytest
 from ai_sdk.clients import CACHE, MAJORS, PREFIXES
 from ai_sdk.scene import Scene
 from contract.cases import PLACE
-from contract.makers import SOURCE, Say
+from contract.vendors import SOURCE, Say
 
 VERSIONS = {5: 2, 6: 3, 7: 4}
 COMPILE_S = 120
 TOOL = {"type": "function", "name": "weather", "inputSchema": PLACE}
 SEARCH = {"type": "provider", "id": "openai.web_search", "name": "finder", "args": {}}
 REASON = {"providerOptions": {"llmgateway": {"reasoning_effort": "high"}}}
-# Maker, what it says, what is asked of it.
+# Vendor, what it says, what is asked of it.
 STREAMS: list[tuple[str, Say, dict[str, Any]]] = [
     ("openai", Say("Good day."), {"seed": 1, "temperature": 0.5}),
     ("openai", Say("See:", tools=(("weather", "{}"), ("weather", "{}"))), {"tools": [TOOL]}),
@@ -33,13 +33,13 @@ STREAMS: list[tuple[str, Say, dict[str, Any]]] = [
 def parts_of(scene: Scene, major: int) -> list[dict[str, Any]]:
     """All parts that a client of the major is sent."""
     found = []
-    for maker, say, options in STREAMS:
-        scene.script(maker, say)
+    for vendor, say, options in STREAMS:
+        scene.script(vendor, say)
         body = {"prompt": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}], **options}
         headers = {
             "Authorization": f"Bearer {scene.gateway.key}",
             "Content-Type": "application/json",
-            "ai-language-model-id": f"fake-{maker}/{maker}-able",
+            "ai-language-model-id": f"fake-{vendor}/{vendor}-able",
             "ai-language-model-streaming": "true",
         }
         address = f"{scene.gateway.address}{PREFIXES[major]}/language-model"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from contract.makers import SOURCE, Say
+from contract.vendors import SOURCE, Say
 
 Json = dict[str, Any]
 
@@ -35,7 +35,7 @@ SEARCHED = Say("News of today.", source=SOURCE)
 class Case:
     """`body` lacks the model. With more than one saying the conversation goes on as often, each time with the answer
     as it came, the results of its calls, and what `result` makes of them. `streams` False: the stream is another
-    thing than the whole answer. `faulty`: every maker refuses it, and the caller is told why."""
+    thing than the whole answer. `faulty`: every vendor refuses it, and the caller is told why."""
 
     body: Json
     says: tuple[Say, ...] = (HELLO,)

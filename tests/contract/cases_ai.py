@@ -18,7 +18,7 @@ from contract.cases import (
     Case,
     Json,
 )  # fmt: skip
-from contract.makers import Say
+from contract.vendors import Say
 
 VERSIONS = {"ai2": 2, "ai3": 3, "ai4": 4}
 # What differs between the versions, and what every client meets each day.

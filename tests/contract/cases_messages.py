@@ -17,7 +17,7 @@ from contract.cases import (
     Case,
     Json,
 )  # fmt: skip
-from contract.makers import Say
+from contract.vendors import Say
 
 
 def said(content: Any, role: str = "user") -> Json:

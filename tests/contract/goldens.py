@@ -1,6 +1,6 @@
-"""The goldens: for each case of each surface with each maker one file, small enough to be read in a difference.
+"""The goldens: for each case of each surface with each vendor one file, small enough to be read in a difference.
 
-`<surface>/<maker>/<case>.json` holds what the caller sees, turn for turn, and what the maker got. Of usage it holds
+`<surface>/<vendor>/<case>.json` holds what the caller sees, turn for turn, and what the vendor got. Of usage it holds
 what is not zero: that every count of COUNTS is told, zeros included, is looked at apart by `thin`.
 """
 
@@ -48,23 +48,23 @@ COUNTS = {
 }
 
 
-def path_of(surface: str, maker: str, name: str) -> Path:
+def path_of(surface: str, vendor: str, name: str) -> Path:
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    return FOLDER / surface / maker / f"{slug}.json"
+    return FOLDER / surface / vendor / f"{slug}.json"
 
 
 @cache
-def read(surface: str, maker: str, name: str) -> Json:
-    return json.loads(path_of(surface, maker, name).read_text())
+def read(surface: str, vendor: str, name: str) -> Json:
+    return json.loads(path_of(surface, vendor, name).read_text())
 
 
-def find(surface: str, maker: str, name: str) -> Json | None:
+def find(surface: str, vendor: str, name: str) -> Json | None:
     """None where the surface has no such case."""
-    return read(surface, maker, name) if path_of(surface, maker, name).exists() else None
+    return read(surface, vendor, name) if path_of(surface, vendor, name).exists() else None
 
 
-def write(surface: str, maker: str, name: str, golden: Json) -> None:
-    path = path_of(surface, maker, name)
+def write(surface: str, vendor: str, name: str, golden: Json) -> None:
+    path = path_of(surface, vendor, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(golden, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from contract import views
-from fakes.embedders import FakeEmbedders
+from fakes.embedding_services import FakeEmbeddingServices
 from support.gateways import LocalGateway, local_gateway
 
 from gateway import settings as configuration
@@ -35,13 +35,13 @@ Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[FakeEmbedders]:
-    with FakeEmbedders() as fake:
+def upstream() -> Iterator[FakeEmbeddingServices]:
+    with FakeEmbeddingServices() as fake:
         yield fake
 
 
 @pytest.fixture(scope="module")
-def embedding(tmp_path_factory: pytest.TempPathFactory, upstream: FakeEmbedders) -> Iterator[LocalGateway]:
+def embedding(tmp_path_factory: pytest.TempPathFactory, upstream: FakeEmbeddingServices) -> Iterator[LocalGateway]:
     folder = str(tmp_path_factory.mktemp("embeddings") / "data")
 
     def settings(**given: str) -> configuration.Settings:
@@ -64,7 +64,7 @@ def seen(answer: Json) -> Json:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("vendor", MODELS)
 def test_caller_and_vendor_get_what_the_golden_says(
-    embedding: LocalGateway, upstream: FakeEmbedders, vendor: str, name: str
+    embedding: LocalGateway, upstream: FakeEmbeddingServices, vendor: str, name: str
 ) -> None:
     upstream.calls.clear()
     client = embedding.app.flask.test_client()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from contract import cases_ai, cases_chat, cases_messages, cases_responses, views
 from contract.cases import Case
-from contract.play import play
-from contract.stage import PATHS, Stage
+from contract.contract_gateway import PATHS, ContractGateway
+from contract.run_case import play
 from support.spending import say_in_headers
 from werkzeug.test import Client
 
@@ -22,7 +22,7 @@ from gateway.services import Services
 
 CASES = {"chat": cases_chat.CASES, "messages": cases_messages.CASES, "responses": cases_responses.CASES}
 HOMES = {"chat": "openai", "messages": "anthropic", "responses": "responses", "ai4": "anthropic"}
-# What the format's own maker alone takes or tells: the neutral form has no word for it (a citation's index, say).
+# What the format's own vendor alone takes or tells: the neutral form has no word for it (a citation's index, say).
 OWN = {"chat": (), "messages": ("a maker's own tool", "search result", "search"), "responses": ("a maker's own tool",)}
 LANES = [
     pytest.param(surface, name, id=f"{surface}-{name}")
@@ -72,7 +72,7 @@ def rebuilding(services: Services) -> ChatEngine:
 
 
 @pytest.fixture
-def rebuilt(stage: Stage) -> Iterator[Callable[[], None]]:
+def rebuilt(stage: ContractGateway) -> Iterator[Callable[[], None]]:
     """A switch that takes the relay lane away for the rest of the test."""
     services, engine = stage.gateway.services, stage.gateway.services.engine.chat
 
@@ -83,13 +83,13 @@ def rebuilt(stage: Stage) -> Iterator[Callable[[], None]]:
     services.engine.chat = engine
 
 
-def shown(stage: Stage, surface: str, case: Case, streamed: bool) -> list[Any]:
+def shown(stage: ContractGateway, surface: str, case: Case, streamed: bool) -> list[Any]:
     """What a caller sees, turn for turn; of usage what was made."""
     return views.plain([_shared(view) for view in play(stage, surface, HOMES[surface], case, streamed)])
 
 
 def _shared(view: dict[str, Any]) -> dict[str, Any]:
-    """The stand-ins count the bytes that they got, and call every item of a broken-off answer completed."""
+    """The fakes count the bytes that they got, and call every item of a broken-off answer completed."""
     usage = view.get("usage") or {}
     made = {name: usage.get(name) for name in ("completion_tokens", "output_tokens")}
     items = [{name: value for name, value in item.items() if name != "status"} for item in view.get("output", ())]
@@ -99,7 +99,7 @@ def _shared(view: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(("surface", "name"), LANES)
 def test_relayed_is_what_is_built_anew(
-    stage: Stage, rebuilt: Callable[[], None], surface: str, name: str, streamed: bool
+    stage: ContractGateway, rebuilt: Callable[[], None], surface: str, name: str, streamed: bool
 ) -> None:
     case = CASES[surface][name]
     relayed = shown(stage, surface, case, streamed)
@@ -110,17 +110,21 @@ def test_relayed_is_what_is_built_anew(
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", ["text", "parallel calls", "status 400", "status 500", "unknown fields"])
 @pytest.mark.parametrize("surface", list(HOMES))
-def test_the_express_lane_answers_what_flask_answers(stage: Stage, surface: str, name: str, streamed: bool) -> None:
+def test_the_express_lane_answers_what_flask_answers(
+    stage: ContractGateway, surface: str, name: str, streamed: bool
+) -> None:
     app = stage.gateway.app
     case = (CASES | {"ai4": cases_ai.CASES})[surface][name]
     answers = [_over(stage, lane, surface, case, streamed) for lane in (app, app.flask.wsgi_app)]
     assert answers[0] == answers[1]
 
 
-def _over(stage: Stage, lane: Any, surface: str, case: Case, streamed: bool) -> tuple[int, dict[str, str], Any]:
-    maker = HOMES[surface]
-    stage.script(maker, *case.says)
-    body = case.body | {"model": f"fake-{maker}/{maker}-able", "stream": streamed}
+def _over(
+    stage: ContractGateway, lane: Any, surface: str, case: Case, streamed: bool
+) -> tuple[int, dict[str, str], Any]:
+    vendor = HOMES[surface]
+    stage.script(vendor, *case.says)
+    body = case.body | {"model": f"fake-{vendor}/{vendor}-able", "stream": streamed}
     headers = {"Authorization": f"Bearer {stage.gateway.key}", **say_in_headers(PATHS[surface], body)}
     answer = Client(lane).post(PATHS[surface], json=body, headers=headers)
     kept = {name: answer.headers.get(name, "") for name in KEPT_HEADERS}

@@ -12,7 +12,7 @@ import pytest
 from support import drilling
 from support.drilling import Report, Row, Tally, drill
 from support.gateways import local_gateway
-from support.twins import write_twins
+from support.two_providers import write_twins
 
 WAYS = {False: "whole", True: "stream"}
 FAULTS = {

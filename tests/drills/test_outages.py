@@ -19,11 +19,11 @@ import gevent
 import httpx
 import pytest
 from support import postgres
+from support.breakable_network import Gate
 from support.fleet import Asked, Fleet, callers, log_line, probe, wait_until
-from support.gates import Gate
 from support.gateways import ROOT, GatewayProcess
 from support.spending import SECRETS
-from support.twins import write_twins
+from support.two_providers import write_twins
 
 pytestmark = pytest.mark.soak
 

@@ -9,7 +9,7 @@ import pytest
 from support import drilling
 from support.drilling import Direct, Report, Row, Tally, drill
 from support.gateways import LocalGateway, free_port, local_gateway
-from support.twins import write_line, write_twins
+from support.two_providers import write_line, write_twins
 
 WAYS = {False: "whole", True: "stream"}
 # Every third request fails.

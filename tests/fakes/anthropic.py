@@ -1,4 +1,4 @@
-"""A strict stand-in for api.anthropic.com: refuses what the real one refuses, answers by script, keeps its own books.
+"""A strict fake of api.anthropic.com: refuses what the real one refuses, answers by script, keeps its own books.
 
     with FakeAnthropic() as upstream:
         upstream.script(Answer("Hello"), Answer(status=529), Answer("Hi", cut=120))

@@ -1,4 +1,4 @@
-"""A strict stand-in for the three forms of Azure's chat completions: /openai/v1, deployments, and AI Foundry's /models.
+"""A strict fake of the three forms of Azure's chat completions: /openai/v1, deployments, and AI Foundry's /models.
 
     with FakeAzure() as upstream:
         upstream.script(Answer("Hi"), Answer(filtered="prompt"))

@@ -1,4 +1,4 @@
-"""A strict stand-in for Amazon Bedrock's Converse operations, checked against the service model of botocore.
+"""A strict fake of Amazon Bedrock's Converse operations, checked against the service model of botocore.
 
     with FakeBedrock() as upstream:
         upstream.script(Answer("Hello"), Answer(status=429, error="ThrottlingException"), Answer("Hi", cut=120))

@@ -1,4 +1,4 @@
-"""A strict stand-in for api.cohere.com: POST /v2/chat, whole and streamed.
+"""A strict fake of api.cohere.com: POST /v2/chat, whole and streamed.
 
     with FakeCohere() as upstream:
         upstream.script(Answer("Hi", thinking="Hm."), Answer(status=429))

@@ -1,4 +1,4 @@
-"""Stand-ins for local engines, as each lists its models: `with FakeEngine(OLLAMA) as engine: … engine.url …`.
+"""fakes of local engines, as each lists its models: `with FakeEngine(OLLAMA) as engine: … engine.url …`.
 
 Routes are {(method, path): body or function of the request's JSON}; everything else is a 404. `engine.routes` can be
 changed under way, `engine.away` makes it answer 503.

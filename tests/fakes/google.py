@@ -1,4 +1,4 @@
-"""A strict stand-in for the Gemini API: refuses what the real one refuses, answers by script, keeps its own books.
+"""A strict fake of the Gemini API: refuses what the real one refuses, answers by script, keeps its own books.
 
     with FakeGoogle() as upstream:
         upstream.script(Answer("Hello"), Answer(tools=(("look", {"at": "sky"}),)), Answer("Hi", cut=120))

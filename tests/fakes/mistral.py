@@ -1,4 +1,4 @@
-"""A strict stand-in for api.mistral.ai: bodies are checked with the models of the `mistralai` package.
+"""A strict fake of api.mistral.ai: bodies are checked with the models of the `mistralai` package.
 
     with FakeMistral() as upstream:
         upstream.script(Answer("Hi", thinking="Hm."))

@@ -1,4 +1,4 @@
-"""A strict stand-in for api.openai.com: refuses what the real one refuses, answers by script, keeps its own books.
+"""A strict fake of api.openai.com: refuses what the real one refuses, answers by script, keeps its own books.
 
     with FakeOpenAI() as upstream:
         upstream.script(Answer("Hello"), Answer(status=500), Answer("Hi", cut=120))

@@ -1,4 +1,4 @@
-"""A strict stand-in for a collector: takes OTLP over HTTP as its protocol buffers define it, and nothing else."""
+"""A strict fake of a collector: takes OTLP over HTTP as its protocol buffers define it, and nothing else."""
 
 import gzip
 from collections.abc import Iterator

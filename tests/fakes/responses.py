@@ -1,4 +1,4 @@
-"""A strict stand-in for the Responses API: refuses what the real one refuses, answers by script, keeps its own books.
+"""A strict fake of the Responses API: refuses what the real one refuses, answers by script, keeps its own books.
 
     with FakeResponses() as upstream:
         upstream.script(Answer(thought("Hm."), call("weather", '{"city": "Oslo"}')), Answer(said("It rains.")))

@@ -1,4 +1,4 @@
-"""What the stand-ins of upstreams share: a server on the loopback, a script of answers, bodies cut where it says."""
+"""What the fakes of upstreams share: a server on the loopback, a script of answers, bodies cut where it says."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ Application = Callable[[dict[str, Any], Start], Iterable[bytes]]
 
 @dataclass(kw_only=True)
 class Progress:
-    """How much of an answer went out: part of what a stand-in records of a request."""
+    """How much of an answer went out: part of what a fake records of a request."""
 
     sent: int = 0
     whole: bool = False
@@ -24,7 +24,7 @@ class Progress:
 
 
 class FakeServer:
-    """The server, on a free port of the loopback address, from `with` to its end. Each stand-in answers in `serve`.
+    """The server, on a free port of the loopback address, from `with` to its end. Each fake answers in `serve`.
 
     `calls` are the requests as they came, `base` what follows the address in `url`.
     """

@@ -20,7 +20,7 @@ def module_share(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleSha
 
 @pytest.fixture
 def share(module_share: ModuleShare, request: pytest.FixtureRequest) -> Share:
-    """Gateways and stand-ins that are started once for the module: share.gateway({…}), share.fake(FakeOpenAI)."""
+    """Gateways and fakes that are started once for the module: share.gateway({…}), share.fake(FakeOpenAI)."""
     return Share(module_share, request.node.nodeid)
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import gevent
 import httpx
 import pytest
-from fakes.hearers import FakeHearers
+from fakes.transcription_services import FakeTranscriptionServices
 from support.gateways import LocalGateway
 from support.media import providers_at
 from support.shared import Share
@@ -47,7 +47,7 @@ PAINT = Operation("/images/edits", "image", PNG, model="openai/gpt-image-1", pro
 ALL = pytest.mark.parametrize("operation", [HEAR, TRANSLATE, PAINT], ids=lambda one: one.path)
 
 
-class Upstream(FakeHearers):
+class Upstream(FakeTranscriptionServices):
     """Hears; what is painted comes to it too, and to nobody's purpose."""
 
 

@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import gevent
 import pytest
-from support.gates import Gate
+from support.breakable_network import Gate
 from support.gateways import ROOT, GatewayProcess, free_port
-from support.twins import write_twins
+from support.two_providers import write_twins
 
 HELLO = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
 SECRETS = {"GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-the-tests", "GATEWAY_ENCRYPTION_KEY": "key-of-the-tests-1"}

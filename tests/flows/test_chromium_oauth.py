@@ -13,10 +13,10 @@ import gevent
 import pytest
 from fakes.server import FakeServer
 from support.chromium import BROWSER, MISSING, PATIENCE_S, Chromium
-from support.desk import EMAIL
 from support.gateways import GatewayProcess
 from support.oauth import PASSWORD, App
 from support.oauth_client import CALLS, Storage, visit
+from support.signed_in_owner import EMAIL
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
 

@@ -83,7 +83,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder outside of the product from which Python imports; what came from it is forgotten afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     modules, surfaces = set(sys.modules), table.SURFACES
-    tables = [(entries, dict(entries)) for entries in (operations.OPERATIONS, registry.MAKERS, PROTOCOLS)]
+    tables = [(entries, dict(entries)) for entries in (operations.OPERATIONS, registry.FACTORIES, PROTOCOLS)]
     yield tmp_path
     for name in set(sys.modules) - modules:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from support.desk import PASSWORD
+from support.every_operation import STEPS, Taken, Tour
 from support.gateways import local_gateway
 from support.shared import load
-from support.tour import STEPS, Taken, Tour
+from support.signed_in_owner import PASSWORD
 
 from gateway.accounts.members import list_members
 from gateway.surfaces import openapi, table

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import LocalGateway, local_gateway
 from support.spending import BODIES, STREAMED, TOKEN_NUSD, say_in_headers, write_mint
 
@@ -23,7 +23,10 @@ LISTED = 100 * TOKEN_NUSD
 
 @pytest.fixture
 def gateway(settings: Callable[..., Settings], tmp_path: Path) -> Iterator[LocalGateway]:
-    with Mint() as mint, local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as running:
+    with (
+        FakeUpstream() as mint,
+        local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as running,
+    ):
         yield running
         running.services.store.journal.flush(5)
         assert doctor(running.services.store.database) == []

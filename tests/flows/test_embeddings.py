@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from fakes.embedders import TOKENS, FakeEmbedders, vector_of
-from fakes.mint import Mint
+from fakes.embedding_services import TOKENS, FakeEmbeddingServices, vector_of
+from fakes.upstream import FakeUpstream
 from openai import OpenAI
 from support.gateways import LocalGateway, local_gateway
 from support.media import providers_at, row_of, sdk_of
@@ -22,7 +22,7 @@ from gateway.metering.models import CACHED
 
 TEXTS = ["one", "another text", "three of them"]
 # Model, price of a million tokens in nano-dollars.
-MAKERS = {
+VENDORS = {
     "openai/text-embedding-3-small": 20_000_000,
     "google-ai-studio/gemini-embedding-2": 200_000_000,
     "cohere/embed-v4.0": 120_000_000,
@@ -35,12 +35,12 @@ SANDBOX = "sandbox/sandbox-embed"
 
 
 @pytest.fixture
-def upstream(share: Share) -> FakeEmbedders:
-    return share.fake(FakeEmbedders)
+def upstream(share: Share) -> FakeEmbeddingServices:
+    return share.fake(FakeEmbeddingServices)
 
 
 @pytest.fixture(params=["true", "false"], ids=["express", "flask"])
-def gateway(request, share: Share, upstream: FakeEmbedders) -> LocalGateway:
+def gateway(request, share: Share, upstream: FakeEmbeddingServices) -> LocalGateway:
     paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "COHERE": "/v2", "VOYAGE": "/voyage/v1"}
     paths |= {"MISTRAL": "/mistral/v1", "JINA": "/jina/v1"}
     return share.gateway(providers_at(upstream, paths) | {"GATEWAY_SERVER_EXPRESS_LANE": request.param})
@@ -64,8 +64,8 @@ def change(gateway: LocalGateway, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("encoding", [None, "float", "base64"])
-@pytest.mark.parametrize("model", MAKERS)
-def test_every_maker_gives_a_vector_for_each_text(gateway, sdk, upstream, model: str, encoding: str | None) -> None:
+@pytest.mark.parametrize("model", VENDORS)
+def test_every_vendor_gives_a_vector_for_each_text(gateway, sdk, upstream, model: str, encoding: str | None) -> None:
     more = {} if encoding is None else {"encoding_format": encoding}
     answer = sdk.embeddings.create(model=model, input=TEXTS, dimensions=4, **more)
     vectors = [one.embedding for one in answer.data]
@@ -78,13 +78,13 @@ def test_every_maker_gives_a_vector_for_each_text(gateway, sdk, upstream, model:
     assert upstream.calls[0].problem == ""
 
 
-@pytest.mark.parametrize("model", MAKERS)
+@pytest.mark.parametrize("model", VENDORS)
 def test_what_was_read_is_billed_and_has_its_row(gateway, sdk, model: str) -> None:
     answer = sdk.embeddings.create(model=model, input=TEXTS)
     assert answer.usage.prompt_tokens == answer.usage.total_tokens == 3 * TOKENS
     row = row_of(gateway, answer.metadata["log_id"])
     assert (row.operation, row.input, row.output) == ("embeddings", 3 * TOKENS, 0)
-    assert row.cost_nusd == -(-3 * TOKENS * MAKERS[model] // 1_000_000) == round(answer.usage.cost * 1e9)
+    assert row.cost_nusd == -(-3 * TOKENS * VENDORS[model] // 1_000_000) == round(answer.usage.cost * 1e9)
 
 
 @pytest.mark.parametrize(("model", "calls"), [("cohere/embed-v4.0", 3), ("google-ai-studio/gemini-embedding-2", 3)])
@@ -100,7 +100,7 @@ def test_more_texts_than_a_call_takes_go_in_several_calls(gateway, sdk, upstream
     assert len(upstream.calls) == calls and not any(one.problem for one in upstream.calls)
     row = row_of(gateway, answer.metadata["log_id"])
     assert row.input == answer.usage.prompt_tokens == 250 * TOKENS
-    assert row.cost_nusd == -(-250 * TOKENS * MAKERS[model] // 1_000_000)
+    assert row.cost_nusd == -(-250 * TOKENS * VENDORS[model] // 1_000_000)
 
 
 def test_texts_of_more_tokens_than_a_call_takes_go_in_several_calls(gateway, sdk, upstream) -> None:
@@ -224,7 +224,10 @@ def test_a_cached_answer_is_given_again_for_nothing(gateway, upstream, encoding:
 
 
 def test_an_own_provider_key_pays_instead_of_the_credits(settings, tmp_path) -> None:
-    with Mint() as mint, local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as gateway:
+    with (
+        FakeUpstream() as mint,
+        local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as gateway,
+    ):
         services = gateway.services
         stored = services.accounts.provider_keys
         caller = services.accounts.authentication.caller(gateway.key)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import requests
 from fakes.openai import Answer, FakeOpenAI
-from support.desk import PASSWORD, Desk
 from support.gateways import LocalGateway, local_gateway
+from support.signed_in_owner import PASSWORD, SignedInOwner
 
 from gateway.billing.reconciliation import doctor
 from gateway.settings import Settings
@@ -26,7 +26,7 @@ def gateway(request: pytest.FixtureRequest, settings: Callable[..., Settings]) -
         yield running
 
 
-def own_provider(desk: Desk, url: str, price: str) -> Any:
+def own_provider(desk: SignedInOwner, url: str, price: str) -> Any:
     organization = desk("GET", "/orgs")["organizations"][0]["id"]
     project = desk("GET", f"/orgs/{organization}/projects")["projects"][0]["id"]
     desk("PATCH", f"/projects/{project}", {"mode": "api-keys"})
@@ -40,7 +40,7 @@ def own_provider(desk: Desk, url: str, price: str) -> Any:
 
 
 def test_counts_beyond_every_column_cost_no_row_and_nobody_elses_books(gateway: LocalGateway) -> None:
-    desk = Desk(gateway.address)
+    desk = SignedInOwner(gateway.address)
     with FakeOpenAI() as upstream:
         assert own_provider(desk, upstream.url, "1000").status_code < 300
         body = {"model": "own/m-1", "messages": [{"role": "user", "content": "Hello"}]}
@@ -63,5 +63,5 @@ def test_counts_beyond_every_column_cost_no_row_and_nobody_elses_books(gateway: 
 
 def test_a_price_beyond_the_bound_is_refused_where_it_is_set(gateway: LocalGateway) -> None:
     with FakeOpenAI() as upstream:
-        answer = own_provider(Desk(gateway.address), upstream.url, "1e30")
+        answer = own_provider(SignedInOwner(gateway.address), upstream.url, "1e30")
     assert answer.status_code == 400 and "a price above" in answer.text

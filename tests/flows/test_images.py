@@ -1,4 +1,4 @@
-"""Images through the whole gateway, with the official SDK: every maker, exact money, bad files by name."""
+"""Images through the whole gateway, with the official SDK: every vendor, exact money, bad files by name."""
 
 import base64
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from fakes.painters import PIXEL, FakePainters
+from fakes.image_services import PIXEL, FakeImageServices
 from openai import OpenAI
 from support.gateways import LocalGateway
 from support.media import providers_at, row_of, sdk_of
@@ -31,15 +31,15 @@ OPENAI, _, GOOGLE, XAI, ARK, QWEN, IMAGEN = COSTS
 
 
 @pytest.fixture
-def upstream(share: Share) -> FakePainters:
-    return share.fake(FakePainters)
+def upstream(share: Share) -> FakeImageServices:
+    return share.fake(FakeImageServices)
 
 
 @pytest.fixture
-def gateway(share: Share, upstream: FakePainters) -> LocalGateway:
+def gateway(share: Share, upstream: FakeImageServices) -> LocalGateway:
     paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "XAI": "/xai/v1", "BYTEDANCE": "/ark/v3"}
     paths |= {"ALIBABA": "/qwen/compatible-mode/v1", "GOOGLE_VERTEX": "/vertex/v1"}
-    # The stand-in that names images by address is on this machine.
+    # The fake that names images by address is on this machine.
     more = {"GATEWAY_ALLOW_PRIVATE_MEDIA": "true", "LLM_GOOGLE_CLOUD_PROJECT": "acme"}
     return share.gateway(providers_at(upstream, paths) | more)
 
@@ -56,7 +56,7 @@ def post(gateway: LocalGateway, path: str = "/images/generations", **body: Any) 
 
 
 @pytest.mark.parametrize("model", COSTS)
-def test_every_maker_draws_and_is_billed_to_the_nano_dollar(gateway, sdk, model):
+def test_every_vendor_draws_and_is_billed_to_the_nano_dollar(gateway, sdk, model):
     answer = sdk.images.generate(model=model, prompt="A red fox")
     assert [one.b64_json for one in answer.data] == [PIXEL]
     row = row_of(gateway, answer.metadata["log_id"])
@@ -65,7 +65,7 @@ def test_every_maker_draws_and_is_billed_to_the_nano_dollar(gateway, sdk, model)
 
 
 @pytest.mark.parametrize("model", [OPENAI, GOOGLE, XAI, ARK, QWEN])
-def test_every_maker_changes_pictures(gateway, sdk, upstream, model):
+def test_every_vendor_changes_pictures(gateway, sdk, upstream, model):
     answer = sdk.images.edit(model=model, prompt="Make it blue", image=("x.txt", PNG))
     assert [one.b64_json for one in answer.data] == [PIXEL]
     call = upstream.calls[-1]
@@ -74,7 +74,7 @@ def test_every_maker_changes_pictures(gateway, sdk, upstream, model):
     assert json_answer.status_code == 200, json_answer.text
 
 
-def test_several_pictures_reach_makers_that_take_json(gateway, upstream):
+def test_several_pictures_reach_vendors_that_take_json(gateway, upstream):
     for model, field, count in ((XAI, "images", 3), (ARK, "image", 4)):
         given = [{"image_url": DATA_URL}] * count
         assert post(gateway, "/images/edits", model=model, images=given).status_code == 200
@@ -127,7 +127,7 @@ def test_who_asks_for_a_stream_gets_events(sdk):
 
 
 @pytest.mark.parametrize("shown", [0, 2])
-def test_images_on_their_way_are_shown_as_the_maker_shows_them(gateway, sdk, shown):
+def test_images_on_their_way_are_shown_as_the_vendor_shows_them(gateway, sdk, shown):
     stream = sdk.images.generate(model=OPENAI, prompt="A fox", stream=True, partial_images=shown)
     events = list(stream)
     kinds = ["image_generation.partial_image"] * shown + ["image_generation.completed"]
@@ -146,7 +146,7 @@ def test_pictures_that_are_changed_stream_too(sdk):
 
 
 @pytest.mark.parametrize(("model", "n"), [(OPENAI, 2), (XAI, 2), (QWEN, 2), (GOOGLE, 1)])
-def test_a_maker_that_does_not_stream_gives_the_completed_events_alone(sdk, upstream, model, n):
+def test_a_vendor_that_does_not_stream_gives_the_completed_events_alone(sdk, upstream, model, n):
     events = list(sdk.images.generate(model=model, prompt="A fox", n=n, stream=True, partial_images=3))
     assert [event.type for event in events] == ["image_generation.completed"] * n
     assert "stream" not in upstream.calls[-1].body
@@ -168,7 +168,7 @@ def test_ratios_sizes_and_numbers_reach_alibaba_in_its_words(gateway, upstream):
     assert (refused["param"], refused["code"]) == ("n", "unsupported_n")
 
 
-def test_a_ratio_is_honoured_in_each_makers_words(gateway, upstream):
+def test_a_ratio_is_honoured_in_each_vendors_words(gateway, upstream):
     post(gateway, aspect_ratio="16:9", size="1024x1024")
     assert upstream.calls[-1].body["size"] == "1536x1024" and "aspect_ratio" not in upstream.calls[-1].body
     post(gateway, model=GOOGLE, aspect_ratio="21:9")

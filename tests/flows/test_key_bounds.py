@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import LocalGateway
 from support.shared import Share
 from support.spending import TOKEN_NUSD, pay, write_mint
@@ -20,12 +20,12 @@ CODE = "provider_key_limit_reached"
 
 
 @pytest.fixture
-def mint(share: Share) -> Mint:
-    return share.fake(Mint)
+def mint(share: Share) -> FakeUpstream:
+    return share.fake(FakeUpstream)
 
 
 @pytest.fixture
-def gateway(share: Share, mint: Mint) -> Iterator[LocalGateway]:
+def gateway(share: Share, mint: FakeUpstream) -> Iterator[LocalGateway]:
     running = share.gateway(lambda folder: write_mint(folder / "catalogue", mint.url))
     set_mode(running, "api-keys")
     yield running
@@ -59,7 +59,7 @@ def sources(told: Any) -> list[str]:
     return [step.get("providerKeyLabel", "platform") for step in told.body["metadata"]["routing"]]
 
 
-def test_a_used_up_key_is_refused_when_nothing_else_is_left(gateway: LocalGateway, mint: Mint) -> None:
+def test_a_used_up_key_is_refused_when_nothing_else_is_left(gateway: LocalGateway, mint: FakeUpstream) -> None:
     key = add_key(gateway, CALL_NUSD * 2 + CALL_NUSD // 2)
     told = [pay(gateway, f"k{number}") for number in range(4)]
     assert [(one.status, one.code) for one in told] == [(200, ""), (200, ""), (402, CODE), (402, CODE)]
@@ -69,7 +69,9 @@ def test_a_used_up_key_is_refused_when_nothing_else_is_left(gateway: LocalGatewa
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_next_key_serves_in_the_place_of_one_that_is_used_up(gateway: LocalGateway, mint: Mint, stream) -> None:
+def test_the_next_key_serves_in_the_place_of_one_that_is_used_up(
+    gateway: LocalGateway, mint: FakeUpstream, stream
+) -> None:
     add_key(gateway, 0, "empty")
     add_key(gateway, CALL_NUSD * 3 + ROOM, "full")
     assert [pay(gateway, f"n{number}", stream=stream).status for number in range(4)] == [200, 200, 200, 402]
@@ -118,7 +120,9 @@ def test_the_bound_counts_in_a_project_that_keeps_payloads(gateway: LocalGateway
     assert services.billing.budgets.status(key.id).usage_nusd == CALL_NUSD
 
 
-def test_a_stream_that_outgrows_its_keys_bound_ends_with_a_typed_error(gateway: LocalGateway, mint: Mint) -> None:
+def test_a_stream_that_outgrows_its_keys_bound_ends_with_a_typed_error(
+    gateway: LocalGateway, mint: FakeUpstream
+) -> None:
     add_key(gateway, CALL_NUSD + CALL_NUSD // 2)
     told = pay(gateway, "endless", "greedy:4000 gap:0.001", stream=True)
     assert told.status == 200 and b"budget_exhausted_mid_stream" in told.body and b"[DONE]" not in told.body

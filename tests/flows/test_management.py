@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import requests
-from support.desk import ASKS, EMAIL, PASSWORD, Desk
 from support.gateways import GatewayProcess, LocalGateway, local_gateway
+from support.signed_in_owner import ASKS, EMAIL, PASSWORD, SignedInOwner
 
 from gateway.accounts.second_factor import code_at
 from gateway.settings import Settings
@@ -19,7 +19,7 @@ def running(process: Callable[..., GatewayProcess]) -> GatewayProcess:
 
 
 def test_no_worker_takes_a_rolled_deactivated_or_deleted_key(running: GatewayProcess) -> None:
-    desk = Desk(running.address)
+    desk = SignedInOwner(running.address)
     key = desk.make_key()
     assert desk.ask(key["token"]) == {200}
     fresh = desk("POST", f"/keys/api/{key['id']}/roll")["apiKey"]["token"]
@@ -33,7 +33,7 @@ def test_no_worker_takes_a_rolled_deactivated_or_deleted_key(running: GatewayPro
 
 
 def test_no_worker_knows_a_session_that_was_ended(running: GatewayProcess) -> None:
-    desk, other = Desk(running.address), Desk(running.address)
+    desk, other = SignedInOwner(running.address), SignedInOwner(running.address)
     desk("POST", "/auth/sign-out", {})
     headers = {**desk.web.headers, "Connection": "close"}
     statuses = {requests.get(f"{running.address}/orgs", headers=headers, timeout=20).status_code for _ in range(ASKS)}
@@ -55,7 +55,7 @@ def gateway(request: pytest.FixtureRequest, settings: Callable[..., Settings]) -
 
 
 def test_a_key_is_used_up_to_its_limit_and_all_books_agree(gateway: LocalGateway) -> None:
-    desk = Desk(gateway.address)
+    desk = SignedInOwner(gateway.address)
     key = desk.make_key(usageLimit="0.5")
     headers = {"Authorization": f"Bearer {key['token']}", "x-source": "flow"}
     body = {"model": "auto", "messages": [{"role": "user", "content": "Hello!"}]}
@@ -72,7 +72,7 @@ def test_a_key_is_used_up_to_its_limit_and_all_books_agree(gateway: LocalGateway
 
 
 def test_everything_that_was_done_is_in_a_chain_that_verifies(gateway: LocalGateway) -> None:
-    desk = Desk(gateway.address)
+    desk = SignedInOwner(gateway.address)
     key = desk.make_key()
     organization = desk("GET", "/orgs")["organizations"][0]["id"]
     provider_key = {"organizationId": organization, "provider": "openai", "token": "sk-a-secret-of-the-provider-1234"}
@@ -86,7 +86,7 @@ def test_everything_that_was_done_is_in_a_chain_that_verifies(gateway: LocalGate
 
 def test_the_log_of_requests_holds_no_token_of_an_invitation(process: Callable[..., GatewayProcess]) -> None:
     running = process(GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD, GATEWAY_SERVER_ACCESS_LOG="true")
-    desk = Desk(running.address)
+    desk = SignedInOwner(running.address)
     organization = desk("GET", "/orgs")["organizations"][0]["id"]
     made = desk("POST", f"/orgs/{organization}/invitations", {"email": "new@example.com"})["invitation"]
     page = requests.get(made["link"], timeout=20)
@@ -95,7 +95,7 @@ def test_the_log_of_requests_holds_no_token_of_an_invitation(process: Callable[.
 
 
 def test_a_second_factor_own_sessions_and_whose_a_limit_is_work_on_both_stores(gateway: LocalGateway) -> None:
-    desk, other = Desk(gateway.address), Desk(gateway.address)
+    desk, other = SignedInOwner(gateway.address), SignedInOwner(gateway.address)
     key = desk.make_key(usageLimit="0.5")
     desk("PATCH", f"/keys/api/limit/{key['id']}", {"usageLimit": "5"})
     desk("PATCH", f"/keys/api/limit/{key['id']}", {"usageLimit": None})
@@ -122,7 +122,7 @@ def test_new_projects_begin_as_the_operators_file_says(settings: Callable[..., S
     (tmp_path / "gateway.toml").write_text(told)
     named = {"GATEWAY_CONFIG": str(tmp_path / "gateway.toml"), "GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD}
     with local_gateway(settings, **named) as gateway:
-        desk = Desk(gateway.address)
+        desk = SignedInOwner(gateway.address)
         first = desk("GET", "/orgs")["organizations"][0]["id"]
         second = desk("POST", "/orgs", {"name": "Second"})["organization"]["id"]
         desk("POST", "/projects", {"organizationId": second, "name": "Said", "mode": "api-keys"})

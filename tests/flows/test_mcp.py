@@ -246,7 +246,7 @@ def test_the_official_client_lists_and_calls_every_tool(gateway: LocalGateway, u
     )
     assert [tool.name for tool in listed.tools] == TOOLS
     assert [bool(one.is_error) for one in results] == [False] * 8
-    account, usage, breakdown, chat, images, alt, models, makers = results
+    account, usage, breakdown, chat, images, alt, models, vendors = results
     assert account.structured_content["role"] == "owner"
     assert json.loads(account.content[0].text) == account.structured_content
     assert usage.structured_content["granularity"] == "day" and breakdown.structured_content["groupBy"] == "model"
@@ -255,9 +255,9 @@ def test_the_official_client_lists_and_calls_every_tool(gateway: LocalGateway, u
     assert len(shown) == 2 and b64decode(shown[0].data).startswith(b"\x89PNG")
     assert [block.type for block in alt.content if block.type == "image"] == ["image"]
     assert len(models.structured_content["models"]) == 3 and "showing 3 of" in models.content[0].text
-    default = makers.structured_content["default"]
-    assert makers.structured_content["altDefault"] == "sandbox-image"
-    assert default == "sandbox-image" and f"{default}** (default)" in makers.content[0].text
+    default = vendors.structured_content["default"]
+    assert vendors.structured_content["altDefault"] == "sandbox-image"
+    assert default == "sandbox-image" and f"{default}** (default)" in vendors.content[0].text
     assert [row.source for row in usage_of(gateway)] == ["my-agent"] * 3
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import jsonschema
 import pytest
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import LocalGateway
 from support.mcp_visitor import PING, Visitor, text
 from support.shared import Share, usage_of
@@ -34,12 +34,12 @@ PAID: dict[str, Json] = {
 
 
 @pytest.fixture
-def mint(share: Share) -> Mint:
-    return share.fake(Mint)
+def mint(share: Share) -> FakeUpstream:
+    return share.fake(FakeUpstream)
 
 
 @pytest.fixture
-def gateway(share: Share, mint: Mint) -> LocalGateway:
+def gateway(share: Share, mint: FakeUpstream) -> LocalGateway:
     alt = {"GATEWAY_MEDIA_ALT_IMAGE_MODEL": "mint/brush"}
     return share.gateway(lambda folder: write_mint(folder / "catalogue", mint.url) | alt, name="minted")
 
@@ -102,7 +102,7 @@ def test_structured_content_satisfies_its_schema(
 
 @pytest.mark.parametrize("tool", PAID)
 def test_a_tool_costs_what_its_request_costs_and_stops_at_every_limit(
-    gateway: LocalGateway, visitor: Visitor, mint: Mint, tool: str
+    gateway: LocalGateway, visitor: Visitor, mint: FakeUpstream, tool: str
 ) -> None:
     services, caller = gateway.services, gateway.services.accounts.authentication.caller(gateway.key)
 
@@ -123,7 +123,7 @@ def test_a_tool_costs_what_its_request_costs_and_stops_at_every_limit(
 
 
 @pytest.mark.parametrize("tool", PAID)
-def test_a_tool_needs_credits(gateway: LocalGateway, visitor: Visitor, mint: Mint, tool: str) -> None:
+def test_a_tool_needs_credits(gateway: LocalGateway, visitor: Visitor, mint: FakeUpstream, tool: str) -> None:
     ledger, organization = gateway.services.billing.ledger, gateway.organization_id
     ledger.post(organization, "adjustment", -ledger.balance(organization).balance_nusd, f"{organization} to nothing")
     refused = visitor.call(tool, **PAID[tool])
@@ -133,7 +133,7 @@ def test_a_tool_needs_credits(gateway: LocalGateway, visitor: Visitor, mint: Min
 
 @pytest.mark.parametrize("tool", PAID)
 def test_a_rate_limit_of_the_account_is_told_with_its_status(
-    gateway: LocalGateway, visitor: Visitor, mint: Mint, tool: str
+    gateway: LocalGateway, visitor: Visitor, mint: FakeUpstream, tool: str
 ) -> None:
     caller = gateway.services.accounts.authentication.caller(gateway.key)
     gateway.services.billing.rate_limits.set_limit("key", caller.key_id, "requests", 0)
@@ -156,7 +156,7 @@ def test_a_retained_tool_call_keeps_its_row_and_its_payload(gateway: LocalGatewa
     assert sent["params"]["name"] == tool
 
 
-def test_an_image_that_may_not_be_kept_is_not_saved(share: Share, mint: Mint, tmp_path: Path) -> None:
+def test_an_image_that_may_not_be_kept_is_not_saved(share: Share, mint: FakeUpstream, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
 
     def environment(folder: Path) -> dict[str, str]:

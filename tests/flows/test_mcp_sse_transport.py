@@ -11,9 +11,9 @@ import pytest
 from mcp import ClientSession
 from mcp.client.sse import sse_client
 from support.gateways import GatewayProcess, LocalGateway, Start
-from support.lines import Line, open_lines
 from support.old_mcp import OldStream
 from support.shared import usage_of
+from support.worker_connections import Line, open_lines
 
 from gateway.store import mailboxes
 from gateway.surfaces.mcp import sse_transport

@@ -11,9 +11,9 @@ import schemathesis
 from hypothesis import given
 from jsonschema import Draft202012Validator
 from support.described import CHECKS, examples
+from support.every_operation import PNG, write_png, write_wav
 from support.shared import Share, Tenant
 from support.spending import BESIDE_CHAT, FORMS
-from support.tour import PNG, write_png, write_wav
 
 EXAMPLES = 12
 EVENTS, FORM, JSON = "text/event-stream", "multipart/form-data", "application/json"

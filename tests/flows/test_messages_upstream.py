@@ -22,14 +22,14 @@ FUNCTION = {"type": "function", "function": {"name": "weather", "parameters": WE
 
 
 @pytest.fixture
-def maker(share: Share) -> FakeAnthropic:
+def vendor(share: Share) -> FakeAnthropic:
     return share.fake(FakeAnthropic)
 
 
 @pytest.fixture
-def installation(share: Share, maker: FakeAnthropic) -> LocalGateway:
+def installation(share: Share, vendor: FakeAnthropic) -> LocalGateway:
     """A gateway whose provider `anthropic` is the strict fake."""
-    return share.gateway({"LLM_ANTHROPIC_API_KEY": "sk-ant-up", "LLM_ANTHROPIC_BASE_URL": maker.url})
+    return share.gateway({"LLM_ANTHROPIC_API_KEY": "sk-ant-up", "LLM_ANTHROPIC_BASE_URL": vendor.url})
 
 
 @pytest.fixture
@@ -55,29 +55,29 @@ def ask(claude: anthropic.Anthropic, streamed: bool, **asked) -> anthropic.types
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_thinking_comes_back_byte_for_byte_in_a_tool_loop(
-    claude: anthropic.Anthropic, maker: FakeAnthropic, streamed: bool
+    claude: anthropic.Anthropic, vendor: FakeAnthropic, streamed: bool
 ) -> None:
-    maker.script(Answer(thinking="I must look.", redacted="gAAA==", tools=(("weather", '{"city": "Oslo"}'),)))
+    vendor.script(Answer(thinking="I must look.", redacted="gAAA==", tools=(("weather", '{"city": "Oslo"}'),)))
     first = ask(claude, streamed, thinking=THINKING, tools=[WEATHER])
     assert first.stop_reason == "tool_use"
     result = {"type": "tool_result", "tool_use_id": first.content[-1].id, "content": "Rain."}
     talk = [*HELLO, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
     assert ask(claude, streamed, messages=talk, thinking=THINKING, tools=[WEATHER]).content[0].text == "Hello."
-    back = maker.calls[1].body["messages"][1]["content"]
+    back = vendor.calls[1].body["messages"][1]["content"]
     assert back[0] == {"type": "thinking", "thinking": "I must look.", "signature": sign("I must look.")}
     assert back[1] == {"type": "redacted_thinking", "data": "gAAA=="}
 
 
-def test_usage_and_price_are_those_of_the_upstream(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
-    maker.script(Answer("Hi", input=1000, output=100, cache_read=5000, cache_5m=200, cache_1h=300))
+def test_usage_and_price_are_those_of_the_upstream(claude: anthropic.Anthropic, vendor: FakeAnthropic) -> None:
+    vendor.script(Answer("Hi", input=1000, output=100, cache_read=5000, cache_5m=200, cache_1h=300))
     usage = claude.messages.create(model=MODEL, max_tokens=50, messages=HELLO).usage
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens) == (1000, 5000, 500)
     # claude-sonnet-4-5: 3, 15, 0.30, 3.75 and 6 dollars a million tokens.
     assert usage.cost == pytest.approx(0.003 + 0.0015 + 0.0015 + 0.00075 + 0.0018)
 
 
-def test_openai_callers_who_drop_the_thinking_go_on(openai: OpenAI, maker: FakeAnthropic) -> None:
-    maker.script(Answer(thinking="I must look.", tools=(("weather", '{"city": "Oslo"}'),)))
+def test_openai_callers_who_drop_the_thinking_go_on(openai: OpenAI, vendor: FakeAnthropic) -> None:
+    vendor.script(Answer(thinking="I must look.", tools=(("weather", '{"city": "Oslo"}'),)))
     asked = {"model": MODEL, "tools": [FUNCTION], "reasoning_effort": "high", "max_completion_tokens": 30_000}
     first = openai.chat.completions.create(messages=HELLO, **asked).choices[0]
     assert first.finish_reason == "tool_calls" and first.message.reasoning == "I must look."
@@ -86,21 +86,21 @@ def test_openai_callers_who_drop_the_thinking_go_on(openai: OpenAI, maker: FakeA
     talk.append({"role": "tool", "tool_call_id": call["id"], "content": "Rain."})
     again = openai.chat.completions.create(messages=talk, **asked)
     assert again.choices[0].message.content == "Hello." and "thinking" in again.metadata["warnings"][0]
-    assert maker.calls[1].body["thinking"] == {"type": "disabled"}
+    assert vendor.calls[1].body["thinking"] == {"type": "disabled"}
 
 
-def test_openai_callers_who_keep_the_details_think_on(openai: OpenAI, maker: FakeAnthropic) -> None:
-    maker.script(Answer(thinking="I must look.", tools=(("weather", '{"city": "Oslo"}'),)))
+def test_openai_callers_who_keep_the_details_think_on(openai: OpenAI, vendor: FakeAnthropic) -> None:
+    vendor.script(Answer(thinking="I must look.", tools=(("weather", '{"city": "Oslo"}'),)))
     asked = {"model": MODEL, "tools": [FUNCTION], "reasoning_effort": "high", "max_completion_tokens": 30_000}
     message = openai.chat.completions.create(messages=HELLO, **asked).choices[0].message
     talk = [*HELLO, message.model_dump(exclude_none=True)]
     talk.append({"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "Rain."})
     assert openai.chat.completions.create(messages=talk, **asked).choices[0].message.content == "Hello."
-    assert maker.calls[1].body["messages"][1]["content"][0]["signature"] == sign("I must look.")
+    assert vendor.calls[1].body["messages"][1]["content"][0]["signature"] == sign("I must look.")
 
 
-def test_openai_streams_show_reasoning_text_and_calls(openai: OpenAI, maker: FakeAnthropic) -> None:
-    maker.script(Answer("Sunny.", thinking="hm", tools=(("weather", '{"city": "Oslo"}'),), fragment=5))
+def test_openai_streams_show_reasoning_text_and_calls(openai: OpenAI, vendor: FakeAnthropic) -> None:
+    vendor.script(Answer("Sunny.", thinking="hm", tools=(("weather", '{"city": "Oslo"}'),), fragment=5))
     asked = {"model": MODEL, "tools": [FUNCTION], "reasoning_effort": "low", "stream": True}
     chunks = list(openai.chat.completions.create(messages=HELLO, **asked))
     deltas = [chunk.choices[0].delta for chunk in chunks]
@@ -111,50 +111,50 @@ def test_openai_streams_show_reasoning_text_and_calls(openai: OpenAI, maker: Fak
 
 
 @pytest.mark.parametrize("cut", [200, 700, 1100, 1400])
-def test_a_cut_stream_always_raises(claude: anthropic.Anthropic, maker: FakeAnthropic, cut: int) -> None:
-    maker.script(*[Answer("A long enough answer to be cut somewhere.", cut=cut)] * 4)
+def test_a_cut_stream_always_raises(claude: anthropic.Anthropic, vendor: FakeAnthropic, cut: int) -> None:
+    vendor.script(*[Answer("A long enough answer to be cut somewhere.", cut=cut)] * 4)
     with pytest.raises(anthropic.APIError):
         ask(claude, True)
 
 
-def test_an_error_event_after_content_is_passed_on(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
-    maker.script(Answer("Hello there, long enough", error_at=6))
+def test_an_error_event_after_content_is_passed_on(claude: anthropic.Anthropic, vendor: FakeAnthropic) -> None:
+    vendor.script(Answer("Hello there, long enough", error_at=6))
     with pytest.raises(anthropic.APIStatusError):
         ask(claude, True)
 
 
-def test_an_overloaded_upstream_is_the_providers_fault(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
-    maker.script(*[Answer(status=529)] * 4)
+def test_an_overloaded_upstream_is_the_providers_fault(claude: anthropic.Anthropic, vendor: FakeAnthropic) -> None:
+    vendor.script(*[Answer(status=529)] * 4)
     with pytest.raises(anthropic.InternalServerError) as failed:
         ask(claude, False)
     assert (failed.value.status_code, failed.value.body["error"]["type"]) == (529, "overloaded_error")
 
 
-def test_a_refused_request_keeps_the_upstreams_words(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
-    maker.script(Answer(status=400))
+def test_a_refused_request_keeps_the_upstreams_words(claude: anthropic.Anthropic, vendor: FakeAnthropic) -> None:
+    vendor.script(Answer(status=400))
     with pytest.raises(anthropic.BadRequestError) as failed:
         ask(claude, False)
     assert "prompt is too long" in failed.value.body["error"]["message"]
 
 
-def test_an_unknown_opt_in_does_not_reach_the_upstream(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
+def test_an_unknown_opt_in_does_not_reach_the_upstream(claude: anthropic.Anthropic, vendor: FakeAnthropic) -> None:
     betas = "made-up-2030-01-01,context-1m-2025-08-07"
     claude.messages.create(model=MODEL, max_tokens=9, messages=HELLO, extra_headers={"anthropic-beta": betas})
-    assert maker.calls[0].headers["anthropic-beta"] == "context-1m-2025-08-07"
+    assert vendor.calls[0].headers["anthropic-beta"] == "context-1m-2025-08-07"
 
 
-def marks_of(maker: FakeAnthropic) -> list[str]:
-    body = maker.calls[-1].body
+def marks_of(vendor: FakeAnthropic) -> list[str]:
+    body = vendor.calls[-1].body
     blocks = [block for turn in body["messages"] for block in turn["content"] if isinstance(block, dict)]
     return [block["text"][:5] for block in (*body["system"], *blocks) if "cache_control" in block]
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("automatic", ["Rules", "And?"]), ("client", []), ("disabled", [])])
-def test_the_projects_policy_marks_the_prompt_for_the_makers_cache(
+def test_the_projects_policy_marks_the_prompt_for_the_vendors_cache(
     installation: LocalGateway,
     claude: anthropic.Anthropic,
     openai: OpenAI,
-    maker: FakeAnthropic,
+    vendor: FakeAnthropic,
     policy: str,
     expected: list,
 ) -> None:
@@ -164,9 +164,9 @@ def test_the_projects_policy_marks_the_prompt_for_the_makers_cache(
         [*HELLO, {"role": "assistant", "content": "Hi."}, {"role": "user", "content": "And?"}],
     )
     ask(claude, False, system=[{"type": "text", "text": rules}], messages=turns)
-    assert marks_of(maker) == expected
+    assert marks_of(vendor) == expected
     openai.chat.completions.create(model=MODEL, messages=[{"role": "system", "content": rules}, *turns])
-    assert marks_of(maker) == expected
+    assert marks_of(vendor) == expected
 
 
 def set_policy(installation: LocalGateway, policy: str) -> None:
@@ -178,17 +178,17 @@ def set_policy(installation: LocalGateway, policy: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_json_object_is_nothing_but_json_where_it_is_asked_for_in_words(
-    openai: OpenAI, maker: FakeAnthropic, stream: bool
+    openai: OpenAI, vendor: FakeAnthropic, stream: bool
 ) -> None:
-    maker.script(Answer('Here you are:\n```json\n{"city": "Oslo"}\n```'))
+    vendor.script(Answer('Here you are:\n```json\n{"city": "Oslo"}\n```'))
     wish = {"type": "json_object"}
     answer = openai.chat.completions.create(model=MODEL, messages=HELLO, response_format=wish, stream=stream)
     text = "".join(c.choices[0].delta.content or "" for c in answer) if stream else answer.choices[0].message.content
     assert json.loads(text) == {"city": "Oslo"}
-    assert "JSON object" in str(maker.calls[0].body["system"])
+    assert "JSON object" in str(vendor.calls[0].body["system"])
 
 
-def test_messages_answers_with_the_model_as_it_was_asked_for(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
+def test_messages_answers_with_the_model_as_it_was_named(claude: anthropic.Anthropic, vendor: FakeAnthropic) -> None:
     """Coding agents drop signed thinking that another name wrote, and the provider then refuses the next turn."""
     for name in ("claude-sonnet-4-5", MODEL):
         whole = claude.messages.create(model=name, messages=HELLO, max_tokens=100)

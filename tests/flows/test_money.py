@@ -10,7 +10,7 @@ from typing import Any
 import gevent
 import httpx
 import pytest
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import LocalGateway, local_gateway
 from support.shared import Share, usage_of
 from support.spending import BODIES, FORMS, TOKEN_NUSD, TOOLS, Told, at_once, pay, sent_to, write_mint
@@ -32,8 +32,8 @@ PAID = [operation for operation in table.operations() if operation.paid]
 
 
 @pytest.fixture
-def mint(share: Share) -> Mint:
-    return share.fake(Mint)
+def mint(share: Share) -> FakeUpstream:
+    return share.fake(FakeUpstream)
 
 
 @pytest.fixture(params=["true", "false"], ids=["express", "flask"])
@@ -42,7 +42,7 @@ def lane(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def gateway(share: Share, mint: Mint) -> Iterator[LocalGateway]:
+def gateway(share: Share, mint: FakeUpstream) -> Iterator[LocalGateway]:
     """A gateway that sells `coin`; the books must agree when a test is done."""
     running = share.gateway(lambda folder: write_mint(folder / "catalogue", mint.url))
     yield running
@@ -52,7 +52,7 @@ def gateway(share: Share, mint: Mint) -> Iterator[LocalGateway]:
 
 
 @pytest.fixture
-def own_gateway(settings: Callable[..., Settings], tmp_path: Path, mint: Mint) -> Iterator[LocalGateway]:
+def own_gateway(settings: Callable[..., Settings], tmp_path: Path, mint: FakeUpstream) -> Iterator[LocalGateway]:
     """The same of the test's own, for limits that bind everybody."""
     with local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as running:
         yield running
@@ -113,7 +113,7 @@ def refusal(answer: httpx.Response, path: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
-def test_a_paid_route_refuses_an_exhausted_key(share: Share, mint: Mint, lane: str, operation) -> None:
+def test_a_paid_route_refuses_an_exhausted_key(share: Share, mint: FakeUpstream, lane: str, operation) -> None:
     lanes = {"GATEWAY_SERVER_EXPRESS_LANE": lane}
     gateway = share.gateway(lambda folder: write_mint(folder / "catalogue", mint.url) | lanes, name=lane)
     limit(gateway, 0)
@@ -126,7 +126,7 @@ def test_a_paid_route_refuses_an_exhausted_key(share: Share, mint: Mint, lane: s
 
 
 @pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
-def test_a_paid_route_refuses_an_organization_without_credits(gateway, mint: Mint, operation) -> None:
+def test_a_paid_route_refuses_an_organization_without_credits(gateway, mint: FakeUpstream, operation) -> None:
     set_credits(gateway, 0)
     refused = send(gateway, operation)
     assert refusal(refused, operation.path) == (402, "insufficient_credits")
@@ -135,7 +135,7 @@ def test_a_paid_route_refuses_an_organization_without_credits(gateway, mint: Min
 
 @pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
 def test_a_paid_route_asked_again_under_its_key_is_answered_again_and_billed_once(
-    gateway: LocalGateway, mint: Mint, operation
+    gateway: LocalGateway, mint: FakeUpstream, operation
 ) -> None:
     first, again = (send(gateway, operation, {"Idempotency-Key": "once"}) for _ in range(2))
     assert (first.status_code, again.status_code, again.headers["idempotent-replayed"]) == (200, 200, "true")
@@ -153,21 +153,21 @@ def test_every_operation_that_generates_is_marked_as_paid() -> None:
 # Limits of every kind.
 
 
-def test_a_members_limit_counts_over_all_of_their_keys(gateway: LocalGateway, mint: Mint) -> None:
+def test_a_members_limit_counts_over_all_of_their_keys(gateway: LocalGateway, mint: FakeUpstream) -> None:
     limit(gateway, 0.10, "member")
     told = [pay(gateway, f"m{number}") for number in range(4)]
     assert [one.status for one in told] == [200, 200, 200, 402]
     assert told[-1].code == "member_limit_reached" and len(mint.calls) == 3
 
 
-def test_a_period_limit_tells_when_it_resets(gateway: LocalGateway, mint: Mint) -> None:
+def test_a_period_limit_tells_when_it_resets(gateway: LocalGateway, mint: FakeUpstream) -> None:
     limit(gateway, 100, period_nusd=round(0.05 * NANO), period=read_period("1d"))
     assert [pay(gateway, f"p{number}").status for number in range(2)] == [200, 402]
     refused = pay(gateway, "p2")
     assert refused.code == "key_period_limit_reached" and "resets at" in refused.body["error"]["message"]
 
 
-def test_credits_run_out_exactly(gateway: LocalGateway, mint: Mint) -> None:
+def test_credits_run_out_exactly(gateway: LocalGateway, mint: FakeUpstream) -> None:
     set_credits(gateway, 0.10)
     told = at_once(20, lambda number: pay(gateway, f"o{number}", "wait:0.1"))
     told += [pay(gateway, f"o{number}") for number in range(20, 24)]
@@ -176,7 +176,7 @@ def test_credits_run_out_exactly(gateway: LocalGateway, mint: Mint) -> None:
     assert gateway.services.billing.ledger.balance(caller(gateway).organization_id).balance_nusd == NANO // 100
 
 
-def test_own_provider_keys_cost_no_credits_but_count_for_limits(gateway: LocalGateway, mint: Mint) -> None:
+def test_own_provider_keys_cost_no_credits_but_count_for_limits(gateway: LocalGateway, mint: FakeUpstream) -> None:
     services, own = gateway.services, caller(gateway)
     stored = services.accounts.provider_keys
     stored.add(own.organization_id, ProviderKeyDraft("mint", "own-key"), actor="operator")
@@ -192,7 +192,7 @@ def test_own_provider_keys_cost_no_credits_but_count_for_limits(gateway: LocalGa
 # Bounds and what passes them.
 
 
-def test_near_the_limit_the_output_cap_is_sent_upstream(gateway: LocalGateway, mint: Mint) -> None:
+def test_near_the_limit_the_output_cap_is_sent_upstream(gateway: LocalGateway, mint: FakeUpstream) -> None:
     limit(gateway, 0.30)
     told = pay(gateway, "capped", max_tokens=None)
     assert told.status == 200
@@ -200,20 +200,22 @@ def test_near_the_limit_the_output_cap_is_sent_upstream(gateway: LocalGateway, m
     assert spent(gateway) == 499 * TOKEN_NUSD
 
 
-def test_with_too_little_left_for_any_answer_nothing_is_sent(gateway: LocalGateway, mint: Mint) -> None:
+def test_with_too_little_left_for_any_answer_nothing_is_sent(gateway: LocalGateway, mint: FakeUpstream) -> None:
     limit(gateway, 0.07)
     assert pay(gateway, "small", max_tokens=None).status == 402  # 256 tokens cost more
     assert mint.calls == []
 
 
-def test_an_upstream_that_ignores_the_limit_is_settled_in_full_and_marked(gateway: LocalGateway, mint: Mint) -> None:
+def test_an_upstream_that_ignores_the_limit_is_settled_in_full_and_marked(
+    gateway: LocalGateway, mint: FakeUpstream
+) -> None:
     limit(gateway, 0.04)
     assert pay(gateway, "greedy", "greedy:250").status == 200
     assert [(row.cost_nusd, row.flags) for row in usage_of(gateway)] == [(250 * TOKEN_NUSD, OVERRUN)]
     assert pay(gateway, "next").status == 402
 
 
-def test_a_stream_that_outgrows_its_budget_ends_with_a_typed_error(gateway: LocalGateway, mint: Mint) -> None:
+def test_a_stream_that_outgrows_its_budget_ends_with_a_typed_error(gateway: LocalGateway, mint: FakeUpstream) -> None:
     limit(gateway, 0.05)
     told = pay(gateway, "endless", "greedy:4000 gap:0.001", stream=True)
     assert told.status == 200 and b"budget_exhausted_mid_stream" in told.body and b"[DONE]" not in told.body
@@ -222,7 +224,9 @@ def test_a_stream_that_outgrows_its_budget_ends_with_a_typed_error(gateway: Loca
     assert row.finish == "error" and row.cost_nusd < 4000 * TOKEN_NUSD
 
 
-def test_a_stream_that_outgrows_its_reservation_goes_on_while_there_is_money(gateway: LocalGateway, mint: Mint) -> None:
+def test_a_stream_that_outgrows_its_reservation_goes_on_while_there_is_money(
+    gateway: LocalGateway, mint: FakeUpstream
+) -> None:
     told = pay(gateway, "long", "greedy:1000", stream=True, stream_options={"include_usage": True})
     assert told.body.endswith(b"data: [DONE]\n\n")
     assert spent(gateway) == 1000 * TOKEN_NUSD
@@ -262,7 +266,7 @@ def test_messages_tell_it_in_their_own_words_beside(own_gateway: LocalGateway) -
     assert told["anthropic-ratelimit-requests-reset"].endswith("Z")
 
 
-def test_slots_come_back_whatever_becomes_of_a_request(own_gateway: LocalGateway, mint: Mint) -> None:
+def test_slots_come_back_whatever_becomes_of_a_request(own_gateway: LocalGateway, mint: FakeUpstream) -> None:
     set_rate(own_gateway, "key", "*", "concurrency", 3)
     told: list[Told] = at_once(6, lambda number: pay(own_gateway, f"s{number}", "wait:0.3"))
     assert sorted(one.status for one in told) == [200] * 3 + [429] * 3

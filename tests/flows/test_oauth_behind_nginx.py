@@ -15,11 +15,11 @@ import gevent
 import httpx
 import pytest
 from support.certificates import write_certificate
-from support.desk import EMAIL
 from support.gateways import GatewayProcess, free_port
 from support.oauth import PASSWORD, App, Person, parameters
 from support.programs import find_program
 from support.shared import Share, Tenant
+from support.signed_in_owner import EMAIL
 
 PREFIX = "/llm"
 BEGIN = {

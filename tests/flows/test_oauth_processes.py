@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import gevent
 import httpx
-from support.desk import EMAIL, Desk
 from support.gateways import GatewayProcess
-from support.lines import open_lines
 from support.oauth import PASSWORD, App, Person, parameters
+from support.signed_in_owner import EMAIL, SignedInOwner
 from support.spending import SECRETS
+from support.worker_connections import open_lines
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 RESOURCE = "https://llm.example"
@@ -96,7 +96,7 @@ def test_what_ends_a_token_at_one_node_ends_it_at_the_other_within_a_second(
     shared = SECRETS | {"DATABASE_URL": postgresql_url, "GATEWAY_SERVER_PUBLIC_URL": RESOURCE}
     first = process(workers=2, GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD, **shared)
     second = process(workers=2, GATEWAY_BOOTSTRAP_API_KEY=first.key, **shared)
-    desk = Desk(first.address)
+    desk = SignedInOwner(first.address)
 
     def connect(key: str) -> str:
         """A token of a key, got by its holder at the first node."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess
 from support.spending import SECRETS, TOKEN_NUSD, at_once, pay, query, reserved_nusd, settled_nusd, until, write_mint
 
@@ -15,13 +15,13 @@ PLACES = {"sqlite": (4,), "postgresql": (4,), "two nodes": (2, 2)}
 
 
 @pytest.fixture
-def mint() -> Iterator[Mint]:
-    with Mint() as fake:
+def mint() -> Iterator[FakeUpstream]:
+    with FakeUpstream() as fake:
         yield fake
 
 
 @pytest.fixture(params=PLACES)
-def nodes(request: pytest.FixtureRequest, tmp_path: Path, mint: Mint) -> Iterator[list[GatewayProcess]]:
+def nodes(request: pytest.FixtureRequest, tmp_path: Path, mint: FakeUpstream) -> Iterator[list[GatewayProcess]]:
     """Gateways on one store: SQLite with four workers, PostgreSQL with four, PostgreSQL with two nodes of two."""
     environment = write_mint(tmp_path / "catalogue", mint.url)
     if request.param != "sqlite":
@@ -43,7 +43,7 @@ def make_key(gateway: GatewayProcess, limit: str) -> str:
     return re.search(r"llmgtwy_[\w-]{40}", told)[0]
 
 
-def test_five_hundred_at_once_spend_no_more_than_the_limit(nodes: list[GatewayProcess], mint: Mint) -> None:
+def test_five_hundred_at_once_spend_no_more_than_the_limit(nodes: list[GatewayProcess], mint: FakeUpstream) -> None:
     key = make_key(nodes[0], "1.00")
     told = at_once(AT_ONCE, lambda number: pay(nodes[number % len(nodes)], f"c{number}", "wait:0.2", key))
     accepted = [one for one in told if one.status == 200]
@@ -63,7 +63,9 @@ def test_five_hundred_at_once_spend_no_more_than_the_limit(nodes: list[GatewayPr
 
 
 @pytest.mark.parametrize("nodes", ["two nodes"], indirect=True)
-def test_members_of_a_team_together_spend_no_more_than_its_limit(nodes: list[GatewayProcess], mint: Mint) -> None:
+def test_members_of_a_team_together_spend_no_more_than_its_limit(
+    nodes: list[GatewayProcess], mint: FakeUpstream
+) -> None:
     keys = [make_member_key(nodes[0], f"member{number}@example.com") for number in range(3)]
     organization = first_id(nodes[0].manage("organizations", "list"))
     team = nodes[0].manage("teams", "create", organization, "Research").strip()

@@ -25,10 +25,10 @@ import yaml
 from fakes.anthropic import FakeAnthropic
 from fakes.openai import FakeOpenAI
 from langchain_openai import ChatOpenAI
-from support.desk import PASSWORD
 from support.gateways import ROOT, LocalGateway, local_gateway
 from support.pages import Block, blocks
 from support.shared import load
+from support.signed_in_owner import PASSWORD
 
 from gateway import settings
 from gateway.accounts import keys

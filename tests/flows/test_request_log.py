@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import LocalGateway, local_gateway
 from support.spending import ALIKE, BODIES, STREAMED, say_in_headers, until, with_model, write_mint
 
@@ -26,8 +26,8 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def mint() -> Iterator[Mint]:
-    with Mint() as fake:
+def mint() -> Iterator[FakeUpstream]:
+    with FakeUpstream() as fake:
         yield fake
 
 
@@ -38,7 +38,9 @@ def make_settings(tmp_path_factory) -> Callable[..., Settings]:
 
 
 @pytest.fixture(scope="module")
-def module_gateway(make_settings: Callable[..., Settings], tmp_path_factory, mint: Mint) -> Iterator[LocalGateway]:
+def module_gateway(
+    make_settings: Callable[..., Settings], tmp_path_factory, mint: FakeUpstream
+) -> Iterator[LocalGateway]:
     folder: Path = tmp_path_factory.mktemp("catalogue")
     with local_gateway(make_settings, **write_mint(folder, mint.url)) as running:
         yield running

@@ -1,4 +1,4 @@
-"""A maker with both APIs: what goes to which, for callers of every dialect, and what comes back to them."""
+"""A vendor with both APIs: what goes to which, for callers of every dialect, and what comes back to them."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,7 +6,7 @@ import openai
 import pytest
 from anthropic import Anthropic
 from fakes import openai as chat
-from fakes.maker import FakeMaker
+from fakes.chat_and_responses import FakeVendor
 from fakes.openai import FakeOpenAI
 from fakes.responses import Answer, call, drawn, looked_up, ran, said, searched, thought
 from openai import BadRequestError, OpenAI
@@ -27,14 +27,14 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 
 @pytest.fixture
-def maker(share: Share) -> FakeMaker:
-    return share.fake(FakeMaker)
+def vendor(share: Share) -> FakeVendor:
+    return share.fake(FakeVendor)
 
 
 @pytest.fixture
-def gateway(share: Share, maker: FakeMaker) -> LocalGateway:
-    """A gateway with nothing but the maker's key and address."""
-    return share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": maker.url})
+def gateway(share: Share, vendor: FakeVendor) -> LocalGateway:
+    """A gateway with nothing but the vendor's key and address."""
+    return share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": vendor.url})
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def anthropic(gateway: LocalGateway) -> Anthropic:
     return Anthropic(base_url=gateway.url.removesuffix("/v1"), api_key=gateway.key, max_retries=0)
 
 
-def test_responses_go_to_the_makers_responses_api_with_all_that_they_say(sdk: OpenAI, maker: FakeMaker) -> None:
+def test_responses_go_to_the_vendors_responses_api_with_all_that_they_say(sdk: OpenAI, vendor: FakeVendor) -> None:
     own = [
         {"type": "image_generation", "quality": "low", "partial_images": 1},
         {"type": "file_search", "vector_store_ids": ["vs_1"], "max_num_results": 3},
@@ -66,8 +66,8 @@ def test_responses_go_to_the_makers_responses_api_with_all_that_they_say(sdk: Op
     }
     answer = sdk.responses.create(model=MODEL, input="Hello", instructions="Be brief.", tools=own, **wishes)
     Response.model_validate(answer.to_dict(), strict=True)
-    (sent,) = maker.responses.calls
-    assert not maker.chat.calls and sent.body["store"] is False
+    (sent,) = vendor.responses.calls
+    assert not vendor.chat.calls and sent.body["store"] is False
     assert sent.body["tools"] == own and sent.body["instructions"] == "Be brief."
     assert {name: sent.body[name] for name in wishes if name != "include"} == {
         name: value for name, value in wishes.items() if name != "include"
@@ -75,15 +75,15 @@ def test_responses_go_to_the_makers_responses_api_with_all_that_they_say(sdk: Op
     assert set(sent.body["include"]) == {*wishes["include"], "reasoning.encrypted_content"}
 
 
-def test_chat_completions_stay_where_they_are(sdk: OpenAI, maker: FakeMaker) -> None:
+def test_chat_completions_stay_where_they_are(sdk: OpenAI, vendor: FakeVendor) -> None:
     sdk.chat.completions.create(model=MODEL, messages=HELLO, tools=[NESTED])
     list(sdk.chat.completions.create(model=MODEL, messages=HELLO, stream=True))
-    assert len(maker.chat.calls) == 2 and not maker.responses.calls
+    assert len(vendor.chat.calls) == 2 and not vendor.responses.calls
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_chat_searches_the_web_and_cites(sdk: OpenAI, gateway: LocalGateway, maker: FakeMaker, stream: bool) -> None:
-    maker.responses.script(Answer(*FOUND, prompt=1000, completion=100))
+def test_chat_searches_the_web_and_cites(sdk: OpenAI, gateway: LocalGateway, vendor: FakeVendor, stream: bool) -> None:
+    vendor.responses.script(Answer(*FOUND, prompt=1000, completion=100))
     asked = {"model": MODEL, "messages": HELLO, "tools": [{"type": "web_search"}]}
     if stream:
         chunks = list(sdk.chat.completions.create(**asked, stream=True))
@@ -102,9 +102,9 @@ def test_chat_searches_the_web_and_cites(sdk: OpenAI, gateway: LocalGateway, mak
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_messages_search_the_web_and_cite(
-    anthropic: Anthropic, gateway: LocalGateway, maker: FakeMaker, stream: bool
+    anthropic: Anthropic, gateway: LocalGateway, vendor: FakeVendor, stream: bool
 ) -> None:
-    maker.responses.script(Answer(*FOUND))
+    vendor.responses.script(Answer(*FOUND))
     tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 2}]
     asked = {"model": MODEL, "max_tokens": 100, "messages": HELLO, "tools": tools}
     if stream:
@@ -118,8 +118,8 @@ def test_messages_search_the_web_and_cite(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_responses_search_the_web_and_cite(sdk: OpenAI, maker: FakeMaker, stream: bool) -> None:
-    maker.responses.script(Answer(*FOUND))
+def test_responses_search_the_web_and_cite(sdk: OpenAI, vendor: FakeVendor, stream: bool) -> None:
+    vendor.responses.script(Answer(*FOUND))
     asked = {"model": MODEL, "input": "Hello", "tools": [{"type": "web_search"}]}
     if stream:
         made = list(sdk.responses.create(**asked, stream=True))[-1].response
@@ -129,20 +129,20 @@ def test_responses_search_the_web_and_cite(sdk: OpenAI, maker: FakeMaker, stream
     assert [note.url for note in made.output[1].content[0].annotations] == [PAGE]
 
 
-def test_reasoning_goes_on_between_turns_through_our_own_store(sdk: OpenAI, maker: FakeMaker) -> None:
-    maker.responses.script(Answer(thought("Hm."), call("run", "{}")), Answer(said("Done.")))
+def test_reasoning_goes_on_between_turns_through_our_own_store(sdk: OpenAI, vendor: FakeVendor) -> None:
+    vendor.responses.script(Answer(thought("Hm."), call("run", "{}")), Answer(said("Done.")))
     first = sdk.responses.create(model=MODEL, input="Go", tools=[FUNCTION])
     output = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "ok"}
     second = sdk.responses.create(model=MODEL, input=[output], tools=[FUNCTION], previous_response_id=first.id)
     assert second.output_text == "Done."
-    sent = maker.responses.calls[1].body
+    sent = vendor.responses.calls[1].body
     assert [item["type"] for item in sent["input"]] == ["message", "reasoning", "function_call", "function_call_output"]
-    assert sent["input"][1]["encrypted_content"] in maker.responses.sealed
+    assert sent["input"][1]["encrypted_content"] in vendor.responses.sealed
     assert sent["store"] is False and "previous_response_id" not in sent
 
 
-def test_thinking_of_messages_goes_on_in_a_tool_loop(anthropic: Anthropic, maker: FakeMaker) -> None:
-    maker.responses.script(Answer(thought("Hm."), call("run", "{}")), Answer(said("Done.")))
+def test_thinking_of_messages_goes_on_in_a_tool_loop(anthropic: Anthropic, vendor: FakeVendor) -> None:
+    vendor.responses.script(Answer(thought("Hm."), call("run", "{}")), Answer(said("Done.")))
     asked = {
         "model": MODEL,
         "max_tokens": 4000,
@@ -154,20 +154,20 @@ def test_thinking_of_messages_goes_on_in_a_tool_loop(anthropic: Anthropic, maker
     turns = [*HELLO, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
     second = anthropic.messages.create(messages=turns, **asked)
     assert second.content[-1].text == "Done."
-    sent = maker.responses.calls[1].body["input"]
+    sent = vendor.responses.calls[1].body["input"]
     assert [item["type"] for item in sent] == ["message", "reasoning", "function_call", "function_call_output"]
-    assert sent[1]["encrypted_content"] in maker.responses.sealed
+    assert sent[1]["encrypted_content"] in vendor.responses.sealed
 
 
-def test_tools_and_reasoning_of_models_that_join_them_there_alone(sdk: OpenAI, maker: FakeMaker) -> None:
-    maker.responses.script(Answer(call("run", '{"a": 1}')))
+def test_tools_and_reasoning_of_models_that_join_them_there_alone(sdk: OpenAI, vendor: FakeVendor) -> None:
+    vendor.responses.script(Answer(call("run", '{"a": 1}')))
     asked = {"model": "openai/gpt-5.4", "messages": HELLO, "tools": [NESTED]}
     made = sdk.chat.completions.create(**asked, reasoning_effort="high")
     assert made.choices[0].message.tool_calls[0].function.arguments == '{"a": 1}'
-    assert maker.responses.calls[0].body["reasoning"] == {"effort": "high"}
+    assert vendor.responses.calls[0].body["reasoning"] == {"effort": "high"}
     sdk.chat.completions.create(**asked, reasoning_effort="none")
     sdk.chat.completions.create(model="openai/gpt-5.4", messages=HELLO, reasoning_effort="high")
-    assert len(maker.chat.calls) == 2 and len(maker.responses.calls) == 1
+    assert len(vendor.chat.calls) == 2 and len(vendor.responses.calls) == 1
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -190,16 +190,16 @@ def test_a_server_without_the_api_answers_over_chat_completions(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_failover_to_a_provider_with_chat_completions_alone(
-    settings: Callable[..., Settings], maker: FakeMaker, stream: bool
+    settings: Callable[..., Settings], vendor: FakeVendor, stream: bool
 ) -> None:
     with FakeOpenAI() as other:
         environment = {
             "LLM_OPENAI_API_KEY": "sk-upstream",
-            "LLM_OPENAI_BASE_URL": maker.url,
+            "LLM_OPENAI_BASE_URL": vendor.url,
             "LLM_NANOGPT_API_KEY": "sk-other",
             "LLM_NANOGPT_BASE_URL": other.url,
         }
-        maker.responses.script(*[Answer(status=500)] * 3)
+        vendor.responses.script(*[Answer(status=500)] * 3)
         other.script(chat.Answer("From the other."))
         with local_gateway(settings, **environment) as gateway:
             sdk = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
@@ -210,11 +210,11 @@ def test_failover_to_a_provider_with_chat_completions_alone(
     assert made.output_text == "From the other."
 
 
-def test_background_answers_are_refused_in_words(sdk: OpenAI, maker: FakeMaker) -> None:
+def test_background_answers_are_refused_in_words(sdk: OpenAI, vendor: FakeVendor) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         sdk.responses.create(model=MODEL, input="Hello", background=True)
     assert caught.value.param == "background" and "background" in caught.value.message.lower()
-    assert not maker.responses.calls
+    assert not vendor.responses.calls
 
 
 WHOLE = (
@@ -231,13 +231,13 @@ TOOLS = [
 ]
 
 
-def test_a_relayed_answer_keeps_what_only_its_maker_says(sdk: OpenAI, maker: FakeMaker) -> None:
+def test_a_relayed_answer_keeps_what_only_its_vendor_says(sdk: OpenAI, vendor: FakeVendor) -> None:
     counted = {"input_tokens": 9, "input_tokens_details": {"image_tokens": 0, "text_tokens": 9}}
     drew = {**counted, "output_tokens": 7, "total_tokens": 16}
     own = {"tool_usage": {"image_gen": drew, "web_search": {"num_requests": 0}}, "temperature": 1.0, "top_p": 0.98}
-    maker.responses.script(Answer(*WHOLE, members=own))
+    vendor.responses.script(Answer(*WHOLE, members=own))
     whole = sdk.responses.create(model=MODEL, input="Hello", tools=TOOLS, top_p=0.5)
-    maker.responses.script(Answer(*WHOLE, members=own))
+    vendor.responses.script(Answer(*WHOLE, members=own))
     streamed = list(sdk.responses.create(model=MODEL, input="Hello", tools=TOOLS, top_p=0.5, stream=True))
     for made in (whole, streamed[-1].response):
         Response.model_validate(made.to_dict(), strict=True)
@@ -253,8 +253,8 @@ def test_a_relayed_answer_keeps_what_only_its_maker_says(sdk: OpenAI, maker: Fak
     assert {"response.image_generation_call.partial_image", "response.code_interpreter_call_code.delta"} <= kinds
 
 
-def test_every_relayed_event_is_the_makers_under_our_ids(sdk: OpenAI, maker: FakeMaker) -> None:
-    maker.responses.script(Answer(*WHOLE))
+def test_every_relayed_event_is_the_vendors_under_our_ids(sdk: OpenAI, vendor: FakeVendor) -> None:
+    vendor.responses.script(Answer(*WHOLE))
     events = list(sdk.responses.create(model=MODEL, input="Hello", tools=TOOLS, stream=True))
     final = events[-1].response
     known = {item.id for item in final.output}
@@ -264,12 +264,12 @@ def test_every_relayed_event_is_the_makers_under_our_ids(sdk: OpenAI, maker: Fak
     assert [event["sequence_number"] for event in shown] == list(range(len(shown)))
 
 
-def test_items_of_the_makers_tools_go_back_to_it_in_the_next_turn(sdk: OpenAI, maker: FakeMaker) -> None:
-    maker.responses.script(Answer(*WHOLE))
+def test_items_of_the_vendors_tools_go_back_to_it_in_the_next_turn(sdk: OpenAI, vendor: FakeVendor) -> None:
+    vendor.responses.script(Answer(*WHOLE))
     first = sdk.responses.create(model=MODEL, input="Hello", tools=TOOLS)
     second = sdk.responses.create(model=MODEL, input="More", tools=TOOLS, previous_response_id=first.id)
     assert second.output_text == "Hello."
-    kinds = [item["type"] for item in maker.responses.calls[1].body["input"]]
+    kinds = [item["type"] for item in vendor.responses.calls[1].body["input"]]
     assert kinds == [
         "message",
         "reasoning",
@@ -281,66 +281,66 @@ def test_items_of_the_makers_tools_go_back_to_it_in_the_next_turn(sdk: OpenAI, m
     ]
 
 
-def test_an_end_without_a_word_of_ours_is_told_as_it_is(sdk: OpenAI, maker: FakeMaker) -> None:
-    maker.responses.script(*[Answer(said("x"), incomplete="max_messages")] * 2)
+def test_an_end_without_a_word_of_ours_is_told_as_it_is(sdk: OpenAI, vendor: FakeVendor) -> None:
+    vendor.responses.script(*[Answer(said("x"), incomplete="max_messages")] * 2)
     whole = sdk.responses.create(model=MODEL, input="Hello")
     *_, last = sdk.responses.create(model=MODEL, input="Hello", stream=True)
     for made in (whole, last.response):
         assert (made.status, made.incomplete_details.reason) == ("incomplete", "max_messages")
 
 
-def test_a_parsed_answer_is_relayed(sdk: OpenAI, maker: FakeMaker) -> None:
+def test_a_parsed_answer_is_relayed(sdk: OpenAI, vendor: FakeVendor) -> None:
     class City(BaseModel):
         name: str
 
-    maker.responses.script(Answer(said('{"name": "Oslo"}')))
+    vendor.responses.script(Answer(said('{"name": "Oslo"}')))
     assert sdk.responses.parse(model=MODEL, input="Where?", text_format=City).output_parsed == City(name="Oslo")
-    assert maker.responses.calls[0].body["text"]["format"]["strict"] is True
+    assert vendor.responses.calls[0].body["text"]["format"]["strict"] is True
 
 
-def test_a_search_costs_the_same_relayed(sdk: OpenAI, gateway: LocalGateway, maker: FakeMaker) -> None:
-    maker.responses.script(Answer(searched("a"), *FOUND, prompt=1000, completion=100))
+def test_a_search_costs_the_same_relayed(sdk: OpenAI, gateway: LocalGateway, vendor: FakeVendor) -> None:
+    vendor.responses.script(Answer(searched("a"), *FOUND, prompt=1000, completion=100))
     made = sdk.responses.create(model=MODEL, input="Hello", tools=[{"type": "web_search"}])
     (row,) = find(gateway.services.store.database, made.llmgateway["log_id"])
     assert row.cost_nusd == 250_000 + 200_000 + 2 * 10_000_000
 
 
-def test_a_document_by_address_reaches_the_api_that_takes_addresses(anthropic: Anthropic, maker: FakeMaker) -> None:
+def test_a_document_by_address_reaches_the_api_that_takes_addresses(anthropic: Anthropic, vendor: FakeVendor) -> None:
     paper = {"type": "document", "source": {"type": "url", "url": "https://papers.example/a.pdf"}}
     asked = [{"role": "user", "content": [paper, {"type": "text", "text": "Sum up."}]}]
     message = anthropic.messages.create(model="openai/gpt-5.6-luna", max_tokens=100, messages=asked)
     assert message.content[0].text == "Hello."
-    (sent,) = maker.responses.calls
+    (sent,) = vendor.responses.calls
     assert sent.body["input"][0]["content"][0] == {"type": "input_file", "file_url": "https://papers.example/a.pdf"}
 
 
-def test_search_uses_of_messages_are_a_limit_of_tool_calls(anthropic: Anthropic, maker: FakeMaker) -> None:
+def test_search_uses_of_messages_are_a_limit_of_tool_calls(anthropic: Anthropic, vendor: FakeVendor) -> None:
     tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 2}]
     anthropic.messages.create(model=MODEL, max_tokens=100, messages=HELLO, tools=tools)
-    assert maker.responses.calls[0].body["max_tool_calls"] == 2
+    assert vendor.responses.calls[0].body["max_tool_calls"] == 2
 
 
 @pytest.fixture
-def grok(settings: Callable[..., Settings], maker: FakeMaker) -> Iterator[OpenAI]:
-    environment = {"LLM_XAI_API_KEY": "xai-upstream", "LLM_XAI_BASE_URL": maker.url}
+def grok(settings: Callable[..., Settings], vendor: FakeVendor) -> Iterator[OpenAI]:
+    environment = {"LLM_XAI_API_KEY": "xai-upstream", "LLM_XAI_BASE_URL": vendor.url}
     with local_gateway(settings, **environment) as running:
         yield OpenAI(base_url=running.url, api_key=running.key, max_retries=0)
 
 
-def test_another_maker_with_the_api_is_relayed_to(grok: OpenAI, maker: FakeMaker) -> None:
-    maker.responses.script(Answer(*FOUND))
+def test_another_vendor_with_the_api_is_relayed_to(grok: OpenAI, vendor: FakeVendor) -> None:
+    vendor.responses.script(Answer(*FOUND))
     made = grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[{"type": "web_search"}, FUNCTION])
     assert made.output_text == "It rains." and made.output[1].content[0].annotations[0].url == PAGE
     found = grok.chat.completions.create(model="xai/grok-4.5", messages=HELLO, tools=[{"type": "web_search"}])
-    assert found.choices[0].message.content == "Hello." and len(maker.responses.calls) == 2
+    assert found.choices[0].message.content == "Hello." and len(vendor.responses.calls) == 2
 
 
-def test_tools_that_another_makers_api_does_not_know_are_written_anew(grok: OpenAI, maker: FakeMaker) -> None:
+def test_tools_that_another_vendors_api_does_not_know_are_written_anew(grok: OpenAI, vendor: FakeVendor) -> None:
     nested = {"type": "namespace", "name": "files", "description": "Files.", "tools": [FUNCTION]}
     made = grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[nested])
-    assert made.output_text == "Hello." and not maker.responses.calls
+    assert made.output_text == "Hello." and not vendor.responses.calls
     grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[nested, {"type": "web_search"}])
-    assert [tool.get("name") for tool in maker.responses.calls[0].body["tools"]] == ["files__run", None]
+    assert [tool.get("name") for tool in vendor.responses.calls[0].body["tools"]] == ["files__run", None]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -359,11 +359,11 @@ def test_thinking_is_answered_by_a_server_without_the_api(settings: Callable[...
     assert message.content[-1].text == "Hello."
 
 
-def test_an_effort_that_the_gateway_changes_leaves_a_response_where_it_belongs(sdk: OpenAI, maker: FakeMaker) -> None:
-    maker.responses.script(Answer(thought("Hm."), said("Yes.")))
+def test_an_effort_that_the_gateway_changes_leaves_a_response_where_it_belongs(sdk: OpenAI, vendor: FakeVendor) -> None:
+    vendor.responses.script(Answer(thought("Hm."), said("Yes.")))
     made = sdk.responses.create(model="auto", input="Hello", include=["reasoning.encrypted_content"])
     assert made.output_text == "Yes." and made.output[0].encrypted_content
-    assert maker.responses.calls[0].body["reasoning"]["effort"] in ("minimal", "low")
+    assert vendor.responses.calls[0].body["reasoning"]["effort"] in ("minimal", "low")
 
 
 def test_offered_tools_are_left_out_by_a_server_without_the_api(settings: Callable[..., Settings]) -> None:
@@ -380,7 +380,7 @@ def test_offered_tools_are_left_out_by_a_server_without_the_api(settings: Callab
         assert [one.path for one in server.calls].count("/v1/responses") == 1
 
 
-def test_a_tool_of_free_text_reaches_no_maker_that_lacks_it(grok: OpenAI, maker: FakeMaker) -> None:
+def test_a_tool_of_free_text_reaches_no_vendor_that_lacks_it(grok: OpenAI, vendor: FakeVendor) -> None:
     free = {"type": "custom", "name": "patch", "description": "Patches."}
     for tools in ([free], [free, {"type": "web_search"}]):
         with pytest.raises(BadRequestError, match="no tool of type custom"):
@@ -389,4 +389,4 @@ def test_a_tool_of_free_text_reaches_no_maker_that_lacks_it(grok: OpenAI, maker:
     for tools in ([nested], [nested, {"type": "web_search"}]):
         with pytest.raises(BadRequestError, match="no tool of type custom"):
             grok.chat.completions.create(model="xai/grok-4.5", messages=HELLO, tools=tools)
-    assert not maker.chat.calls and not maker.responses.calls
+    assert not vendor.chat.calls and not vendor.responses.calls

@@ -10,7 +10,7 @@ from typing import Any
 import gevent
 import httpx
 import pytest
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import LocalGateway
 from support.shared import Share, usage_of
 from support.spending import (
@@ -46,12 +46,12 @@ CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture
-def mint(share: Share) -> Mint:
-    return share.fake(Mint)
+def mint(share: Share) -> FakeUpstream:
+    return share.fake(FakeUpstream)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def gateway(request, share: Share, mint: Mint) -> Iterator[LocalGateway]:
+def gateway(request, share: Share, mint: FakeUpstream) -> Iterator[LocalGateway]:
     """A gateway that sells `coin` to a project that retains; the books must agree when a test is done."""
     store = {}
     if request.param == "postgresql":
@@ -186,7 +186,7 @@ def test_own_provider_keys_cost_the_fee_and_nothing_else(gateway) -> None:
     assert (row.mode, row.cost_nusd, row.storage_nusd) == (1, 100 * TOKEN_NUSD, FEE_NUSD)
 
 
-def test_own_provider_keys_without_credits_are_told_what_to_do(gateway, mint: Mint) -> None:
+def test_own_provider_keys_without_credits_are_told_what_to_do(gateway, mint: FakeUpstream) -> None:
     use_own_key(gateway)
     set_credits(gateway, 0)
     refused = send(gateway)
@@ -196,7 +196,7 @@ def test_own_provider_keys_without_credits_are_told_what_to_do(gateway, mint: Mi
     assert send(gateway).status_code == 200
 
 
-def test_the_fee_is_reserved_with_the_cost(gateway, mint: Mint) -> None:
+def test_the_fee_is_reserved_with_the_cost(gateway, mint: FakeUpstream) -> None:
     set_credits(gateway, 100 * TOKEN_NUSD + 500)  # enough for the answer, not for keeping it
     assert send(gateway).status_code == 402 and mint.calls == []
 
@@ -205,7 +205,7 @@ def test_the_fee_is_reserved_with_the_cost(gateway, mint: Mint) -> None:
 
 
 @pytest.mark.parametrize("policy", ["zeroDataRetention", "blockPromptLogging"])
-def test_a_policy_wins_over_retention(gateway, mint: Mint, tmp_path: Path, policy: str) -> None:
+def test_a_policy_wins_over_retention(gateway, mint: FakeUpstream, tmp_path: Path, policy: str) -> None:
     services, own = gateway.services, caller(gateway)
     set_policy(services.store.database, services.store.control, own.organization_id, {policy: True}, actor="test")
     assert (
@@ -226,7 +226,7 @@ def test_without_retention_nothing_is_kept_and_nothing_is_paid(gateway) -> None:
     assert [row.storage_nusd for row in usage_of(gateway)] == [None]
 
 
-def test_an_answer_given_again_is_neither_kept_nor_paid_again(gateway, mint: Mint) -> None:
+def test_an_answer_given_again_is_neither_kept_nor_paid_again(gateway, mint: FakeUpstream) -> None:
     switch(gateway, cache_enabled=True)
     send(gateway)
     assert send(gateway).json()["metadata"]["cached"] is True
@@ -246,7 +246,7 @@ def test_a_refused_request_is_kept_at_no_cost(gateway) -> None:
     assert gateway.services.engine.retention.read(info).answer == refused.content
 
 
-def test_a_request_that_failed_everywhere_is_kept_at_no_cost(gateway, mint: Mint) -> None:
+def test_a_request_that_failed_everywhere_is_kept_at_no_cost(gateway, mint: FakeUpstream) -> None:
     with mint.away():
         failed = send(gateway)
     assert failed.status_code == 502
@@ -292,7 +292,7 @@ def begin(gateway: Any, words: str, **more: Any) -> http.client.HTTPResponse | h
 
 
 @pytest.fixture
-def running(process: Callable[..., Any], tmp_path: Path, mint: Mint) -> Any:
+def running(process: Callable[..., Any], tmp_path: Path, mint: FakeUpstream) -> Any:
     """A gateway under gunicorn whose project retains."""
     made = process(**write_mint(tmp_path / "catalogue", mint.url))
     made.manage("projects", "set", query(made, "SELECT id FROM project")[0][0], "--retention", "retain")
@@ -303,7 +303,7 @@ KEPT = "SELECT status, answer_bytes, flags FROM request_log"
 PAID = "SELECT finish, storage_nusd FROM usage"
 
 
-def test_of_a_stream_that_was_left_what_was_sent_is_kept(running, mint: Mint) -> None:
+def test_of_a_stream_that_was_left_what_was_sent_is_kept(running, mint: FakeUpstream) -> None:
     connection = begin(running, "tokens:400 gap:0.02", max_tokens=400, stream=True)
     connection.getresponse().read(700)
     connection.close()
@@ -316,7 +316,7 @@ def test_of_a_stream_that_was_left_what_was_sent_is_kept(running, mint: Mint) ->
     assert "The books agree." in running.manage("doctor")
 
 
-def test_a_whole_answer_that_nobody_waited_for_is_kept_as_such(running, mint: Mint) -> None:
+def test_a_whole_answer_that_nobody_waited_for_is_kept_as_such(running, mint: FakeUpstream) -> None:
     connection = begin(running, "wait:2")
     assert until(lambda: len(mint.calls) == 1)
     connection.close()
@@ -326,7 +326,7 @@ def test_a_whole_answer_that_nobody_waited_for_is_kept_as_such(running, mint: Mi
     assert finish == "client_disconnect" and fee > 0
 
 
-def test_a_killed_worker_leaves_neither_fee_nor_log(running, mint: Mint) -> None:
+def test_a_killed_worker_leaves_neither_fee_nor_log(running, mint: FakeUpstream) -> None:
     begin(running, "tokens:4000 gap:0.02", max_tokens=4000, stream=True).getresponse().read(700)
     running.kill()
     assert query(running, KEPT) == []
@@ -341,7 +341,7 @@ ONE_WITHOUT_THE_OTHER = (
 )
 
 
-def test_under_load_no_kill_parts_a_fee_from_its_log(running, mint: Mint) -> None:
+def test_under_load_no_kill_parts_a_fee_from_its_log(running, mint: FakeUpstream) -> None:
     def load(number: int) -> None:
         while True:
             pay(running, f"l{number}", "gap:0.002", stream=number % 2 == 0)
@@ -358,7 +358,7 @@ def test_under_load_no_kill_parts_a_fee_from_its_log(running, mint: Mint) -> Non
     assert 20 < kept < called and "The books agree." in running.manage("doctor")
 
 
-def test_who_leaves_an_answer_that_another_waits_for_pays_and_is_kept(gateway, mint: Mint) -> None:
+def test_who_leaves_an_answer_that_another_waits_for_pays_and_is_kept(gateway, mint: FakeUpstream) -> None:
     switch(gateway, cache_enabled=True)
     first = begin(gateway, "tokens:100 gap:0.05", stream=True)
     piece = first.getresponse().read(300)

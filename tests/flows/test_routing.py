@@ -12,7 +12,7 @@ from fakes.openai import Answer, FakeOpenAI
 from openai import OpenAI
 from support.gateways import GatewayProcess, LocalGateway, free_port, local_gateway
 from support.shared import Share
-from support.twins import write_twins
+from support.two_providers import write_twins
 
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.projects import ProjectChange, update_project

@@ -1,4 +1,4 @@
-"""Speech through the whole gateway, with the official SDK: every maker and format, exact money, nothing cut short."""
+"""Speech through the whole gateway, with the official SDK: every vendor and format, exact money, nothing cut short."""
 
 import io
 import json
@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 import soundfile
-from fakes.speakers import TOKENS_IN, TOKENS_OUT, FakeSpeakers, sound_of
+from fakes.speech_services import TOKENS_IN, TOKENS_OUT, FakeSpeechServices, sound_of
 from openai import OpenAI
 from support.gateways import LocalGateway
 from support.media import providers_at, row_of, sdk_of
@@ -31,12 +31,12 @@ STREAMED = ("openai/gpt-4o-mini-tts", "openai/tts-1")
 
 
 @pytest.fixture
-def upstream(share: Share) -> FakeSpeakers:
-    return share.fake(FakeSpeakers)
+def upstream(share: Share) -> FakeSpeechServices:
+    return share.fake(FakeSpeechServices)
 
 
 @pytest.fixture
-def gateway(share: Share, upstream: FakeSpeakers) -> LocalGateway:
+def gateway(share: Share, upstream: FakeSpeechServices) -> LocalGateway:
     paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "ELEVENLABS": "/eleven/v1"}
     return share.gateway(providers_at(upstream, paths))
 
@@ -56,7 +56,7 @@ def post(gateway: LocalGateway, **body: Any) -> httpx.Response:
 
 
 @pytest.mark.parametrize("model", COSTS)
-def test_every_maker_speaks_and_is_billed_to_the_nano_dollar(gateway, sdk, model):
+def test_every_vendor_speaks_and_is_billed_to_the_nano_dollar(gateway, sdk, model):
     sent = sdk.audio.speech.with_raw_response.create(model=model, input=TEXT, voice="", response_format="wav")
     sound = sent.content
     assert sound.endswith(sound_of(TEXT)) or model == SANDBOX
@@ -93,7 +93,7 @@ def test_files_of_the_sandbox_are_real_and_as_long_as_the_text(sdk, format):
         (SANDBOX, "aac", "audio/aac", b"ID3"),
     ],
 )
-def test_each_maker_has_its_usual_format_and_the_head_names_it(gateway, model, format, kind, begin):
+def test_each_vendor_has_its_usual_format_and_the_head_names_it(gateway, model, format, kind, begin):
     answer = post(gateway, model=model, **({"response_format": format} if format else {}))
     assert answer.headers["content-type"] == kind and answer.content.startswith(begin)
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from fakes.hearers import HEARD, SECONDS, FakeHearers
+from fakes.transcription_services import HEARD, SECONDS, FakeTranscriptionServices
 from openai import OpenAI
 from support.gateways import LocalGateway
 from support.media import providers_at, row_of, sdk_of
@@ -29,12 +29,12 @@ TOKENS, WHISPER, MISTRAL, GROQ, TURBO = COSTS
 
 
 @pytest.fixture
-def upstream(share: Share) -> FakeHearers:
-    return share.fake(FakeHearers)
+def upstream(share: Share) -> FakeTranscriptionServices:
+    return share.fake(FakeTranscriptionServices)
 
 
 @pytest.fixture
-def gateway(share: Share, upstream: FakeHearers) -> LocalGateway:
+def gateway(share: Share, upstream: FakeTranscriptionServices) -> LocalGateway:
     paths = {"OPENAI": "/v1", "MISTRAL": "/v1", "GROQ": "/groq/openai/v1"}
     return share.gateway(providers_at(upstream, paths))
 
@@ -58,7 +58,7 @@ def post(
 
 
 @pytest.mark.parametrize("model", COSTS)
-def test_every_maker_hears_and_is_billed_to_the_nano_dollar(gateway, sdk, upstream, model):
+def test_every_vendor_hears_and_is_billed_to_the_nano_dollar(gateway, sdk, upstream, model):
     answer = sdk.audio.transcriptions.create(model=model, file=("talk.bin", SOUND))
     assert answer.text == HEARD
     call = upstream.calls[-1]
@@ -112,7 +112,7 @@ def test_a_model_that_does_not_translate_is_told_so_before_any_call(gateway, sdk
     assert caught.value.code == "model_not_supported" and upstream.calls == []
 
 
-@pytest.mark.parametrize("format", audio_files.MAKERS)
+@pytest.mark.parametrize("format", audio_files.ENCODERS)
 def test_the_sandbox_hears_what_it_said(gateway, sdk, format):
     said = sdk.audio.speech.create(
         model="sandbox/sandbox-speak", input="Say it again, Zoë!", voice="calm", response_format=format

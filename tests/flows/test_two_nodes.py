@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from support import postgres
-from support.desk import PASSWORD, Desk
 from support.gateways import GatewayProcess
-from support.lines import Line, open_lines
 from support.old_mcp import OldStream
+from support.signed_in_owner import PASSWORD, SignedInOwner
 from support.spending import SECRETS
+from support.worker_connections import Line, open_lines
 
 NODES = WORKERS = 2
 PROMISE_S, MARGIN_S = 1.0, 1.0
@@ -24,7 +24,7 @@ class Cluster:
 
     def __init__(self, nodes: list[GatewayProcess]) -> None:
         self.nodes = nodes
-        self.desk = Desk(nodes[0].address)
+        self.desk = SignedInOwner(nodes[0].address)
         self.organization = self.desk("GET", "/orgs")["organizations"][0]["id"]
         self.lines: list[Line] = [line for node in nodes for line in open_lines(node)]
 

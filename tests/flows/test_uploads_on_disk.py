@@ -8,8 +8,8 @@ from typing import IO, Any
 import gevent
 import httpx
 import pytest
-from fakes.hearers import FakeHearers
 from fakes.server import FakeServer, send_json
+from fakes.transcription_services import FakeTranscriptionServices
 from support.gateways import LocalGateway
 from support.media import providers_at
 from support.shared import Share
@@ -24,12 +24,12 @@ LARGE = audio_files.make("wav", 60.0, "long")  # two megabytes
 
 
 @pytest.fixture
-def upstream(share: Share) -> FakeHearers:
-    return share.fake(FakeHearers)
+def upstream(share: Share) -> FakeTranscriptionServices:
+    return share.fake(FakeTranscriptionServices)
 
 
 @pytest.fixture
-def gateway(share: Share, upstream: FakeHearers) -> LocalGateway:
+def gateway(share: Share, upstream: FakeTranscriptionServices) -> LocalGateway:
     return share.gateway(providers_at(upstream, {"OPENAI": "/v1", "MISTRAL": "/v1"}))
 
 

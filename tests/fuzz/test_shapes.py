@@ -95,13 +95,13 @@ def test_a_schema_is_rewritten_or_refused_within_its_steps(schema: object, name:
 
 @given(SCHEMAS)
 def test_the_sandbox_makes_a_value_or_refuses_within_its_steps(schema: object) -> None:
-    maker = instances.Maker(schema)
+    generator = instances.InstanceGenerator(schema)
     with contextlib.suppress(
         InvalidRequest, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError
     ):
-        maker.make(schema, "value", 0, 0)
-    assert maker.steps <= instances.MOST_STEPS + size_of(schema)
-    assert maker.written <= instances.MOST_WRITTEN + instances.MOST_CHARACTERS + size_of(schema)
+        generator.make(schema, "value", 0, 0)
+    assert generator.steps <= instances.MOST_STEPS + size_of(schema)
+    assert generator.written <= instances.MOST_WRITTEN + instances.MOST_CHARACTERS + size_of(schema)
     with contextlib.suppress(InvalidRequest):
         orjson.dumps(instances.write_instance(schema))
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from gevent.pywsgi import WSGIServer
 from support import npm
-from support.desk import PASSWORD
 from support.gateways import ROOT, GatewayProcess
+from support.signed_in_owner import PASSWORD
 
 HERE = "mcp_clients"
 CACHE = Path(__file__).resolve().parent.parent.parent / "data" / "mcp"

@@ -12,9 +12,9 @@ import gevent
 import httpx
 import pytest
 from support import npm
-from support.desk import EMAIL
 from support.gateways import GatewayProcess
 from support.oauth import Person
+from support.signed_in_owner import EMAIL
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent.parent / "data" / "mcp"

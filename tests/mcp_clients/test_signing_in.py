@@ -14,10 +14,10 @@ import httpx
 import pytest
 from support import npm
 from support.chromium import BROWSER, Chromium
-from support.desk import EMAIL, PASSWORD
 from support.gateways import GatewayProcess
 from support.oauth import Person
 from support.oauth_client import CALLS as KNOWN
+from support.signed_in_owner import EMAIL, PASSWORD
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent.parent / "data" / "mcp"

@@ -1,5 +1,5 @@
 """The official clients of Node (`openai`, `cohere-ai`) for every operation that they have beside chat, over strict
-stand-ins of the makers: run by `make media` alone."""
+fakes of the vendors: run by `make media` alone."""
 
 import io
 import json
@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import soundfile
-from fakes.embedders import vector_of
-from fakes.hearers import HEARD, SECONDS
-from fakes.makers import FakeMakers
-from fakes.painters import PIXEL
-from fakes.speakers import sound_of
+from fakes.combined import FakeVendors
+from fakes.embedding_services import vector_of
+from fakes.image_services import PIXEL
+from fakes.speech_services import sound_of
+from fakes.transcription_services import HEARD, SECONDS
 from PIL import Image
 from support import npm
 from support.gateways import GatewayProcess
@@ -37,7 +37,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     picture, sound = folder / "a.png", folder / "a.wav"
     picture.write_bytes(image_files.png(64, 48, "a picture"))
     sound.write_bytes(audio_files.make("wav", SECONDS, "hidden words"))
-    with FakeMakers() as upstream:
+    with FakeVendors() as upstream:
         environment = providers_at(upstream, {"OPENAI": "/v1", "COHERE": "/v2"})
         gateway = GatewayProcess(folder / "data", **environment, GATEWAY_BOOTSTRAP_CREDITS_USD="100")
         try:

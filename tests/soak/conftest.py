@@ -2,19 +2,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess, Start
 from support.spending import SECRETS, write_mint
 
 
 @pytest.fixture
-def mint() -> Iterator[Mint]:
-    with Mint() as fake:
+def mint() -> Iterator[FakeUpstream]:
+    with FakeUpstream() as fake:
         yield fake
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def start(request: pytest.FixtureRequest, tmp_path: Path, mint: Mint) -> Iterator[Start]:
+def start(request: pytest.FixtureRequest, tmp_path: Path, mint: FakeUpstream) -> Iterator[Start]:
     """A factory of gateways that sell `coin`, all on one store: start(workers=4)."""
     environment = write_mint(tmp_path / "catalogue", mint.url)
     if request.param != "sqlite":

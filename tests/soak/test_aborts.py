@@ -6,7 +6,7 @@ from collections import Counter
 
 import httpx
 import pytest
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess, Start
 from support.spending import BODIES, FORMS, STREAMED, TOKEN_NUSD, query, reserved_nusd, say_in_headers, sent_to, until
 
@@ -18,7 +18,7 @@ MOST_BYTES = 6000
 WAYS = [(path, False) for path in (*BODIES, *FORMS)] + [(path, True) for path in STREAMED]
 
 
-def abort(gateway: GatewayProcess, mint: Mint, mark: str, chance: random.Random, way: tuple[str, bool]) -> None:
+def abort(gateway: GatewayProcess, mint: FakeUpstream, mark: str, chance: random.Random, way: tuple[str, bool]) -> None:
     """One request, cut off after so many bytes of its answer, 0: as soon as the upstream knows of it."""
     path, streamed = way
     offset = chance.randint(0, MOST_BYTES) if streamed and chance.random() < 0.8 else 0
@@ -42,7 +42,7 @@ def abort(gateway: GatewayProcess, mint: Mint, mark: str, chance: random.Random,
 
 
 @pytest.mark.parametrize("total", [70, pytest.param(1000, marks=pytest.mark.soak)])
-def test_every_abort_has_its_row(start: Start, mint: Mint, total: int) -> None:
+def test_every_abort_has_its_row(start: Start, mint: FakeUpstream, total: int) -> None:
     gateway = start(workers=2, GATEWAY_BOOTSTRAP_CREDITS_USD="100000")
     marks = [f"a{number}" for number in range(total)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import gevent
 import pytest
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess
 from support.spending import BODIES, write_mint
 
@@ -21,7 +21,7 @@ PATH = "/v1/chat/completions"
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
-    with Mint() as mint:
+    with FakeUpstream() as mint:
         environment = write_mint(tmp_path / "catalogue", mint.url)
         environment |= {"GATEWAY_METRICS_TOKEN": TOKEN, "GATEWAY_BOOTSTRAP_CREDITS_USD": "100000"}
         made = GatewayProcess(tmp_path / "data", 1, **environment)

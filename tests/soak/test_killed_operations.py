@@ -5,7 +5,7 @@ import socket
 
 import gevent
 import httpx
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess, Start
 from support.spending import BESIDE_CHAT as PATHS
 from support.spending import TOKEN_NUSD, at_once, query, reserved_nusd, sent_to, until
@@ -46,7 +46,7 @@ def begin_upload(gateway: GatewayProcess) -> socket.socket:
     return connection
 
 
-def test_a_killed_operation_is_billed_once_in_its_own_unit_and_not_done_again(start: Start, mint: Mint) -> None:
+def test_a_killed_operation_is_billed_once_in_its_own_unit_and_not_done_again(start: Start, mint: FakeUpstream) -> None:
     gateway = start(workers=2, GATEWAY_BOOTSTRAP_CREDITS_USD="1000")
     # Sound breaks off in the middle, all others before their answer.
     words = {path: f"mark:{path} " + ("gap:60" if path == "/v1/audio/speech" else "wait:60") for path in PATHS}

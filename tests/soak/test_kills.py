@@ -6,10 +6,10 @@ from itertools import count
 
 import gevent
 import pytest
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess, Start
-from support.kills import kill_by_chance
 from support.spending import TOKEN_NUSD, Told, at_once, pay, query, reserved_nusd, until
+from support.worker_kills import kill_by_chance
 
 WORKERS, CALLERS = 3, 12
 ROWS = "SELECT label, finish, cost_nusd, output FROM usage"
@@ -38,7 +38,7 @@ def is_whole(one: Told) -> bool:
 
 
 @pytest.mark.parametrize("rounds", [6, pytest.param(200, marks=pytest.mark.soak)])
-def test_a_killed_worker_loses_and_doubles_nothing(start: Start, mint: Mint, rounds: int) -> None:
+def test_a_killed_worker_loses_and_doubles_nothing(start: Start, mint: FakeUpstream, rounds: int) -> None:
     gateway = start(workers=WORKERS, GATEWAY_BOOTSTRAP_CREDITS_USD="100000")
     stopping: list[bool] = []
     told: dict[str, Told] = {}

@@ -9,7 +9,7 @@ from collections import Counter
 
 import gevent
 import pytest
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess, Start
 from support.spending import at_once, make_keys, pay, query, reserved_nusd, settled_nusd, until
 
@@ -55,7 +55,7 @@ def storm(nodes: list[GatewayProcess], keys: list[str], seconds: float) -> list[
 
 
 @pytest.mark.parametrize("seconds", [3, pytest.param(120, marks=pytest.mark.soak)])
-def test_no_budget_is_overdrawn_at_any_instant_of_a_storm(start: Start, mint: Mint, seconds: float) -> None:
+def test_no_budget_is_overdrawn_at_any_instant_of_a_storm(start: Start, mint: FakeUpstream, seconds: float) -> None:
     nodes = [start(workers=2, GATEWAY_BOOTSTRAP_CREDITS_USD="100000")]
     if "DATABASE_URL" in nodes[0].environment:
         nodes.append(start(workers=2))
@@ -98,7 +98,7 @@ def trouble(nodes: list[GatewayProcess], seconds: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=pytest.mark.soak)])
-def test_killed_and_paused_workers_overdraw_nothing(start: Start, mint: Mint, seconds: float) -> None:
+def test_killed_and_paused_workers_overdraw_nothing(start: Start, mint: FakeUpstream, seconds: float) -> None:
     nodes = [start(workers=2, GATEWAY_BOOTSTRAP_CREDITS_USD="100000")]
     if "DATABASE_URL" in nodes[0].environment:
         nodes.append(start(workers=2))

@@ -9,10 +9,10 @@ from typing import Any
 
 import gevent
 import pytest
-from fakes.mint import Mint
+from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess, Start
-from support.kills import kill_by_chance
 from support.spending import TOKEN_NUSD, Told, at_once, pay, query, reserved_nusd, until
+from support.worker_kills import kill_by_chance
 
 WORKERS, CALLERS = 3, 8
 APPS = ("agent-a", "agent-b")
@@ -67,7 +67,7 @@ def report(gateway: GatewayProcess, tool: str, key: str, **arguments: Any) -> Js
 
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.soak)])
-def test_reports_equal_the_upstreams_own_log(start: Start, mint: Mint, rounds: int) -> None:
+def test_reports_equal_the_upstreams_own_log(start: Start, mint: FakeUpstream, rounds: int) -> None:
     gateway = start(workers=WORKERS, GATEWAY_BOOTSTRAP_CREDITS_USD="100000")
     organization = json.loads(gateway.manage("organizations", "list", "--json"))[0]["id"]
     added = json.loads(gateway.manage("members", "add", organization, "dev@localhost", "--json"))

@@ -1,4 +1,4 @@
-"""What flows of operations beside chat share: providers at one stand-in, and the usage rows of a request."""
+"""What flows of operations beside chat share: providers at one fake, and the usage rows of a request."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from gateway.metering.usage_table import find
 
 
 def providers_at(upstream: FakeServer, paths: Mapping[str, str]) -> dict[str, str]:
-    """Environment in which each provider (as in LLM_<NAME>_…) lies at its path of the stand-in."""
+    """Environment in which each provider (as in LLM_<NAME>_…) lies at its path of the fake."""
     keys = {f"LLM_{name}_API_KEY": f"{name}-key" for name in paths}
     return keys | {f"LLM_{name}_BASE_URL": upstream.address + path for name, path in paths.items()}
 

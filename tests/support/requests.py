@@ -38,7 +38,7 @@ def attempt(number: int = 0, **given: Any) -> UsageRecord:
     """The first attempt of the request that came in so many minutes after the start."""
     at = START_US + number * MINUTE_US
     usual = {"at": at, "posted_at": at + 5, "request": request_at(number), "kind": SETTLEMENT, "operation": "chat"}
-    usual |= {"provider": "maker", "asked": "small", "served": "small", "cost_nusd": 10, "input": 3, "output": 2}
+    usual |= {"provider": "vendor", "asked": "small", "served": "small", "cost_nusd": 10, "input": 3, "output": 2}
     usual |= {"status": 200, "finish": "stop", "source": "app"}
     return UsageRecord(**{**ZERO, **usual, **owned(), **given})
 

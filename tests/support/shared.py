@@ -1,4 +1,4 @@
-"""Gateways and stand-ins that the tests of a module share, each test with an organization of its own in them.
+"""Gateways and fakes that the tests of a module share, each test with an organization of its own in them.
 
 Starting a gateway costs as much as fifty requests. What a test does through the API concerns its own organization
 alone, so that a module's tests share one; what would reach the others (settings, a drain, a killed process) wants a
@@ -129,7 +129,7 @@ class Share:
         return self._shared.gateway(key, environment).tenant(self._test)
 
     def fake(self, kind: Callable[..., Fake], *arguments: Any, name: str = "") -> Fake:
-        """The module's stand-in of that class, with no calls and no script yet; more than one of it by `name`."""
+        """The module's fake of that class, with no calls and no script yet; more than one of it by `name`."""
         return self._shared.fake(kind, *arguments, name=name)
 
     def database(self, databases: Databases) -> str:

@@ -23,7 +23,7 @@ from gateway.providers.sandbox import audio_files
 from gateway.providers.sandbox.image_files import png
 
 TOKEN_NUSD = 300_000  # of output; input is free, so that a call of 100 tokens costs 0.03 USD
-PROVIDER = """name = "Mint"
+PROVIDER = """name = "FakeUpstream"
 protocol = "openai"
 address = "{address}"
 credential = ["MINT_KEY"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.twins import write_twins
+from support.two_providers import write_twins
 
 from gateway import accepted
 from gateway.catalogue.loader import CatalogueError

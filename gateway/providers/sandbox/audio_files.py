@@ -28,7 +28,7 @@ OPUS_RATE, PACKETS_A_PAGE = 48_000, 50
 
 def make(format: str, seconds: float, text: str) -> bytes:
     """A file of one of the formats of speech that lasts `seconds`, to a frame."""
-    return MAKERS[format](seconds, MARK + text.encode() + b"\0")
+    return ENCODERS[format](seconds, MARK + text.encode() + b"\0")
 
 
 def text_of(data: bytes) -> str | None:
@@ -185,6 +185,6 @@ def _bits_to_bytes(samples: Iterator[int]) -> bytes:
     return bytes(found)
 
 
-MAKERS: dict[str, Callable[[float, bytes], bytes]] = {
+ENCODERS: dict[str, Callable[[float, bytes], bytes]] = {
     "wav": _wav, "pcm": _pcm, "flac": _flac, "mp3": _mp3, "opus": _opus, "aac": _aac,
 }  # fmt: skip

@@ -23,7 +23,7 @@ GREEN, RED, BLUE, OPAQUE = 1, 0, 2, 255  # the order of WebP's codes is green, r
 
 def make(format: str, width: int, height: int, text: str) -> bytes:
     """A file of one of FORMATS; the text stands in it where the format has a place for one."""
-    return MAKERS[format](width, height, text)
+    return ENCODERS[format](width, height, text)
 
 
 def png(width: int, height: int, text: str) -> bytes:
@@ -112,5 +112,5 @@ def _pack(first: str, zeros: int) -> bytes:
     return bytes(packed).replace(b"\xff", b"\xff\x00")
 
 
-MAKERS: dict[str, Callable[[int, int, str], bytes]] = {"png": png, "jpeg": jpeg, "webp": webp}
-FORMATS = tuple(MAKERS)
+ENCODERS: dict[str, Callable[[int, int, str], bytes]] = {"png": png, "jpeg": jpeg, "webp": webp}
+FORMATS = tuple(ENCODERS)

@@ -57,13 +57,13 @@ def write_instance(schema: Schema | bool | None, name: str = "value") -> Any:
     if schema is None:
         return {}
     try:
-        return Maker(schema).make(schema, name, 0, 0)
+        return InstanceGenerator(schema).make(schema, name, 0, 0)
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
         # The schema is a stranger's JSON: any keyword may hold a value of the wrong kind.
         raise refuse("The schema is not a valid JSON Schema: a keyword has a value of the wrong kind.") from error
 
 
-class Maker:
+class InstanceGenerator:
     """One value in the making. `steps` were taken so far, `written` characters are in it."""
 
     def __init__(self, root: Schema | bool) -> None:

@@ -83,12 +83,12 @@ class _TextWriter:
         self.number = number
         self._begun = False
         self._signatures: list[str] = []
-        self._maker = ""
+        self._vendor = ""
 
     def add(self, event: TextDelta | RefusalDelta | SourceFound, sheet: Sheet) -> bytes:
         if isinstance(event, TextDelta) and event.signature:
             self._signatures.append(event.signature)
-            self._maker = self._maker or event.vendor
+            self._vendor = self._vendor or event.vendor
         if isinstance(event, SourceFound):
             return self._begin(sheet) + sheet.change(
                 {"type": "citations_delta", "citation": write_citation(event.source)}
@@ -108,7 +108,7 @@ class _TextWriter:
 
     @property
     def late(self) -> Block | None:
-        return mark(TEXT, self._maker, "".join(self._signatures)) if self._signatures else None
+        return mark(TEXT, self._vendor, "".join(self._signatures)) if self._signatures else None
 
 
 class _ThoughtWriter:
@@ -157,7 +157,7 @@ class _CallWriter:
     def __init__(self, number: int) -> None:
         self.number = number
         self._begun = False
-        self._id = self._name = self._maker = ""
+        self._id = self._name = self._vendor = ""
         self._pieces: list[str] = []
         self._signatures: list[str] = []
         self._executed = self._custom = False
@@ -187,7 +187,7 @@ class _CallWriter:
         self._custom = self._custom or event.custom
         if event.signature:
             self._signatures.append(event.signature)
-        self._maker = self._maker or event.vendor
+        self._vendor = self._vendor or event.vendor
         if event.arguments:
             self._pieces.append(event.arguments)
             self._size += len(event.arguments)
@@ -211,7 +211,7 @@ class _CallWriter:
 
     def _mark(self, sheet: Sheet) -> bytes:
         signature, self._signatures = "".join(self._signatures), []
-        return sheet.lone(mark(CALL + self._id, self._maker, signature))
+        return sheet.lone(mark(CALL + self._id, self._vendor, signature))
 
     def _show(self, piece: str, sheet: Sheet) -> bytes:
         """Free text of a custom tool is no JSON yet and comes at the end."""
@@ -236,7 +236,7 @@ class _SilentCallWriter(_CallWriter):
 
     def _mark(self, sheet: Sheet) -> bytes:
         signature, self._signatures = "".join(self._signatures), []
-        self._kept = write_token(OpaqueToken(CALL + self._id, self._maker, signature))
+        self._kept = write_token(OpaqueToken(CALL + self._id, self._vendor, signature))
         return b""
 
 

@@ -43,9 +43,9 @@ def list_image_models(asked: Asked, arguments: schemas.AnyArguments) -> Json:
     alt = generation.alt_model_of(asked).rpartition("/")[2]
     shown: list[Json] = []
     for _, model, mappings in _visible(asked, False, False):
-        makers = [one for one in mappings if IMAGES in one.operations]
-        if makers:
-            prices = [price for one in makers if (price := _image_price(_rates(asked, one))) is not None]
+        image_models = [one for one in mappings if IMAGES in one.operations]
+        if image_models:
+            prices = [price for one in image_models if (price := _image_price(_rates(asked, one))) is not None]
             shown.append(
                 {
                     "id": model.id,
@@ -53,7 +53,7 @@ def list_image_models(asked: Asked, arguments: schemas.AnyArguments) -> Json:
                     "description": model.description,
                     "family": model.family,
                     "requestPrice": min(prices) if prices else None,
-                    "providers": _providers(makers),
+                    "providers": _providers(image_models),
                 }
             )
     shown.sort(key=lambda entry: (entry["id"] != default, entry["id"]))

@@ -32,12 +32,12 @@ def reason(found, entry: Mapping, provider: Provider | None = None) -> str | Non
 
 
 names = st.lists(st.sampled_from([*MODELS, "alpha/small", "beta/large", "own/small"]), min_size=1, max_size=3)
-makers = st.lists(st.sampled_from([*PROVIDERS, "custom"]), min_size=1, max_size=2)
+vendors = st.lists(st.sampled_from([*PROVIDERS, "custom"]), min_size=1, max_size=2)
 networks = st.lists(st.sampled_from(["10.0.0.0/8", "10.1.0.0/16", "192.0.2.7/32", "2001:db8::/32"]), min_size=1)
 prices = st.fixed_dictionaries({"pricingType": st.sampled_from(["free", "paid"])})
 any_rule = st.one_of(
     st.tuples(st.sampled_from(["allow_models", "deny_models"]), names.map(lambda found: {"models": found})),
-    st.tuples(st.sampled_from(["allow_providers", "deny_providers"]), makers.map(lambda found: {"providers": found})),
+    st.tuples(st.sampled_from(["allow_providers", "deny_providers"]), vendors.map(lambda found: {"providers": found})),
     st.tuples(st.sampled_from(["allow_ip_cidrs", "deny_ip_cidrs"]), networks.map(lambda found: {"ipCidrs": found})),
     st.tuples(st.sampled_from(["allow_pricing", "deny_pricing"]), prices),
 )

@@ -17,7 +17,7 @@ from gateway.metering.rollups.table import insert_state
 DAY_US = 86_400_000_000
 
 
-class Desk:
+class SignedInOwner:
     def __init__(self, database, control, clock) -> None:
         self.database, self.control, self.clock = database, control, clock
         by = {"actor": "operator"}
@@ -46,11 +46,11 @@ class Desk:
 
 
 @pytest.fixture
-def desk(start_billing) -> Desk:
+def desk(start_billing) -> SignedInOwner:
     """On both stores in turn."""
     one: BillingProcess = start_billing()
     one.database.bind(ACCOUNT_MODELS)
-    return Desk(one.database, one.control, one.clock)
+    return SignedInOwner(one.database, one.control, one.clock)
 
 
 def raw(key_id: str) -> bytes:

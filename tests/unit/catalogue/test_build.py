@@ -36,8 +36,8 @@ def test_ids_are_brought_to_one_form(external_id, strip, ident):
     assert normalise(external_id, strip) == ident
 
 
-def test_equal_letters_and_digits_are_one_model_spelled_as_its_maker_does():
-    offers = [offer("a", "x/qwen-3-8b"), offer("b", "x/qwen-3-8b"), offer("maker", "qwen3-8b", first_party=True)]
+def test_equal_letters_and_digits_are_one_model_spelled_as_its_vendor_does():
+    offers = [offer("a", "x/qwen-3-8b"), offer("b", "x/qwen-3-8b"), offer("vendor", "qwen3-8b", first_party=True)]
     assert join_offers(offers, {}) == []
     assert {o.model for o in offers} == {"qwen3-8b"}
     assert fingerprint("qwen-3-8b") == fingerprint("qwen3-8b") != fingerprint("qwen3-8b-fp8")
@@ -49,12 +49,12 @@ def test_a_join_rule_decides_first_and_its_id_draws_equal_names():
     assert {o.model for o in offers} == {"deepseek-v3.1"}
 
 
-def test_two_makers_or_two_kinds_under_one_id_need_a_rule():
-    makers = [offer("a", "one-7b", maker="x"), offer("b", "one-7b", maker="y")]
+def test_two_vendors_or_two_kinds_under_one_id_need_a_rule():
+    vendors = [offer("a", "one-7b", vendor="x"), offer("b", "one-7b", vendor="y")]
     kinds = [offer("a", "two"), offer("b", "two", entry={"operations": ["images"]})]
-    assert "made by x and y" in join_offers(makers, {})[0]
+    assert "made by x and y" in join_offers(vendors, {})[0]
     assert "used for chat and images" in join_offers(kinds, {})[0]
-    assert join_offers(makers, {"b/one-7b": "one-7b-of-y"}) == []
+    assert join_offers(vendors, {"b/one-7b": "one-7b-of-y"}) == []
 
 
 def test_a_join_only_provider_brings_no_model_of_its_own():

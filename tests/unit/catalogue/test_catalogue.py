@@ -168,5 +168,5 @@ def test_only_the_last_used_derived_things_are_kept():
 
 
 @pytest.mark.parametrize(("ident", "provider"), [("gpt-4o", "openai"), ("gemini-2.5-pro", "google-ai-studio")])
-def test_the_makers_own_provider_comes_first(ident, provider):
+def test_the_vendors_own_provider_comes_first(ident, provider):
     assert CATALOGUE.models[ident].mappings[0].provider == provider

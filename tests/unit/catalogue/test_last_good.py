@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.twins import write_twins
+from support.two_providers import write_twins
 
 from gateway.catalogue import last_good, loader
 

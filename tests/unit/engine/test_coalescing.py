@@ -5,7 +5,7 @@ from typing import Any
 
 import gevent
 import pytest
-from support.running import Providers, make_context, make_run, target_at
+from support.engine_runs import Providers, make_context, make_run, target_at
 
 from gateway.engine import streaming, unary
 from gateway.engine.cache import AnswerOrigin, CachedAnswer
@@ -62,7 +62,7 @@ class Cache:
         self.unlocked += 1
 
 
-class Desk:
+class SignedInOwner:
     """Requests for the same answer, and what became of them: `rows` are usage records, `runs` the calls made."""
 
     def __init__(self, clock: Any, monkeypatch: pytest.MonkeyPatch, provider: Any) -> None:
@@ -105,7 +105,7 @@ class Desk:
 
 @pytest.fixture
 def open_desk(clock, monkeypatch):
-    return lambda provider=said: Desk(clock, monkeypatch, provider)
+    return lambda provider=said: SignedInOwner(clock, monkeypatch, provider)
 
 
 def is_free(row: UsageRecord) -> bool:

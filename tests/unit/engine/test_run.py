@@ -1,7 +1,7 @@
 """The steps of a request under way: who is asked next, for how long, and what the books are told of it."""
 
 import pytest
-from support.running import DEADLINE_S, TIMEOUTS, Providers, make_run, target_at
+from support.engine_runs import DEADLINE_S, TIMEOUTS, Providers, make_run, target_at
 
 from gateway.engine import run as run_module
 from gateway.errors import (

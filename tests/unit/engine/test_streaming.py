@@ -2,7 +2,7 @@
 
 import gevent
 import pytest
-from support.running import TIMEOUTS, Providers, make_run, target_at
+from support.engine_runs import TIMEOUTS, Providers, make_run, target_at
 
 from gateway.engine import streaming
 from gateway.errors import StreamTruncated, Unavailable, UpstreamFailed

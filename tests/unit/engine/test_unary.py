@@ -2,7 +2,7 @@
 
 import gevent
 import pytest
-from support.running import Providers, make_run, target_at
+from support.engine_runs import Providers, make_run, target_at
 
 from gateway.engine import unary
 from gateway.errors import InvalidRequest, UpstreamFailed

@@ -21,7 +21,7 @@ MEMBER, KEY = ids.new("member"), ids.new("key")
 ZERO = dict.fromkeys(UsageRecord._fields, 0) | dict.fromkeys(
     ("operation", "provider", "asked", "served", "source", "finish", "price_version"), ""
 )
-MODEL = {"served": "small", "provider": "maker", "source": "app"}
+MODEL = {"served": "small", "provider": "vendor", "source": "app"}
 
 
 def row(**given) -> UsageRecord:
@@ -50,12 +50,12 @@ def test_a_request_counts_once_by_its_last_attempt_and_costs_by_all(database, wr
     failed = row(request=request, error="upstream_error", served="large", cost_nusd=4)
     write(failed, row(request=request, attempt=1, flags=RETRIED), row())
     rows = {one.value: one.figures for one in day(database)}
-    assert (rows["large", "maker"].requests, rows["large", "maker"].errors, rows["large", "maker"].cost_nusd) == (
+    assert (rows["large", "vendor"].requests, rows["large", "vendor"].errors, rows["large", "vendor"].cost_nusd) == (
         0,
         0,
         4,
     )
-    assert (rows["small", "maker"].requests, rows["small", "maker"].errors) == (2, 0)
+    assert (rows["small", "vendor"].requests, rows["small", "vendor"].errors) == (2, 0)
 
 
 def test_a_request_whose_last_attempt_failed_is_an_error(database, write) -> None:

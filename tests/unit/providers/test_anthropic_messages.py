@@ -153,7 +153,7 @@ def test_results_stand_first_in_the_turn_behind_parallel_calls():
     assert body["messages"][1]["content"][1]["input"] == {}
 
 
-def test_a_call_id_of_another_maker_is_made_fit_and_stays_one():
+def test_a_call_id_of_another_vendor_is_made_fit_and_stays_one():
     body = written(user("go"), assistant(ToolCall("call|1.x", "a", "{}")), results("call|1.x"))
     ident = body["messages"][1]["content"][0]["id"]
     assert body["messages"][2]["content"][0]["tool_use_id"] == ident
@@ -199,7 +199,7 @@ def test_what_the_format_has_no_word_for_is_not_supported(part):
         PROTOCOL.write(asking(user(part)), target())
 
 
-def test_past_calls_of_another_makers_server_tools_are_left_out_with_a_warning():
+def test_past_calls_of_another_vendors_server_tools_are_left_out_with_a_warning():
     call = ToolCall("ws_1", "web_search", "{}", executed="provider")
     body = written(user("news?"), assistant(call, "Some."), user("more"))
     assert body["messages"][1]["content"] == [{"type": "text", "text": "Some."}]
@@ -234,7 +234,7 @@ def test_an_hours_mark_behind_one_of_five_minutes_is_shortened():
 # Thinking.
 
 
-def test_thinking_goes_back_byte_for_byte_and_other_makers_is_dropped():
+def test_thinking_goes_back_byte_for_byte_and_other_vendors_is_dropped():
     sealed = Reasoning(sealed="gAAA==", vendor="anthropic")
     foreign, unsigned = Reasoning("secret", signature="x", vendor="google"), Reasoning("plain")
     body = written(*loop(thought("I must look."), sealed, foreign, unsigned), reasoning=ReasoningOptions(effort="high"))
@@ -365,7 +365,7 @@ def test_web_search_goes_as_the_formats_own_tool():
     assert tool["user_location"] == {"type": "approximate", "city": "Oslo"} and "blocked_domains" not in tool
 
 
-def test_tools_of_other_makers_are_not_supported():
+def test_tools_of_other_vendors_are_not_supported():
     for tool in (CustomTool("free"), VendorTool("openai", "computer", {})):
         with pytest.raises(NotSupported):
             PROTOCOL.write(asking(tools=(tool,)), target())
@@ -415,7 +415,7 @@ def test_raw_predict_has_the_model_in_the_path_and_a_token_of_the_account():
     assert call.headers["authorization"] == "Bearer ya29.token" and made == ['{"type": "service_account"}']
 
 
-def test_raw_predict_loads_nothing_by_address_and_needs_a_maker_of_tokens():
+def test_raw_predict_loads_nothing_by_address_and_needs_a_vendor_of_tokens():
     with pytest.raises(NotSupported):
         PROTOCOL.write(asking(), raw_target('{"type": "service_account"}', "global"))
     with pytest.raises(NotSupported):

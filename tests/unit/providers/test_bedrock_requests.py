@@ -294,7 +294,7 @@ def test_only_the_last_four_cache_points_stay_and_hours_come_first():
     assert points == [{"type": "default"}] * 4 and len(call(made).warnings) == 4
 
 
-def test_reasoning_goes_back_byte_for_byte_to_its_maker():
+def test_reasoning_goes_back_byte_for_byte_to_its_vendor():
     sealed = Reasoning(sealed="gAEC/+8=", vendor="bedrock")
     answer = Message("assistant", (SIGNED, sealed, *CALL.parts))
     request = asking(HI, answer, result(Text("42")), tools=(TOOL,), reasoning=ReasoningOptions(effort="high"))
@@ -303,7 +303,7 @@ def test_reasoning_goes_back_byte_for_byte_to_its_maker():
     assert content[1]["reasoningContent"] == {"redactedContent": "gAEC/+8="}
 
 
-def test_reasoning_of_other_makers_and_unsigned_text_stay_behind():
+def test_reasoning_of_other_vendors_and_unsigned_text_stay_behind():
     answer = Message("assistant", (Reasoning("x", "sig", vendor="google"), Reasoning("y"), Text("42")))
     request = asking(HI, answer, HI, reasoning=ReasoningOptions(effort="high"))
     assert body(request)["messages"][1]["content"] == [{"text": "42"}]

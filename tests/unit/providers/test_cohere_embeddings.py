@@ -43,7 +43,7 @@ def test_texts_are_asked_for_as_numbers_of_documents() -> None:
     assert "output_dimension" not in orjson.loads(CODEC.write(request(), TARGET).body)
 
 
-def test_token_numbers_of_another_maker_are_not_sent() -> None:
+def test_token_numbers_of_another_vendor_are_not_sent() -> None:
     with pytest.raises(NotSupported) as refused:
         CODEC.write(request(token_ids=3), TARGET)
     assert (refused.value.code, refused.value.param) == ("unsupported_input", "input")

@@ -210,7 +210,7 @@ def test_arguments_are_always_an_object(arguments, sent):
     assert parts[0]["functionCall"] == {"name": "look", "args": sent, "id": "c1"}
 
 
-def test_reasoning_of_another_maker_is_dropped_and_own_goes_back_when_signed():
+def test_reasoning_of_another_vendor_is_dropped_and_own_goes_back_when_signed():
     thoughts = (
         Reasoning("x", "s", vendor="anthropic"),
         Reasoning("y", vendor="google"),

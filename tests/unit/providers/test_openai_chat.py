@@ -181,7 +181,7 @@ def test_part_without_a_word_for_it_skips_the_target(part):
         PROTOCOL.write(asking(Message("user", (part,))), target())
 
 
-def test_tool_of_another_maker_skips_the_target():
+def test_tool_of_another_vendor_skips_the_target():
     with pytest.raises(NotSupported):
         PROTOCOL.write(asking(tools=(VendorTool("anthropic", "bash_20250124", {}),)), target())
 
@@ -194,7 +194,7 @@ def test_web_search_goes_only_where_the_mapping_has_it():
         PROTOCOL.write(request, target(mapped()))
 
 
-def test_reasoning_of_another_maker_is_dropped_or_replayed_as_the_entry_says():
+def test_reasoning_of_another_vendor_is_dropped_or_replayed_as_the_entry_says():
     past = Message("assistant", (Reasoning("because", signature="S", vendor="anthropic"), Text("x")))
     assert written(past)["messages"][0] == {"role": "assistant", "content": "x"}
     body = orjson.loads(PROTOCOL.write(asking(past), target(quirks=("replay_reasoning",))).body)

@@ -1,4 +1,4 @@
-"""Embeddings in OpenAI's format, of its maker and of servers that are compatible with it."""
+"""Embeddings in OpenAI's format, of its vendor and of servers that are compatible with it."""
 
 import orjson
 import pytest

@@ -131,7 +131,7 @@ def test_reasoning_goes_back_byte_for_byte_to_the_account_that_sealed_it_and_to_
     assert "reasoning" not in [item["type"] for item in other["input"]]
 
 
-def test_reasoning_of_another_maker_is_left_out() -> None:
+def test_reasoning_of_another_vendor_is_left_out() -> None:
     past = Message("assistant", (Reasoning("Hm", signature="SIG", vendor="anthropic"), Text("x")))
     assert [item["type"] for item in sent(PROTOCOL.write(request(past, HI), target()))["input"]] == ["message"] * 2
 

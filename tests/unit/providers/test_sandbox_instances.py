@@ -6,7 +6,7 @@ import fastjsonschema
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.providers.sandbox.instances import MOST_STEPS, MOST_WRITTEN, Maker, write_instance
+from gateway.providers.sandbox.instances import MOST_STEPS, MOST_WRITTEN, InstanceGenerator, write_instance
 from gateway.providers.sandbox.patterns import write_match
 
 TREE = {
@@ -161,9 +161,9 @@ def test_irregular_pattern_is_refused(pattern):
 
 
 def steps_of(schema: dict) -> int:
-    maker = Maker(schema)
-    maker.make(schema, "value", 0, 0)
-    return maker.steps
+    generator = InstanceGenerator(schema)
+    generator.make(schema, "value", 0, 0)
+    return generator.steps
 
 
 def named(count: int) -> list[str]:
@@ -194,7 +194,7 @@ HUGE = {
 
 @pytest.mark.parametrize("schema", HUGE.values(), ids=HUGE)
 def test_a_schema_that_takes_too_much_is_refused_after_counted_steps(schema):
-    maker = Maker(schema)
+    generator = InstanceGenerator(schema)
     with pytest.raises(InvalidRequest):
-        maker.make(schema, "value", 0, 0)
-    assert maker.steps < 2 * MOST_STEPS and maker.written < 2 * MOST_WRITTEN
+        generator.make(schema, "value", 0, 0)
+    assert generator.steps < 2 * MOST_STEPS and generator.written < 2 * MOST_WRITTEN

@@ -10,7 +10,7 @@ from gateway.providers.protocol import Call
 from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
 
-TARGET = SimpleNamespace(memo={}, protocol="plain", quirks=(), provider=SimpleNamespace(id="maker"), second="")
+TARGET = SimpleNamespace(memo={}, protocol="plain", quirks=(), provider=SimpleNamespace(id="vendor"), second="")
 
 
 class Plain:
@@ -19,7 +19,7 @@ class Plain:
     dialect, marks, waits, lost = "plain", False, False, frozenset()
 
     def write(self, request: object, target: object) -> Call:
-        return Call("POST", "http://maker.example", {}, b"", stream=True)
+        return Call("POST", "http://vendor.example", {}, b"", stream=True)
 
     def failure(self, reply: object, target: object) -> Exception:
         raise NotImplementedError

@@ -117,12 +117,12 @@ def test_offered_tools_of_providers_are_wishes(lacking):
     assert lacking(Requirements(hosted="other"), protocol="other") == ()
 
 
-def test_a_part_of_one_maker_goes_to_its_protocol_only(lacking):
+def test_a_part_of_one_vendor_goes_to_its_protocol_only(lacking):
     assert lacking(Requirements(vendor_only="other")) == ("foreign part",)
     assert lacking(Requirements(vendor_only="other"), protocol="other") == ()
 
 
-def test_a_part_of_one_maker_goes_to_either_of_two_protocols(mapping, provider):
+def test_a_part_of_one_vendor_goes_to_either_of_two_protocols(mapping, provider):
     ability = read_ability(mapping("p"), Model("m"), provider("p"), "chat", "other")
     assert lacks(ability, read_demand(Requirements(vendor_only="other"), Options())) == ()
     assert lacks(ability, read_demand(Requirements(vendor_only="third"), Options())) == ("foreign part",)

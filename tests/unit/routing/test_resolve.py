@@ -146,11 +146,11 @@ def test_a_model_text_that_no_row_could_hold_is_refused_briefly(text: str) -> No
 
 
 def test_a_pinned_model_may_be_named_as_its_provider_names_it(world, mapping):
-    rows = (mapping("a", external_id="maker/M-0125"), mapping("a", region="eu", external_id="eu.maker.m-v1:0"))
+    rows = (mapping("a", external_id="vendor/M-0125"), mapping("a", region="eu", external_id="eu.vendor.m-v1:0"))
     made = world(*rows, mapping("b", external_id="own")).catalogue
-    found = resolve("a/maker/m-0125", made, TODAY)
+    found = resolve("a/vendor/m-0125", made, TODAY)
     assert (found.model.id, found.provider, len(found.candidates)) == ("m", "a", 2)
-    assert [one.region for one in resolve("a/eu.maker.m-v1:0", made, TODAY).candidates] == ["eu"]
-    for text in ("b/maker/m-0125", "maker/m-0125"):
+    assert [one.region for one in resolve("a/eu.vendor.m-v1:0", made, TODAY).candidates] == ["eu"]
+    for text in ("b/vendor/m-0125", "vendor/m-0125"):
         with pytest.raises(UnknownModel):
             resolve(text, made, TODAY)

@@ -65,14 +65,14 @@ def test_a_request_is_told_by_what_its_caller_got(database) -> None:
     ]  # fmt: skip
     assert found(database, LogFilter(status=200)) == [4, 1] and found(database, LogFilter(status=502)) == [2]
     assert found(database, LogFilter(error="timeout")) == [2, 1]
-    assert found(database, LogFilter(error="all_providers_failed", provider="maker")) == [2]
+    assert found(database, LogFilter(error="all_providers_failed", provider="vendor")) == [2]
 
 
 def test_a_model_is_found_as_it_was_asked_for_and_as_it_served(database) -> None:
     fill(database, [attempt(1, asked="auto"), attempt(2, served="large", provider="other"), entry(3, asked="auto")])
     assert found(database, LogFilter(model="auto")) == [3, 1] and found(database, LogFilter(model="large")) == [2]
-    assert found(database, LogFilter(model="maker/small")) == [1]
-    assert found(database, LogFilter(model="maker/large")) == [] == found(database, LogFilter(provider="mak"))
+    assert found(database, LogFilter(model="vendor/small")) == [1]
+    assert found(database, LogFilter(model="vendor/large")) == [] == found(database, LogFilter(provider="ven"))
 
 
 def test_a_moment_is_kept_to_the_millisecond_and_the_end_is_not_included(database) -> None:

@@ -45,7 +45,7 @@ def some_row(dice: random.Random, at_us: int, **given):
         **{
             "project": PROJECTS[key % 2],
             "api_key": KEYS[key],
-            "provider": dice.choice(("maker", "other")),
+            "provider": dice.choice(("vendor", "other")),
             "served": dice.choice(("small", "large")),
             "source": dice.choice(("", "app", "codex")),
             "cost_nusd": dice.randrange(10**6),

@@ -161,7 +161,7 @@ def test_sources_stand_in_the_text_or_in_one_of_their_own():
     assert alone[1]["content_block"] == {"type": "text", "text": ""}
 
 
-def test_calls_of_other_makers_servers_are_not_shown():
+def test_calls_of_other_vendors_servers_are_not_shown():
     call = ToolCallDelta(0, id="ws", name="web_search", executed="provider", vendor="responses")
     assert len(wire(Started(), call, ToolCallDelta(0, '{"q":1}'), TextDelta("x", 1), END)) == 6
 
@@ -253,7 +253,7 @@ def test_sealed_and_late_marks_come_back(serve: Callable[..., anthropic.Anthropi
     )
 
 
-def test_the_answers_text_stays_its_last_block_though_its_maker_signed_it(serve: Callable[..., anthropic.Anthropic]):
+def test_the_answers_text_stays_its_last_block_though_its_vendor_signed_it(serve: Callable[..., anthropic.Anthropic]):
     signed = TextDelta("", 0, signature="c2ln", vendor="google")
     assert [block.type for block in message(serve(sent(Started(), TextDelta("Hi"), signed, END))).content] == ["text"]
     call = ToolCallDelta(1, "{}", id="t1", name="f")

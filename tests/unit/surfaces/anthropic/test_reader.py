@@ -48,8 +48,8 @@ def result(ident: str = "t1", content="done", **more) -> dict:
     return {"type": "tool_result", "tool_use_id": ident, "content": content, **more}
 
 
-def sealed(what: str, maker: str = "google", signature: str = "sig") -> dict:
-    return {"type": "thinking", "thinking": "", "signature": write_token(OpaqueToken(what, maker, signature))}
+def sealed(what: str, vendor: str = "google", signature: str = "sig") -> dict:
+    return {"type": "thinking", "thinking": "", "signature": write_token(OpaqueToken(what, vendor, signature))}
 
 
 def parts_of(*messages: dict) -> list:
@@ -96,7 +96,7 @@ def test_a_tool_loop_with_thinking_is_relayed_byte_for_byte():
         [user(text("y")), assistant({"type": "server_tool_use", "id": "ws_1", "name": "web_search", "input": {}})],
     ],
 )
-def test_what_the_formats_own_makers_refuse_is_written_anew(messages: list[dict]):
+def test_what_the_formats_own_vendors_refuse_is_written_anew(messages: list[dict]):
     assert read(messages).native is None
 
 
@@ -139,7 +139,7 @@ def test_documents_are_files_or_text():
     assert request.requirements.documents and request.requirements.media == 2
 
 
-def test_blocks_of_server_tools_stay_whole_for_their_maker():
+def test_blocks_of_server_tools_stay_whole_for_their_vendor():
     search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
     found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
     cited = text("z", citations=[{"type": "web_search_result_location", "url": "https://a", "cited_text": "q"}])
@@ -150,7 +150,7 @@ def test_blocks_of_server_tools_stay_whole_for_their_maker():
     assert parts[2].sources == (Source("https://a", "", "q"),)
 
 
-def test_reasoning_of_other_makers_is_unpacked():
+def test_reasoning_of_other_vendors_is_unpacked():
     token = OpaqueToken("", "responses", "s", "gAAA", "rs_1", True)
     block = {"type": "thinking", "thinking": "brief", "signature": write_token(token)}
     parts = parts_of(user(text("y")), assistant(block, text("z")))[1]
@@ -242,7 +242,7 @@ def test_the_size_of_a_prompt_counts_all_its_text():
     assert plain == 5 and longer.requirements.prompt_bytes == 15
 
 
-def test_files_that_one_maker_has_go_to_it_alone():
+def test_files_that_one_vendor_has_go_to_it_alone():
     request = read([user({"type": "image", "source": {"type": "file", "file_id": "f1"}})])
     assert request.requirements.vendor_only == "anthropic" and request.requirements.vision
 

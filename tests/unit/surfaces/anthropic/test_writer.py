@@ -94,7 +94,7 @@ def test_what_the_format_lacks_is_text_or_not_shown():
         ToolCall("srvtoolu_1", "web_search", '{"query":"x"}', vendor="anthropic", executed="provider"),
     ],
 )
-def test_what_a_maker_wants_back_survives_the_round_trip(part: Part):
+def test_what_a_vendor_wants_back_survives_the_round_trip(part: Part):
     before, after = Text("before"), Text("after")
     assert read_back(written(before, part, after)) == (before, part, after)
 

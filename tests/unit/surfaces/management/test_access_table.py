@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 import pytest
-from support.furniture import BODIES, VARIABLE, furnish
 from support.management import Tenants
+from support.management_bodies import BODIES, VARIABLE, furnish
 from werkzeug.test import Client
 
 from gateway.accounts import keys

@@ -2,8 +2,8 @@
 
 import re
 
-from support.furniture import allow
 from support.management import Tenants
+from support.management_bodies import allow
 
 
 def names(answer) -> list[str]:

@@ -87,7 +87,7 @@ def test_no_cell_is_a_formula(used: Tenants) -> None:
 
 def test_an_export_takes_the_filters_of_its_list(used: Tenants) -> None:
     owner, developer = used["acme owner"], used["acme developer"]
-    for query in ("errorCode=timeout", "status=402", f"apiKeyId={developer.key.info.id}", "model=small&provider=maker",
+    for query in ("errorCode=timeout", "status=402", f"apiKeyId={developer.key.info.id}", "model=small&provider=vendor",
                   f"to={to_iso(used.services.clock.now_us() - 10**9)}"):  # fmt: skip
         listed = [one["id"] for one in used.ok("GET", f"/logs?limit=100&{query}", owner)["logs"]]
         assert [row["id"] for row in read_csv(export(used, owner, f"/logs/export?{query}"))] == listed

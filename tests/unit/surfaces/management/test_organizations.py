@@ -16,7 +16,7 @@ def test_the_balance_is_for_owners_and_admins(shared_tenants) -> None:
         assert [(one["name"], one["credits"], one["role"]) for one in listed] == [("acme", shown, role)]
 
 
-def test_a_new_organization_belongs_to_its_maker_and_has_a_project_and_no_credits(shared_tenants) -> None:
+def test_a_new_organization_belongs_to_its_creator_and_has_a_project_and_no_credits(shared_tenants) -> None:
     dev = shared_tenants["acme developer"]
     status, answer = shared_tenants.call("POST", "/orgs", dev, {"name": "  Side  "})
     made = answer["organization"]

@@ -1,9 +1,9 @@
 import pytest
-from fakes.embedders import FakeEmbedders
-from fakes.judges import FakeJudges
+from fakes.embedding_services import FakeEmbeddingServices
+from fakes.image_services import FakeImageServices
 from fakes.openai import FakeOpenAI
-from fakes.painters import FakePainters
-from fakes.speakers import FakeSpeakers
+from fakes.speech_services import FakeSpeechServices
+from fakes.structured_services import FakeStructuredServices
 
 SECRET = "sk-very-secret-provider-key-0123456789"
 
@@ -80,11 +80,11 @@ def test_trying_a_key_calls_the_provider_with_it(shared_tenants) -> None:
 @pytest.mark.parametrize(
     ("provider", "kind", "path"),
     [
-        ("elevenlabs", FakeSpeakers, "/eleven/v1"),
-        ("voyage", FakeEmbedders, "/voyage/v1"),
-        ("jina", FakeEmbedders, "/jina/v1"),
-        ("typesafe", FakeJudges, "/v1"),
-        ("bytedance", FakePainters, "/ark/v3"),
+        ("elevenlabs", FakeSpeechServices, "/eleven/v1"),
+        ("voyage", FakeEmbeddingServices, "/voyage/v1"),
+        ("jina", FakeEmbeddingServices, "/jina/v1"),
+        ("typesafe", FakeStructuredServices, "/v1"),
+        ("bytedance", FakeImageServices, "/ark/v3"),
     ],
 )
 def test_a_key_of_a_provider_without_a_chat_model_is_tried_too(shared_tenants, provider, kind, path) -> None:

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.furniture import BODIES, VARIABLE, furnish
+from support.management_bodies import BODIES, VARIABLE, furnish
 
 from gateway.surfaces.management.table import OPERATIONS
 

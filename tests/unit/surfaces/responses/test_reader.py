@@ -109,7 +109,7 @@ def test_a_search_that_is_wanted_is_needed_and_one_of_stored_pages_is_an_offer()
     assert not offered.request.requirements.web_search and not offered.request.conversation().tools
 
 
-def test_reasoning_of_another_maker_comes_back_byte_for_byte() -> None:
+def test_reasoning_of_another_vendor_comes_back_byte_for_byte() -> None:
     past = Reasoning("I thïnk", signature="SIG+/==", vendor="anthropic")
     item = {"type": "reasoning", "summary": [], "encrypted_content": seal_reasoning(past, "")}
     made = turn(input=[item, {"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}])

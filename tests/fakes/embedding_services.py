@@ -1,6 +1,6 @@
-"""A strict stand-in for the embeddings of OpenAI, the Gemini API, Cohere, Mistral, Voyage and Jina.
+"""A strict fake of the embeddings of OpenAI, the Gemini API, Cohere, Mistral, Voyage and Jina.
 
-    with FakeEmbedders() as upstream:
+    with FakeEmbeddingServices() as upstream:
         upstream.script(500)  # the status of the next answer; after the script's end all are good
         ... call upstream.url + "/v1/embeddings", "/v1beta/models/x:batchEmbedContents", "/v2/embed" ...
 
@@ -46,7 +46,7 @@ def vector_of(one: Any, size: int | None = None) -> list[float]:
     return [float(len(one)), 1.0, *([0.5] * (max(size, 2) - 2) if size else [])]
 
 
-class FakeEmbedders(FakeServer):
+class FakeEmbeddingServices(FakeServer):
     """The services; `calls` are Recorded. `silent`: answers tell no usage; the next `short` ones lack a vector."""
 
     base = ""

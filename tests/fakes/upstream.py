@@ -27,7 +27,7 @@ class Call:
     told: bool = False
 
 
-class Mint(FakeServer):
+class FakeUpstream(FakeServer):
     """The service; `calls` are Call."""
 
     base = "/v1"

@@ -4,13 +4,13 @@ from typing import Any
 
 from contract import views
 from contract.cases import GO_ON, Case, Json
-from contract.stage import Stage
+from contract.contract_gateway import ContractGateway
 
 
-def play(stage: Stage, surface: str, maker: str, case: Case, streamed: bool = False) -> list[Json]:
+def play(stage: ContractGateway, surface: str, vendor: str, case: Case, streamed: bool = False) -> list[Json]:
     """What the caller sees of each turn."""
-    stage.script(maker, *case.says)
-    body: Any = case.body | {"model": f"fake-{maker}/{maker}-able"} | ({"stream": True} if streamed else {})
+    stage.script(vendor, *case.says)
+    body: Any = case.body | {"model": f"fake-{vendor}/{vendor}-able"} | ({"stream": True} if streamed else {})
     seen = []
     for _ in [1] if case.says[0].broken else case.says:
         status, raw = stage.ask(surface, body)

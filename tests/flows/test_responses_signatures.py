@@ -1,4 +1,4 @@
-"""What other makers sign comes back to them byte for byte through the Responses surface, whose words do not know it."""
+"""What other vendors sign comes back to them byte for byte through the Responses surface, which does not know it."""
 
 import pytest
 from fakes import anthropic, google
@@ -89,7 +89,7 @@ def test_a_signed_call_comes_back_with_its_signature(
     assert "thoughtSignature" in str(gemini.calls[1].body["contents"][1])
 
 
-def test_a_conversation_changes_makers_in_mid_course(
+def test_a_conversation_changes_vendors_in_mid_course(
     sdk: OpenAI, claude: anthropic.FakeAnthropic, gemini: google.FakeGoogle
 ) -> None:
     claude.script(anthropic.Answer(thinking="I must look.", tools=(("weather", '{"city": "Oslo"}'),)))

@@ -8,7 +8,7 @@ EMAIL, PASSWORD = "owner@localhost", "correct horse battery"
 ASKS = 24  # new connections, so that the kernel spreads them over the workers
 
 
-class Desk:
+class SignedInOwner:
     """A signed-in owner."""
 
     def __init__(self, address: str) -> None:

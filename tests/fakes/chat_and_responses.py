@@ -1,9 +1,9 @@
-"""A maker with both of its APIs at one address: chat completions and responses, each its own strict stand-in.
+"""A vendor with both of its APIs at one address: chat completions and responses, each its own strict fake.
 
-with FakeMaker() as maker:
-    maker.chat.script(...)
-    maker.responses.script(...)
-    ... call maker.url + "/chat/completions" or maker.url + "/responses" ...
+with FakeVendor() as vendor:
+    vendor.chat.script(...)
+    vendor.responses.script(...)
+    ... call vendor.url + "/chat/completions" or vendor.url + "/responses" ...
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from fakes.responses_checks import PATH
 from fakes.server import FakeServer
 
 
-class FakeMaker(FakeServer):
+class FakeVendor(FakeServer):
     """The service; `chat` and `responses` record their own requests and are scripted apart."""
 
     base = "/v1"

@@ -1,6 +1,6 @@
-"""Nothing is dropped in silence: what a caller sent reaches the maker, or the caller is told that it does not.
+"""Nothing is dropped in silence: what a caller sent reaches the vendor, or the caller is told that it does not.
 
-Read out of the goldens, which `test_every_way` holds to what really happens.
+Read out of the goldens, which `test_every_protocol` holds to what really happens.
 """
 
 import base64
@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from contract import goldens
 from contract.cases import IMAGE_URL, PDF, PNG, WAV
-from contract.makers import MAKERS, SIGNED
+from contract.vendors import SIGNED, VENDORS
 from fakes.anthropic_checks import sign
 
 SURFACES = ("chat", "messages", "responses")
 PAPER_URL = "https://papers.example/a.pdf"
 
-# What lies at an address arrives as bytes where a maker loads nothing itself.
+# What lies at an address arrives as bytes where a vendor loads nothing itself.
 BYTES = {IMAGE_URL: PNG, PAPER_URL: PDF}
 
-# Case → what must be found in the requests that makers get, word for word, on every surface that has the case.
+# Case → what must be found in the requests that vendors get, word for word, on every surface that has the case.
 EVIDENCE: dict[str, tuple[str, ...]] = {
     "system": ("Be brief.", "Speak Norwegian."),
     "instructions": ("Be brief.",),
@@ -62,7 +62,7 @@ EVIDENCE: dict[str, tuple[str, ...]] = {
     "pro mode": ('"pro"',),
     "two choices": (": 2",),
 }
-# (what was asked, how a warning names it): for wishes that a maker may lack.
+# (what was asked, how a warning names it): for wishes that a vendor may lack.
 WISHES: dict[str, tuple[tuple[str, str], ...]] = {
     "hot": (("0.9", "top_p"), ("enalty", "penalty")),
     "verbosity and user": (("verbosity", "verbosity"),),
@@ -70,9 +70,9 @@ WISHES: dict[str, tuple[tuple[str, str], ...]] = {
     "one search at most": (("max_", "max_uses"),),
     "search": (("news.example", "omain"),),
 }
-# Hints that change no answer; a maker without them goes without them, and the caller is told.
+# Hints that change no answer; a vendor without them goes without them, and the caller is told.
 HINTS = {"cache marks": ("openai", "responses", "both", "google")}
-WAYS = [(surface, maker) for surface in SURFACES for maker in MAKERS]
+WAYS = [(surface, vendor) for surface in SURFACES for vendor in VENDORS]
 KEPT_SIGNATURES = {
     "anthropic": (sign("I must look."), "gAAAsealed=="),
     "bedrock": (SIGNED, base64.b64encode(b"gAAAsealed==").decode()),
@@ -94,14 +94,14 @@ def told(golden: dict[str, Any]) -> str:
 
 
 def refused(golden: dict[str, Any]) -> bool:
-    """Whether the caller got a typed error that is theirs to mend, and the maker nothing."""
+    """Whether the caller got a typed error that is theirs to mend, and the vendor nothing."""
     last = golden["caller"][-1]
     return last.get("status") == 400 and bool(last["error"]["code"]) and not golden["maker"]
 
 
-@pytest.mark.parametrize(("surface", "maker"), WAYS)
-def test_what_was_sent_arrives_or_is_refused_or_told(surface: str, maker: str) -> None:
-    found = {name: goldens.find(surface, maker, name) for name in EVIDENCE}
+@pytest.mark.parametrize(("surface", "vendor"), WAYS)
+def test_what_was_sent_arrives_or_is_refused_or_told(surface: str, vendor: str) -> None:
+    found = {name: goldens.find(surface, vendor, name) for name in EVIDENCE}
     cases = {name: golden for name, golden in found.items() if golden is not None}
     lost = []
     for name, golden in cases.items():
@@ -115,13 +115,13 @@ def test_what_was_sent_arrives_or_is_refused_or_told(surface: str, maker: str) -
 
 
 @pytest.mark.parametrize("name", list(WISHES))
-@pytest.mark.parametrize(("surface", "maker"), WAYS)
-def test_a_wish_that_a_maker_lacks_is_named_to_the_caller(surface: str, maker: str, name: str) -> None:
-    golden = goldens.find(surface, maker, name)
+@pytest.mark.parametrize(("surface", "vendor"), WAYS)
+def test_a_wish_that_a_vendor_lacks_is_named_to_the_caller(surface: str, vendor: str, name: str) -> None:
+    golden = goldens.find(surface, vendor, name)
     if golden is None or refused(golden):
         return
     asked = WISHES[name] if not (name == "hot" and surface != "chat") else WISHES[name][:1]
-    if name == "search" and surface == "messages" and maker == "anthropic":
+    if name == "search" and surface == "messages" and vendor == "anthropic":
         asked = ()
     if "search" in name and "tools: web_search was left out" in told(golden):
         asked = ()  # with all that was said of it
@@ -129,19 +129,19 @@ def test_a_wish_that_a_maker_lacks_is_named_to_the_caller(surface: str, maker: s
         assert wire in got(golden) or word in told(golden)
 
 
-@pytest.mark.parametrize("maker", list(KEPT_SIGNATURES))
+@pytest.mark.parametrize("vendor", list(KEPT_SIGNATURES))
 @pytest.mark.parametrize("surface", SURFACES)
-def test_signed_reasoning_comes_back_to_its_maker_byte_for_byte(surface: str, maker: str) -> None:
-    second = json.dumps(goldens.read(surface, maker, "reasoning in a tool loop")["maker"][1], ensure_ascii=False)
-    assert [mark for mark in KEPT_SIGNATURES[maker] if mark not in second] == []
+def test_signed_reasoning_comes_back_to_its_vendor_byte_for_byte(surface: str, vendor: str) -> None:
+    second = json.dumps(goldens.read(surface, vendor, "reasoning in a tool loop")["maker"][1], ensure_ascii=False)
+    assert [mark for mark in KEPT_SIGNATURES[vendor] if mark not in second] == []
 
 
-@pytest.mark.parametrize("maker", list(MAKERS))
+@pytest.mark.parametrize("vendor", list(VENDORS))
 @pytest.mark.parametrize("surface", ["chat", "messages"])
-def test_cache_marks_stand_where_they_stood_or_are_no_more_than_a_hint(surface: str, maker: str) -> None:
-    golden = goldens.read(surface, maker, "cache marks")
+def test_cache_marks_stand_where_they_stood_or_are_no_more_than_a_hint(surface: str, vendor: str) -> None:
+    golden = goldens.read(surface, vendor, "cache marks")
     sent = got(golden)
-    if maker in HINTS["cache marks"]:
+    if vendor in HINTS["cache marks"]:
         assert "cache" not in sent and not refused(golden) and "cache_control" in told(golden)
     else:
         assert sent.count('"ttl": "1h"') == 2
@@ -149,14 +149,14 @@ def test_cache_marks_stand_where_they_stood_or_are_no_more_than_a_hint(surface: 
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
-@pytest.mark.parametrize(("surface", "maker"), WAYS)
-def test_a_makers_error_is_the_callers_only_when_it_is_about_the_request(surface: str, maker: str, status: int) -> None:
-    (seen,) = goldens.read(surface, maker, f"status {status}")["caller"]
+@pytest.mark.parametrize(("surface", "vendor"), WAYS)
+def test_a_vendors_error_is_the_callers_only_if_it_is_about_the_request(surface: str, vendor: str, status: int) -> None:
+    (seen,) = goldens.read(surface, vendor, f"status {status}")["caller"]
     assert seen["status"] == {400: 400, 429: 429, 503: 529}.get(status, 502)
     assert len(seen["error"]["message"]) > 5 and seen["error"]["code"]
 
 
-# One line for each loss: (surface, maker, case, what the caller is told).
+# One line for each loss: (surface, vendor, case, what the caller is told).
 LOSSES = [
     ("chat", "anthropic", "custom tool", "no tool of type custom"),
     ("chat", "google", "custom tool", "no tools with free-text input"),
@@ -201,6 +201,6 @@ LOSSES = [
 ]
 
 
-@pytest.mark.parametrize(("surface", "maker", "name", "words"), LOSSES)
-def test_each_known_loss_is_told(surface: str, maker: str, name: str, words: str) -> None:
-    assert words in told(goldens.read(surface, maker, name))
+@pytest.mark.parametrize(("surface", "vendor", "name", "words"), LOSSES)
+def test_each_known_loss_is_told(surface: str, vendor: str, name: str, words: str) -> None:
+    assert words in told(goldens.read(surface, vendor, name))

@@ -74,7 +74,7 @@ KINDS = st.sampled_from(
 )
 
 
-class Desk:
+class SignedInOwner:
     """The gateway's endpoints, without a network between; nobody is made to wait."""
 
     def __init__(self, shared: ModuleShare) -> None:
@@ -92,8 +92,8 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(module_share: ModuleShare) -> Desk:
-    return Desk(module_share)
+def desk(module_share: ModuleShare) -> SignedInOwner:
+    return SignedInOwner(module_share)
 
 
 def encoded(pairs: list[tuple[str, str]]) -> str:
@@ -105,7 +105,7 @@ def encoded(pairs: list[tuple[str, str]]) -> str:
     path=st.sampled_from(["/oauth/token", "/oauth/revoke"]), pairs=PAIRS, credentials=CREDENTIALS, known=st.booleans()
 )
 def test_any_form_gets_an_error_of_the_standard(
-    desk: Desk, path: str, pairs: Any, credentials: str, known: bool
+    desk: SignedInOwner, path: str, pairs: Any, credentials: str, known: bool
 ) -> None:
     pairs = [*pairs, ("client_id", desk.app.id)] if known else pairs
     headers = {"Authorization": credentials} if credentials else {}
@@ -119,7 +119,7 @@ def test_any_form_gets_an_error_of_the_standard(
 
 @settings(max_examples=100)
 @given(path=st.sampled_from(["/oauth/token", "/oauth/revoke", "/oauth/register"]), body=METADATA | VALUES)
-def test_any_json_gets_an_error_of_the_standard(desk: Desk, path: str, body: Any) -> None:
+def test_any_json_gets_an_error_of_the_standard(desk: SignedInOwner, path: str, body: Any) -> None:
     answer = desk.send("POST", path, data=json.dumps(body), content_type="application/json")
     assert answer.status_code in (200, 201, 400, 401)
     assert answer.status_code < 300 or answer.get_json()["error"] in ERRORS
@@ -127,14 +127,14 @@ def test_any_json_gets_an_error_of_the_standard(desk: Desk, path: str, body: Any
 
 @settings(max_examples=100)
 @given(path=st.sampled_from(["/oauth/token", "/oauth/register"]), body=st.binary(max_size=200), kind=KINDS)
-def test_any_bytes_get_an_error_of_the_standard(desk: Desk, path: str, body: bytes, kind: str) -> None:
+def test_any_bytes_get_an_error_of_the_standard(desk: SignedInOwner, path: str, body: bytes, kind: str) -> None:
     answer = desk.send("POST", path, data=body, content_type=kind)
     assert answer.status_code in (400, 401) and answer.get_json()["error"] in ERRORS
 
 
 @settings(max_examples=150)
 @given(pairs=PAIRS, right=st.sets(st.sampled_from(["client_id", "redirect_uri", "response_type", "code_challenge"])))
-def test_any_request_of_an_application_leads_nowhere_else(desk: Desk, pairs: Any, right: set[str]) -> None:
+def test_any_request_of_an_application_leads_nowhere_else(desk: SignedInOwner, pairs: Any, right: set[str]) -> None:
     good = {"client_id": desk.app.id, "redirect_uri": BACK, "response_type": "code", "code_challenge": "c" * 43}
     query = encoded([*pairs, *((name, good[name]) for name in sorted(right))])
     for method in ("GET", "POST"):

@@ -1,4 +1,4 @@
-"""A strict stand-in for the images of OpenAI, the Gemini API, Vertex AI's Imagen, xAI, ByteDance and Alibaba.
+"""A strict fake of the images of OpenAI, the Gemini API, Vertex AI's Imagen, xAI, ByteDance and Alibaba.
 
 Requests are held to the members that the `openai` and `google-genai` packages publish and the others' references name.
 Every image is `PIXEL`. `silent`: answers tell no usage; `blocked`: a filter lets nothing pass.
@@ -34,7 +34,7 @@ class Recorded:
     problem: str = ""
 
 
-class FakePainters(FakeServer):
+class FakeImageServices(FakeServer):
     """The services; `calls` are Recorded."""
 
     base = ""

@@ -1,4 +1,4 @@
-"""One saying of a model, as each maker's stand-in is told to say it."""
+"""One saying of a model, as each vendor's fake is told to say it."""
 
 import json
 from collections.abc import Callable
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fakes import anthropic, bedrock, cohere, google, mistral, openai, responses
-from fakes.maker import FakeMaker
+from fakes.chat_and_responses import FakeVendor
 
 from gateway.catalogue import loader
 
-SIGNED = "c2lnbmVk+/8="  # what Bedrock's stand-in signs reasoning with
+SIGNED = "c2lnbmVk+/8="  # what Bedrock's fake signs reasoning with
 SOURCE = "https://news.example/today"
 
 
@@ -64,8 +64,8 @@ def _responses(say: Say) -> responses.Answer:
     )
 
 
-class Both(FakeMaker):
-    """A maker with both APIs of OpenAI's format, whose next answer is told for each of them."""
+class Both(FakeVendor):
+    """A vendor with both APIs of OpenAI's format, whose next answer is told for each of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,8 +161,8 @@ def _cohere(say: Say) -> cohere.Answer:
 
 
 @dataclass(frozen=True)
-class Maker:
-    """A stand-in: its server, how it is scripted, the protocol and the model that it is asked for; `more` of its
+class Vendor:
+    """A fake: its server, how it is scripted, the protocol and the model that it is asked for; `more` of its
     mapping, `provider` of its provider."""
 
     fake: Callable[[], Any]
@@ -174,17 +174,17 @@ class Maker:
     provider: str = ""
 
 
-MAKERS: dict[str, Maker] = {
-    "openai": Maker(openai.FakeOpenAI, _openai, "openai", "gpt-5"),
-    "responses": Maker(responses.FakeResponses, _responses, "openai-responses", "gpt-5"),
-    "both": Maker(Both, _both, "openai", "gpt-5", more="responses_api = true\n"),
-    "anthropic": Maker(anthropic.FakeAnthropic, _anthropic, "anthropic", "claude-sonnet-4-5"),
-    "google": Maker(google.FakeGoogle, _google, "google", "gemini-3-flash"),
-    "bedrock": Maker(bedrock.FakeBedrock, _bedrock, "bedrock", "anthropic.claude-sonnet-4-5-v1:0", bedrock.API_KEY),
+VENDORS: dict[str, Vendor] = {
+    "openai": Vendor(openai.FakeOpenAI, _openai, "openai", "gpt-5"),
+    "responses": Vendor(responses.FakeResponses, _responses, "openai-responses", "gpt-5"),
+    "both": Vendor(Both, _both, "openai", "gpt-5", more="responses_api = true\n"),
+    "anthropic": Vendor(anthropic.FakeAnthropic, _anthropic, "anthropic", "claude-sonnet-4-5"),
+    "google": Vendor(google.FakeGoogle, _google, "google", "gemini-3-flash"),
+    "bedrock": Vendor(bedrock.FakeBedrock, _bedrock, "bedrock", "anthropic.claude-sonnet-4-5-v1:0", bedrock.API_KEY),
 }
 # Tried with the cases of CORE alone: what sets their wires apart from the others'.
-FURTHER: dict[str, Maker] = {
-    "mistral": Maker(
+FURTHER: dict[str, Vendor] = {
+    "mistral": Vendor(
         mistral.FakeMistral,
         _mistral,
         "openai",
@@ -192,7 +192,7 @@ FURTHER: dict[str, Maker] = {
         mistral.KEY,
         provider=f"quirks = {json.dumps(loader.load().providers['mistral'].quirks)}\n",
     ),
-    "cohere": Maker(cohere.FakeCohere, _cohere, "cohere", "command-a-reasoning", cohere.KEY),
+    "cohere": Vendor(cohere.FakeCohere, _cohere, "cohere", "command-a-reasoning", cohere.KEY),
 }
 CORE = (
     "text", "odd role order", "tool loop", "past calls", "parallel calls", "text and calls", "must call",

@@ -1,4 +1,4 @@
-"""One whole gateway in this process before all makers' stand-ins, and what callers and makers see of it."""
+"""One whole gateway in this process before all vendors' fakes, and what callers and vendors see of it."""
 
 import json
 import socket
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.cases import PDF, PNG, WAV
-from contract.makers import FURTHER, MAKERS, Say
+from contract.vendors import FURTHER, VENDORS, Say
 from support.gateways import LocalGateway, local_gateway
 from support.spending import say_in_headers
 
@@ -21,7 +21,7 @@ from gateway.surfaces.http import Inbound
 from gateway.transport.replies import Answer
 
 Json = dict[str, Any]
-ALL = MAKERS | FURTHER
+ALL = VENDORS | FURTHER
 PATHS = {
     "chat": "/v1/chat/completions",
     "messages": "/v1/messages",
@@ -40,7 +40,7 @@ min_cacheable_tokens = 1024
 max_n = 8
 prices = { prompt = "0.000001", completion = "0.000002" }
 """
-# A model that can do next to nothing: all that it lacks is a wish or a need of the matrix in test_wishes.
+# A model that can do next to nothing: all that it lacks is a wish or a need of the matrix in test_unsupported_options.
 LEAST = """context_length = 8000
 max_output = 1000
 supported_parameters = ["temperature", "max_tokens", "tools", "tool_choice"]
@@ -50,18 +50,20 @@ prices = { prompt = "0.000001", completion = "0.000002" }
 
 
 def write_catalogue(folder: Path) -> Path:
-    """A provider for each maker with one able model, `<maker>-able`, and two that can do little: `<maker>-plain` can
-    call tools, `<maker>-bare` cannot."""
+    """A provider for each vendor with one able model, `<vendor>-able`, and two that can do little: `<vendor>-plain` can
+    call tools, `<vendor>-bare` cannot."""
     (folder / "providers").mkdir(parents=True)
     (folder / "models").mkdir()
     abilities = "".join(f"{name} = true\n" for name in ABILITIES)
     models = ""
-    for name, maker in ALL.items():
-        head = f'name = "{name}"\nprotocol = "{maker.protocol}"\naddress = "https://{name}.invalid"\n{maker.provider}'
-        mapping = f'[[mappings]]\nmodel = "{name}-able"\nexternal_id = "{maker.model}"\n{LIMITS}{abilities}{maker.more}'
+    for name, vendor in ALL.items():
+        head = f'name = "{name}"\nprotocol = "{vendor.protocol}"\naddress = "https://{name}.invalid"\n{vendor.provider}'
+        mapping = (
+            f'[[mappings]]\nmodel = "{name}-able"\nexternal_id = "{vendor.model}"\n{LIMITS}{abilities}{vendor.more}'
+        )
         for least, tools in (("plain", "true"), ("bare", "false")):
             mapping += (
-                f'[[mappings]]\nmodel = "{name}-{least}"\nexternal_id = "{maker.model}"\n{LEAST}tools = {tools}\n'
+                f'[[mappings]]\nmodel = "{name}-{least}"\nexternal_id = "{vendor.model}"\n{LEAST}tools = {tools}\n'
             )
             models += f'[[models]]\nid = "{name}-{least}"\n'
         (folder / "providers" / f"fake-{name}.toml").write_text(head + mapping)
@@ -78,8 +80,8 @@ def fetch(url: str, max_bytes: int, **more: Any) -> Answer:
     return Answer(200, {}, b64decode(FETCHED.get(url.rpartition(".")[2], PNG)))
 
 
-class Stage:
-    """`ask` sends a body to a surface as its handlers get it; `heard` is what the maker got since the last `script`."""
+class ContractGateway:
+    """`ask` sends a body to a surface as its handlers get it; `heard` is what the vendor got since `script`."""
 
     def __init__(self, gateway: LocalGateway, fakes: dict[str, Any]) -> None:
         self.gateway = gateway
@@ -92,9 +94,9 @@ class Stage:
             if (operation.method, operation.path) == ("POST", path)
         }
 
-    def script(self, maker: str, *says: Say) -> None:
-        """What the maker will say, in order; all that it heard before is forgotten."""
-        fake = self.fakes[maker]
+    def script(self, vendor: str, *says: Say) -> None:
+        """What the vendor will say, in order; all that it heard before is forgotten."""
+        fake = self.fakes[vendor]
         fake.calls.clear()
         fake._script.clear()
         for kept in ("signatures", "sealed"):
@@ -102,7 +104,7 @@ class Stage:
         cooldowns = self.gateway.services.routing.health.cooldowns
         for rest in cooldowns.export():
             cooldowns.clear(rest[0])
-        fake.script(*(ALL[maker].script(say) for say in says))
+        fake.script(*(ALL[vendor].script(say) for say in says))
 
     def ask(self, surface: str, body: Json, **headers: str) -> tuple[int, bytes]:
         """Status and whole body of one answer."""
@@ -118,25 +120,25 @@ class Stage:
         finally:
             outbound.body.close()
 
-    def heard(self, maker: str) -> list[Any]:
-        return self.fakes[maker].calls
+    def heard(self, vendor: str) -> list[Any]:
+        return self.fakes[vendor].calls
 
 
 @contextmanager
-def open_stage(folder: Path, **environment: str) -> Iterator[Stage]:
+def open_stage(folder: Path, **environment: str) -> Iterator[ContractGateway]:
     """A stage whose data and catalogue are in `folder`."""
 
     def settings(**given: str) -> Settings:
         return configuration.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(folder / "data")} | given)
 
     with ExitStack() as stack:
-        fakes = {name: stack.enter_context(maker.fake()) for name, maker in ALL.items()}
+        fakes = {name: stack.enter_context(vendor.fake()) for name, vendor in ALL.items()}
         for fake in fakes.values():
             # Accepted connections inherit it: without, each answer's body waits for a delayed acknowledgement.
             fake._server.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         places = {f"LLM_FAKE_{name.upper()}_BASE_URL": fake.url for name, fake in fakes.items()}
-        keys = {f"LLM_FAKE_{name.upper()}_API_KEY": maker.key for name, maker in ALL.items()}
+        keys = {f"LLM_FAKE_{name.upper()}_API_KEY": vendor.key for name, vendor in ALL.items()}
         catalogue = {"GATEWAY_CATALOGUE_PATH": str(write_catalogue(folder / "catalogue"))}
         gateway = stack.enter_context(local_gateway(settings, **places, **keys, **catalogue, **environment))
         gateway.services.routing.transport.fetch = fetch
-        yield Stage(gateway, fakes)
+        yield ContractGateway(gateway, fakes)

@@ -1,4 +1,4 @@
-"""A strict stand-in for the speech of OpenAI, of the Gemini API and of ElevenLabs.
+"""A strict fake of the speech of OpenAI, of the Gemini API and of ElevenLabs.
 
 Requests are held to the members that the `openai` and `google-genai` packages publish and ElevenLabs' reference names.
 The sound of a text are its bytes, over and over; OpenAI's comes in three pieces. `silent`: answers tell no usage;
@@ -34,7 +34,7 @@ def sound_of(text: str) -> bytes:
     return (text.encode() * 100)[:6000] or b"x"
 
 
-class FakeSpeakers(FakeServer):
+class FakeSpeechServices(FakeServer):
     """The services; `calls` are Recorded."""
 
     base = ""

@@ -1,4 +1,4 @@
-"""A strict stand-in for operations of one object: moderations, rerank, OCR and decisions, as their makers have them.
+"""A strict fake of operations of one object: moderations, rerank, OCR and decisions, as their vendors have them.
 
 Requests are held to the members that the `openai` and `mistralai` packages publish and the references of Cohere, Jina,
 Voyage and DeepInfra name. `silent`: answers tell no usage.
@@ -28,7 +28,7 @@ class Recorded:
     problem: str = ""
 
 
-class FakeJudges(FakeServer):
+class FakeStructuredServices(FakeServer):
     """The services; `calls` are Recorded."""
 
     base = ""

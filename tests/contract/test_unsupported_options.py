@@ -1,7 +1,7 @@
 """Wishes and needs on every surface and protocol, asked of models that can do next to nothing.
 
-A wish is left out or lowered: the answer comes, names it, and the maker never sees it. A need is refused: the error
-names it and its field in the words of the caller's own dialect, and the maker hears nothing.
+A wish is left out or lowered: the answer comes, names it, and the vendor never sees it. A need is refused: the error
+names it and its field in the words of the caller's own dialect, and the vendor hears nothing.
 """
 
 import json
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from contract import views
 from contract.cases import PDF, PNG, WAV
-from contract.makers import MAKERS, Say
-from contract.stage import Stage
+from contract.contract_gateway import ContractGateway
+from contract.vendors import VENDORS, Say
 
 Json = dict[str, Any]
 
@@ -34,7 +34,7 @@ LARGE = "word " * 20_000
 
 @dataclass(frozen=True)
 class Wish:
-    """`fields` join the body; a warning names `field`; none of `words` reaches the maker. `carried`: makers that have
+    """`fields` join the body; a warning names `field`; none of `words` reaches the vendor. `carried`: vendors that have
     a form for it whatever the model."""
 
     fields: Json
@@ -203,9 +203,9 @@ NEEDS: dict[str, dict[str, Need]] = {
 }  # fmt: skip
 
 
-def ask(stage: Stage, surface: str, maker: str, fields: Json, model: str, **more: Any) -> tuple[int, Json]:
-    stage.script(maker, Say("Good day to you."))
-    body = HELLO[surface] | fields | {"model": f"fake-{maker}/{maker}-{model}"} | more
+def ask(stage: ContractGateway, surface: str, vendor: str, fields: Json, model: str, **more: Any) -> tuple[int, Json]:
+    stage.script(vendor, Say("Good day to you."))
+    body = HELLO[surface] | fields | {"model": f"fake-{vendor}/{vendor}-{model}"} | more
     status, raw = stage.ask(surface, body)
     return status, views.fold(surface, raw)
 
@@ -215,41 +215,41 @@ def warnings_of(surface: str, reply: Json) -> list[str]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize(("surface", "name"), [(surface, name) for surface in WISHES for name in WISHES[surface]])
 def test_a_wish_that_the_model_lacks_is_named_and_never_sent(
-    stage: Stage, surface: str, name: str, maker: str, stream: bool
+    stage: ContractGateway, surface: str, name: str, vendor: str, stream: bool
 ) -> None:
     wish = WISHES[surface][name]
-    if maker in wish.carried:
-        pytest.skip("this maker has a form for it")
-    status, reply = ask(stage, surface, maker, wish.fields, "plain", stream=stream)
+    if vendor in wish.carried:
+        pytest.skip("this vendor has a form for it")
+    status, reply = ask(stage, surface, vendor, wish.fields, "plain", stream=stream)
     assert status == 200, reply
     told = [text for text in warnings_of(surface, reply) if text.split()[0].rstrip(":") == wish.field]
     assert told, (wish.field, warnings_of(surface, reply))
     assert told[0] in stage.headers["x-llmgateway-warnings"]
-    (call,) = stage.heard(maker)
+    (call,) = stage.heard(vendor)
     assert not call.problem
     assert [word for word in wish.words if word in json.dumps(call.body)] == []
 
 
-@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize(("surface", "name"), [(surface, name) for surface in NEEDS for name in NEEDS[surface]])
 def test_a_need_that_the_model_lacks_is_refused_in_the_callers_words(
-    stage: Stage, surface: str, name: str, maker: str
+    stage: ContractGateway, surface: str, name: str, vendor: str
 ) -> None:
     need = NEEDS[surface][name]
-    status, reply = ask(stage, surface, maker, need.fields, need.model)
+    status, reply = ask(stage, surface, vendor, need.fields, need.model)
     assert status == 400, reply
     error = reply["error"]
     assert need.word in error["message"] and error["code"] == need.code
     if need.param:
         assert error["param"] == need.param and f"`{need.param}`" in error["message"]
-    assert stage.heard(maker) == []
+    assert stage.heard(vendor) == []
 
 
 @pytest.mark.parametrize("surface", HELLO)
-def test_what_has_no_effect_brings_no_warning_and_goes_nowhere(stage: Stage, surface: str) -> None:
+def test_what_has_no_effect_brings_no_warning_and_goes_nowhere(stage: ContractGateway, surface: str) -> None:
     fields: Json = {"n": 1, "seed": 1, "logprobs": True, "logit_bias": {}} if surface == "chat" else {}
     status, reply = ask(stage, surface, "openai", fields, "plain")
     assert status == 200 and warnings_of(surface, reply) == []
@@ -265,15 +265,15 @@ SEARCH_AND_FUNCTION = {
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("surface", SEARCH_AND_FUNCTION)
 def test_a_search_that_is_offered_beside_functions_never_refuses_a_request(
-    stage: Stage, surface: str, maker: str, stream: bool
+    stage: ContractGateway, surface: str, vendor: str, stream: bool
 ) -> None:
     """Coding agents offer both; a model that has each may not take them together."""
-    status, reply = ask(stage, surface, maker, SEARCH_AND_FUNCTION[surface], "able", stream=stream)
+    status, reply = ask(stage, surface, vendor, SEARCH_AND_FUNCTION[surface], "able", stream=stream)
     assert status == 200, reply
-    (call,) = stage.heard(maker)
+    (call,) = stage.heard(vendor)
     assert not call.problem and "clock" in json.dumps(call.body)
     told = any("web_search was left out" in text for text in warnings_of(surface, reply))
     assert told is not ("search" in json.dumps(call.body).lower())

@@ -11,14 +11,14 @@ import openai
 import pytest
 from contract import views
 from contract.cases import PLACE
-from contract.makers import MAKERS, Say
-from contract.stage import Stage
+from contract.contract_gateway import ContractGateway
+from contract.vendors import VENDORS, Say
 from fakes import bedrock
 
 FINE = 12  # bytes at both ends of the stream that are cut one by one
 STEP = 73  # between cuts elsewhere; no divisor of a frame's length, so that every place in a frame is met
 PATIENCE_S = 5.0
-# The last bytes of a stream, by maker, without which it is whole all the same: the blank line behind its end.
+# The last bytes of a stream, by vendor, without which it is whole all the same: the blank line behind its end.
 # Google's ends with its connection alone: every byte counts.
 SPARE = {"openai": 2, "responses": 2, "both": 2, "anthropic": 2, "google": 0, "bedrock": 0}
 TOLD = Say("Good day to you.", tools=(("weather", '{"city": "Oslo"}'),))
@@ -26,7 +26,7 @@ TOOL: Any = {"name": "weather", "parameters": PLACE}
 FUNCTION: Any = {"type": "function", "function": TOOL}
 
 
-def chat(stage: Stage, model: str) -> None:
+def chat(stage: ContractGateway, model: str) -> None:
     client = openai.OpenAI(base_url=stage.gateway.url, api_key=stage.gateway.key, max_retries=0)
     chunks = client.chat.completions.create(
         model=model, messages=[{"role": "user", "content": "Hello"}], tools=[FUNCTION], stream=True
@@ -35,7 +35,7 @@ def chat(stage: Stage, model: str) -> None:
     assert ends == ["tool_calls"]
 
 
-def messages(stage: Stage, model: str) -> None:
+def messages(stage: ContractGateway, model: str) -> None:
     tool: Any = {"name": "weather", "input_schema": PLACE}
     with httpx2.Client(trust_env=False) as http:
         client = anthropic.Anthropic(
@@ -46,7 +46,7 @@ def messages(stage: Stage, model: str) -> None:
             assert stream.get_final_message().stop_reason == "tool_use"
 
 
-def responses(stage: Stage, model: str) -> None:
+def responses(stage: ContractGateway, model: str) -> None:
     client = openai.OpenAI(base_url=stage.gateway.url, api_key=stage.gateway.key, max_retries=0)
     tool: Any = {"type": "function", "strict": False, **TOOL}
     with client.responses.stream(model=model, input="Hello", tools=[tool], store=False) as stream:
@@ -57,7 +57,7 @@ class AiError(Exception):
     """A client of the AI SDK's protocol was told of an error."""
 
 
-def ai(stage: Stage, model: str) -> None:
+def ai(stage: ContractGateway, model: str) -> None:
     """As a client of version 2, the strictest: every part is one that it knows, or it would wait for ever."""
     prompt = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
     body = {"prompt": prompt, "tools": [{"type": "function", "name": "weather", "inputSchema": PLACE}]}
@@ -70,7 +70,7 @@ def ai(stage: Stage, model: str) -> None:
     assert told["finishReason"] == "tool-calls"
 
 
-CALLERS: dict[str, Callable[[Stage, str], None]] = {
+CALLERS: dict[str, Callable[[ContractGateway, str], None]] = {
     "chat": chat,
     "messages": messages,
     "responses": responses,
@@ -78,13 +78,13 @@ CALLERS: dict[str, Callable[[Stage, str], None]] = {
 }
 
 
-def length_of(stage: Stage, maker: str, caller: Callable[[Stage, str], None]) -> int:
+def length_of(stage: ContractGateway, vendor: str, caller: Callable[[ContractGateway, str], None]) -> int:
     """Bytes of the whole stream, which is taken as whole."""
-    stage.script(maker, TOLD)
-    caller(stage, f"fake-{maker}/{maker}-able")
-    call = stage.heard(maker)[-1]
-    if maker == "bedrock":
-        return sum(len(frame) for frame in bedrock._frames(MAKERS[maker].script(TOLD), call.usage))
+    stage.script(vendor, TOLD)
+    caller(stage, f"fake-{vendor}/{vendor}-able")
+    call = stage.heard(vendor)[-1]
+    if vendor == "bedrock":
+        return sum(len(frame) for frame in bedrock._frames(VENDORS[vendor].script(TOLD), call.usage))
     return call.sent
 
 
@@ -94,14 +94,14 @@ def offsets(length: int, spare: int) -> list[int]:
     return sorted({*range(min(FINE, last)), *range(FINE, last, STEP), *range(max(0, last - FINE), last)})
 
 
-def rows(stage: Stage) -> int:
+def rows(stage: ContractGateway) -> int:
     """Requests that have a usage row."""
     database = stage.gateway.services.store.database
     sql = "SELECT COUNT(DISTINCT request) FROM usage"
     return database.read(lambda: database.execute(sql).fetchone())[0]
 
 
-def wait_for_rows(stage: Stage, expected: int) -> None:
+def wait_for_rows(stage: ContractGateway, expected: int) -> None:
     """A client that raised at once may be ahead of the last row by a moment."""
     until = time.monotonic() + PATIENCE_S
     while rows(stage) != expected and time.monotonic() < until:
@@ -109,7 +109,7 @@ def wait_for_rows(stage: Stage, expected: int) -> None:
     assert rows(stage) == expected
 
 
-def settled_rows(stage: Stage) -> int:
+def settled_rows(stage: ContractGateway) -> int:
     """Rows once those of earlier requests are all there."""
     known = -1
     while known != (known := rows(stage)):
@@ -117,16 +117,16 @@ def settled_rows(stage: Stage) -> int:
     return known
 
 
-@pytest.mark.parametrize("maker", list(MAKERS))
+@pytest.mark.parametrize("vendor", list(VENDORS))
 @pytest.mark.parametrize("surface", list(CALLERS))
-def test_a_stream_cut_at_any_byte_never_looks_whole(stage: Stage, surface: str, maker: str) -> None:
+def test_a_stream_cut_at_any_byte_never_looks_whole(stage: ContractGateway, surface: str, vendor: str) -> None:
     caller = CALLERS[surface]
-    cuts = offsets(length_of(stage, maker, caller), SPARE[maker])
+    cuts = offsets(length_of(stage, vendor, caller), SPARE[vendor])
     before, whole = settled_rows(stage), []
     for cut in cuts:
-        stage.script(maker, *[Say(TOLD.text, TOLD.tools, cut=cut)] * 2)
+        stage.script(vendor, *[Say(TOLD.text, TOLD.tools, cut=cut)] * 2)
         try:
-            caller(stage, f"fake-{maker}/{maker}-able")
+            caller(stage, f"fake-{vendor}/{vendor}-able")
         except (openai.OpenAIError, anthropic.AnthropicError, AiError):
             continue
         whole.append(cut)

@@ -1,33 +1,33 @@
-"""One stand-in of several makers: each operation goes to the strict stand-in that has it.
+"""One fake of several vendors: each operation goes to the strict fake that has it.
 
-with FakeMakers() as upstream:
+with FakeVendors() as upstream:
     ... call upstream.url + "/embeddings", "/images/generations", "/audio/speech", "/moderations", "/rerank" ...
 """
 
 from collections.abc import Iterable
 from typing import Any
 
-from fakes.embedders import FakeEmbedders
-from fakes.hearers import FakeHearers
-from fakes.judges import FakeJudges
-from fakes.painters import FakePainters
+from fakes.embedding_services import FakeEmbeddingServices
+from fakes.image_services import FakeImageServices
 from fakes.server import FakeServer
-from fakes.speakers import FakeSpeakers
+from fakes.speech_services import FakeSpeechServices
+from fakes.structured_services import FakeStructuredServices
+from fakes.transcription_services import FakeTranscriptionServices
 
 
-class FakeMakers(FakeServer):
+class FakeVendors(FakeServer):
     base = "/v1"
 
     def __init__(self) -> None:
         super().__init__()
-        hearers = FakeHearers()
+        hearers = FakeTranscriptionServices()
         self._parts: dict[str, FakeServer] = {
-            "/embeddings": FakeEmbedders(),
-            "/images/": FakePainters(),
-            "/audio/speech": FakeSpeakers(),
+            "/embeddings": FakeEmbeddingServices(),
+            "/images/": FakeImageServices(),
+            "/audio/speech": FakeSpeechServices(),
             "/audio/transcriptions": hearers,
             "/audio/translations": hearers,
-            "/": FakeJudges(),
+            "/": FakeStructuredServices(),
         }
 
     @property

@@ -1,4 +1,4 @@
-"""Moderations, rerank, OCR and decisions through the whole gateway: every maker, exact money, errors by name."""
+"""Moderations, rerank, OCR and decisions through the whole gateway: every vendor, exact money, errors by name."""
 
 import base64
 import zlib
@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fakes.judges import FakeJudges
+from fakes.structured_services import FakeStructuredServices
 from mistralai.client import Mistral
 from openai import OpenAI
 from support.gateways import LocalGateway
@@ -19,12 +19,12 @@ PDF = "document_url"
 
 
 @pytest.fixture
-def upstream(share: Share) -> FakeJudges:
-    return share.fake(FakeJudges)
+def upstream(share: Share) -> FakeStructuredServices:
+    return share.fake(FakeStructuredServices)
 
 
 @pytest.fixture
-def installation(share: Share, upstream: FakeJudges) -> LocalGateway:
+def installation(share: Share, upstream: FakeStructuredServices) -> LocalGateway:
     paths = {
         "OPENAI": "/v1",
         "MISTRAL": "/v1",
@@ -72,7 +72,7 @@ def pdf(*pages: str) -> str:
         ("/rerank", "deepinfra/qwen3-reranker-8b", {"query": "q", "documents": DOCUMENTS}, 70 * 50, 10 * 50),
     ],
 )
-def test_every_maker_answers_and_is_billed_to_the_nano_dollar(
+def test_every_vendor_answers_and_is_billed_to_the_nano_dollar(
     installation, upstream, monkeypatch, path, model, body, nusd, estimated
 ):
     answer = post(installation, path, model=model, **body)
@@ -115,7 +115,7 @@ def test_the_sdk_moderates_texts_and_parts(installation):
     assert not sdk.moderations.create(input=[{"type": "text", "text": "x"}, picture]).results[0].flagged
 
 
-def test_the_makers_own_sdk_reads_documents(installation):
+def test_the_vendors_own_sdk_reads_documents(installation):
     client = Mistral(api_key=installation.key, server_url=installation.url.removesuffix("/v1"))
     answer = client.ocr.process(
         model="mistral-ocr-latest", document={"type": PDF, PDF: "https://example.com/a.pdf"}, pages=[0, 2]

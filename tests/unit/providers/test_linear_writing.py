@@ -13,7 +13,7 @@ from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Requir
 from gateway.neutral.parts import CacheMark, File, Image, Media, Message, Reasoning, Text, ToolCall, ToolResult
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.quirks import QUIRKS
-from gateway.providers.registry import MAKERS, Resources
+from gateway.providers.registry import FACTORIES, Resources
 
 FEW, TIMES = 60, 4
 GROWTH = 5.5  # of steps when all is four times as much; by the square it would be sixteen
@@ -90,7 +90,7 @@ SHAPES: dict[str, Callable[[int], Conversation]] = {
 }
 
 
-WIRES = {name: make(Resources(None, FakeClock(), lambda secret: "t")) for name, make in MAKERS.items()}  # type: ignore[arg-type]
+WIRES = {name: make(Resources(None, FakeClock(), lambda secret: "t")) for name, make in FACTORIES.items()}  # type: ignore[arg-type]
 CODECS = {name: wire.codecs["chat"] for name, wire in WIRES.items() if "chat" in wire.codecs}
 
 

@@ -1,4 +1,4 @@
-"""A strict stand-in for the transcriptions of OpenAI, Groq and Mistral: forms are held to the published members.
+"""A strict fake of the transcriptions of OpenAI, Groq and Mistral: forms are held to the published members.
 
 The text of a sound is `HEARD`, three seconds long; gpt-4o's models count tokens, whisper seconds, Mistral both. Models
 that stream send two deltas. `silent`: answers tell no usage.
@@ -37,7 +37,7 @@ class Recorded:
         return dict(self.fields).get(name, "")
 
 
-class FakeHearers(FakeServer):
+class FakeTranscriptionServices(FakeServer):
     """The services; `calls` are Recorded."""
 
     base = ""

@@ -15,7 +15,7 @@ from fakes.openai import Answer, FakeOpenAI
 from fakes.otlp import FakeCollector
 from fakes.server import FakeServer, send_json
 from support.gateways import GatewayProcess
-from support.parrot import Parrot
+from support.leaking_upstream import LeakingUpstream
 from support.spending import BODIES, FORMS, SECOND_OF_SOUND, STREAMED, say_in_headers, until, with_model, write_mint
 
 OWNER = "owner@localhost"
@@ -60,7 +60,7 @@ class Receiver(FakeServer):
 class Walk:
     """Uses the gateway in every way that has to do with a secret, and keeps what it was told."""
 
-    def __init__(self, gateway: GatewayProcess, marks: Marks, upstream: FakeOpenAI, media: Parrot) -> None:
+    def __init__(self, gateway: GatewayProcess, marks: Marks, upstream: FakeOpenAI, media: LeakingUpstream) -> None:
         self.gateway, self.marks, self.upstream, self.media_upstream = gateway, marks, upstream, media
         self.told: list[str] = []
         self.session = self.organization = ""
@@ -267,15 +267,15 @@ def marks() -> Marks:
 
 
 @pytest.fixture
-def parrot(marks: Marks) -> Iterator[Parrot]:
-    with Parrot(marks.media_answer) as fake:
+def parrot(marks: Marks) -> Iterator[LeakingUpstream]:
+    with LeakingUpstream(marks.media_answer) as fake:
         yield fake
 
 
 def test_no_secret_is_found_outside_of_its_place(
     process: Callable[..., GatewayProcess],
     upstream: FakeOpenAI,
-    parrot: Parrot,
+    parrot: LeakingUpstream,
     collector: FakeCollector,
     receiver: Receiver,
     marks: Marks,

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fakes.mint import Mint
 from fakes.server import send_json
+from fakes.upstream import FakeUpstream
 
 Fault = tuple[int, bytes]  # status and body
 
 
-class Parrot(Mint):
+class LeakingUpstream(FakeUpstream):
     """A mint whose answers hold `answer`, a text of base64's letters, and whose faults are scripted as `Fault`."""
 
     def __init__(self, answer: str) -> None:

@@ -1,0 +1,114 @@
+"""Every surface with every protocol: what the caller sees and what the vendor got, compared with reviewed goldens.
+
+After a wanted change: WRITE_GOLDENS=1 pytest tests/contract, then read the difference before it is kept.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from contract import cases_ai, cases_chat, cases_messages, cases_responses, goldens, views
+from contract.cases import Case
+from contract.contract_gateway import ContractGateway
+from contract.run_case import play
+from contract.vendors import CORE, FURTHER, VENDORS
+
+CASES = {
+    "chat": cases_chat.CASES,
+    "messages": cases_messages.CASES,
+    "responses": cases_responses.CASES,
+    "ai4": cases_ai.CASES,
+}
+WAYS = [
+    pytest.param(surface, vendor, name, id=f"{surface}-{vendor}-{name}")
+    for surface, cases in CASES.items()
+    for vendor in (*VENDORS, *FURTHER)
+    for name in cases
+    if vendor in VENDORS or (surface != "ai4" and name in CORE)
+]
+Json = dict[str, Any]
+STREAMING = ("stream", "stream_options")
+WRITING = bool(os.environ.get("WRITE_GOLDENS"))
+
+
+def sent(stage: ContractGateway, vendor: str) -> list[Json]:
+    """What the vendor got, each with the path where it tells something."""
+    return [views.steady(call.body) for call in stage.heard(vendor)]
+
+
+def check_taken(stage: ContractGateway, vendor: str, case: Case) -> None:
+    """The strict vendor took all that it was sent, unless the caller's own request makes no sense."""
+    problems = [call.problem for call in stage.heard(vendor) if call.problem]
+    assert case.faulty or problems == []
+
+
+def bare(body: Json | None) -> Any:
+    """A vendor's request without the wish for a stream."""
+    return body and views.plain({name: value for name, value in body.items() if name not in STREAMING})
+
+
+def told(seen: list[Json]) -> Any:
+    """What is seen, without the usage of later turns: the fakes count the bytes that they got."""
+    return views.plain([{**one, "usage": None} if turn else one for turn, one in enumerate(seen)])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def only_cases() -> Iterator[None]:
+    """Goldens that no case has are removed when goldens are written."""
+    yield
+    if WRITING:
+        known = {goldens.path_of(*way.values) for way in WAYS}
+        for path in goldens.FOLDER.rglob("*.json"):
+            if path not in known:
+                path.unlink()
+
+
+def test_each_case_has_its_golden_and_each_golden_its_case() -> None:
+    paths = [goldens.path_of(*way.values) for way in WAYS]
+    assert len(set(paths)) == len(paths)
+    assert WRITING or {*goldens.FOLDER.rglob("*.json")} == set(paths)
+
+
+@pytest.mark.parametrize(("surface", "vendor", "name"), WAYS)
+def test_caller_and_vendor_get_what_the_golden_says(
+    stage: ContractGateway, surface: str, vendor: str, name: str
+) -> None:
+    seen = goldens.thin(surface, play(stage, surface, vendor, CASES[surface][name]))
+    found = {"caller": seen, "maker": sent(stage, vendor)}
+    if WRITING:
+        goldens.write(surface, vendor, name, found)
+    check_taken(stage, vendor, CASES[surface][name])
+    assert found == goldens.read(surface, vendor, name)
+
+
+@pytest.mark.parametrize(
+    ("surface", "vendor", "name"), [way for way in WAYS if CASES[way.values[0]][way.values[2]].streams]
+)
+def test_a_stream_tells_what_the_whole_answer_tells(
+    stage: ContractGateway, surface: str, vendor: str, name: str
+) -> None:
+    case = CASES[surface][name]
+    seen = goldens.thin(surface, play(stage, surface, vendor, case, streamed=True))
+    check_taken(stage, vendor, case)
+    golden = goldens.read(surface, vendor, name)
+    shared = views.unsigned if surface == "messages" else lambda value: value
+    assert shared(told(seen)) == shared(told(golden["caller"]))
+    assert shared([bare(body) for body in sent(stage, vendor)]) == shared([bare(body) for body in golden["maker"]])
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", cases_ai.STEPS)
+@pytest.mark.parametrize("vendor", list(VENDORS))
+@pytest.mark.parametrize("surface", list(cases_ai.OLDER))
+def test_older_versions_say_and_are_told_what_the_newest_is(
+    stage: ContractGateway, surface: str, vendor: str, name: str, streamed: bool
+) -> None:
+    case = cases_ai.OLDER[surface][name]
+    if streamed and not case.streams:
+        return
+    seen = goldens.thin("ai4", play(stage, surface, vendor, case, streamed))
+    check_taken(stage, vendor, case)
+    golden = goldens.read("ai4", vendor, name)
+    assert told(seen) == told(golden["caller"])
+    assert [bare(body) for body in sent(stage, vendor)] == [bare(body) for body in golden["maker"]]
