@@ -1,7 +1,8 @@
 """Payloads of requests, apart from usage and with a life of their own: how they lie in the table, are found and go."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import zstandard
 
@@ -19,12 +20,13 @@ PURGE_BATCHES = 1000
 PURGE_PAUSE_S = 0.05
 
 
-class PayloadRow(NamedTuple):
-    """A row of `request_log`, in the order of its columns. Ids are the 16 bytes behind their prefix.
+@dataclass(frozen=True, slots=True)
+class RetainedRequest:
+    """The columns of `request_log` beside the payload, in their order. Ids are the 16 bytes behind their prefix.
 
     `asked` is the model as the caller wrote it, `served` "provider/model" ("" = nothing did), `status` the caller's
     (499: they hung up before there was one). `sent_bytes` and `answer_bytes` are the sizes as they went over the wire,
-    whatever was kept of them; `sent`, `answer` and `raw` (x-debug) are packed.
+    whatever was kept of them.
     """
 
     request: bytes
@@ -42,6 +44,17 @@ class PayloadRow(NamedTuple):
     flags: int
     sent_bytes: int
     answer_bytes: int
+
+    @property
+    def request_id(self) -> str:
+        """32 hex digits."""
+        return self.request.hex()
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadRow(RetainedRequest):
+    """A whole row of `request_log`: `sent`, `answer` and `raw` (x-debug) are packed."""
+
     sent: bytes
     answer: bytes
     raw: bytes | None
@@ -52,25 +65,11 @@ class PayloadRow(NamedTuple):
         return len(self.sent) + len(self.answer) + len(self.raw or b"")
 
 
-class LogInfo(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LogInfo(RetainedRequest):
     """What is known of a retained request beside its payload. Costs and tokens are sums over the attempts; what usage
     rows tell (`finish` to `storage_nusd`) is empty while there is none, and where only payloads were asked for."""
 
-    request: bytes
-    organization: bytes
-    project: bytes
-    api_key: bytes
-    member: bytes
-    at: int
-    expires_at: int
-    operation: str
-    path: str
-    asked: str
-    served: str
-    status: int
-    flags: int
-    sent_bytes: int
-    answer_bytes: int
     finish: str = ""
     error: str = ""
     attempts: int = 0
@@ -80,17 +79,12 @@ class LogInfo(NamedTuple):
     cost_nusd: int = 0
     storage_nusd: int = 0
 
-    @property
-    def request_id(self) -> str:
-        """32 hex digits."""
-        return self.request.hex()
 
-
-FIELDS = ", ".join(PayloadRow._fields)
-SHOWN = ", ".join(PayloadRow._fields[:15])
+COLUMNS = tuple(one.name for one in fields(PayloadRow))
+SHOWN = ", ".join(one.name for one in fields(RetainedRequest))
 STORE = Statement(
     "request_log",
-    f"INSERT INTO request_log ({FIELDS}) VALUES ({', '.join('?' * len(PayloadRow._fields))}) "
+    f"INSERT INTO request_log ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) "
     "ON CONFLICT (request) DO NOTHING",
 )
 USED = (
@@ -114,7 +108,7 @@ def unpack(vault: Vault, packed: bytes) -> bytes:
 
 def write_row(row: PayloadRow) -> Row:
     """The journal row of a payload."""
-    return STORE, row
+    return STORE, tuple(getattr(row, name) for name in COLUMNS)
 
 
 def find_log(database: Database, request_id: str) -> LogInfo | None:
@@ -186,7 +180,8 @@ def _with_usage(database: Database, logs: Sequence[LogInfo]) -> list[LogInfo]:
     for request, *facts in database.execute(sql, [log.request for log in logs]).fetchall():
         known = used[bytes(request)]
         finish, error, tokens_in, tokens_out, duration_ms, cost, storage = facts
-        used[known.request] = known._replace(
+        used[known.request] = replace(
+            known,
             finish=finish,
             error=error or "",
             attempts=known.attempts + 1,

@@ -4,6 +4,7 @@ Only a body that the schema refused comes here, so one that is spelled as docume
 refused afterwards is told as ever.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -29,9 +30,9 @@ MODES = {"any": "required", "auto": "auto", "none": "none", "required": "require
 OWN_TOOLS = ("function", "custom")
 
 
-def read_choice(given: Any) -> Any:
-    """A tool_choice: a mode as a word, however it is spelled or wrapped; (type, object) of one that names a tool of the
-    caller's own; anything else as it is."""
+def read_choice(given: Any, name_tool: Callable[[str, Json], Json]) -> Any:
+    """A tool_choice: a mode as a word, however it is spelled or wrapped; what `name_tool` makes of the type and the
+    object that name a tool of the caller's own; anything else as it is."""
     if isinstance(given, str):
         return MODES.get(given.lower(), given)
     if not isinstance(given, dict):
@@ -41,7 +42,7 @@ def read_choice(given: Any) -> Any:
     if mode is not None:
         return mode
     if kind in (None, "tool", *OWN_TOOLS):
-        return ("custom" if kind == "custom" else "function", given)
+        return name_tool("custom" if kind == "custom" else "function", given)
     return given
 
 

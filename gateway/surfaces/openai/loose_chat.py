@@ -25,7 +25,7 @@ def mend(wire: Json) -> None:
     if isinstance(wire.get("tools"), list):
         wire["tools"] = [_tool(tool) for tool in wire["tools"]]
     if wire.get("tool_choice") is not None:
-        wire["tool_choice"] = _choice(wire["tool_choice"])
+        wire["tool_choice"] = read_choice(wire["tool_choice"], _name_tool)
     if isinstance(wire.get("messages"), list):
         wire["messages"] = list(_messages(wire["messages"]))
 
@@ -55,11 +55,8 @@ def _tool(tool: Any) -> Any:
     return {"type": kind, kind: spec, **kept}
 
 
-def _choice(given: Any) -> Any:
-    read = read_choice(given)
-    if not isinstance(read, tuple):
-        return read
-    kind, named = read
+def _name_tool(kind: str, named: Json) -> Json:
+    """The choice of a tool, whose name may stand one level too high."""
     if isinstance(named.get("name"), str) and not isinstance(named.get(kind), dict):
         return {"type": kind, kind: {"name": named["name"]}}
     return {**named, "type": kind}

@@ -21,10 +21,10 @@ def tools(listed: list[Any]) -> list[Any]:
 
 def choice(given: Any) -> Any:
     """A tool_choice as an object that is a word, in another case, or nested."""
-    read = read_choice(given)
-    if not isinstance(read, tuple):
-        return read
-    kind, named = read
+    return read_choice(given, _name_tool)
+
+
+def _name_tool(kind: str, named: Json) -> Json:
     inner = named.get(kind)
     return {"type": kind, "name": inner.get("name") if isinstance(inner, dict) else named.get("name")}
 

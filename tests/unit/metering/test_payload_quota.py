@@ -4,7 +4,7 @@ import pytest
 
 from gateway import ids
 from gateway.metering.payload_quota import STEP_ROWS, PayloadQuota
-from gateway.metering.payload_table import STORE, PayloadRow
+from gateway.metering.payload_table import STORE, PayloadRow, write_row
 from gateway.metering.usage_table import raw_id
 
 LARGE, SMALL = raw_id(ids.new("org")), raw_id(ids.new("org"))
@@ -23,7 +23,7 @@ def row(organization: bytes, project: int, at: int, size: int) -> PayloadRow:
 @pytest.fixture
 def kept(database):
     rows = [row(LARGE, n % 2, n, 1000) for n in range(3 * STEP_ROWS)] + [row(SMALL, 0, n, 1000) for n in range(50)]
-    database.write(lambda: database.execute_many(STORE.sql, rows))
+    database.write(lambda: database.execute_many(STORE.sql, [write_row(one)[1] for one in rows]))
     return database
 
 
@@ -47,5 +47,5 @@ def test_no_cap_and_no_wish_delete_nothing(kept) -> None:
 
 
 def test_one_that_is_larger_than_all_room_goes_too(database) -> None:
-    database.write(lambda: database.execute_many(STORE.sql, [row(SMALL, 0, 1, 100_000)]))
+    database.write(lambda: database.execute_many(STORE.sql, [write_row(row(SMALL, 0, 1, 100_000))[1]]))
     assert PayloadQuota(database, 1000).keep() == 1 and ages(database, SMALL) == []

@@ -1,4 +1,5 @@
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -6,7 +7,7 @@ from gateway import ids
 from gateway.accounts.vault import Vault
 from gateway.errors import Unavailable
 from gateway.metering import payload_table
-from gateway.metering.payload_table import PURGE_ROWS, STORE, PayloadRow
+from gateway.metering.payload_table import PURGE_ROWS, STORE, PayloadRow, write_row
 from gateway.metering.usage_table import raw_id
 
 VAULT = Vault(["an-encryption-key-of-tests"])
@@ -22,7 +23,7 @@ def row(at: int = 1, expires_at: int = 2**60, packed: bytes = b"packed", **more)
 
 
 def fill(database, rows: list[PayloadRow]) -> None:
-    database.write(lambda: database.execute_many(STORE.sql, rows))
+    database.write(lambda: database.execute_many(STORE.sql, [write_row(one)[1] for one in rows]))
 
 
 def count(database) -> int:
@@ -71,7 +72,7 @@ def test_a_purge_of_large_payloads_reads_none_of_them(database) -> None:
 def test_the_second_payload_of_a_request_changes_nothing(database) -> None:
     first = row()
     fill(database, [first])
-    fill(database, [first._replace(status=500)])
+    fill(database, [replace(first, status=500)])
     assert payload_table.find_log(database, first.request.hex()).status == 200
 
 

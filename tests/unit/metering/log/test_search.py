@@ -14,7 +14,7 @@ from gateway.metering.log.entries import log_tables
 from gateway.metering.log.records import read_requests
 from gateway.metering.log.search import LogFilter, LogScope, is_met, is_seen, search
 from gateway.metering.models import STREAMED
-from gateway.metering.payload_table import STORE, PayloadRow
+from gateway.metering.payload_table import STORE, PayloadRow, write_row
 from gateway.metering.rollups.job import Rollups
 from gateway.store.partitions import Partitions, id_at
 
@@ -101,7 +101,7 @@ def test_nothing_of_another_member_or_project_is_seen_by_any_filter(database) ->
         packed = {"served": "", "flags": 0, "sent_bytes": 1, "answer_bytes": 1, "sent": b"", "answer": b"", "raw": None}
         more = {"request": request_at(number), "at": 1, "expires_at": 2**60, "operation": "", "path": "", "asked": ""}
         row = PayloadRow(**mine, **more, **packed, status=200)
-        database.write(lambda row=row: database.execute_many(STORE.sql, [row[:]]))
+        database.write(lambda row=row: database.execute_many(STORE.sql, [write_row(row)[1]]))
     scopes = ([LogScope(PROJECT, MEMBER)], [LogScope(PROJECT, MEMBER, (KEY,))])
     wishes = [LogFilter(), LogFilter(label="mine"), LogFilter(error="timeout"), LogFilter(source="shop"),
               LogFilter(tags=(("team", "a"),)), LogFilter(retained=True), LogFilter(status=402)]  # fmt: skip
