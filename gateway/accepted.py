@@ -16,14 +16,14 @@ from gateway.catalogue import last_good, loader
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.loader import CatalogueError
 from gateway.configuration.names import near
-from gateway.configuration.reading import tell_origin
+from gateway.configuration.reading import describe_origin
 from gateway.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
 
 NOTE_BYTES = 4096
 LENGTH = struct.Struct("<I")
-TOLD = 3  # mistakes that one line names
+MOST_NAMED = 3  # mistakes that one line names
 # What only a restart changes: workers of both kinds would serve side by side for a while.
 FIXED = (("server", "host"), ("server", "port"), ("database", "url"), ("database", "data_dir"))
 
@@ -158,8 +158,8 @@ def count_of(problems: list[str] | tuple[str, ...]) -> str:
 
 def in_one_line(problems: list[str] | tuple[str, ...]) -> str:
     """The first few problems, and how many more there are."""
-    more = len(problems) - TOLD
-    return "; ".join(problems[:TOLD]) + (f"; and {more} more" if more > 0 else "")
+    more = len(problems) - MOST_NAMED
+    return "; ".join(problems[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _read_settings() -> Settings:
@@ -185,7 +185,7 @@ def _strange_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
     """What the operator chose of the catalogue that it does not have, one line each."""
     if chosen.origins.get(("catalogue", "auto_models"), "default") == "default":
         return []  # of the models that come along some may have been removed
-    origin = tell_origin(chosen.origins, chosen.file, "catalogue", "auto_models")
+    origin = describe_origin(chosen.origins, chosen.file, "catalogue", "auto_models")
     return [
         f"[catalogue] auto_models: there is no model {name}{near(name, catalogue.models)}{origin}"
         for name in chosen.catalogue.auto_models

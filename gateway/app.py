@@ -46,7 +46,7 @@ class Application:
         self.limits = services.settings.server
         self.owner_of = EarlyAuth(services).owner
         self.draining = services.drain
-        self.refused = tell_of(services.settings.server, services.telemetry.requests)
+        self.refused = reporter_of(services.settings.server, services.telemetry.requests)
         self.watch = services.watch
         self.background = background
         own = services.settings.metrics
@@ -88,8 +88,8 @@ def create_app(settings: configuration.Settings | None = None, services: Service
     addresses = Addresses(operation.path for operation in table.operations())
     pages = Browsers(chosen.security.cors_origins)
     hosts = Hosts(chosen.server.allowed_hosts, chosen.server.public_url)
-    tell = tell_of(chosen.server, wired.telemetry.requests)
-    front = Front(flask.wsgi_app, addresses, pages, table.errors_at, hosts, tell)
+    report = reporter_of(chosen.server, wired.telemetry.requests)
+    front = Front(flask.wsgi_app, addresses, pages, table.errors_at, hosts, report)
     wsgi = _express(front, wired, addresses, pages, hosts) if chosen.server.express_lane else front
     return Application(wsgi, flask, wired, background)
 
@@ -98,20 +98,22 @@ def _mount(services: Services) -> Flask:
     flask = Flask("gateway", static_folder=None)
     for surface in table.SURFACES:
         flask.register_blueprint(blueprint(services, surface))
-    tell = tell_of(services.settings.server, services.telemetry.requests)
-    flask.register_error_handler(HTTPException, lambda error: _http_error(error, tell))
+    report = reporter_of(services.settings.server, services.telemetry.requests)
+    flask.register_error_handler(HTTPException, lambda error: _http_error(error, report))
     return flask
 
 
-def tell_of(server: configuration.Server, ends: RequestEnds) -> Callable[[GatewayError, str, Mapping[str, Any]], None]:
+def reporter_of(
+    server: configuration.Server, ends: RequestEnds
+) -> Callable[[GatewayError, str, Mapping[str, Any]], None]:
     """What tells of requests that no operation has seen."""
     proxies = make_proxies(server)
 
-    def tell(error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
+    def report(error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
         peer = proxies.caller(environ.get("REMOTE_ADDR", ""), read_headers(environ))
         ends.refused(error, shown_id, peer)
 
-    return tell
+    return report
 
 
 def _express(front: Front, services: Services, addresses: Addresses, pages: Browsers, hosts: Hosts) -> ExpressLane:
@@ -136,7 +138,7 @@ def _crashed(inbound: Inbound, error: Exception) -> Outbound:
     return replies.crash_reply(inbound, error, table.errors_at(inbound.path), inbound.shown_id)
 
 
-def _http_error(error: HTTPException, tell: Callable[[GatewayError, str, Mapping[str, Any]], None]) -> Response:
+def _http_error(error: HTTPException, report: Callable[[GatewayError, str, Mapping[str, Any]], None]) -> Response:
     """Werkzeug's own refusals (no such path or method) in the error format of the path's surface; OPTIONS is none."""
     ours: GatewayError
     if request.headers.get("Upgrade", "").lower() == "websocket" and error.code in NO_RULE:
@@ -154,5 +156,5 @@ def _http_error(error: HTTPException, tell: Callable[[GatewayError, str, Mapping
         ours = NotFound(f"There is nothing at {request.path}.")
     else:
         ours = Internal(error.description or "The request failed.", status=error.code)
-    tell(ours, request.environ.get(REQUEST_ID, ""), request.environ)
+    report(ours, request.environ.get(REQUEST_ID, ""), request.environ)
     return respond(replies.error_reply(ours, table.errors_at(request.path), request.environ.get(REQUEST_ID, "")))

@@ -291,9 +291,9 @@ def _watch_models(services: Services, go_on: GoOn) -> None:
     services.telemetry.model_watch.look(services.routing.health, services.routing.catalogue.current())
 
 
-def _tell_presence(services: Services, go_on: GoOn) -> None:
+def _report_presence(services: Services, go_on: GoOn) -> None:
     """What this worker is and serves."""
-    services.telemetry.presence.tell(services.routing.catalogue.current(), services.routing.health)
+    services.telemetry.presence.report(services.routing.catalogue.current(), services.routing.health)
 
 
 def _forget_journals(services: Services, go_on: GoOn) -> None:
@@ -312,8 +312,8 @@ TABLE = (
     RecurringJob("local_models", 30.0, Scope.WORKER, lambda at, go_on: at.routing.discovery.refresh(), first_s=0),
     RecurringJob("response_cache", 600.0, Scope.WORKER, lambda at, go_on: at.engine.cache.trim()),
     RecurringJob("idempotency", 600.0, Scope.WORKER, lambda at, go_on: at.engine.idempotency.trim()),
-    RecurringJob("request_log", 10.0, Scope.WORKER, lambda at, go_on: at.telemetry.request_log.tell()),
-    RecurringJob("presence", 5.0, Scope.WORKER, _tell_presence, first_s=1.0),
+    RecurringJob("request_log", 10.0, Scope.WORKER, lambda at, go_on: at.telemetry.request_log.report()),
+    RecurringJob("presence", 5.0, Scope.WORKER, _report_presence, first_s=1.0),
     RecurringJob("alerts_noted", 1.0, Scope.WORKER, lambda at, go_on: at.telemetry.alerts.spread()),
     # Files of the node.
     RecurringJob("recovery", 0.8, Scope.NODE, lambda at, go_on: at.billing.recovery.run()),

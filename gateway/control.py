@@ -167,7 +167,7 @@ class Control:
         changed = self._accept(start, version)
         if changed:
             self._call_back(version)
-            spawn(self._tell, version)
+            spawn(self._notify, version)
         return version
 
     def _read_version(self) -> int:
@@ -184,7 +184,7 @@ class Control:
     def _trust(self) -> None:
         self._trusted_until = min(self._read_start + LEASE_S, self._row_until)
 
-    def _tell(self, version: int) -> None:
+    def _notify(self, version: int) -> None:
         """Report the version read, so that `confirm` elsewhere returns early, else after the lease time."""
         if not self.epoch or self._stopping.is_set():
             return

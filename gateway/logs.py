@@ -28,9 +28,9 @@ def set_up(settings: Log) -> None:
     log.setLevel(settings.level.upper())
     log.propagate = False
     logging.captureWarnings(True)
-    report_uncaught(_tell_stray)
-    sys.excepthook = lambda kind, error, trace: _tell_stray("the process", (kind, error, trace))
-    threading.excepthook = lambda args: _tell_stray("a thread", (args.exc_type, args.exc_value, args.exc_traceback))
+    report_uncaught(_log_uncaught)
+    sys.excepthook = lambda kind, error, trace: _log_uncaught("the process", (kind, error, trace))
+    threading.excepthook = lambda args: _log_uncaught("a thread", (args.exc_type, args.exc_value, args.exc_traceback))
 
 
 def request_lines(settings: Log) -> RequestLines | None:
@@ -43,5 +43,5 @@ def _write(text: str) -> None:
     sys.stderr.flush()
 
 
-def _tell_stray(where: object, info: Any) -> None:
+def _log_uncaught(where: object, info: Any) -> None:
     log.error("an exception that nobody caught, in %s", where, exc_info=info)

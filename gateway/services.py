@@ -229,7 +229,7 @@ class Services:
             return
         self._closed = True
         for step in (
-            self.telemetry.request_log.tell,
+            self.telemetry.request_log.flush,
             self.telemetry.tracing.close if self.telemetry.tracing is not None else _nothing,
             self.billing.settlements.stop,
             lambda: self.store.journal.close(FLUSH_S),
@@ -266,7 +266,7 @@ class Services:
             ),
             "database_up": (
                 "Whether the database answered when it was asked last.",
-                1.0 if self.telemetry.states.is_well("database") else 0.0,
+                1.0 if self.telemetry.states.is_healthy("database") else 0.0,
             ),
             **self.server_gauges(),
             **self.billing.spending.gauges(),

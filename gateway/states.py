@@ -1,7 +1,7 @@
-"""Changes of state: logged once each, with what to do about them, and told to whoever listens.
+"""Changes of state: logged once each, with their remedy, and published to listeners.
 
 A `StateChange` is for operators: a store that is away, a credential that was refused, credits that are nearly spent.
-Those who find one out call `tell`, or `worsen` and `mend` where there are two sides and only the change counts.
+Those who find one out call `publish`, or `fire` and `resolve` where there are two sides and only the change counts.
 """
 
 import logging
@@ -36,37 +36,37 @@ class StateLog:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
-        self._bad: OrderedDict[str, str] = OrderedDict()
+        self._firing: OrderedDict[str, str] = OrderedDict()
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with every change from now on."""
         self._listeners.append(listener)
 
-    def tell(self, change: StateChange) -> None:
-        """Log it, and tell the listeners."""
+    def publish(self, change: StateChange) -> None:
+        """Log it and notify the listeners."""
         more = {"event": change.event, "remedy": change.remedy, "facts": {"subject": change.subject, **change.facts}}
         log.log(change.level, "%s", change.message, extra=more)
         for listener in self._listeners:
             listener(change)
 
-    def worsen(self, change: StateChange) -> None:
-        """Tell it unless this subject is known to be in that state already."""
-        if self._bad.get(change.subject) == change.event:
+    def fire(self, change: StateChange) -> None:
+        """Publish the problem of a subject, unless the last one published of it is the same."""
+        if self._firing.get(change.subject) == change.event:
             return
-        self._bad[change.subject] = change.event
-        while len(self._bad) > MOST_SUBJECTS:
-            self._bad.popitem(last=False)
-        self.tell(change)
+        self._firing[change.subject] = change.event
+        while len(self._firing) > MOST_SUBJECTS:
+            self._firing.popitem(last=False)
+        self.publish(change)
 
-    def mend(self, change: StateChange) -> None:
-        """Tell that a subject is well again, where it was told to be unwell."""
-        if self._bad.pop(change.subject, None) is not None:
-            self.tell(change)
+    def resolve(self, change: StateChange) -> None:
+        """Publish that a subject is healthy again, if a problem of it was published."""
+        if self._firing.pop(change.subject, None) is not None:
+            self.publish(change)
 
-    def worst(self, subject: str) -> str:
-        """The event that was told of a subject last, "" while it is well."""
-        return self._bad.get(subject, "")
+    def firing(self, subject: str) -> str:
+        """The event of a subject's present problem, "" while it is healthy."""
+        return self._firing.get(subject, "")
 
-    def is_well(self, subject: str) -> bool:
-        """Whether nothing bad was told of a subject, or it is over."""
-        return subject not in self._bad
+    def is_healthy(self, subject: str) -> bool:
+        """Whether a subject has no problem now."""
+        return subject not in self._firing

@@ -115,11 +115,11 @@ def wait_until_idle(most_s: float) -> None:
         gevent.idle()
 
 
-def report_uncaught(tell: Callable[[object, tuple[Any, Any, Any]], object]) -> None:
-    """Call `tell(where, exception info)` for an exception that no greenlet caught, instead of printing it."""
+def report_uncaught(report: Callable[[object, tuple[Any, Any, Any]], object]) -> None:
+    """Call `report(where, exception info)` for an exception that no greenlet caught, instead of printing it."""
 
     def print_exception(context: object, kind: Any, error: Any, trace: Any) -> None:
-        tell(context or "the event loop", (kind, error, trace))
+        report(context or "the event loop", (kind, error, trace))
 
     gevent.get_hub().print_exception = print_exception
 

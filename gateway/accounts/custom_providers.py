@@ -149,12 +149,12 @@ class CustomProviders:
     def _keep(self, row: CustomProvider) -> CustomProviderInfo:
         """The provider of a row: the one that was read before while the row says the same, since its list may be long
         and what is made of it is kept with it."""
-        told = (row.name, row.base_url, row.models)
+        values = (row.name, row.base_url, row.models)
         known = self._known.get(row.id)
-        if known is None or known[0] != told:
+        if known is None or known[0] != values:
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
-            known = self._known[row.id] = (told, _info(row))
+            known = self._known[row.id] = (values, _info(row))
         return known[1]
 
     def _check(self, name: str, base_url: str, models: Sequence[Mapping[str, Any]]) -> None:

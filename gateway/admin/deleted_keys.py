@@ -38,7 +38,7 @@ class DeletedKeys:
 
     def purge(self, go_on: GoOn = lambda: True) -> int:
         """One round: how many keys went. Safe to repeat. Unavailable: the next round does it."""
-        if not self._days or not self._database.read(self._told):
+        if not self._days or not self._database.read(self._rollups_are_complete):
             return 0
         over, gone = self._database.now_us() - self._days * DAY_US, 0
         for _ in range(ROUND_STEPS):
@@ -57,7 +57,7 @@ class DeletedKeys:
             pause(PAUSE_S)
         return gone
 
-    def _told(self) -> bool:
+    def _rollups_are_complete(self) -> bool:
         """Whether the rollups have all usage that there is."""
         state = read_state(self._database)
         return state is not None and state.filled is None

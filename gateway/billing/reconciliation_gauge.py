@@ -54,9 +54,9 @@ class ReconciliationGauge:
         if found:
             message = f"the books differ in {len(found)} places by {format_usd(nusd)} USD"
             facts: dict[str, object] = {"places": len(found), "usd": format_usd(nusd)}
-            self._states.worsen(StateChange("books.differ", SUBJECT, message, ERROR, REMEDY, facts))
+            self._states.fire(StateChange("books.differ", SUBJECT, message, ERROR, REMEDY, facts))
         else:
-            self._states.mend(StateChange("books.agree", SUBJECT, "the books agree again", INFO))
+            self._states.resolve(StateChange("books.agree", SUBJECT, "the books agree again", INFO))
         self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), KEPT_S)
 
     def _examine(self, go_on: Callable[[], bool]) -> list[Difference]:
@@ -73,13 +73,13 @@ class ReconciliationGauge:
         """Name → (help text, value): what was measured within a day, and how far the rollups are behind; {} when the
         store is away."""
         try:
-            told = Job(_attempt, self._documents, self._database, self._rollups).result(READ_S)
+            outcome = Job(_attempt, self._documents, self._database, self._rollups).result(READ_S)
         except TimeoutError:
-            told = None
-        if told is None:
+            outcome = None
+        if outcome is None:
             return {}
         found: dict[str, tuple[str, float]] = {}
-        kept, watermark_us, now_us = told
+        kept, watermark_us, now_us = outcome
         if watermark_us is not None:
             found["rollups_filling"] = ("1 while statistics are made of the rows of before.", float(not watermark_us))
         if watermark_us:

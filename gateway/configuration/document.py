@@ -23,14 +23,14 @@ def write_reference(
 ) -> str:
     """A heading and a table a section. `variables` are names besides GATEWAY_<SECTION>_<KEY>; `fixed` settings are
     marked as those that only a restart changes."""
-    told, texts = read_comments(defaults), tomllib.loads(defaults)
+    comments, texts = read_comments(defaults), tomllib.loads(defaults)
     parts = []
     for section, kind in sections.items():
         rows = []
         for one in dataclasses.fields(kind):
             names = [f"GATEWAY_{section}_{one.name}".upper()]
             names = [name for name, value in variables.items() if value[:2] == (section, one.name)] + names
-            what = without_names(told.get((section, one.name), ""), names)
+            what = without_names(comments.get((section, one.name), ""), names)
             mark = " *" if (section, one.name) in fixed else ""
             default = texts.get(section, {}).get(one.name)
             allowed = _describe(one.type)
@@ -38,26 +38,26 @@ def write_reference(
                 f"| `{one.name}`{mark} | `{_write(default)}` | {', '.join(f'`{name}`' for name in names)} "
                 f"| {'; '.join(part for part in (what, allowed) if part)} |"
             )
-        note = told.get((section, ""), "")
+        note = comments.get((section, ""), "")
         parts.append(f"### [{section}]\n\n" + (f"{note}\n\n" if note else "") + "\n".join([HEAD, *rows]))
     return "\n\n".join(parts) + "\n"
 
 
 def read_comments(defaults: str) -> dict[tuple[str, str], str]:
     """(section, key) → its comment; key "" for what is said of a section."""
-    told: dict[tuple[str, str], str] = {}
+    comments: dict[tuple[str, str], str] = {}
     section, last = "", ("", "")
     for line in defaults.splitlines():
         if found := SECTION.fullmatch(line):
             section = found[1]
             last = (section, "")
-            told[last] = found[2] or ""
+            comments[last] = found[2] or ""
         elif found := LINE.fullmatch(line):
             last = (section, found[1])
-            told[last] = found[3] or ""
+            comments[last] = found[3] or ""
         elif (found := MORE.fullmatch(line)) and section:
-            told[last] = f"{told[last]} {found[1]}".strip()
-    return told
+            comments[last] = f"{comments[last]} {found[1]}".strip()
+    return comments
 
 
 def without_names(text: str, names: Iterable[str]) -> str:

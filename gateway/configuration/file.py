@@ -189,8 +189,8 @@ class _Reader:
             name = value.removeprefix(ENV)
             self._variables.add(name)
             if not self._environment.get(name):
-                told = f"[{table}] {key}: the variable {name} is not set{near(name, self._environment)}"
-                self._note(told, table, key)
+                problem = f"[{table}] {key}: the variable {name} is not set{near(name, self._environment)}"
+                self._note(problem, table, key)
             return self._environment.get(name, "")
         path = self._place(value.removeprefix(FILE))
         return path.read_text().strip() if self._check(path, table, key) else ""

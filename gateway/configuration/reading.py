@@ -103,8 +103,8 @@ class SettingsReader:
         if name in known:
             self._lay(self._load(self._config / f"{name}.toml"), f"{name}.toml")
         elif known:
-            told = f"{ENVIRONMENT_NAME}: there is no {name!r}, only {', '.join(known)}{near(name, known)}"
-            self.problems.append(told)
+            problem = f"{ENVIRONMENT_NAME}: there is no {name!r}, only {', '.join(known)}{near(name, known)}"
+            self.problems.append(problem)
 
     def _read_operators(self) -> ConfigFile:
         """The file that is named, else the one in the data folder, else none."""
@@ -152,13 +152,13 @@ class SettingsReader:
             try:
                 ready[key] = convert(values[key], one.type)
             except ValueError as error:
-                self.problems.append(f"[{name}] {key}: {error}{tell_origin(self.origins, file, name, key)}")
+                self.problems.append(f"[{name}] {key}: {error}{describe_origin(self.origins, file, name, key)}")
                 with suppress(ValueError, KeyError):
                     ready[key] = convert(self._usual[name][key], one.type)
         return kind(**ready) if len(ready) == len(fields) else None
 
 
-def tell_origin(origins: Mapping[Key, str], file: ConfigFile, section: str, key: str) -> str:
+def describe_origin(origins: Mapping[Key, str], file: ConfigFile, section: str, key: str) -> str:
     """What to put behind a mistake in a setting: where its value comes from, with the line of the file; "" for a
     default."""
     origin = origins.get((section, key), DEFAULT)

@@ -66,8 +66,10 @@ def read(given: Parameters, issuer: str, find: Callable[[str], OAuthApp | None])
     state = given.get("state", ("",))[0]
 
     def refuse(error: str, description: str) -> TurnedDown:
-        told = {"error": error, "error_description": description}
-        return TurnedDown(answer_at(redirect_uri, state if len(state) <= LONGEST_STATE else "", issuer, told), error)
+        parameters = {"error": error, "error_description": description}
+        return TurnedDown(
+            answer_at(redirect_uri, state if len(state) <= LONGEST_STATE else "", issuer, parameters), error
+        )
 
     problem = _problem_of(given, client, issuer)
     if problem is not None:

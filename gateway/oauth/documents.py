@@ -70,8 +70,8 @@ class ClientDocuments:
             if known is not None:
                 self._documents.delete(KIND, name)
             return None
-        told = {"until": now + KEPT_S, "metadata": metadata}
-        self._documents.put(KIND, name, json.dumps(told).encode(), STALE_S)
+        entry = {"until": now + KEPT_S, "metadata": metadata}
+        self._documents.put(KIND, name, json.dumps(entry).encode(), STALE_S)
         return make_client(address, metadata)
 
     def _load(self, address: str) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from gateway.control import Control
 from gateway.errors import Conflict, InvalidRequest
 from gateway.operator.installation import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json
-from gateway.operator.running import SQLITE, tell
+from gateway.operator.running import SQLITE, announce
 from gateway.settings import DatabaseSettings
 from gateway.store import migrations
 from gateway.store.database import Database
@@ -37,7 +37,7 @@ def backup(ctx: click.Context, file: Path) -> None:
         raise InvalidRequest(f"{file} is there already; choose another name.")
     if not source.exists():
         raise InvalidRequest(f"There is no database at {source.absolute()}.")
-    tell(installation.settings.database)
+    announce(installation.settings.database)
     copy(source, file)
     size, places = file.stat().st_size, {name: _place_of(installation, name) for name in SECRETS}
     if is_json():
@@ -61,7 +61,7 @@ def restore(ctx: click.Context, file: Path, verify: bool) -> None:
     ctx.call_on_close(current.close)
     target = path_of(current.settings.database)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    tell(current.settings.database)
+    announce(current.settings.database)
     epoch = 0 if verify or not target.exists() else _epoch_at_rest(current)
     current.close()
     draft = target.with_name(f".{target.name}.restore-{os.getpid()}")

@@ -57,7 +57,7 @@ class Installation:
     @cached_property
     def raw_database(self) -> Database:
         """The store as it is, migrated or not."""
-        running.tell(self.settings.database)
+        running.announce(self.settings.database)
         database = open_database(self.settings.database, self.clock, self.threads)
         database.bind([*MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
         return database

@@ -21,10 +21,10 @@ def jobs() -> None:
 @click.pass_context
 def list_(ctx: click.Context) -> None:
     """List the jobs: who does them, and for those of the installation how the last round went, whoever did it."""
-    told = read_reports(Documents(ctx.with_resource(opened()).database))
+    reports = read_reports(Documents(ctx.with_resource(opened()).database))
     rows = []
     for job in TABLE:
-        report = told.get(job.name)
+        report = reports.get(job.name)
         last = ("never", "", "never", "") if is_published(job) else ("not told", "", "not told", "")
         if report is not None:
             good = show_time(report.good_us or None)

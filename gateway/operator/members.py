@@ -116,8 +116,8 @@ def reset_second_factor(ctx: click.Context, email: str) -> None:
     user_id, address = _user(installation, email)
     factors = SecondFactors(installation.database, installation.vault, installation.secrets.hash_keys)
     gone = factors.remove(user_id, actor=OPERATOR)
-    told = f"The second factor of {address} is removed." if gone else f"{address} has no second factor."
-    print_result(told, email=address, user=user_id, removed=gone)
+    text = f"The second factor of {address} is removed." if gone else f"{address} has no second factor."
+    print_result(text, email=address, user=user_id, removed=gone)
 
 
 def _user(installation: Installation, email: str) -> tuple[str, str]:
@@ -141,8 +141,8 @@ def _update(ctx: click.Context, member_id: str, role: Role | None = None, active
         active=active,
         actor=OPERATOR,
     )
-    told = f"{found.id} is {found.status}, role {found.role}."
-    print_result(told, id=found.id, status=found.status, role=found.role)
+    text = f"{found.id} is {found.status}, role {found.role}."
+    print_result(text, id=found.id, status=found.status, role=found.role)
 
 
 def _all(installation: Installation) -> list[accounts.MemberInfo]:

@@ -21,7 +21,7 @@ CHOICES = ("DATABASE_URL", "DATABASE_URL_FILE", "GATEWAY_DATA_DIR", "GATEWAY_CON
 DATA = "GATEWAY_DATA_DIR"
 SQLITE = "sqlite:///"
 PATHS = (DATA, "GATEWAY_CONFIG", "GATEWAY_CATALOGUE_PATH", "UPLOAD_DIR")
-_found: list[str] = []  # where the installation was found, for `tell`
+_found: list[str] = []  # where the installation was found, for `announce`
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def absolute(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
     return found
 
 
-def tell(chosen: DatabaseSettings) -> None:
+def announce(chosen: DatabaseSettings) -> None:
     """Say on standard error which database is used, once and before anything is done with it."""
     ctx = click.get_current_context(silent=True)
     if ctx is None or not seeks() or is_json() or ctx.meta.get(DATA):

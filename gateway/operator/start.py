@@ -35,8 +35,8 @@ def migrate() -> None:
     """Bring the database to the version of this code."""
     with opened() as installation:
         applied = migrations.migrate(installation.raw_database)
-    told = "\n".join(f"applied {name}" for name in applied)
-    print_result(told or "The database is up to date.", applied=applied)
+    text = "\n".join(f"applied {name}" for name in applied)
+    print_result(text or "The database is up to date.", applied=applied)
 
 
 @click.command()
@@ -145,9 +145,9 @@ class Welcome:
         lines = [*warnings, f"Gateway: {self.address}", *describe_key(self.first), describe_providers(self.providers)]
         if self.first.created:
             lines.append(describe_pages(self.address, self.owner, self.has_password))
-        told = "\n".join([*lines, *describe_request(self.address, self.first)])
+        text = "\n".join([*lines, *describe_request(self.address, self.first)])
         facts = {"address": self.address, **facts_of(self.first), "providers": self.providers}
-        print_result(told, **facts, warnings=list(warnings))
+        print_result(text, **facts, warnings=list(warnings))
 
 
 def prepare() -> Welcome:

@@ -42,7 +42,7 @@ def examine(installation: Installation) -> dict[str, Any]:
     database = _database(installation)
     behind = bool(database["pending"])
     workers = {} if behind else Control.observer(installation.database).live_epochs()
-    told = {} if behind else read_presence(Documents(installation.database))
+    presence = {} if behind else read_presence(Documents(installation.database))
     leader = 0 if behind else _leader(installation)
     return {
         "version": installation.settings.server.version or __version__,
@@ -50,11 +50,11 @@ def examine(installation: Installation) -> dict[str, Any]:
         "catalogue": installation.catalogue.version[:SHOWN],
         "nodes": dict(sorted(Counter(workers.values()).items())),
         "workers": [
-            {"epoch": epoch, "node": node, "leads": epoch == leader, **_versions(told.get(epoch))}
+            {"epoch": epoch, "node": node, "leads": epoch == leader, **_versions(presence.get(epoch))}
             for epoch, node in sorted(workers.items())
         ],
         "providers": _providers(installation),
-        "resting": _resting(workers, told),
+        "resting": _resting(workers, presence),
         "jobs": [] if behind else _jobs(installation),
     }
 
@@ -85,18 +85,18 @@ def _providers(installation: Installation) -> list[dict[str, Any]]:
     ]
 
 
-def _versions(told: WorkerFacts | None) -> dict[str, str | None]:
+def _versions(facts: WorkerFacts | None) -> dict[str, str | None]:
     """Null of a worker that has not told yet."""
-    if told is None:
+    if facts is None:
         return {"version": None, "catalogue": None}
-    return {"version": told.version, "catalogue": told.catalogue[:SHOWN]}
+    return {"version": facts.version, "catalogue": facts.catalogue[:SHOWN]}
 
 
-def _resting(workers: dict[int, str], told: dict[int, WorkerFacts]) -> list[dict[str, Any]]:
+def _resting(workers: dict[int, str], presence: dict[int, WorkerFacts]) -> list[dict[str, Any]]:
     """What rests at the workers of each node, as they tell it every few seconds."""
     found: dict[tuple[str, str, str], int] = {}
     for epoch, node in workers.items():
-        for provider, reason, count in told[epoch].resting if epoch in told else ():
+        for provider, reason, count in presence[epoch].resting if epoch in presence else ():
             place = (node, provider, reason)
             found[place] = max(found.get(place, 0), count)
     names = ("node", "provider", "reason", "count")
@@ -123,17 +123,17 @@ def _leader(installation: Installation) -> int:
     return found[0] if found else 0
 
 
-def _tell_migration(database: dict[str, Any]) -> str:
+def _describe_migration(database: dict[str, Any]) -> str:
     pending, ahead = database["pending"], database["ahead"]
-    told = database["migration"] or "none"
+    migration = database["migration"] or "none"
     if pending:
-        return f"{told}; {len(pending)} to come: run {MANAGE} migrate"
-    return f"{told}; of a newer release: {', '.join(ahead)}" if ahead else told
+        return f"{migration}; {len(pending)} to come: run {MANAGE} migrate"
+    return f"{migration}; of a newer release: {', '.join(ahead)}" if ahead else migration
 
 
 def _show(found: dict[str, Any], every: bool) -> None:
     facts = [("version", found["version"]), ("database", found["database"]["address"])]
-    facts += [("migration", _tell_migration(found["database"])), ("catalogue", found["catalogue"])]
+    facts += [("migration", _describe_migration(found["database"])), ("catalogue", found["catalogue"])]
     print_table(("WHAT", "IS"), facts, "")
     click.echo()
     rows = [

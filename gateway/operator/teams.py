@@ -105,5 +105,5 @@ def find_team(installation: Installation, team_id: str) -> accounts.TeamInfo:
 def _set(ctx: click.Context, team_id: str, member_id: str, belongs: bool) -> None:
     installation = ctx.with_resource(opened())
     accounts.set_team_member(installation.database, installation.control, team_id, member_id, belongs, actor=OPERATOR)
-    told = f"{member_id} is {'in' if belongs else 'not in'} {team_id}."
-    print_result(told, team=team_id, member=member_id, belongs=belongs)
+    text = f"{member_id} is {'in' if belongs else 'not in'} {team_id}."
+    print_result(text, team=team_id, member=member_id, belongs=belongs)

@@ -165,10 +165,10 @@ class Reports:
         rows = merge(found, [(self._ident(group, row.value[place]),) for row in found])
         size = SORTED[sort_by]
         rows.sort(key=lambda row: (-size(row.figures), row.value))
-        told = sum(row.figures.requests for row in rows)
+        total = sum(row.figures.requests for row in rows)
         # Until the rows of before are all counted, no ranking is of the whole period.
-        complete = told == totals.requests and is_filled(self._database)
-        coverage = {"requestCount": told, "totalRequestCount": totals.requests, "complete": complete}
+        complete = total == totals.requests and is_filled(self._database)
+        coverage = {"requestCount": total, "totalRequestCount": totals.requests, "complete": complete}
         return Ranking(rows, coverage)
 
     def _ident(self, group: str, value: Any) -> str:

@@ -241,8 +241,8 @@ class CandidateFilter:
     def _refuse_rest(self, asked: str, rows: list[Excluded]) -> GatewayError:
         wait = max(1.0, min(one.until for one in rows) - self._now)
         reasons = "; ".join(f"{one.candidate.provider.id} {one.reason}" for one in rows[:3])
-        told = f"No provider of {asked} answers at present, and another request tries again: {reasons}."
-        return NoProviderLeft(told, retry_after=wait, headers=((ATTEMPTS, "0"),))
+        message = f"No provider of {asked} answers at present, and another request tries again: {reasons}."
+        return NoProviderLeft(message, retry_after=wait, headers=((ATTEMPTS, "0"),))
 
     def _refuse_operation(self, asked: str, rows: list[Excluded]) -> GatewayError:
         offered = sorted({name for one in rows for name in one.candidate.operations})
@@ -255,14 +255,14 @@ class CandidateFilter:
     def _refuse_credential(self, asked: str, rows: list[Excluded]) -> GatewayError:
         providers = {one.candidate.provider.id: one.candidate.provider for one in rows}
         names = sorted(providers)
-        told = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
         unable = [one.lacking for one in self.excluded if one.stage == ABILITY and self.has_credential(one.candidate)]
         if unable:
             error = refuse(asked, unable, "with a credential ")
-            text = f"{error.message} Others might, but no credential is configured for them ({told})."
+            text = f"{error.message} Others might, but no credential is configured for them ({listed})."
             missing = NoCredential(text, param=error.param, code=error.code)
         else:
-            missing = NoCredential(f"No credential is configured for a provider of {asked} ({told}).", param="model")
+            missing = NoCredential(f"No credential is configured for a provider of {asked} ({listed}).", param="model")
         missing.providers = tuple(providers[name] for name in names)
         return missing
 

@@ -93,7 +93,7 @@ def unpack(packed: Sequence[Any]) -> dict[str, Any]:
     if waived:
         record["waived"] = list(waived)
     if resting:
-        record["resting"] = [{"key": _key_of(scores[place]), "reason": told} for place, told in resting]
+        record["resting"] = [{"key": _key_of(scores[place]), "reason": cause} for place, cause in resting]
     return record
 
 

@@ -83,8 +83,8 @@ def resolve(asked: str, catalogue: CatalogueView, today: str, routes: CustomRout
     (smart_not_configured) or NotFound (dynamic_route_not_found); the field at fault is "model".
     """
     if len(asked) > LONGEST or "\0" in asked:
-        told = f"There is no model {asked[:ECHOED]!r}…: the name of one has at most {LONGEST} characters."
-        raise UnknownModel(told, param="model")
+        message = f"There is no model {asked[:ECHOED]!r}…: the name of one has at most {LONGEST} characters."
+        raise UnknownModel(message, param="model")
     text = asked.strip()
     if text.startswith(DYNAMIC):
         text = _follow(text, routes)

@@ -134,8 +134,8 @@ def describe(frame: FrameType | None) -> str:
         return f"background work at {place or 'an unknown place'}"
     # The path is the caller's: nothing in it ends the line.
     shown = path[:SHOWN].encode("unicode_escape").decode()
-    told = f"{method} {shown}, request {request or 'unknown'}, key {key or 'unknown'}"
-    return f"{told}, at {place}" if place else told
+    text = f"{method} {shown}, request {request or 'unknown'}, key {key or 'unknown'}"
+    return f"{text}, at {place}" if place else text
 
 
 def _sender_of(head: Any) -> Any:

@@ -231,9 +231,9 @@ class GatewayWorker(BootingWorker):
         # Whether X-Forwarded-Proto holds.
         base["gateway.trusted_peer"] = self._proxies.trusts(base["REMOTE_ADDR"])
         # By whether a proxy says that its caller came by TLS.
-        always, told = self._secure, base["gateway.trusted_peer"]
+        always, trusted_peer = self._secure, base["gateway.trusted_peer"]
         secure = self._secure_end
-        base[ENDS] = (secure if always else HEAD_END, secure if always or told else HEAD_END)
+        base[ENDS] = (secure if always else HEAD_END, secure if always or trusted_peer else HEAD_END)
         return base
 
     def _serve_connection(self, connection: CallerConnection, base: dict[str, Any]) -> None:

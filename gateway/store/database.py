@@ -162,13 +162,13 @@ class Database:
             raise errors.Unavailable("The database is temporarily unavailable; try again.") from error
         if self._away:
             self._away = False
-            self._states.mend(BACK)
+            self._states.resolve(BACK)
         return result
 
     def _note_away(self, error: Exception) -> None:
         self._away = True
         message = f"the database is unavailable: {str(error).strip()}"
-        self._states.worsen(StateChange("database.away", SUBJECT, message, ERROR, REMEDY))
+        self._states.fire(StateChange("database.away", SUBJECT, message, ERROR, REMEDY))
 
 
 @functools.lru_cache(maxsize=256)

@@ -86,7 +86,7 @@ class Mailboxes:
         if self._leaving:
             raise Unavailable("This worker is about to end; connect again.", retry_after=1.0)
         box = Mailbox(owner, secrets.token_hex(16))
-        self._tell(box)
+        self._notify(box)
         self._boxes[box.name] = box
         self._of.setdefault(owner, set()).add(box)
         if not self._collecting:
@@ -156,7 +156,7 @@ class Mailboxes:
                 if renewed >= LISTENING_S / 3:
                     renewed = 0.0
                     for box in list(self._boxes.values()):
-                        self._tell(box)
+                        self._notify(box)
                 self._forget()
             except Unavailable:
                 last = last and not self._boxes
@@ -188,7 +188,7 @@ class Mailboxes:
             self._documents.delete(_kind(LISTENING, self._gone[-1].owner), self._gone[-1].name)
             self._gone.pop()
 
-    def _tell(self, box: Mailbox) -> None:
+    def _notify(self, box: Mailbox) -> None:
         self._documents.put(_kind(LISTENING, box.owner), box.name, self._place.encode(), LISTENING_S)
 
 

@@ -129,11 +129,11 @@ class Redis:
         except (redis.RedisError, OSError) as error:
             self._rest_until = self._clock.monotonic() + REST_S
             self.error = type(error).__name__
-            self._states.worsen(AWAY)
+            self._states.fire(AWAY)
             raise errors.Unavailable("Redis is away.") from error
         if self.error:
             self.error = ""
-            self._states.mend(BACK)
+            self._states.resolve(BACK)
         return result
 
 

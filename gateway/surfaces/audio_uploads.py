@@ -68,9 +68,9 @@ def look_at(file: StoredFile, param: str) -> Sound:
 
 def _length_of(file: StoredFile, ending: str) -> tuple[int, int]:
     size = len(file)
-    told = compute(_read_length, file, ending)
-    if told is not None:
-        length = math.ceil(told * SECOND_MS)
+    duration = compute(_read_length, file, ending)
+    if duration is not None:
+        length = math.ceil(duration * SECOND_MS)
         return length, length
     return math.ceil(size / LIKELY_BYTES_A_SECOND * SECOND_MS), math.ceil(size / LEAST_BYTES_A_SECOND * SECOND_MS)
 
@@ -79,13 +79,13 @@ def _read_length(file: StoredFile, ending: str) -> float | None:
     """Seconds, at least those that the bytes last; None where nobody tells."""
     try:
         found = TinyTag.get(file_obj=_CountedReader(_Opened(file)), tags=False)
-        told = found.duration
+        duration = found.duration
     except (TinyTagException, ValueError, LookupError, OSError, ArithmeticError, TypeError, MemoryError):
         return None
-    if not told or not math.isfinite(told) or told < 0:
+    if not duration or not math.isfinite(duration) or duration < 0:
         return None
     sounding = max(0, len(file) - TAGS_BYTES)
-    return max(float(told), sounding / _highest_rate(ending, found, file.read(WAVE_CODING.stop)))
+    return max(float(duration), sounding / _highest_rate(ending, found, file.read(WAVE_CODING.stop)))
 
 
 def _highest_rate(ending: str, found: TinyTag, head: bytes) -> float:

@@ -88,9 +88,9 @@ def describe_fields(fields: type, files: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON schema of a form with these fields, as the struct that checks them has them, and these files. A field
     that may be null in JSON is left out of a form."""
     (schema,), parts = msgspec.json.schema_components([fields])
-    told = parts[schema["$ref"].rpartition("/")[2]]
-    properties = {name: _without_null(one) for name, one in told["properties"].items()}
-    return {"type": "object", "required": told["required"], "properties": {**properties, **files}}
+    resolved = parts[schema["$ref"].rpartition("/")[2]]
+    properties = {name: _without_null(one) for name, one in resolved["properties"].items()}
+    return {"type": "object", "required": resolved["required"], "properties": {**properties, **files}}
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:

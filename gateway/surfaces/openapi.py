@@ -135,24 +135,24 @@ def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str,
         written["requestBody"] = {"required": True, "content": media}
     if operation.deprecated:
         written["deprecated"] = True
-        written["description"] = f"{_tell_end(operation.deprecated)} {written.get('description', '')}".rstrip()
+        written["description"] = f"{_describe_end(operation.deprecated)} {written.get('description', '')}".rstrip()
     return written
 
 
 def _show_example(described: dict[str, Any], example: dict[str, Any]) -> None:
     """Put what was sent and what came beside their schemas: `request`, `answer`, and of a stream the text `events`."""
     body = described.get("requestBody", {}).get("content", {})
-    for media, told in body.items():
+    for media, shown in body.items():
         if "request" in example and (media in ("application/json", URLENCODED) or len(body) == 1):
-            told["example"] = example["request"]
+            shown["example"] = example["request"]
     for status, answer in described["responses"].items():
-        for media, told in answer.get("content", {}).items() if status.startswith("2") else ():
+        for media, shown in answer.get("content", {}).items() if status.startswith("2") else ():
             name = "events" if media == EVENTS else "answer"
             if name in example and (media == EVENTS or media == next(iter(answer["content"]))):
-                told["example"] = example[name]
+                shown["example"] = example[name]
 
 
-def _tell_end(deprecated: Deprecated) -> str:
+def _describe_end(deprecated: Deprecated) -> str:
     """Since when, until when, and what instead."""
     until = f"It ends on {deprecated.sunset}." if deprecated.sunset else "Its end is not decided."
     return f"Deprecated since {deprecated.since}. {until} See {deprecated.link or policy.ADDRESS}."
@@ -174,8 +174,8 @@ def _parameters(operation: Operation, about: About) -> list[Any]:
     ]
     for header in about.headers:
         schema = {"type": "string", "enum": list(header.words)} if header.words else {"type": "string", "minLength": 1}
-        told = {"name": header.name, "in": "header", "description": header.description, "schema": schema}
-        variables.append({**told, "required": header.required})
+        parameter = {"name": header.name, "in": "header", "description": header.description, "schema": schema}
+        variables.append({**parameter, "required": header.required})
     if about.query is not None:
         variables.append({"in": "query", "schema": about.query})
     return variables

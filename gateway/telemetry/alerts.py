@@ -27,7 +27,7 @@ from gateway.webhooks import sign
 KIND, DUE = "alert", "alert_due"
 MOST_DUE = 5_000
 LOOK_S = 300.0  # between two looks at all of them, for those whose time nobody noted
-KEPT_S, TOLD_S = 3 * 86_400.0, 2 * 3600.0
+KEPT_S, SENT_TTL_S = 3 * 86_400.0, 2 * 3600.0
 MOST_WAITING, AT_ONCE, EACH_AT_ONCE = 1_000, 20, 4
 MOST_HOURLY = 100  # alerts that one organization causes, at one worker
 ATTEMPTS, FIRST_S, LONGEST_S = 8, 30.0, 3600.0
@@ -124,11 +124,11 @@ class Alerts:
         problem = self._send(hook, waiting["event"])
         if not problem:
             # Kept without a time for as long as the same trouble has the same name.
-            self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": True}), TOLD_S)
+            self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": True}), SENT_TTL_S)
             return
         waiting["attempts"] += 1
         if waiting["attempts"] >= ATTEMPTS:
-            self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": False}), TOLD_S)
+            self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": False}), SENT_TTL_S)
             message = f"an alert could not be delivered to {hook.id}: {problem}"
             more = {"event": "alert.undelivered", "remedy": f"check the address: {MANAGE} alerts test", "facts": {}}
             log.warning("%s", message, extra=more)
@@ -176,11 +176,11 @@ def event_of(change: StateChange, at_us: int) -> dict[str, Any]:
     """The alert as it is sent. The same trouble has the same id within an hour, the end of a model within a day."""
     slot = at_us // (DAY_US if change.event == "model.retiring" else HOUR_US if change is not TEST else 1)
     digest = hashlib.sha256(f"{change.event}\n{change.subject}\n{slot}".encode()).hexdigest()[:32]
-    told = {"subject": change.subject, "message": change.message, "remedy": change.remedy, **change.facts}
+    data = {"subject": change.subject, "message": change.message, "remedy": change.remedy, **change.facts}
     return {
         "object": "event",
         "id": f"evt_{digest}",
         "type": change.event,
         "created_at": at_us // SECOND_US,
-        "data": told,
+        "data": data,
     }

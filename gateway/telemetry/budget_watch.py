@@ -32,9 +32,9 @@ class BudgetWatch:
         """Find what is nearly spent and tell what is new. Unavailable when the store is away."""
         found = {f"{one.scope} {one.scope_id} {one.kind}": one for one in find_spent(self._database, self._low_nusd)}
         for subject, one in found.items():
-            self._states.worsen(change_of(subject, one))
+            self._states.fire(change_of(subject, one))
         for subject in self._known.keys() - found.keys():
-            self._states.mend(_mended(subject, self._known[subject]))
+            self._states.resolve(_mended(subject, self._known[subject]))
         self._known = found
         self._documents.put(KIND, KEY, orjson.dumps([tuple(one) for one in found.values()]), KEPT_S)
 

@@ -45,14 +45,14 @@ class ProviderChanges:
         message = f"{named} rests for {seconds:.0f} s: {POLICIES[kind].words}"
         level = INFO if kind == "limited" else WARNING
         facts |= {"reason": kind, "seconds": round(seconds)}
-        self._states.worsen(StateChange(event, subject, message, level, REMEDIES[kind], facts))
+        self._states.fire(StateChange(event, subject, message, level, REMEDIES[kind], facts))
 
     def _back(self, subject: str, target: str, facts: dict[str, object]) -> None:
-        before = self._states.worst(subject)
+        before = self._states.firing(subject)
         if not before:
             return
         if len(self._ended) > MOST_ENDED:
             self._ended.clear()
         self._ended[subject] = self._clock.monotonic()
         event = "credential.back" if before == REFUSED else "provider.back"
-        self._states.mend(StateChange(event, subject, f"{target} answers again", INFO, facts=facts))
+        self._states.resolve(StateChange(event, subject, f"{target} answers again", INFO, facts=facts))

@@ -60,11 +60,11 @@ class RequestEnds:
     def refused(self, error: GatewayError, request_id: str, peer: str, operation: str = UNMATCHED) -> None:
         """A request that no operation has seen: an unknown path, another host, a body that was not read."""
         self.of(operation).count(error.status)
-        self.tell(
+        self.publish(
             FinishedRequest(operation, error.status, self.clock.now_us(), 0.0, request_id, request_id, peer, error)
         )
 
-    def tell(self, finished: FinishedRequest) -> None:
+    def publish(self, finished: FinishedRequest) -> None:
         """Count why it failed, and call the observers."""
         if finished.error is not None:
             self.counters.add("errors_total", (finished.operation, finished.error.kind))
@@ -108,7 +108,7 @@ class OperationEnd:
         if context is not None and context.own_s:
             self._own(context.own_s)
         if error is not None or replayed or self._observers or context is not None and context.metadata:
-            self._tell(arrival, status, took_s, error, replayed)
+            self._report(arrival, status, took_s, error, replayed)
 
     def of_stream(self, arrival: Arrival, status: int, started: float) -> None:
         """As when called, for an answer that was sent in pieces: it may have broken after it began."""
@@ -128,12 +128,12 @@ class OperationEnd:
         counted.value += amount
         return counted
 
-    def _tell(self, arrival: Arrival, status: int, took_s: float, error: GatewayError | None, replayed: bool) -> None:
+    def _report(self, arrival: Arrival, status: int, took_s: float, error: GatewayError | None, replayed: bool) -> None:
         context = arrival.context
         caller = arrival.caller if context is None else context.caller
         now_us = self._ends.clock.now_us()
         who = arrival.request_id, arrival.shown_id, arrival.peer
-        self._ends.tell(
+        self._ends.publish(
             FinishedRequest(
                 self._operation,
                 status,

@@ -27,8 +27,8 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         for name in (EVENT, REMEDY):
-            if told := getattr(record, name, None):
-                line[name] = told
+            if field := getattr(record, name, None):
+                line[name] = field
         line.update((name, value) for name, value in getattr(record, FACTS, {}).items() if name not in line)
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
@@ -56,15 +56,15 @@ class Repeated(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: dict[tuple[str, str], float] = {}
+        self._last_logged: dict[tuple[str, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not record.name.startswith(REPEATING):
             return True
         place = (record.name, str(record.msg))
-        if record.created - self._told.get(place, 0.0) < REPEAT_S:
+        if record.created - self._last_logged.get(place, 0.0) < REPEAT_S:
             return False
-        self._told[place] = record.created
+        self._last_logged[place] = record.created
         return True
 
 

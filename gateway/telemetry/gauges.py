@@ -67,10 +67,10 @@ def provider_rows(health: Health, credentials: Credentials) -> list[GaugeRow]:
     return [*rows, *(("credentials", labels, float(count)) for labels, count in states.items())]
 
 
-def job_rows(told: Iterable[JobHealth]) -> list[GaugeRow]:
+def job_rows(jobs: Iterable[JobHealth]) -> list[GaugeRow]:
     """Of jobs that this worker did."""
     rows: list[GaugeRow] = []
-    for one in told:
+    for one in jobs:
         if one.at_us:
             rows.append(("job_last_run_timestamp_seconds", (one.name,), one.at_us / SECOND_US))
             if one.good_us:

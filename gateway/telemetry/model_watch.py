@@ -24,7 +24,7 @@ class ModelWatch:
             for mapping in model.mappings:
                 end = _read_day(mapping.deactivated or model.deactivated)
                 if mapping.key in used and end is not None and today <= end <= today + timedelta(days=self._days):
-                    self._states.worsen(_change_of(mapping.key, end, (end - today).days))
+                    self._states.fire(_change_of(mapping.key, end, (end - today).days))
 
 
 def _change_of(key: str, end: date, days: int) -> StateChange:

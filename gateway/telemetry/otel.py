@@ -140,7 +140,7 @@ class Tracing:
         failed = {} if finished.error is None else {"error.type": finished.error.code}
         self._http_seconds.record(finished.took_s, {**http, **failed})
         for attempt in finished.attempts if not self._is_cached(finished) else ():
-            self._tell_attempt(finished, trace, attempt, end_ns)
+            self._record_attempt(finished, trace, attempt, end_ns)
         if trace.sampled:
             more = {"client.address": finished.peer, "llmgateway.request_id": finished.request_id}
             if finished.caller is not None:
@@ -160,7 +160,7 @@ class Tracing:
         outcome = finished.context.outcome if finished.context is not None else None
         return outcome is not None and outcome.cached
 
-    def _tell_attempt(self, finished: FinishedRequest, trace: TraceContext, attempt: Attempt, end_ns: int) -> None:
+    def _record_attempt(self, finished: FinishedRequest, trace: TraceContext, attempt: Attempt, end_ns: int) -> None:
         operation = finished.context.operation if finished.context is not None else ""
         facts = self._genai(attempt.target, operation)
         if attempt.model:

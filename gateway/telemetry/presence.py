@@ -29,23 +29,23 @@ class WorkerFacts:
 
 
 class WorkerPresence:
-    """`tell` is for the worker itself, every few seconds."""
+    """`report` is for the worker itself, every few seconds."""
 
     def __init__(self, documents: Documents, control: Control, clock: Clock, version: str) -> None:
         self._documents, self._control, self._clock, self._version = documents, control, clock, version
-        self._told: tuple[int, WorkerFacts] | None = None
+        self._last: tuple[int, WorkerFacts] | None = None
         self._again = 0.0
 
-    def tell(self, catalogue: Catalogue, health: Health) -> None:
+    def report(self, catalogue: Catalogue, health: Health) -> None:
         """Store what is so now, where it is not known yet. Unavailable."""
         epoch = self._control.epoch
         files = catalogue.version.partition("+")[0]  # without what engines of the network list
         facts = WorkerFacts(self._version, files, _count(health.cooldowns.resting()))
         now = self._clock.monotonic()
-        if not epoch or self._told == (epoch, facts) and now < self._again:
+        if not epoch or self._last == (epoch, facts) and now < self._again:
             return
         self._documents.put(KIND, str(epoch), orjson.dumps(facts), KEPT_S)
-        self._told, self._again = (epoch, facts), now + AGAIN_S
+        self._last, self._again = (epoch, facts), now + AGAIN_S
 
 
 def read_presence(documents: Documents) -> dict[int, WorkerFacts]:
@@ -54,8 +54,10 @@ def read_presence(documents: Documents) -> dict[int, WorkerFacts]:
 
 
 def _read(kept: bytes) -> WorkerFacts:
-    told = orjson.loads(kept)
-    return WorkerFacts(told["version"], told["catalogue"], tuple((one[0], one[1], one[2]) for one in told["resting"]))
+    facts = orjson.loads(kept)
+    return WorkerFacts(
+        facts["version"], facts["catalogue"], tuple((one[0], one[1], one[2]) for one in facts["resting"])
+    )
 
 
 def _count(resting: Mapping[str, str]) -> tuple[tuple[str, str, int], ...]:

@@ -22,7 +22,7 @@ from gateway.telemetry.finished import FinishedRequest
 KEY_BURST, KEY_RATE = 30, 0.5
 WORKER_BURST, WORKER_RATE = 300, 5.0
 KEYS = 4096
-# Kinds of refusals that are counted apart between two rounds of `tell`; of others their number is known.
+# Kinds of refusals that are counted apart between two rounds of `flush`; of others their number is known.
 KINDS = 64
 # Beyond it the records of settlements have the journal to themselves.
 MOST_PENDING = 2_000
@@ -98,7 +98,7 @@ class RequestLog:
         else:
             self._write(_entry_of(finished, owner, tags), tags)
 
-    def tell(self) -> None:
+    def flush(self) -> None:
         """Record what was only counted since the last time: one entry for all alike."""
         flood, self._flood = self._flood, {}
         for kind, count in flood.items():

@@ -24,14 +24,14 @@ def states(told: list[str]) -> StateLog:
 
 def test_what_stays_bad_is_told_once_and_its_end_once(states: StateLog, told: list[str]) -> None:
     for change in (BACK, AWAY, AWAY, BACK, BACK, AWAY):
-        (states.mend if change is BACK else states.worsen)(change)
+        (states.resolve if change is BACK else states.fire)(change)
     assert told == ["redis.away", "redis.back", "redis.away"]
 
 
 def test_a_worse_state_of_the_same_subject_is_told(states: StateLog, told: list[str]) -> None:
-    states.worsen(StateChange("credits.low", "org", "low"))
-    states.worsen(StateChange("credits.spent", "org", "spent"))
-    assert told == ["credits.low", "credits.spent"] and not states.is_well("org")
+    states.fire(StateChange("credits.low", "org", "low"))
+    states.fire(StateChange("credits.spent", "org", "spent"))
+    assert told == ["credits.low", "credits.spent"] and not states.is_healthy("org")
 
 
 def test_the_line_names_event_remedy_and_facts(states: StateLog) -> None:
@@ -41,7 +41,7 @@ def test_the_line_names_event_remedy_and_facts(states: StateLog) -> None:
     handler.emit = records.append  # type: ignore[method-assign]
     logger.addHandler(handler)
     try:
-        states.tell(AWAY)
+        states.publish(AWAY)
     finally:
         logger.removeHandler(handler)
     (line,) = records

@@ -49,15 +49,15 @@ class LoggedRequest:
 
     @property
     def owner(self) -> Owner:
-        told = self._fullest
-        return Owner(told.organization, told.project, told.api_key, told.member)
+        row = self._fullest
+        return Owner(row.organization, row.project, row.api_key, row.member)
 
     @property
     def _fullest(self) -> UsageRecord | LogEntry | LogInfo:
         """What tells of the request as a whole."""
-        told = self.attempts[0] if self.attempts else self.entry or self.payload
-        assert told is not None
-        return told
+        row = self.attempts[0] if self.attempts else self.entry or self.payload
+        assert row is not None
+        return row
 
     @property
     def last(self) -> UsageRecord | None:
@@ -76,8 +76,8 @@ class LoggedRequest:
     @property
     def path(self) -> str:
         """ "" where it is not known."""
-        told = self.entry or self.payload
-        return told.path if told else ""
+        row = self.entry or self.payload
+        return row.path if row else ""
 
     @property
     def asked(self) -> str:
@@ -86,14 +86,14 @@ class LoggedRequest:
 
     @property
     def source(self) -> str:
-        told = self.last or self.entry
-        return told.source if told else ""
+        row = self.last or self.entry
+        return row.source if row else ""
 
     @property
     def label(self) -> str:
         """The caller's own x-request-id."""
-        told = self.last or self.entry
-        return (told.label or "") if told else ""
+        row = self.last or self.entry
+        return (row.label or "") if row else ""
 
     @property
     def tags(self) -> dict[str, str]:

@@ -140,12 +140,12 @@ def _differs(database: Database, state: State, hour: int, ids: tuple[str, str]) 
             "SELECT COUNT(*) FROM usage WHERE at >= ? AND at < ? AND request >= ? AND request <= ? AND posted_at < ?",
             params,
         ).fetchone()[0]
-        told = database.execute(
+        sums = database.execute(
             f"SELECT SUM(r.rows) FROM rollup r JOIN rollup_hour h ON h.hour = r.hour AND h.held = r.part "
             f"WHERE r.hour = ? AND r.series >= {Series.PROJECT} AND r.series <= {Series.PROJECT}",
             (hour,),
         ).fetchone()[0]
-        return int(rows) != int(told or 0)
+        return int(rows) != int(sums or 0)
 
     return database.report(read)
 

@@ -186,8 +186,8 @@ class UsagePurge:
         hours = {}
         for hour, count in found.items():
             high = self._database.execute("SELECT high FROM rollup_hour WHERE hour = ?", (hour,)).fetchone()
-            told = {int(part): int(rows or 0) for part, rows in self._database.fetch(OF_PARTS, (hour,))}
-            whole = high is not None and high[0] < end.hex() and told.get(held.get(hour, 0), 0) == count
+            counted = {int(part): int(rows or 0) for part, rows in self._database.fetch(OF_PARTS, (hour,))}
+            whole = high is not None and high[0] < end.hex() and counted.get(held.get(hour, 0), 0) == count
             hours[hour] = count, whole
         return hours
 

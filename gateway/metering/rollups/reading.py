@@ -194,11 +194,11 @@ def _select(
     bucket = _bucket_sql(question.bucket, run.minutes)
     if len(owners) == 1 and run.step is DAY and question.bucket == "day" and _is_apart(question):
         # One line for each answer already.
-        told = (f"COALESCE({name}, 0)" for name in question.figures)
-        shown, grouped = ", ".join((bucket, *question.dimensions, *plain, *told)), ""
+        sums = (f"COALESCE({name}, 0)" for name in question.figures)
+        shown, grouped = ", ".join((bucket, *question.dimensions, *plain, *sums)), ""
     else:
-        told = (f"COALESCE(sum({name}), 0)" for name in question.figures)
-        shown = ", ".join((bucket, *question.dimensions, *summed, *told))
+        sums = (f"COALESCE(sum({name}), 0)" for name in question.figures)
+        shown = ", ".join((bucket, *question.dimensions, *summed, *sums))
         # By the series where nothing is told apart: without any group, nothing at all would be summed up in one line.
         keys = (bucket if question.bucket != "all" else "series", *question.dimensions)
         grouped = f" GROUP BY {', '.join(keys)}"

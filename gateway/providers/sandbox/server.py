@@ -39,7 +39,7 @@ from gateway.threads import compute
 KEYS_REMEMBERED = 1_000
 # From so many bytes, or tokens to be made, an answer is made in a thread.
 APART, APART_TOKENS = 16 << 10, 2_000
-TOLD = 64 << 10  # bytes of a body by which its request is named
+NAMED_WITHIN = 64 << 10  # bytes of a body by which its request is named
 REFUSED = "The sandbox refused the connection."
 
 
@@ -114,7 +114,7 @@ class SandboxServer:
         except InvalidRequest as error:
             script = stage_body(error.status, {"content-type": JSON}, write_refusal(error))
         timeline.sit_out(script.start_s)
-        return SandboxReply(script, timeline, f"req_{hashlib.sha256(body[:TOLD]).hexdigest()[:32]}")
+        return SandboxReply(script, timeline, f"req_{hashlib.sha256(body[:NAMED_WITHIN]).hexdigest()[:32]}")
 
     def _script(self, call: Call, raw: bytes, timeline: Timeline) -> Script:
         operation = _operation(call)

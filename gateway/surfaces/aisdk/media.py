@@ -57,10 +57,10 @@ def read_media(data: str, kind: str, path: str, name: str = "", mark: CacheMark 
         return _part(family, Media(known, url=data), name, mark)
     if data[:5].lower() == "data:":
         head, comma, data = data[5:].partition(",")
-        told, *flags = head.split(";")
+        media_type, *flags = head.split(";")
         if not comma or "base64" not in [flag.strip().lower() for flag in flags]:
             raise invalid(path, "a data URL must look like data:<media type>;base64,<data>")
-        kind = kind or told.strip().lower()
+        kind = kind or media_type.strip().lower()
         family = kind.partition("/")[0]
     if not data:
         raise invalid(path, "it is empty")

@@ -118,7 +118,7 @@ def _pricing(mapping: Mapping, at_us: int) -> Json | None:
     prices = prices_at(mapping.prices, at_us)
     if prices is None:
         return None
-    told = {name: format_price(getattr(prices.base, rate) or 0) for name, rate in ALWAYS}
-    return told | {
+    pricing = {name: format_price(getattr(prices.base, rate) or 0) for name, rate in ALWAYS}
+    return pricing | {
         name: format_price(price) for name, rate in SOMETIMES if (price := getattr(prices.base, rate)) is not None
     }

@@ -65,8 +65,8 @@ def write_settings(call: wire.CallOptions, model: str, stream: bool) -> CallSett
         body["reasoning_effort"] = call.reasoning
     if type(call.format) is wire.JsonFormat:
         body["response_format"] = _write_format(call.format)
-    told: list[Json] = [unsupported(shown) for name, shown in UNSUPPORTED if getattr(call, name) is not None]
-    settings = CallSettings(b"", warnings=told)
+    warnings: list[Json] = [unsupported(shown) for name, shown in UNSUPPORTED if getattr(call, name) is not None]
+    settings = CallSettings(b"", warnings=warnings)
     if call.tools:
         _add_tools(call, body, settings)
     if call.options:

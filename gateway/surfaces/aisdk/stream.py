@@ -100,8 +100,8 @@ class _Stream:
         begun = bool(self._facts.outcome.attempts)
         usage, metadata = writer.write_costs(self._facts) if begun else (writer.write_no_costs(), {})
         finish = {"type": "finish", "finishReason": writer.FAILED, "usage": usage}
-        told = self._frame(error_part(error, self._facts.context.shown_id))
-        return start + told + self._frame(writer.with_metadata(finish, metadata))
+        frame = self._frame(error_part(error, self._facts.context.shown_id))
+        return start + frame + self._frame(writer.with_metadata(finish, metadata))
 
     def _frame(self, part: Json) -> bytes:
         return b"data: %b\n\n" % orjson.dumps(step_down(part, self._question.version))

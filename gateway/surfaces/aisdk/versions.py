@@ -46,8 +46,8 @@ def _bare_file(part: Json) -> Json:
 
 def _named_setting(part: Json) -> Json:
     """Warnings name the setting as version 2 calls it, too."""
-    told = [{**one, "setting": one["feature"]} if one["type"] == "unsupported" else one for one in part["warnings"]]
-    return {**part, "warnings": told}
+    warnings = [{**one, "setting": one["feature"]} if one["type"] == "unsupported" else one for one in part["warnings"]]
+    return {**part, "warnings": warnings}
 
 
 def _flat_end(part: Json) -> Json:

@@ -107,6 +107,6 @@ class _Stream:
         last["usage"] = {**usage, **facts.cost()}
         last["metadata"] = facts.metadata()
         if self._warnings:
-            told = last["metadata"].get("warnings", ())
-            last["metadata"]["warnings"] = list(dict.fromkeys([*told, *self._warnings]))
+            warnings = last["metadata"].get("warnings", ())
+            last["metadata"]["warnings"] = list(dict.fromkeys([*warnings, *self._warnings]))
         return last

@@ -41,7 +41,7 @@ def page(
     one of its own. `leads_away`: the answer to its form may go on
     at another site, which browsers hold against `form-action` without a word (each redirect of it is looked at)."""
     nonce = secrets.token_urlsafe(16)
-    problem, told = (error.message, error.status) if error else ("", 200)
+    problem, status_of_error = (error.message, error.status) if error else ("", 200)
     values = {"wide": False, "title": title, "problem": problem, "nonce": nonce, "base": inbound.base_url, **values}
     text = templates().get_template(template).render(values)
     forms = "" if leads_away else "form-action 'self'; "

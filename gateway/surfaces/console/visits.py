@@ -34,10 +34,10 @@ def as_page(view: Handler) -> Handler:
         except SignInFirst as missing:
             return redirect(inbound, login_path(missing.target))
         except GatewayError as error:
-            told = page(inbound, "done.html", "That did not work", error.status, text=error.message)
+            reply = page(inbound, "done.html", "That did not work", error.status, text=error.message)
             if error.retry_after is not None:
-                told.headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
-            return told
+                reply.headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
+            return reply
 
     handle.__doc__ = view.__doc__
     return handle

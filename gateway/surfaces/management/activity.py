@@ -123,14 +123,14 @@ def write_rows(
     labels = {step: window.label(step) for step in {row.step for row in totals}}
     for row in totals:
         days.setdefault(labels[row.step], ActivityFigures()).add(row.figures)
-    told: dict[str, list[Part]] = {label: [] for label in days}
+    by_label: dict[str, list[Part]] = {label: [] for label in days}
     for part in parts:
-        told[labels[part[0]]].append(part)
+        by_label[labels[part[0]]].append(part)
     described = {value: describe(value) for value in set(map(VALUE, parts))}
     written = []
     for label in sorted(days):
         empty: dict[str, list[Any]] = {"modelBreakdown": [], "apiKeyBreakdown": []}
-        breakdown = _write_parts(_merge_parts(told[label]), described)
+        breakdown = _write_parts(_merge_parts(by_label[label]), described)
         written.append({"date": label, **write_figures(days[label]), **empty, BREAKDOWNS[group]: breakdown})
     return written
 

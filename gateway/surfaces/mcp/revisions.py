@@ -25,19 +25,19 @@ ENCODED, ENCODED_END = "=?base64?", "?="
 def is_stateless(inbound: Inbound, call: MethodCall) -> bool:
     """Whether the message tells its own version; Fault for one that does so and contradicts its headers."""
     header, meta = inbound.header(VERSION_HEADER), call.params.get("_meta")
-    told = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
-    if header != STATELESS and (told is None or told in VERSIONS):
+    version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+    if header != STATELESS and (version is None or version in VERSIONS):
         return False
     if not isinstance(meta, dict) or missing(meta):
         names = ", ".join(missing(meta) if isinstance(meta, dict) else (VERSION_KEY, CAPABILITIES_KEY))
         raise Fault(INVALID_PARAMS, f"params._meta of this version has {names}.", 400)
-    _check_mirrors(inbound, call, header, told)
-    if told != STATELESS:
+    _check_mirrors(inbound, call, header, version)
+    if version != STATELESS:
         raise Fault(
             UNSUPPORTED_VERSION,
             "This version of the protocol is not supported.",
             400,
-            {"supported": list(SUPPORTED), "requested": told},
+            {"supported": list(SUPPORTED), "requested": version},
         )
     return True
 
@@ -46,8 +46,8 @@ def missing(meta: Json) -> tuple[str, ...]:
     return tuple(key for key in (VERSION_KEY, CAPABILITIES_KEY) if key not in meta)
 
 
-def _check_mirrors(inbound: Inbound, call: MethodCall, header: str, told: Any) -> None:
-    if header != told:
+def _check_mirrors(inbound: Inbound, call: MethodCall, header: str, expected: Any) -> None:
+    if header != expected:
         raise Fault(HEADER_MISMATCH, "MCP-Protocol-Version and the version in params._meta differ.", 400)
     if inbound.header(METHOD_HEADER) != call.method:
         raise Fault(HEADER_MISMATCH, "Mcp-Method and the method of the message differ.", 400)

@@ -10,17 +10,17 @@ from gateway.surfaces.shapes import named, one_of
 GRANTS = (CODE, CREDENTIALS, REFRESH)
 
 
-def _told(value: dict[str, Any] | str, description: str) -> dict[str, Any]:
+def _described(value: dict[str, Any] | str, description: str) -> dict[str, Any]:
     """A member with a sentence about it."""
     return {**({"type": value} if isinstance(value, str) else value), "description": description}
 
 
 ADDRESS = {"type": "string", "format": "uri"}
-SCOPE = _told("string", "Scopes, with a blank between them.")
+SCOPE = _described("string", "Scopes, with a blank between them.")
 
 RESOURCE = named(
     "OAuthProtectedResource",
-    resource=_told(ADDRESS, "The address that tokens are made for."),
+    resource=_described(ADDRESS, "The address that tokens are made for."),
     authorization_servers=[ADDRESS],
     scopes_supported=["string"],
     bearer_methods_supported=[one_of("header")],
@@ -30,7 +30,7 @@ RESOURCE = named(
 SERVER = named(
     "OAuthAuthorizationServer",
     issuer=ADDRESS,
-    authorization_endpoint=_told(ADDRESS, "The page on which a person lets the application in."),
+    authorization_endpoint=_described(ADDRESS, "The page on which a person lets the application in."),
     token_endpoint=ADDRESS,
     registration_endpoint=ADDRESS,
     revocation_endpoint=ADDRESS,
@@ -42,7 +42,7 @@ SERVER = named(
     revocation_endpoint_auth_methods_supported=[one_of(*METHODS)],
     scopes_supported=["string"],
     authorization_response_iss_parameter_supported="boolean",
-    client_id_metadata_document_supported=_told(
+    client_id_metadata_document_supported=_described(
         "boolean", "Whether a client_id may be the https address of the application's own description."
     ),
     service_documentation=ADDRESS,
@@ -53,14 +53,16 @@ OWN_WORDS = dict.fromkeys(TEXTS, "string")
 METADATA = named(
     "OAuthClientMetadata",
     {
-        "redirect_uris": _told(REDIRECTS, "https, a scheme of its own, or loopback with any port; needed for a code."),
-        "client_name": _told("string", "What people are shown."),
-        "grant_types": _told(
+        "redirect_uris": _described(
+            REDIRECTS, "https, a scheme of its own, or loopback with any port; needed for a code."
+        ),
+        "client_name": _described("string", "What people are shown."),
+        "grant_types": _described(
             {"type": "array", "items": {"type": "string"}},
             f"{CODE} without it. {CREDENTIALS} needs an API key in the header Authorization.",
         ),
-        "token_endpoint_auth_method": _told(one_of(*METHODS, null=True), "client_secret_basic without it."),
-        "api_key": _told("string", "An API key, for who cannot send it as a header."),
+        "token_endpoint_auth_method": _described(one_of(*METHODS, null=True), "client_secret_basic without it."),
+        "api_key": _described("string", "An API key, for who cannot send it as a header."),
         **OWN_WORDS,
     },
 )
@@ -68,12 +70,12 @@ REGISTERED = named(
     "OAuthClient",
     {
         "redirect_uris": [ADDRESS],
-        "client_secret": _told("string", "Shown once; a public application has none."),
-        "client_secret_expires_at": _told("integer", "0: it does not expire."),
+        "client_secret": _described("string", "Shown once; a public application has none."),
+        "client_secret_expires_at": _described("integer", "0: it does not expire."),
         **OWN_WORDS,
     },
     client_id="string",
-    client_id_issued_at=_told("integer", "Seconds since 1970."),
+    client_id_issued_at=_described("integer", "Seconds since 1970."),
     client_name="string",
     grant_types=[one_of(*GRANTS)],
     response_types=[one_of("code")],
@@ -82,33 +84,35 @@ REGISTERED = named(
 )
 
 CLIENT = {
-    "client_id": _told("string", "Of a public application, and of one that sends its secret in the body."),
-    "client_secret": _told("string", "Unless it comes as HTTP Basic; with client_credentials it may be an API key."),
+    "client_id": _described("string", "Of a public application, and of one that sends its secret in the body."),
+    "client_secret": _described(
+        "string", "Unless it comes as HTTP Basic; with client_credentials it may be an API key."
+    ),
 }
 TOKEN_REQUEST = named(
     "OAuthTokenRequest",
     {
-        "code": _told("string", f"With {CODE}: what the redirect brought, good for five minutes and once."),
-        "redirect_uri": _told("string", f"With {CODE}: as the person was sent with it."),
-        "code_verifier": _told("string", f"With {CODE}: what the challenge was made of (PKCE, S256)."),
-        "refresh_token": _told("string", f"With {REFRESH}: the newest one; it works once."),
+        "code": _described("string", f"With {CODE}: what the redirect brought, good for five minutes and once."),
+        "redirect_uri": _described("string", f"With {CODE}: as the person was sent with it."),
+        "code_verifier": _described("string", f"With {CODE}: what the challenge was made of (PKCE, S256)."),
+        "refresh_token": _described("string", f"With {REFRESH}: the newest one; it works once."),
         "scope": SCOPE,
-        "resource": _told("string", "The address that the token is for (RFC 8707): this resource or none."),
+        "resource": _described("string", "The address that the token is for (RFC 8707): this resource or none."),
         **CLIENT,
     },
     grant_type=one_of(*GRANTS),
 )
 TOKENS = named(
     "OAuthTokens",
-    {"refresh_token": _told("string", f"Not with {CREDENTIALS}.")},
+    {"refresh_token": _described("string", f"Not with {CREDENTIALS}.")},
     access_token="string",
     token_type=one_of("Bearer"),
-    expires_in=_told("integer", "Seconds."),
+    expires_in=_described("integer", "Seconds."),
     scope=SCOPE,
 )
 REVOCATION = named(
     "OAuthRevocation",
-    {"token_type_hint": _told("string", "Not needed."), **CLIENT},
-    token=_told("string", "An access token; a refresh token ends the application's whole access."),
+    {"token_type_hint": _described("string", "Not needed."), **CLIENT},
+    token=_described("string", "An access token; a refresh token ends the application's whole access."),
 )
-ENDED = _told({"type": "object", "maxProperties": 0}, "Nothing, also where nobody knew the token.")
+ENDED = _described({"type": "object", "maxProperties": 0}, "Nothing, also where nobody knew the token.")

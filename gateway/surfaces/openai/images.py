@@ -256,11 +256,11 @@ def write(result: ImagesResult, facts: Facts) -> dict[str, Any]:
     for row, revised in zip(rows, result.revised, strict=False):
         if revised:
             row["revised_prompt"] = revised
-    told = {name: getattr(result, name) for name in ("background", "output_format", "quality", "size")}
+    fields = {name: getattr(result, name) for name in ("background", "output_format", "quality", "size")}
     return {
         "created": facts.created,
         "data": rows,
-        **{name: value for name, value in told.items() if value},
+        **{name: value for name, value in fields.items() if value},
         "model": facts.served,
         "usage": _usage(facts),
         "metadata": facts.metadata(),

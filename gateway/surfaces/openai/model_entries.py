@@ -62,8 +62,8 @@ def pseudo_entries(
     """The names that stand for a choice, those within `reach`; nothing is promised of what a choice trains on. A choice
     `among` mappings takes as much as the largest of them; of an organization's own provider nothing is known."""
     if not query.no_training:
-        told = [one for one in PSEUDO_MODELS if reach is None or one[0] in reach]
-        yield from (_pseudo_entry(*one, among if one[0] == AUTO else (), mapped=query.mapped) for one in told)
+        shown = [one for one in PSEUDO_MODELS if reach is None or one[0] in reach]
+        yield from (_pseudo_entry(*one, among if one[0] == AUTO else (), mapped=query.mapped) for one in shown)
 
 
 def write_entries(

@@ -132,13 +132,13 @@ def _count_pages(address: str) -> int:
         data = decode_base64(address[head.end() :])
     except ValueError:
         raise invalid("document.document_url", "the data URL is not valid base64") from None
-    pages = told = 0
+    pages = declared = 0
     for piece in _pieces(data):
         pages += sum(1 for one in PAGE.finditer(piece) if one.start() < PIECE)
-        told = max([told, *(int(one[1]) for one in COUNT.finditer(piece) if one.start() < PIECE)])
-        if max(pages, told) >= MOST_PAGES:
+        declared = max([declared, *(int(one[1]) for one in COUNT.finditer(piece) if one.start() < PIECE)])
+        if max(pages, declared) >= MOST_PAGES:
             return MOST_PAGES
-    return max(pages, told)
+    return max(pages, declared)
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:

@@ -103,13 +103,13 @@ def _merge(blocks: list[_Block], item: dict[str, Any], ident: str, vendor: str) 
         blocks.append(last)
     if item["type"] == SUMMARY:
         last.kind = SUMMARY
-    for told, pieces in (
+    for name, pieces in (
         (_word(item, "summary") or _word(item, "text"), last.texts),
         (_word(item, "signature"), last.signatures),
         (_word(item, "data"), last.opaque),
     ):
-        if told:
-            pieces.append(told)
+        if name:
+            pieces.append(name)
     last.ident = last.ident or ident
 
 

@@ -85,7 +85,7 @@ def _part(part: Any, text: str) -> Any:
     if kind in ("text", None) and isinstance(part.get("text"), str):
         return {**part, "type": text}
     if image is not None and kind in ("image_url", "image", "input_image", None):
-        told = image if isinstance(image, dict) else {"url": image}
-        detail = part.get("detail") or told.get("detail")
-        return {"type": "input_image", "image_url": told.get("url"), **({"detail": detail} if detail else {})}
+        value = image if isinstance(image, dict) else {"url": image}
+        detail = part.get("detail") or value.get("detail")
+        return {"type": "input_image", "image_url": value.get("url"), **({"detail": detail} if detail else {})}
     return part

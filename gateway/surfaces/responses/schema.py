@@ -286,9 +286,9 @@ def decode(body: bytes) -> ResponsesBody:
     decoded = _decode(BODY, body)
     if decoded.background:
         raise _absent("background", "Background answers are not offered; leave background out, or stream.")
-    for name, told in ABSENT.items():
+    for name, message in ABSENT.items():
         if getattr(decoded, name):
-            raise _absent(name, told)
+            raise _absent(name, message)
     return decoded
 
 
@@ -309,5 +309,5 @@ def _decode(decoder: Decoder, body: bytes) -> Any:
     return decoded
 
 
-def _absent(param: str, told: str) -> InvalidRequest:
-    return InvalidRequest(told, param=param, code="unsupported_parameter")
+def _absent(param: str, message: str) -> InvalidRequest:
+    return InvalidRequest(message, param=param, code="unsupported_parameter")

@@ -146,9 +146,9 @@ class _Stream:
             self._assembler.finish(INCOMPLETE)  # what came is in the failed response; no event calls it done
         response = writer.failure(self._turn, self._facts, error, self._output(), usage)
         body = openai.error_body(error)["error"]
-        told = {"code": body["code"], "message": body["message"], "param": body["param"] or None, "error": body}
+        event = {"code": body["code"], "message": body["message"], "param": body["param"] or None, "error": body}
         return (
             self._begin()
             + self._emit({"type": "response.failed", "response": response})
-            + self._emit({"type": "error", **told})
+            + self._emit({"type": "error", **event})
         )

@@ -64,9 +64,9 @@ def reply(result: ChatResult, turn: ResponseTurn, facts: ResponseFacts, keep: Ke
     """The response object of a whole answer, stored when the caller wants it stored."""
     choice = result.choices[0]
     if result.native is not None:
-        told = result.native.body
-        output = [own_item(item, place, facts) for place, item in enumerate(told["output"])]
-        return conclude(turn, facts, output, choice.finish, keep, told)
+        native = result.native.body
+        output = [own_item(item, place, facts) for place, item in enumerate(native["output"])]
+        return conclude(turn, facts, output, choice.finish, keep, native)
     output = _output(choice, turn, facts, status_of(choice.finish))
     return conclude(turn, facts, output, choice.finish, keep)
 
@@ -77,15 +77,15 @@ def conclude(
     output: list[Json],
     finish: FinishReason,
     keep: Keep,
-    told: Json | None = None,
+    native: Json | None = None,
 ) -> Json:
-    """The whole response as the caller sees it, after it was stored as it is. `told` is the upstream's own, relayed."""
+    """The whole response as the caller sees it, after it was stored. `native` is the relayed one of the upstream."""
     response = write_response(turn, facts, status_of(finish), output)
     reason = dialect.INCOMPLETE_WRITE.get(finish)
     if reason is not None:
         response["incomplete_details"] = {"reason": reason}
-    if told:
-        _keep_own(response, told)
+    if native:
+        _keep_own(response, native)
     response["usage"] = write_usage(facts)
     response[OURS] = facts.metadata()
     if turn.store:
@@ -93,13 +93,13 @@ def conclude(
     return show(response, sealed=turn.sealed, reasoned=turn.reasoned)
 
 
-def _keep_own(response: Json, told: Json) -> None:
+def _keep_own(response: Json, native: Json) -> None:
     """Add what the upstream's own response tells beyond ours: what the request left open, and how it ended."""
     for name in dialect.OWN_MEMBERS:
-        if told.get(name) is not None and response.get(name) is None:
-            response[name] = told[name]
-    if told.get("status") == INCOMPLETE and told.get("incomplete_details"):
-        response |= {"status": INCOMPLETE, "incomplete_details": told["incomplete_details"]}
+        if native.get(name) is not None and response.get(name) is None:
+            response[name] = native[name]
+    if native.get("status") == INCOMPLETE and native.get("incomplete_details"):
+        response |= {"status": INCOMPLETE, "incomplete_details": native["incomplete_details"]}
 
 
 def write_usage(facts: ResponseFacts) -> Json:

@@ -23,7 +23,7 @@ class Worker:
         self.pid, self.age, self.ready, self.leaving, self.aborted = pid, age, False, False, False
         self.tmp = os.fdopen(os.memfd_create("worker"), "w+b")
 
-    def tell_ready(self) -> None:
+    def report_ready(self) -> None:
         os.ftruncate(self.tmp.fileno(), 1)
 
 
@@ -85,13 +85,13 @@ def test_pauses_grow_until_a_worker_is_ready(master: Master) -> None:
     assert pauses == sorted(pauses) and pauses[-1] > 3 * pauses[0] / 2
     master._rest_until = 0.0
     master.manage_workers()
-    next(iter(master.WORKERS.values())).tell_ready()
+    next(iter(master.WORKERS.values())).report_ready()
     master._look()
     assert master._failed == 0
 
 
 def test_a_ready_worker_that_dies_is_replaced_at_once(master: Master) -> None:
-    ended(master, 1).tell_ready()
+    ended(master, 1).report_ready()
     master.reap_workers()
     assert master._rest_until == 0.0
 
@@ -100,15 +100,15 @@ def test_workers_of_the_configuration_before_leave_as_new_ones_are_ready(master:
     master.manage_workers()
     before = list(master.WORKERS)
     for worker in master.WORKERS.values():
-        worker.tell_ready()
+        worker.report_ready()
     master._old_age = master.worker_age
     master.manage_workers()
     new = [one for pid, one in master.WORKERS.items() if pid not in before]
     assert len(new) == 2 and master.killed == []
-    new[0].tell_ready()
+    new[0].report_ready()
     master.manage_workers()
     assert master.killed == before[:1]
-    new[1].tell_ready()
+    new[1].report_ready()
     master.manage_workers()
     assert master.killed == before
     master.manage_workers()
@@ -119,7 +119,7 @@ def test_a_reload_that_led_to_no_ready_worker_is_given_up_for_the_next(master: M
     master.manage_workers()
     before = list(master.WORKERS)
     for worker in master.WORKERS.values():
-        worker.tell_ready()
+        worker.report_ready()
     master._old_age = master.worker_age
     master.manage_workers()
     waiting = [pid for pid in master.WORKERS if pid not in before]

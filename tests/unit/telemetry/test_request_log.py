@@ -128,11 +128,11 @@ def test_a_flood_of_refusals_writes_little_and_is_told_in_full(log, journal) -> 
     for _ in range(5_000):
         log.failed(ended(OutOfCredits("none")))
     assert len(journal.entries) == KEY_BURST
-    log.tell()
+    log.flush()
     last = journal.entries[-1]
     assert last.requests == 5_000 - KEY_BURST and (last.error, last.status) == ("insufficient_credits", 402)
     assert len(journal.entries) == KEY_BURST + 1 and sum(one.requests for one in journal.entries) == 5_000
-    log.tell()
+    log.flush()
     assert len(journal.entries) == KEY_BURST + 1
 
 
@@ -140,7 +140,7 @@ def test_many_keys_together_write_no_more_than_a_worker_may(log, journal) -> Non
     for number in range(2_000):
         log.failed(ended(OutOfCredits("none"), caller=caller_of(f"key_{number:032x}")))
     assert len(journal.entries) == WORKER_BURST
-    log.tell()
+    log.flush()
     assert len(journal.entries) == WORKER_BURST + request_log.KINDS
     unlogged = log._counters.totals()["requests_unlogged_total"][()]
     assert sum(one.requests for one in journal.entries) + unlogged == 2_000

@@ -173,7 +173,7 @@ BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content"
 
 
 def settle(tenants: Tenants) -> None:
-    tenants.services.telemetry.request_log.tell()
+    tenants.services.telemetry.request_log.flush()
     tenants.services.store.journal.flush(5)
 
 
