@@ -15,13 +15,13 @@ export PYTHONDONTWRITEBYTECODE :=
 # and a Redis of its own.
 PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 1))") --dist worksteal
 
-# The whole truth; `architecture` is among the tests.
-test: lint types .venv/tools.stamp
+# The whole truth; `architecture` and `types` are among the tests.
+test: lint .venv/tools.stamp
 	$(BIN)/pytest $(PARALLEL)
 
 # Between two edits: what is slow or wants a server of its own is left to `make test`.
-check: lint types
-	$(BIN)/pytest $(PARALLEL) tests/test_architecture.py tests/unit -q -m "not soak and not postgresql and not slow" \
+check: lint
+	$(BIN)/pytest $(PARALLEL) tests/test_architecture.py tests/test_types.py tests/unit -q -m "not soak and not postgresql and not slow" \
 		--hypothesis-profile=few
 
 lint: .venv/test.stamp

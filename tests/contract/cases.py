@@ -25,7 +25,7 @@ OSLO, ROME, LIMA = (f'{{"city": "{name}"}}' for name in ("Oslo", "Rome", "Lima")
 
 HELLO = Say("Good day to you.")
 CALLS = Say(tools=(("weather", OSLO),))
-THREE = Say(tools=(("weather", OSLO), ("weather", ROME), ("clock", LIMA)), piece=1, fragment=1)
+THREE = Say(tools=(("weather", OSLO), ("weather", ROME), ("clock", LIMA)), piece=1, fragment=7)
 THOUGHT = Say(thinking="I must look.", sealed="gAAAsealed==", tools=(("weather", OSLO),))
 JSON = Say('{"city": "Oslo", "people": 700000}')
 SEARCHED = Say("News of today.", source=SOURCE)

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
+RUNNERS = {"GatewayProcess", "subprocess"}
+
 
 def waits(item: pytest.Item) -> bool:
-    """Whether its module runs gateways as processes: such tests wait far more than they work."""
-    return "GatewayProcess" in vars(getattr(item, "module", None) or object)
+    """Whether its module runs gateways or commands as processes: such tests wait far more than they work."""
+    return not RUNNERS.isdisjoint(vars(getattr(item, "module", None) or object))
 
 
 def long_first(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:

@@ -217,7 +217,7 @@ def test_a_long_export_holds_no_more_memory_than_a_short_one(tenants: Tenants, m
     owner, database = tenants["acme owner"], tenants.services.store.database
     mine, start = told_by(owner), tenants.services.clock.now_us() // 1000 - 10**6
     peaks = []
-    for first, last in ((0, 200), (200, 1600)):
+    for first, last in ((0, 200), (200, 800)):
         fill(database, [
             attempt(request=(start + n).to_bytes(6, "big") + n.to_bytes(10, "big"), **mine) for n in range(first, last)
         ])  # fmt: skip

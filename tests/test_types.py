@@ -1,0 +1,12 @@
+"""The types of the package hold together: mypy, beside the other tests."""
+
+import subprocess
+import sys
+
+from gateway.settings import ROOT
+
+
+def test_mypy_finds_no_mistake() -> None:
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", "gateway"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
