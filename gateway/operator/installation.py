@@ -5,13 +5,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 
-from gateway import extensions, settings
+from gateway import accepted, settings
 from gateway.accounts.models import MODELS
 from gateway.accounts.vault import Vault
 from gateway.admin.bootstrap import Administration, Grant
 from gateway.billing.ledger_close import LedgerClose
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.loader import load_from, sources_of
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.errors import Conflict
@@ -40,11 +39,14 @@ class Installation:
         return replace(own, database=replace(own.database, url=self._url)) if self._url else own
 
     @cached_property
+    def accepted(self) -> accepted.Accepted:
+        """What a server would start with now: where the catalogue's files have mistakes, the copy that was in force."""
+        return accepted.check()
+
+    @property
     def catalogue(self) -> Catalogue:
         """The catalogue that workers serve."""
-        own = self.settings
-        extensions.install(own.server.extensions)
-        return load_from(sources_of(own))
+        return self.accepted.catalogue
 
     @cached_property
     def clock(self) -> Clock:

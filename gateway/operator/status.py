@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from gateway import __version__
+from gateway import __version__, accepted
 from gateway.background import read_reports
 from gateway.catalogue.credentials import is_configured, wanting
 from gateway.control import Control
@@ -25,15 +25,16 @@ SHOWN = 16  # digits of a catalogue's version
 @click.option("--all", "every", is_flag=True, help="Providers without a key too, with what to set for each.")
 @click.pass_context
 def status(ctx: click.Context, every: bool) -> int:
-    """Nodes and workers that live now, versions, providers with and without keys, jobs; status 1 where no worker lives
-    or the last round of a job failed."""
+    """Nodes and workers that live now, versions, providers with and without keys, jobs; status 1 where no worker lives,
+    the last round of a job failed, or the catalogue's files have mistakes."""
     installation = ctx.with_resource(opened())
     found = examine(installation)
     if is_json():
         print_json(found)
     else:
         _show(found, every)
-    return 0 if found["workers"] and not any(job["error"] for job in found["jobs"]) else 1
+    well = found["workers"] and not found["mistakes"] and not any(job["error"] for job in found["jobs"])
+    return 0 if well else 1
 
 
 def examine(installation: Installation) -> dict[str, Any]:
@@ -48,6 +49,7 @@ def examine(installation: Installation) -> dict[str, Any]:
         "version": installation.settings.server.version or __version__,
         "database": database,
         "catalogue": installation.catalogue.version[:SHOWN],
+        "mistakes": list(installation.accepted.problems),
         "nodes": dict(sorted(Counter(workers.values()).items())),
         "workers": [
             {"epoch": epoch, "node": node, "leads": epoch == leader, **_versions(presence.get(epoch))}
@@ -135,6 +137,11 @@ def _show(found: dict[str, Any], every: bool) -> None:
     facts = [("version", found["version"]), ("database", found["database"]["address"])]
     facts += [("migration", _describe_migration(found["database"])), ("catalogue", found["catalogue"])]
     print_table(("WHAT", "IS"), facts, "")
+    if found["mistakes"]:
+        count = accepted.count_of(found["mistakes"])
+        click.echo(
+            f"The catalogue's files have {count}, the copy before is in force: {MANAGE} config check tells them."
+        )
     click.echo()
     rows = [
         (one["node"], one["epoch"], one["version"], one["catalogue"], "yes" if one["leads"] else "")

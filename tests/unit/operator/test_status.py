@@ -6,6 +6,7 @@ import orjson
 import pytest
 from support.usage import insert_rows, usage_row
 
+from gateway import accepted
 from gateway.accounts.keys import list_keys
 from gateway.clock import DAY_US
 from gateway.metering.usage_table import raw_id
@@ -63,6 +64,20 @@ def test_status_tells_how_far_a_database_is(run, monkeypatch, tmp_path) -> None:
     assert f"{len(database['pending'])} to come: run" in run("status", status=1)
     run("migrate")
     assert json.loads(run("status", "--json", status=1))["database"]["pending"] == []
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_status_goes_on_where_the_catalogue_has_mistakes(run, monkeypatch, tmp_path) -> None:
+    own = tmp_path / "own" / "providers" / "north.toml"
+    own.parent.mkdir(parents=True)
+    monkeypatch.setenv("GATEWAY_CATALOGUE_PATH", str(tmp_path / "own"))
+    before = json.loads(run("status", "--json", status=1))
+    monkeypatch.setattr(accepted, "_current", [])
+    accepted.begin()  # as a server keeps what it serves
+    own.write_text('name = "North"\nprotocol = "opnai"\n')
+    found = json.loads(run("status", "--json", status=1))
+    assert "did you mean openai?" in found["mistakes"][0] and found["catalogue"] == before["catalogue"]
+    assert "config check tells" in run("status", status=1)
 
 
 def test_spend_is_told_by_day_project_key_and_model(run, installation) -> None:
