@@ -22,7 +22,7 @@ from gateway.server.ports import problem_of
 from gateway.settings import MANAGE, MIGRATE_LATE, ROOT, Settings, SettingsError
 from gateway.store import migrations
 from gateway.store.database import check_scheme
-from gateway.store.disk import check_folder
+from gateway.store.disk import check_folder, check_room
 from gateway.store.installation import check_secrets
 from gateway.store.redis import answers, check_url
 
@@ -107,7 +107,7 @@ def examine() -> tuple[list[str], dict[str, str]]:
         partial(check_folder, Path(database.data_dir)),
     ]
     if not served_before(found.settings):
-        checks.append(partial(check_first_start, found.settings))
+        checks += [partial(check_room, Path(database.data_dir)), partial(check_first_start, found.settings)]
     for look_at in checks:
         try:
             look_at()

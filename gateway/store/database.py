@@ -12,7 +12,7 @@ from gateway import errors, settings
 from gateway.clock import Clock
 from gateway.lazy_import import LazyImport
 from gateway.states import ERROR, INFO, StateChange, StateLog
-from gateway.store.faults import Verdict, judge
+from gateway.store.faults import Verdict, is_full, judge
 from gateway.store.pool import DRIVER_ERRORS
 from gateway.store.sqlite import Sqlite
 from gateway.threads import Threads, pause
@@ -20,15 +20,15 @@ from gateway.threads import Threads, pause
 T = TypeVar("T")
 
 SUBJECT = "database"
-REMEDY = (
-    "start it, or check DATABASE_URL, the disk and the number of connections; requests that need it are answered 503, "
-    "what was settled is written as soon as it is back"
-)
+MEANWHILE = "requests that need it are answered 503, what was settled is written as soon as it is back"
+REMEDY = f"start it, or check DATABASE_URL, the disk and the number of connections; {MEANWHILE}"
+MAKE_ROOM = f"make room on its disk; {MEANWHILE}"
 BACK = StateChange("database.back", SUBJECT, "the database answers again", INFO)
 SCHEMES = ("sqlite", "postgresql")
 KNOWN_URLS = "sqlite:///path or postgresql://user:password@host/database"
 ATTEMPTS = 6
 BACKOFF_S = 0.01
+QUIET_S = 1.0  # without a failure, before a store counts as back: on a full disk small writes still succeed
 
 log = logging.getLogger(__name__)
 postgresql = LazyImport("gateway.store.postgresql")
@@ -73,9 +73,12 @@ class Database:
     unchanged; everything that means "the store cannot serve now" becomes Unavailable.
     """
 
-    def __init__(self, backend: Backend, patience_s: float, states: StateLog | None = None) -> None:
-        self._backend, self._patience_s = backend, patience_s
-        self._away, self._states = False, states or StateLog()
+    def __init__(self, backend: Backend, patience_s: float, clock: Clock, states: StateLog | None = None) -> None:
+        self._backend, self._patience_s, self._clock = backend, patience_s, clock
+        self._states = states or StateLog()
+        # What cannot be written to, as on a full disk, may well be read: then only a write tells that it is back.
+        self._away = self._unwritable = False
+        self._failed_at = 0.0
         self.kind = backend.kind
         self.peewee = backend.peewee
 
@@ -99,7 +102,7 @@ class Database:
         if self.peewee.in_transaction():
             return work()
         patience_s = None if patient else self._patience_s
-        return self._guard(lambda: self._repeat(lambda: self._backend.write(work, patience_s)))
+        return self._guard(lambda: self._repeat(lambda: self._backend.write(work, patience_s)), writes=True)
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> Any:
         """Run a statement with `?` placeholders inside a read or write; the driver's cursor."""
@@ -152,23 +155,29 @@ class Database:
             pause(random.uniform(0.5, 1.0) * BACKOFF_S * 2**attempt)
         return run()
 
-    def _guard(self, run: Callable[[], T]) -> T:
+    def _guard(self, run: Callable[[], T], writes: bool = False) -> T:
         try:
             result = run()
         except peewee.PeeweeException as error:
             if judge(error) is Verdict.OTHER:
                 raise
+            self._unwritable = self._unwritable or writes
             self._note_away(error)
             raise errors.Unavailable("The database is temporarily unavailable; try again.") from error
-        if self._away:
-            self._away = False
-            self._states.resolve(BACK)
+        if self._away and (writes or not self._unwritable):
+            self._note_success()
         return result
 
+    def _note_success(self) -> None:
+        if self._clock.monotonic() >= self._failed_at + QUIET_S:
+            self._away = self._unwritable = False
+            self._states.resolve(BACK)
+
     def _note_away(self, error: Exception) -> None:
-        self._away = True
+        self._away, self._failed_at = True, self._clock.monotonic()
         message = f"the database is unavailable: {str(error).strip()}"
-        self._states.fire(StateChange("database.away", SUBJECT, message, ERROR, REMEDY))
+        remedy = MAKE_ROOM if is_full(error) else REMEDY
+        self._states.fire(StateChange("database.away", SUBJECT, message, ERROR, remedy))
 
 
 @functools.lru_cache(maxsize=256)
@@ -192,9 +201,8 @@ def open_database(
     Connects to nothing yet. Unavailable when the file cannot be made; SettingsError for another scheme.
     """
     check_scheme(config)
-    if config.scheme == "sqlite":
-        return Database(Sqlite(config, clock, threads), config.pool_wait_s, states)
-    return Database(postgresql.Postgresql(config), config.pool_wait_s, states)
+    backend = Sqlite(config, clock, threads) if config.scheme == "sqlite" else postgresql.Postgresql(config)
+    return Database(backend, config.pool_wait_s, clock, states)
 
 
 def check_scheme(config: settings.DatabaseSettings) -> None:

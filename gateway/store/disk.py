@@ -33,7 +33,7 @@ def check_folder(path: Path) -> None:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
-            return
+            pass
     except (FileExistsError, NotADirectoryError):
         raise SettingsError(
             f"GATEWAY_DATA_DIR: {path.absolute()} is, or lies in, a file; set a writable folder"
@@ -43,3 +43,13 @@ def check_folder(path: Path) -> None:
             f"GATEWAY_DATA_DIR: cannot write to {path.absolute()}: {error.strerror}; make it writable for the user "
             f"{getpass.getuser()}, or set another folder"
         ) from None
+
+
+def check_room(path: Path) -> None:
+    """SettingsError where the disk of the data folder has no room for a first start; later ones come up and wait."""
+    free = free_bytes(path)
+    if free < LEAST_FREE:
+        raise SettingsError(
+            f"GATEWAY_DATA_DIR: the disk of {path.absolute()} is full ({free >> 20} MB left, {LEAST_FREE >> 20} are "
+            "needed); make room, or set another folder"
+        )

@@ -17,6 +17,9 @@ SQLITE_RETRY = {5, 6}
 SQLITE_AWAY = {3, 7, 8, 10, 11, 13, 14, 15, 22, 23, 26}
 
 
+SQLITE_FULL, DISK_FULL = 13, "53100"
+
+
 class Verdict(enum.Enum):
     RETRY = "retry"
     AWAY = "away"
@@ -27,7 +30,7 @@ def judge(error: peewee.PeeweeException) -> Verdict:
     """RETRY when the same work may succeed at once, AWAY when the store cannot serve, OTHER for data and code."""
     if isinstance(error, (peewee.IntegrityError, peewee.DataError)):
         return Verdict.OTHER
-    cause = error.args[0] if error.args and isinstance(error.args[0], Exception) else error.__context__
+    cause = _cause_of(error)
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None:
         return _judge_sqlite(code & 0xFF)
@@ -37,6 +40,17 @@ def judge(error: peewee.PeeweeException) -> Verdict:
     # psycopg gives a lost or refused connection no SQLSTATE.
     lost = isinstance(error, peewee.OperationalError) or getattr(cause, "pgconn", None) is not None
     return Verdict.AWAY if lost and type(cause).__module__.startswith("psycopg") else Verdict.OTHER
+
+
+def is_full(error: Exception) -> bool:
+    """Whether it is that the store's disk has no room."""
+    cause = _cause_of(error)
+    return getattr(cause, "sqlite_errorcode", 0) & 0xFF == SQLITE_FULL or getattr(cause, "sqlstate", "") == DISK_FULL
+
+
+def _cause_of(error: Exception) -> BaseException | None:
+    """The driver's error behind one of peewee."""
+    return error.args[0] if error.args and isinstance(error.args[0], Exception) else error.__context__
 
 
 def _judge_sqlite(code: int) -> Verdict:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import peewee
+
 from gateway import errors, settings
 from gateway.clock import Clock
 from gateway.store.file_lock import FairFileLock
-from gateway.store.pool import PooledSqlite
+from gateway.store.pool import DRIVER_ERRORS, PooledSqlite
 from gateway.threads import Threads
 
 T = TypeVar("T")
@@ -109,10 +111,18 @@ class Sqlite:
 
     def _open_writer(self) -> Any:
         if self._writer is None or self._owner != os.getpid():
-            self._writer = self.peewee.open_raw()
-            self._writer.execute("PRAGMA journal_mode = wal").close()
-            self._owner = os.getpid()
+            self._writer, self._owner = self._open(), os.getpid()
         return self._writer
+
+    def _open(self) -> Any:
+        connection = self.peewee.open_raw()
+        try:
+            with DRIVER_ERRORS:
+                connection.execute("PRAGMA journal_mode = wal").close()
+        except peewee.PeeweeException:
+            self.peewee.discard(connection)
+            raise
+        return connection
 
     def _shield(self, threads: Threads, work: Callable[[], T], finish: Callable[[], None]) -> T:
         """Run in a native thread to the end, even when the asking greenlet is killed while it waits."""

@@ -12,6 +12,7 @@ from support.gateways import free_port
 from gateway import manage
 from gateway.operator.start import examine
 from gateway.server.ports import problem_of
+from gateway.store import disk
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -51,6 +52,12 @@ def test_a_folder_that_cannot_be_written_is_named(refused: Callable[..., str], t
     (tmp_path / "file").touch()
     told = refused(GATEWAY_DATA_DIR=str(tmp_path / "file" / "data"))
     assert "GATEWAY_DATA_DIR" in told and "writable" in told
+
+
+def test_a_first_start_on_a_full_disk_says_so(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "LEAST_FREE", 1 << 62)
+    told = refused()
+    assert "GATEWAY_DATA_DIR: the disk of" in told and "make room" in told
 
 
 def test_an_address_of_another_machine_is_told(refused: Callable[..., str]) -> None:

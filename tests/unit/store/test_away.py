@@ -1,0 +1,98 @@
+"""That a store is away is told once, with what to do about it, and that it is back once it is."""
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import peewee
+import pytest
+
+from gateway.errors import Unavailable
+from gateway.states import StateChange, StateLog
+from gateway.store.database import QUIET_S, Database
+
+
+class Backend:
+    """A store whose reads and writes fail as they are told to."""
+
+    kind = "sqlite"
+
+    def __init__(self) -> None:
+        self.peewee = peewee.SqliteDatabase(":memory:")
+        self.reads: Exception | None = None
+        self.writes: Exception | None = None
+
+    def read(self, work: Callable[[], Any], patience_s: float | None) -> Any:
+        return self._answer(self.reads)
+
+    def write(self, work: Callable[[], Any], patience_s: float | None) -> Any:
+        return self._answer(self.writes)
+
+    @staticmethod
+    def _answer(error: Exception | None) -> None:
+        if error is not None:
+            raise error
+
+
+def failure(code: int, text: str) -> peewee.OperationalError:
+    cause = sqlite3.OperationalError(text)
+    cause.sqlite_errorcode = code
+    error = peewee.OperationalError(text)
+    error.__context__ = cause  # as peewee leaves it
+    return error
+
+
+FULL, BROKEN = failure(13, "database or disk is full"), failure(10, "disk I/O error")
+
+
+@pytest.fixture
+def told() -> list[StateChange]:
+    return []
+
+
+@pytest.fixture
+def store(clock, told: list[StateChange]) -> tuple[Database, Backend]:
+    states, backend = StateLog(), Backend()
+    states.listen(told.append)
+    return Database(backend, 1.0, clock, states), backend
+
+
+def ask(run: Callable[[Callable[[], None]], None]) -> bool:
+    try:
+        run(lambda: None)
+    except Unavailable:
+        return False
+    return True
+
+
+def test_a_full_disk_is_told_once_although_reads_go_on(store, told: list[StateChange], clock) -> None:
+    database, backend = store
+    backend.writes = FULL
+    for _ in range(5):
+        assert not ask(database.write) and ask(database.read)
+        clock.advance(QUIET_S)
+    assert [one.event for one in told] == ["database.away"] and told[0].remedy.startswith("make room on its disk")
+    backend.writes = None
+    assert ask(database.write)
+    assert [one.event for one in told] == ["database.away", "database.back"]
+
+
+def test_small_writes_that_still_fit_do_not_end_it(store, told: list[StateChange], clock) -> None:
+    database, backend = store
+    for _ in range(5):
+        backend.writes = FULL
+        assert not ask(database.write)
+        backend.writes = None
+        assert ask(database.write)
+        clock.advance(QUIET_S / 2)
+    assert [one.event for one in told] == ["database.away"]
+
+
+def test_a_store_that_could_not_be_read_is_back_with_the_first_answer(store, told: list[StateChange], clock) -> None:
+    database, backend = store
+    backend.reads = BROKEN
+    assert not ask(database.read) and "make room" not in told[0].remedy
+    backend.reads = None
+    clock.advance(QUIET_S)
+    assert ask(database.read)
+    assert [one.event for one in told] == ["database.away", "database.back"]
