@@ -12,6 +12,7 @@ from gateway.providers.protocol import Target
 
 # Objects and lists of an answer: ten thousand tokens with the twenty likeliest of each are some 210,000.
 MOST_PARTS = 250_000
+MOST_CHOICES = 128  # that may be asked for at once
 NOT_JSON = "The provider sent an answer that is not JSON."
 ODD = "The provider sent an answer of an unknown shape."
 EMPTY = "The provider ended its answer without any content."
@@ -39,6 +40,12 @@ def read_object(body: bytes) -> dict[str, Any]:
 def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
     """Whether a successful end brought nothing: no content, no tokens, and no reason that explains it."""
     return not content and finish not in EXCUSED and not (usage and usage.output_total)
+
+
+def check_choice(number: Any) -> None:
+    """ValueError for what is no number of a choice; what is told of each choice is told of all below it too."""
+    if type(number) is not int or not 0 <= number < MOST_CHOICES:
+        raise ValueError("a choice of this number was not asked for")
 
 
 def counts_images(target: Target) -> bool:

@@ -1,6 +1,6 @@
 """Upstream event streams: bytes to events whatever the split, and the one loop that reads a stream of any format."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -13,11 +13,12 @@ from gateway.neutral.events import Batch, Heartbeat
 from gateway.providers.answers import check_parts
 from gateway.providers.failures import MOST_REFUSAL, explain_object, stream_failure
 from gateway.providers.protocol import UpstreamReply
-from gateway.threads import compute_if
+from gateway.threads import compute_if, give_way
 
 EVENT_BREAK = b"\n\ndata: "
 SEAM = 1  # bytes of a blank line that an earlier piece may have brought
-LONG = 1 << 18  # bytes of an event that is read in a thread
+LONG = 1 << 17  # bytes of an event that is read in a thread
+MOST_EVENTS, SOME = 5_000, 250  # that one long event may bring, and those that are passed on in one turn
 MOST_LINES = 65_536  # of an event
 LINE_LIMIT = 16 * 1024 * 1024  # an image in base64 comes in one line
 
@@ -193,25 +194,39 @@ def read_batches(reply: UpstreamReply, stream: EventStream, framing: EventFramin
                 if done:
                     return
         except LongEvent:
-            if (yield from _read_on(pieces, frames, stream)):
-                return
+            yield from _read_on(pieces, frames, stream)
+            return
         yield stream.finish(frames.finish())
     except GatewayError as error:
         yield stream.fail(error)
 
 
-def _read_on(pieces: Iterator[bytes], frames: Frames, stream: EventStream) -> Generator[Batch, None, bool]:
-    """The rest of a stream of long events, which are read in a thread; whether the terminal one came."""
+def _read_on(pieces: Iterator[bytes], frames: Frames, stream: EventStream) -> Iterator[Batch]:
+    """The rest of a stream of long events, which are read in a thread."""
     for piece in pieces:
         if not piece:
             yield [Heartbeat()]
             continue
         batch, done = compute_if(frames.held + len(piece) > LONG, _take, frames, stream, piece)
-        if batch:
-            yield batch
+        yield from _in_turns(batch)
         if done:
-            return True
-    return False
+            return
+    yield from _in_turns(compute_if(frames.held > LONG, _finish, frames, stream))
+
+
+def _in_turns(batch: Batch) -> Iterator[Batch]:
+    """The events a few at a time, so that what is done with them takes no more than a moment of the event loop.
+    UpstreamFailed for too many."""
+    if len(batch) > MOST_EVENTS:
+        raise UpstreamFailed(f"The provider sent an event of more than {MOST_EVENTS:,} texts and calls.")
+    for at in range(0, len(batch), SOME):
+        if at:
+            give_way()
+        yield batch[at : at + SOME]
+
+
+def _finish(frames: Frames, stream: EventStream) -> Batch:
+    return stream.finish(frames.finish())
 
 
 def _take(frames: Frames, stream: EventStream, piece: bytes) -> tuple[Batch, bool]:

@@ -6,12 +6,14 @@ from typing import NamedTuple, overload
 from msgspec import Struct
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from gateway.threads import give_way
 from gateway.transport.codings import Unpacker, find_unpacker
 from gateway.transport.connections import UpstreamConnection
 from gateway.transport.fields import END, read_fields
 
 MB = 1024 * 1024
 BODY_LIMIT = 64 * MB
+PIECE = 1 << 16  # bytes of a stream that its reader gets at once
 
 
 class Answer(NamedTuple):
@@ -154,7 +156,14 @@ class Reply(Struct, eq=False):
         Raises UpstreamTimeout (silence, deadline) and StreamTruncated (lost before its end).
         """
         try:
-            yield from self._read(self._patience.heartbeat_s)
+            if self._unpacker is None:
+                yield from self._read(self._patience.heartbeat_s)
+                return
+            for data in self._read(self._patience.heartbeat_s):
+                yield data[:PIECE]
+                for at in range(PIECE, len(data), PIECE):
+                    give_way()  # what was packed brings the work of many receives at once
+                    yield data[at : at + PIECE]
         finally:
             self.close()
 

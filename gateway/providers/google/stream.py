@@ -26,7 +26,7 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
 from gateway.neutral.usage import Usage
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, check_choice, is_empty
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.google.reply import (
     ReadPart,
@@ -117,6 +117,8 @@ class GoogleStreamReader:
 
     def _read_candidate(self, candidate: dict[str, Any], batch: Batch) -> None:
         number = candidate.get("index") or 0
+        if number not in self._choices:
+            check_choice(number)
         choice = self._choices.setdefault(number, _Choice())
         for wire in (candidate.get("content") or {}).get("parts") or ():
             part = read_part(wire)

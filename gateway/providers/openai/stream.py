@@ -28,7 +28,7 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.usage import Usage
-from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
+from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, check_choice, is_empty
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.pieces import PieceRun, read_run
 from gateway.providers.openai.reply import (
@@ -216,7 +216,11 @@ class ChatStreamReader:
         batch.append(NativeChunk(dialect.NAME, chunk, said, size))
 
     def _choice(self, wire: dict[str, Any]) -> _Choice:
-        return self._choices.setdefault(wire.get("index") or 0, _Choice())
+        number = wire.get("index") or 0
+        if number not in self._choices:
+            check_choice(number)
+            self._choices[number] = _Choice()
+        return self._choices[number]
 
     def _close(self, wire: dict[str, Any]) -> None:
         """Note the finish reason of a choice (and a usage that some servers put beside it)."""

@@ -12,6 +12,7 @@ import orjson
 
 from gateway.dialects.anthropic import NAME
 from gateway.dialects.anthropic_citations import write_citation
+from gateway.errors import UpstreamFailed
 from gateway.neutral.events import (
     BlockDone,
     BlockEvent,
@@ -25,6 +26,7 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import Reasoning
 from gateway.surfaces.anthropic.opaque_tokens import CALL, TEXT, OpaqueToken, write_token
 from gateway.surfaces.anthropic.writer import Block, mark, sign, write_part
+from gateway.threads import compute_if
 
 
 def frame(event: dict[str, Any]) -> bytes:
@@ -60,7 +62,10 @@ class Sheet:
 
 
 SHORT = 4096  # arguments up to here are read each time that they may be whole
+LONG = 1 << 18  # longer ones never: their block's end is awaited
 MOST_LOOKS = 64
+MANY = 500  # events that wait for their turn, from which on a thread writes them
+MOST_WAITING = 100_000
 ENDS = ("}", "]", '"', "e", "l", *"0123456789")  # of a JSON text
 
 
@@ -179,7 +184,7 @@ class _CallWriter:
         if not self._pieces or not self._pieces[-1].rstrip().endswith(ENDS):
             return False
         self._looks += self._size > SHORT
-        return self._looks <= MOST_LOOKS
+        return self._looks <= MOST_LOOKS and self._size <= LONG
 
     def add(self, event: ToolCallDelta, sheet: Sheet) -> bytes:
         self._id, self._name = self._id or event.id, self._name or event.name
@@ -285,6 +290,7 @@ class BlockOrder:
         self._open: _Writer | None = None
         self._late: Block | None = None
         self._queue: deque[tuple[_Writer, list[BlockEvent]]] = deque()
+        self._waiting = 0  # events in it
         # Those that are open or wait, by what their events tell; texts in their order.
         self._known: dict[tuple[type, int], tuple[_Writer, list[BlockEvent]]] = {}
         self._text: _Writer | None = None
@@ -308,10 +314,14 @@ class BlockOrder:
             return known[0].add(event, self._sheet) + self._drain()
         else:
             known[1].append(event)
+            self._waiting += 1
+        if self._waiting > MOST_WAITING:
+            raise UpstreamFailed("The provider sent more parts side by side than can wait for their turn.")
         return self._drain()
 
     def _append(self, writer: _Writer, event: BlockEvent) -> None:
         entry = writer, [event]
+        self._waiting += 1
         self._queue.append(entry)
         if not isinstance(writer, _PartWriter):
             self._known[_family(writer), writer.number] = entry
@@ -320,6 +330,9 @@ class BlockOrder:
 
     def close(self) -> bytes:
         """All that is still open or waiting, brought to its end."""
+        return compute_if(self._waiting > MANY, self._close_all)
+
+    def _close_all(self) -> bytes:
         sent = [self._close()]
         while self._queue:
             sent += (self._open_next(), self._close())
@@ -342,6 +355,9 @@ class BlockOrder:
         """Open waiting blocks for as long as the one before is whole."""
         if not self._queue:
             return b""
+        return compute_if(self._waiting > MANY and (self._open is None or self._open.whole), self._drain_all)
+
+    def _drain_all(self) -> bytes:
         sent: list[bytes] = []
         while self._queue and (self._open is None or self._open.whole):
             sent += (self._close(), self._open_next())
@@ -349,6 +365,7 @@ class BlockOrder:
 
     def _open_next(self) -> bytes:
         writer, events = self._queue.popleft()
+        self._waiting -= len(events)
         self._open = writer
         sent = self._sheet.lone(self._late) if self._late else b""
         self._late = None

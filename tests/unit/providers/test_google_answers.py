@@ -237,3 +237,10 @@ def test_made_images_have_a_count_of_their_own():
     }
     found = read(answer({"text": "x"}) | {"usageMetadata": usage}).usage
     assert (found.output, found.output_image, found.reasoning) == (15, 1290, 5)
+
+
+@pytest.mark.parametrize("number", [10**9, -1, 1.5, "a", [1]])
+def test_a_choice_of_no_possible_number_is_the_providers_fault(number: object) -> None:
+    candidate = {"index": number, "content": {"parts": [{"text": "a"}]}}
+    last = events(b"data: " + orjson.dumps({"candidates": [candidate]}) + b"\r\n\r\n")[-1]
+    assert type(last) is Failed and type(last.error) is UpstreamFailed

@@ -364,3 +364,13 @@ def test_choices_that_are_read_late_are_values_like_others(message):
 def test_relayed_answer_that_is_none_is_refused_at_once(reply):
     with pytest.raises(UpstreamFailed):
         PROTOCOL.read(reply, True)
+
+
+@pytest.mark.parametrize("number", [10**9, -1, 1.5, "a", [1]])
+@pytest.mark.parametrize("relayed", [False, True])
+def test_a_choice_of_no_possible_number_is_the_providers_fault(number: object, relayed: bool) -> None:
+    """One with the number 10,000,000 held the event loop for three seconds at the end of its stream."""
+    choices = [{"index": 0, "delta": {"content": "a"}}, {"index": number, "delta": {"content": "b"}}]
+    sent = b"data: " + orjson.dumps({"choices": choices}) + b"\n\ndata: [DONE]\n\n"
+    last = events(sent, relayed=relayed)[-1]
+    assert type(last) is Failed and type(last.error) is UpstreamFailed

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, UpstreamFailed
-from gateway.providers.sse import LONG, EventReader, read_batches
+from gateway.providers.sse import LONG, MOST_EVENTS, SOME, EventReader, read_batches
 
 thread_id: Callable[[], int] = get_original("_thread", "get_ident")
 
@@ -165,3 +165,25 @@ def test_a_long_event_is_read_in_a_thread_and_no_other_is_lost_around_it(end: by
 def test_an_event_of_millions_of_lines_is_the_providers_fault() -> None:
     with pytest.raises(UpstreamFailed, match="lines"):
         EventReader().feed(b"data:\n" * 70_000 + b"\n")
+
+
+class Many(Sizes):
+    """A format whose events bring as many neutral ones as they say."""
+
+    def take(self, pieces: list[tuple[str, bytes]]) -> tuple[list[int], bool]:
+        return [number for _, data in pieces for number in range(int(data[: data.index(b" ")]))], False
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\n"])
+def test_what_a_long_event_brings_is_passed_on_a_few_at_a_time(end: bytes) -> None:
+    def batches(count: int) -> list[list[int]]:
+        data = b"data: %d " % count + b"x" * LONG * 2 + end
+        stream = Many()
+        stream.finish = lambda pieces: [*stream.take(pieces)[0], -1]
+        return list(read_batches(Pieces(data, 65536), stream))
+
+    read = batches(1_000)
+    assert [number for batch in read for number in batch] == [*range(1_000), -1]
+    assert max(map(len, read)) <= SOME
+    with pytest.raises(UpstreamFailed, match="texts and calls"):
+        batches(MOST_EVENTS + 1)

@@ -5,7 +5,7 @@ import gevent
 import pytest
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
-from gateway.transport.replies import Patience, Pending
+from gateway.transport.replies import PIECE, Patience, Pending
 
 FIXED = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello world"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nX-T: 1\r\n\r\n"
@@ -254,3 +254,14 @@ def test_a_wait_without_end_outlasts_a_timer_that_fires_early():
     connection, later = WokenEarly(), time.monotonic() + 60
     patience = Patience(time.monotonic, 60.0, 60.0, 60.0, 1.0)
     assert Pending(connection, patience, later, later, None).wait().status == 200
+
+
+def test_a_packed_stream_comes_as_slowly_as_any_other(upstream, make_transport):
+    """64 KB of it brought four megabytes of events at once, which held the event loop for a second."""
+    upstream.answer(packed(b"data: x\n\n" * 400_000))
+    chunks = call(make_transport(), upstream, stream=True).chunks()
+    turns = []
+    neighbour = gevent.spawn(lambda: [turns.append(gevent.sleep(0)) for _ in range(1000)])
+    sizes = [len(chunk) for chunk in chunks]
+    neighbour.kill()
+    assert sum(sizes) == 3_600_000 and max(sizes) <= PIECE and len(turns) > len(sizes) // 2
