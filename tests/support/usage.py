@@ -9,7 +9,8 @@ from gateway import ids
 from gateway.clock import HOUR_US
 from gateway.metering.figures import CLIENT_CODES, FIGURES, PARTS, UNITS
 from gateway.metering.models import BYOK, CACHED, SETTLEMENT
-from gateway.metering.rollups.table import BLOCK_HOURS, HOURS, VALUES, Series
+from gateway.metering.rollups.sum_tables import VALUES
+from gateway.metering.rollups.table import BLOCK_HOURS, HOURS, Series
 from gateway.metering.usage_table import COLUMNS, UsageRecord
 from gateway.store.database import Database
 from gateway.store.partitions import id_at
@@ -131,7 +132,9 @@ def made_blocks(database: Database) -> set[int]:
 
 def count_removed(database: Database) -> int:
     """How many rows were removed, as the rollups have it."""
-    sql = f"SELECT SUM(rows) FROM rollup JOIN rollup_hour USING (hour) WHERE series = {Series.PROJECT} AND part <> held"
+    moved = f"SELECT rows FROM rollup JOIN rollup_hour USING (hour) WHERE series = {Series.PROJECT} AND part <> held"
+    gone = "SELECT rows FROM removed_piece JOIN rollup_hour USING (hour) WHERE part = held"
+    sql = f"SELECT SUM(rows) FROM ({moved} UNION ALL {gone}) r"
     return int(database.read(lambda: database.execute(sql).fetchone()[0] or 0))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from gateway.clock import HOUR_US, MINUTE_US, SECOND_US
 from gateway.metering.rollups import days, late
 from gateway.metering.rollups.fold import Names, admit_names, fold, ranges_of
+from gateway.metering.rollups.pieces import read_pieces
 from gateway.metering.rollups.rows import Group, sum_outrun, sum_rows
 from gateway.metering.rollups.table import (
     Series,
@@ -172,7 +173,7 @@ class Rollups:
         return self._database.write(write)
 
     def _compute_hour(self, state: State, hour: int, low: str, high: str) -> State:
-        """The part HELD of an hour from the rows that lie in the table, in place of what it was."""
+        """The part HELD of an hour, from the rows that lie in the table and the pieces that went."""
         start_us = hour * HOUR_US
         condition = "w.at >= ? AND w.at < ? AND w.request >= ? AND w.request <= ? AND w.posted_at < ?"
         params = (start_us, start_us + HOUR_US, bytes.fromhex(low), bytes.fromhex(high), state.watermark)
@@ -180,6 +181,7 @@ class Rollups:
         groups, _ = self._database.report(partial(sum_rows, self._database, condition, params, state.watermark, purged))
         held = self._database.read(lambda: read_held(self._database, [hour]))
         part = held.get(hour, 0)
+        groups += self._database.report(partial(read_pieces, self._database, hour, part))
         known = self._database.report(partial(self._known_names, places_of(groups), f"AND part <> {part}"))
         sums = compute(fold, groups, admit_names(groups, known))
         stored = self._database.report(partial(read_sums, self._database, hour, part))

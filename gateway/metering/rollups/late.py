@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from gateway.clock import HOUR_US, MINUTE_US
+from gateway.metering.rollups.pieces import count_pieces
 from gateway.metering.rollups.rows import HEX, MARGIN_US
-from gateway.metering.rollups.table import Series, State, advance_state, widen_hours
+from gateway.metering.rollups.table import Series, State, advance_state, read_held, widen_hours
 from gateway.store.database import Database
 from gateway.store.partitions import id_at
 from gateway.threads import pause
@@ -140,12 +141,13 @@ def _differs(database: Database, state: State, hour: int, ids: tuple[str, str]) 
             "SELECT COUNT(*) FROM usage WHERE at >= ? AND at < ? AND request >= ? AND request <= ? AND posted_at < ?",
             params,
         ).fetchone()[0]
+        held = read_held(database, [hour]).get(hour, 0)
         sums = database.execute(
-            f"SELECT SUM(r.rows) FROM rollup r JOIN rollup_hour h ON h.hour = r.hour AND h.held = r.part "
-            f"WHERE r.hour = ? AND r.series >= {Series.PROJECT} AND r.series <= {Series.PROJECT}",
-            (hour,),
+            "SELECT SUM(rows) FROM rollup WHERE hour = ? AND part = ? "
+            f"AND series >= {Series.PROJECT} AND series <= {Series.PROJECT}",
+            (hour, held),
         ).fetchone()[0]
-        return int(rows) != int(sums or 0)
+        return int(rows) + count_pieces(database, hour, held) != int(sums or 0)
 
     return database.report(read)
 

@@ -6,6 +6,7 @@ from typing import Any
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES, last_params, rows_sql, sums_sql
 from gateway.metering.rollups.rows import HEX
+from gateway.metering.rollups.sum_tables import VALUES
 from gateway.metering.rollups.table import (
     BLOCK_DAYS,
     BLOCK_HOURS,
@@ -13,7 +14,6 @@ from gateway.metering.rollups.table import (
     DAILY,
     HOURS,
     MOST_SOURCES,
-    VALUES,
     Series,
     State,
     read_state,
@@ -30,6 +30,8 @@ SELECT subject, {figure}, {left}, {right} FROM (
 
 # Rows of hours, with which part of theirs is the one HELD.
 HOURLY = "rollup JOIN rollup_hour USING (hour)"
+# What rows that went have in it still.
+PIECES = "removed_piece JOIN rollup_hour USING (hour)"
 
 Comparison = tuple[str, tuple[Any, ...], tuple[str, str]]
 
@@ -54,7 +56,7 @@ def compare_rollups(database: Database, first_hour: int) -> Iterator[Comparison]
     made = (first, state.days_through // BLOCK_DAYS * BLOCK_HOURS) * 2
     blocks = "IN (SELECT block FROM rollup_block WHERE made = 1)"
     yield _coarse_sql(BLOCK_HOURS, BLOCKS, DAILY, blocks), made, ("block", "its days")
-    yield _removed_sql(hexed("owner")), (), ("rollup", "spent by removed rows")
+    yield _removed_sql(hexed("owner"), hexed("api_key")), (), ("rollup", "spent by removed rows")
 
 
 def _unlike(both: str, subject: str, keys: str) -> str:
@@ -84,7 +86,7 @@ def _right() -> str:
 
 
 def _rows_sql(database: Database) -> str:
-    """The part HELD of keys by provider and model, with the rows that lie in the table."""
+    """The part HELD of keys by provider and model, with the rows that lie in the table and the pieces that went."""
     hexed = HEX[database.kind].format
     condition = "w.posted_at < ? AND w.request >= ? AND w.at >= ?"
     sums = [f"SUM(1) AS r_{VALUES[0]}"]
@@ -99,7 +101,8 @@ def _rows_sql(database: Database) -> str:
         f"SELECT owner, hour, provider, name, {_left()} FROM {HOURLY} WHERE series = {Series.KEY_MODEL} "
         "AND part = held AND hour >= ?"
     )
-    both = f"SELECT owner, hour, provider, name, {ordered} FROM ({rows}) x UNION ALL {held}"
+    gone = f"SELECT api_key, hour, provider, name, {_right()} FROM {PIECES} WHERE part = held AND hour >= ?"
+    both = f"SELECT owner, hour, provider, name, {ordered} FROM ({rows}) x UNION ALL {held} UNION ALL {gone}"
     subject = f"{hexed('owner')} || ' hour ' || hour || ' ' || provider || '/' || name"
     return _unlike(both, subject, "owner, hour, provider, name")
 
@@ -113,7 +116,7 @@ def _rows_params(database: Database, state: State, first_hour: int) -> tuple[Any
     lowest = database.execute("SELECT MIN(low) FROM rollup_hour WHERE hour >= ?", (first_hour,)).fetchone()[0]
     low = bytes.fromhex(lowest or "")
     last = last_params(state.watermark, bytes.fromhex(state.purged))
-    return (*last, state.watermark, low, first_hour * HOUR_US, first_hour)
+    return (*last, state.watermark, low, first_hour * HOUR_US, first_hour, first_hour)
 
 
 def _series_sql(left: Series, right: Series) -> str:
@@ -150,12 +153,13 @@ def _coarse_sql(hours: int, coarse: int, fine: int, ready: str) -> str:
     return _unlike(both, "step || ' series ' || series", "step, series")
 
 
-def _removed_sql(owner: str) -> str:
+def _removed_sql(owner: str, key: str) -> str:
     """What removed rows cost, of keys."""
     return f"""
     SELECT id, 'cost_nusd', SUM(mine), SUM(theirs) FROM (
         SELECT {owner} AS id, COALESCE(cost_nusd, 0) AS mine, 0 AS theirs FROM {HOURLY}
         WHERE series = {Series.KEY} AND part <> held
+        UNION ALL SELECT {key}, COALESCE(cost_nusd, 0), 0 FROM {PIECES} WHERE part = held
         UNION ALL SELECT owner, 0, nusd FROM removed_spend WHERE kind = 'api_key'
     ) r GROUP BY id HAVING SUM(mine) <> SUM(theirs)
     """

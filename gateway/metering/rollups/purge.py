@@ -1,26 +1,24 @@
 """Removing of old usage rows: what they counted stays, in the rollups and in the books that outlive them."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.errors import Unavailable
-from gateway.metering.rollups.fold import Names, fold
-from gateway.metering.rollups.job import GoOn, forever, places_of
+from gateway.metering.rollups.job import GoOn, forever
+from gateway.metering.rollups.pieces import add_pieces, count_pieces, list_pieces, sweep_pieces
 from gateway.metering.rollups.removed import Spent, keep_spent, sum_spent
-from gateway.metering.rollups.rows import sum_rows
+from gateway.metering.rollups.rows import Group, sum_rows
+from gateway.metering.rollups.sum_tables import VALUES
 from gateway.metering.rollups.table import (
     COLUMNS,
     DAILY,
     KEY_COLUMNS,
-    VALUES,
     Overtaken,
     Series,
     State,
-    Sums,
-    add_sums,
     advance_state,
-    delete_empty,
     read_held,
     read_state,
     try_again,
@@ -29,12 +27,12 @@ from gateway.metering.rollups.table import (
 from gateway.settings import SettingsError
 from gateway.store.database import Database
 from gateway.store.partitions import Partition, Partitions, id_at, time_of
-from gateway.threads import compute, pause
+from gateway.threads import pause
 
 LEAST_DAYS = 3
-# What is removed at once: the rows of whole hours, or where one has more than STEP_ROWS, so many of them as are moved
-# with about SUMS rows of the table of rollups. Both take the writer some 10 to 20 ms.
-STEP_ROWS, FIRST_ROWS, LEAST_ROWS, SUMS = 8_000, 100, 25, 500
+# What is removed at once: the rows of whole hours, or where one has more than STEP_ROWS, so many of them as make about
+# GROUPS groups. Both take the writer some 10 to 20 ms.
+STEP_ROWS, FIRST_ROWS, LEAST_ROWS, GROUPS = 2_500, 250, 100, 250
 STEP_HOURS = 24
 # The share of the time that removing takes, so that others are not kept waiting.
 SHARE = 1 / 4
@@ -54,23 +52,21 @@ ON CONFLICT ({", ".join(KEY_COLUMNS)}) DO UPDATE SET
 # A range, or SQLite would take the series for what narrows it down, not the hour.
 OF_PROJECTS = f"hour = ? AND series >= {Series.PROJECT} AND series <= {Series.PROJECT}"
 OF_PARTS = f"SELECT part, SUM(rows) FROM rollup WHERE {OF_PROJECTS} GROUP BY part"
-# Less than nothing: rows went that were never counted. What lies in the table still is summed up anew.
-MARK_SHORT = f"""
-UPDATE rollup_hour SET dirty = 1 WHERE hour = ? AND EXISTS (SELECT 1 FROM rollup r WHERE r.hour = rollup_hour.hour
-    AND r.series IN ({Series.PROJECT}, {Series.KEY}) AND r.part = rollup_hour.held AND r.rows < 0)
-"""
+MARK = "UPDATE rollup_hour SET dirty = 1 WHERE hour = ?"
 
 
 class Removal(NamedTuple):
     """Rows that go in one transaction: those that meet `condition`, `rows` of them. Of the hours `whole` nothing that
-    was counted is left then; `moved` is what the rows have in the sums of other hours."""
+    was counted is left then; of the hours `wrong` nothing is either, but they were not counted like that. `groups` is
+    what the rows counted in all hours but the whole ones."""
 
     condition: str
     params: list[Any]
     end: bytes
     rows: int
     whole: list[int]
-    moved: Sums
+    wrong: list[int]
+    groups: list[Group]
     spent: Spent
 
 
@@ -101,12 +97,46 @@ class UsagePurge:
         if not self._days or state is None or state.filling or state.watermark < now_us - DAY_US:
             return 0
         cut = id_at((now_us - self._days * DAY_US) // HOUR_US * HOUR_US)
+        self._finish(go_on)
         gone = 0
         for partition in self.partitions.ended(cut):
             if not go_on():
                 return gone
             gone += try_again(partial(self._drop, partition))
         return gone + self._delete(self._least(cut), go_on)
+
+    def _finish(self, go_on: GoOn) -> None:
+        """Sweep what was left, and move hours that are all gone but were not right when the last of their rows went."""
+        self._repeat(self._sweep, go_on)
+        for hour, part, _ in self._database.read(partial(list_pieces, self._database)):
+            if not go_on():
+                return
+            try_again(partial(self._finish_hour, hour, part))
+
+    def _finish_hour(self, hour: int, part: int) -> None:
+        state = self._read_state()
+        if self._database.report(partial(self._is_whole, hour, part, 0, bytes.fromhex(state.purged))):
+
+            def move() -> None:
+                advance_state(self._database, state)
+                self._move_hour(hour)
+
+            self._database.write(move)
+
+    def _sweep(self) -> int | None:
+        """A step of it; None when there is nothing to be swept."""
+        state = self._read_state()
+        swept = [one for one in self._database.read(partial(list_pieces, self._database)) if not one[2]]
+        if not swept:
+            return None
+        hour, part, _ = swept[0]
+
+        def sweep() -> None:
+            advance_state(self._database, state)
+            sweep_pieces(self._database, hour, part)
+
+        self._database.write(sweep)
+        return 0
 
     def _least(self, cut: bytes) -> bytes:
         """Up to where rows go one by one: what lies in ordinary partitions waits for those to end."""
@@ -116,31 +146,35 @@ class UsagePurge:
         return b"" if self.partitions.exist() else cut
 
     def _delete(self, cut: bytes, go_on: GoOn) -> int:
+        return self._repeat(partial(self._step, cut), go_on)
+
+    def _repeat(self, step: Callable[[], int | None], go_on: GoOn) -> int:
+        """Steps until one returns None, a share of the time; how many rows they removed."""
         gone = 0
         for _ in range(ROUND_STEPS):
-            if not go_on():
-                break
             start = self._clock.monotonic()
-            count = try_again(partial(self._step, cut))
-            gone += count
-            if not count:
+            count = try_again(step) if go_on() else None
+            if count is None:
                 break
+            gone += count
             pause((self._clock.monotonic() - start) * (1 / SHARE - 1))
         return gone
 
-    def _step(self, cut: bytes) -> int:
-        """Remove the oldest rows, all attempts of a request together; how many. The rows of an hour go at once where
-        they are not too many: what they counted moves then by a single word."""
+    def _step(self, cut: bytes) -> int | None:
+        """Remove the oldest rows, all attempts of a request together; how many, None when there are none. The rows of
+        an hour go at once where they are not too many."""
+        if self._sweep() is not None:
+            return 0
         state = self._read_state()
         found = self._database.report(partial(self._next, cut))
         if found is None:
-            return 0
+            return None
         removal = self._plan(state, *found)
         if not removal.rows:
-            return 0
+            return None
         self._database.write(partial(self._remove, state, removal))
-        if not removal.whole:
-            self._rows = max(LEAST_ROWS, min(STEP_ROWS, self._rows * SUMS // (len(removal.moved) or 1)))
+        if removal.groups:
+            self._rows = max(LEAST_ROWS, min(STEP_ROWS, removal.rows * GROUPS // len(removal.groups)))
         return removal.rows
 
     def _next(self, cut: bytes) -> tuple[bytes, bytes] | None:
@@ -164,46 +198,47 @@ class UsagePurge:
     def _plan(self, state: State, low: bytes, end: bytes) -> Removal:
         # Both ends, or SQLite would look the rows up by when they were posted, which is nearly all of them.
         condition, params = "w.request >= ? AND w.request < ? AND w.posted_at < ?", [low, end, state.watermark]
-        hours, spent = self._database.report(
-            lambda: (
-                self._count_hours(condition, params, end),
-                sum_spent(self._database, condition, params, self._marked),
-            )
-        )
-        moved: Sums = {}
-        for hour, (_, whole) in hours.items():
-            if not whole:
-                within = f"{condition} AND w.at >= ? AND w.at < ?"
-                moved |= self._sums_of(state, within, [*params, hour * HOUR_US, (hour + 1) * HOUR_US])
-        count = sum(rows for rows, _ in hours.values())
-        return Removal(condition, params, end, count, [hour for hour in hours if hours[hour][1]], moved, spent)
+        return self._database.report(partial(self._read_removal, state, condition, params, end))
 
-    def _count_hours(self, condition: str, params: list[Any], end: bytes) -> dict[int, tuple[int, bool]]:
-        """By hour how many of the rows lie in it, and whether they are all that is counted as HELD."""
+    def _read_removal(self, state: State, condition: str, params: list[Any], end: bytes) -> Removal:
         sql = f"SELECT w.at / {HOUR_US}, COUNT(*) FROM usage w WHERE {condition} GROUP BY w.at / {HOUR_US}"
-        found = {int(hour): int(count) for hour, count in self._database.fetch(sql, params)}
-        held = read_held(self._database, found)
-        hours = {}
-        for hour, count in found.items():
-            high = self._database.execute("SELECT high FROM rollup_hour WHERE hour = ?", (hour,)).fetchone()
-            counted = {int(part): int(rows or 0) for part, rows in self._database.fetch(OF_PARTS, (hour,))}
-            whole = high is not None and high[0] < end.hex() and counted.get(held.get(hour, 0), 0) == count
-            hours[hour] = count, whole
-        return hours
+        counts = {int(hour): int(count) for hour, count in self._database.fetch(sql, params)}
+        held = read_held(self._database, counts)
+        whole, wrong, groups = [], [], []
+        for hour, count in counts.items():
+            is_whole = self._is_whole(hour, held.get(hour, 0), count, end)
+            if is_whole:
+                whole.append(hour)
+                continue
+            if is_whole is False:
+                wrong.append(hour)
+            groups += self._groups_of(state, hour, condition, params)
+        spent = sum_spent(self._database, condition, params, self._marked)
+        return Removal(condition, params, end, sum(counts.values()), whole, wrong, groups, spent)
 
-    def _sums_of(self, state: State, condition: str, params: list[Any]) -> Sums:
-        """What rows have in the part HELD of their hours."""
-        purged = bytes.fromhex(state.purged)
-        groups, _ = self._database.report(partial(sum_rows, self._database, condition, params, state.watermark, purged))
-        names = self._database.report(partial(self._held_names, places_of(groups)))
-        return compute(fold, groups, names)
+    def _is_whole(self, hour: int, part: int, count: int, end: bytes) -> bool | None:
+        """Whether `count` rows and what went already are all that is counted as HELD in an hour, whose part that is;
+        None where rows of it lie behind `end`. Inside a report."""
+        high = self._database.execute("SELECT high FROM rollup_hour WHERE hour = ?", (hour,)).fetchone()
+        if high is None or high[0] >= end.hex():
+            return None
+        counted = {int(number): int(rows or 0) for number, rows in self._database.fetch(OF_PARTS, (hour,))}
+        return counted.get(part, 0) == count + count_pieces(self._database, hour, part)
+
+    def _groups_of(self, state: State, hour: int, condition: str, params: list[Any]) -> list[Group]:
+        """What rows that meet a condition counted in an hour. Inside a report."""
+        within = f"{condition} AND w.at >= ? AND w.at < ?"
+        bounds = [*params, hour * HOUR_US, (hour + 1) * HOUR_US]
+        return sum_rows(self._database, within, bounds, state.watermark, bytes.fromhex(state.purged))[0]
 
     def _remove(self, state: State, removal: Removal) -> None:
         run, params = self._database.execute, removal.params
         advance_state(self._database, state, purged=max(state.purged, removal.end.hex()))
         for hour in removal.whole:
             self._move_hour(hour)
-        self._move(removal.moved)
+        for hour in removal.wrong:
+            run(MARK, (hour,))
+        add_pieces(self._database, removal.groups, self._clock.now_us())
         keep_spent(self._database, removal.spent)
         run(
             "DELETE FROM team_usage WHERE request >= ? AND request < ? AND EXISTS (SELECT 1 FROM usage w WHERE "
@@ -214,22 +249,9 @@ class UsagePurge:
         count = run(f"DELETE FROM usage WHERE {removal.condition.replace('w.', '')}", params).rowcount
         _check(count, removal.rows)
 
-    def _move(self, moved: Sums) -> None:
-        """From the part HELD to the part REMOVED, which keeps the moment of its aggregation."""
-        hours = sorted({key[2] for key in moved})
-        newest = f"SELECT MAX(updated_at) FROM rollup WHERE {OF_PROJECTS}"
-        updated = {hour: self._database.execute(newest, (hour,)).fetchone()[0] for hour in hours}
-        held = read_held(self._database, hours)
-        removed = {hour: 1 - held.get(hour, 0) for hour in hours}
-        add_sums(self._database, {key: [-value for value in values] for key, values in moved.items()}, held, None)
-        add_sums(self._database, moved, removed, updated)
-        delete_empty(self._database, moved, held)
-        for hour in hours:
-            self._database.execute(MARK_SHORT, (hour,))
-
     def _move_hour(self, hour: int) -> int:
-        """The same of all that an hour holds: the smaller part is added to the larger one, and that is the one REMOVED
-        from now on. How many rows it held."""
+        """All that an hour holds goes from the part HELD to the part REMOVED: the smaller one is added to the larger
+        one, and that is the one REMOVED from now on. How many rows it held."""
         held = read_held(self._database, [hour]).get(hour, 0)
         rows = {int(part): int(count or 0) for part, count in self._database.fetch(OF_PARTS, (hour,))}
         larger = held if rows.get(held, 0) >= rows.get(1 - held, 0) else 1 - held
@@ -247,11 +269,10 @@ class UsagePurge:
         whole, cut_off = self._database.report(partial(self._hours_of, partition))
         condition = "w.request >= ? AND w.request < ?"
         params: list[Any] = [partition.low, partition.high]
-        moved: Sums = {}
+        counted, bounds = f"{condition} AND w.posted_at < ?", [*params, state.watermark]
+        groups: list[Group] = []
         for hour in cut_off:
-            within = f"{condition} AND w.at >= ? AND w.at < ? AND w.posted_at < ?"
-            bounds = [*params, hour * HOUR_US, (hour + 1) * HOUR_US, state.watermark]
-            moved |= self._sums_of(state, within, bounds)
+            groups += self._database.report(partial(self._groups_of, state, hour, counted, bounds))
         spent = self._database.report(partial(sum_spent, self._database, condition, params, self._marked))
 
         def write() -> int:
@@ -260,9 +281,11 @@ class UsagePurge:
             run(f"LOCK TABLE {partition.name} IN SHARE MODE")
             advance_state(self._database, state, purged=max(state.purged, (partition.high or b"").hex()))
             count = int(run(f"SELECT COUNT(*) FROM {partition.name}").fetchone()[0])
-            held = sum(map(self._move_hour, whole))
-            _check(count - held, sum(values[0] for key, values in moved.items() if key[0] == Series.PROJECT))
-            self._move(moved)
+            parts = read_held(self._database, whole)
+            gone = sum(count_pieces(self._database, hour, parts.get(hour, 0)) for hour in whole)
+            held = sum(map(self._move_hour, whole)) - gone
+            _check(count - held, sum(group.values[0] for group in groups))
+            add_pieces(self._database, groups, self._clock.now_us())
             keep_spent(self._database, spent)
             run("DELETE FROM team_usage WHERE request >= ? AND request < ?", params)
             self.partitions.drop(partition)
@@ -296,14 +319,6 @@ class UsagePurge:
         for hour, first, last in self._database.execute(sql, (low, high)).fetchall():
             (whole if first >= low and last < high else cut_off).append(int(hour))
         return whole, cut_off
-
-    def _held_names(self, places: set[tuple[bytes, int]]) -> Names:
-        """The sources that count, of projects and hours."""
-        sql = (
-            f"SELECT name FROM rollup WHERE series = {Series.PROJECT_SOURCE} AND owner = ? AND hour = ? "
-            "AND part = COALESCE((SELECT held FROM rollup_hour h WHERE h.hour = rollup.hour), 0)"
-        )
-        return {place: {str(name) for (name,) in self._database.execute(sql, place).fetchall()} for place in places}
 
     def _read_state(self) -> State:
         state = self._database.read(lambda: read_state(self._database))

@@ -15,7 +15,8 @@ from gateway.metering.figures import (
     sums_sql,
 )
 from gateway.metering.models import SETTLEMENT
-from gateway.metering.rollups.table import VALUES, fetch_exact
+from gateway.metering.rollups.sum_tables import VALUES
+from gateway.metering.rollups.table import fetch_exact
 from gateway.store.database import Database
 
 # An attempt begins at most so long after its request came in, by whichever clock.

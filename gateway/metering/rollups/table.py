@@ -1,17 +1,17 @@
 """The table of rollups: which series it has, how sums are added, replaced and moved in it, and how far it is."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 import peewee
 
 from gateway import errors
 from gateway.clock import DAY_US, HOUR_US
-from gateway.metering.figures import FIGURES, RARE
+from gateway.metering.rollups.sum_tables import PIECE_ROWS, VALUES, run_many, sum_table, write_rows
 from gateway.store.database import Database
 from gateway.threads import pause
 
@@ -35,48 +35,20 @@ DAILY = 8
 BLOCKS = 16
 BLOCK_DAYS = 32
 BLOCK_HOURS = BLOCK_DAYS * HOURS
-PIECE_ROWS = 200
 # Names of sources that a project has in an hour at most: callers choose them. What comes under more names counts
 # everywhere but in the series of sources.
 MOST_SOURCES = 100
 
-# Of a row: how many usage rows it sums up, and the figures.
-VALUES = ("rows", *FIGURES)
-COMMON = VALUES[: -len(RARE)]  # of the others most rows have nothing
-COMMON_END = len(COMMON)
-LEAST_BEYOND = 2**63  # is no whole number of the store any more: it keeps the nearest double
-KEY_COLUMNS = ("series", "owner", "hour", "part", "name", "provider")
+KEY_COLUMNS = {  # and their types on PostgreSQL
+    "series": "smallint",
+    "owner": "bytea",
+    "hour": "integer",
+    "part": "smallint",
+    "name": "text",
+    "provider": "text",
+}
 COLUMNS = (*KEY_COLUMNS, "updated_at", *VALUES)
-TYPES = ("smallint", "bytea", "integer", "smallint", "text", "text", "bigint")
-
-
-class Insertion(NamedTuple):
-    """The statements that write rows of the table with so many of VALUES: `plain` where nothing is, `adding` else.
-    `places` is what PostgreSQL has other words for: many rows at once, as `arrays` of the columns."""
-
-    values: tuple[str, ...]
-    plain: str
-    adding: str
-    places: str
-    arrays: str
-
-
-def _insertion(values: tuple[str, ...]) -> Insertion:
-    columns = (*KEY_COLUMNS, "updated_at", *values)
-    places = f"VALUES ({', '.join('?' * len(columns))})"
-    plain = f"INSERT INTO rollup ({', '.join(columns)}) {places}"
-    added = ", ".join(f"{v} = NULLIF(COALESCE(rollup.{v}, 0) + COALESCE(excluded.{v}, 0), 0)" for v in values)
-    adding = (
-        f"{plain} ON CONFLICT ({', '.join(KEY_COLUMNS)}) DO UPDATE SET "
-        f"updated_at = COALESCE(excluded.updated_at, rollup.updated_at), {added}"
-    )
-    # Of PostgreSQL a sum of amounts may leave 64 bits.
-    types = (*TYPES, *("numeric" if name.endswith("_nusd") else "bigint" for name in values))
-    arrays = ", ".join(f"CAST(? AS {kind}[])" for kind in types)
-    return Insertion(values, plain, adding, places, f"SELECT * FROM unnest({arrays})")
-
-
-WHOLE, NARROW = _insertion(VALUES), _insertion(COMMON)
+ROLLUP = sum_table("rollup", KEY_COLUMNS, ("updated_at", "bigint", "excluded.updated_at"))
 WIDEN = """
 INSERT INTO rollup_hour (hour, low, high, dirty) VALUES (?, ?, ?, ?) ON CONFLICT (hour) DO UPDATE SET
     low = CASE WHEN excluded.low < rollup_hour.low THEN excluded.low ELSE rollup_hour.low END,
@@ -88,7 +60,6 @@ TOUCH_DAY = "INSERT INTO rollup_day (day, stamp) VALUES (?, ?) ON CONFLICT (day)
 
 Key = tuple[int, bytes, int, str, str]  # series, owner, hour, name, provider
 Sums = dict[Key, list[int]]
-Updated = int | None | dict[int, int]
 
 
 class Overtaken(errors.Unavailable):
@@ -170,19 +141,16 @@ def read_held(database: Database, hours: Iterable[int]) -> dict[int, int]:
     return found
 
 
-def add_sums(database: Database, sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated: Updated) -> None:
-    """Add to what is there, within a transaction in hand: to the part that `parts` names for an hour, else 0.
-    `updated` is the moment, of all or by hour; without one what is there keeps its own."""
-    for form, rows in _table_rows(sums, parts, updated):
-        _run_rows(database, form.adding, form, rows)
+def add_sums(database: Database, sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated_us: int) -> None:
+    """Add to what is there, within a transaction in hand: to the part that `parts` names for an hour, else 0."""
+    write_rows(database, ROLLUP, _table_rows(sums, parts, updated_us), adding=True)
 
 
 def insert_sums(
-    database: Database, sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated: Updated
+    database: Database, sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated_us: int
 ) -> None:
     """Write where nothing is, within a transaction in hand."""
-    for form, rows in _table_rows(sums, parts, updated):
-        _run_rows(database, form.plain, form, rows)
+    write_rows(database, ROLLUP, _table_rows(sums, parts, updated_us), adding=False)
 
 
 def read_sums(database: Database, hour: int, part: int) -> dict[Key, list[int]]:
@@ -209,59 +177,11 @@ def delete_sums(database: Database, keys: Iterable[Key], part: int) -> None:
     run_many(database, sql, [(*key, part) for key in sorted(keys)])
 
 
-def _run_rows(database: Database, sql: str, form: Insertion, rows: Sequence[Sequence[Any]]) -> None:
-    """Rows of the table: on PostgreSQL many in a statement, as arrays of its columns."""
-    if database.kind == "sqlite":
-        run_many(database, sql, rows)
-        return
-    many = sql.replace(form.places, form.arrays, 1)
-    for start in range(0, len(rows), PIECE_ROWS):
-        database.execute(many, [list(column) for column in zip(*rows[start : start + PIECE_ROWS], strict=True)])
-        pause(0)
-
-
-def run_many(database: Database, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-    """A statement for each of `rows`, within a transaction in hand."""
-    if database.kind == "sqlite":
-        if rows:
-            database.execute_many(sql, rows)
-        return
-    # PostgreSQL's rows are written out on the event loop, which others need meanwhile.
-    for start in range(0, len(rows), PIECE_ROWS):
-        database.execute_many(sql, rows[start : start + PIECE_ROWS])
-        pause(0)
-
-
 def _table_rows(
-    sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated: Updated
-) -> list[tuple[Insertion, list[tuple[Any, ...]]]]:
-    # In the order of the key, so that writers lock alike and pages are visited once.
-    moment = updated.get if isinstance(updated, dict) else lambda hour: updated
-    whole: list[tuple[Any, ...]] = []
-    narrow: list[tuple[Any, ...]] = []
-    for key in sorted(sums):
-        series, owner, hour, name, provider = key
-        values: Sequence[int | float] = sums[key]
-        rows = narrow
-        if any(values[COMMON_END:]):
-            rows = whole
-        else:
-            values = values[:COMMON_END]
-        if max(values) >= LEAST_BEYOND or min(values) <= -LEAST_BEYOND:
-            values = [float(value) if abs(value) >= LEAST_BEYOND else value for value in values]
-        # Zero takes no room.
-        row = (series, owner, hour, parts.get(hour, 0), name, provider, moment(hour))
-        rows.append((*row, *[value or None for value in values]))
-    return [(form, rows) for form, rows in ((WHOLE, whole), (NARROW, narrow)) if rows]
-
-
-def delete_empty(database: Database, keys: Iterable[Key], parts: Mapping[int, int]) -> None:
-    """Those of the rows that sum up nothing any more, within a transaction in hand."""
-    sql = (
-        "DELETE FROM rollup WHERE series = ? AND owner = ? AND hour = ? AND name = ? AND provider = ? AND part = ? "
-        "AND rows IS NULL"
-    )
-    run_many(database, sql, [(*key, parts.get(key[2], 0)) for key in sorted(keys)])
+    sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated_us: int
+) -> Iterator[tuple[tuple[Any, ...], Sequence[int]]]:
+    for (series, owner, hour, name, provider), values in sums.items():
+        yield (series, owner, hour, parts.get(hour, 0), name, provider, updated_us), values
 
 
 def widen_hours(database: Database, ranges: Mapping[int, tuple[str, str]], dirty: bool = False) -> None:

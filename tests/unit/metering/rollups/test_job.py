@@ -158,6 +158,7 @@ def world(sqlite_url, open_store, clock, monkeypatch):
                 "rollup_block",
                 "rollup_state",
                 "removed_spend",
+                "removed_piece",
             ):
                 database.execute(f"DELETE FROM {name}")
 
