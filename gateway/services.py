@@ -62,6 +62,7 @@ from gateway.store.installation import Secrets
 from gateway.store.journal import Journal
 from gateway.store.mailboxes import Mailboxes
 from gateway.store.redis import Redis
+from gateway.store.shared_slots import SharedSlots
 from gateway.telemetry.alerts import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.ends import RequestEnds
@@ -70,7 +71,7 @@ from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
 from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log import RequestLog
-from gateway.threads import NamedSlots, Threads
+from gateway.threads import Threads
 from gateway.transport import Transport
 
 log = logging.getLogger("gateway")
@@ -168,8 +169,8 @@ class BackgroundServices:
     counters: Counters
     # Apart from `threads`, so that callers who unpack much do not keep commits waiting.
     unpackers: Threads
-    # By organization.
-    exports: NamedSlots
+    # By organization, in all workers.
+    exports: SharedSlots
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@ outlives the greenlet which asked for it."""
 
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import gevent
@@ -188,28 +188,6 @@ class Slots:
 
     def give(self) -> None:
         self._free.release()
-
-
-class NamedSlots:
-    """So many of each name may be taken at once."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._taken: dict[str, int] = {}
-
-    def take(self, names: Collection[str]) -> bool:
-        """Take one of each name; False, and none is taken, when one of them has none left."""
-        if any(self._taken.get(name, 0) >= self._size for name in names):
-            return False
-        for name in names:
-            self._taken[name] = self._taken.get(name, 0) + 1
-        return True
-
-    def give(self, names: Collection[str]) -> None:
-        for name in names:
-            self._taken[name] -= 1
-            if not self._taken[name]:
-                del self._taken[name]
 
 
 class Job(Generic[T]):

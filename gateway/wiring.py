@@ -83,6 +83,7 @@ from gateway.store.intents import Intents
 from gateway.store.journal import Journal
 from gateway.store.mailboxes import Mailboxes
 from gateway.store.redis import open_redis
+from gateway.store.shared_slots import SharedSlots
 from gateway.store.turns import Turns
 from gateway.telemetry.alerts import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch
@@ -92,7 +93,7 @@ from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
 from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log import RequestLog
-from gateway.threads import NamedSlots, Threads
+from gateway.threads import Threads
 from gateway.transport import Transport
 
 UNPACKERS = 2
@@ -190,7 +191,10 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
     )
     data = Path(settings.database.data_dir)
     background = BackgroundServices(
-        threads, Counters(data / "metrics"), unpackers=Threads(UNPACKERS), exports=NamedSlots(EXPORTS)
+        threads,
+        Counters(data / "metrics"),
+        unpackers=Threads(UNPACKERS),
+        exports=SharedSlots(documents, clock, "export", EXPORTS),
     )
     transport = Transport(settings.timeouts, settings.security, clock=clock)
     telemetry = _open_telemetry(settings, clock, store, background.counters, states, transport)

@@ -5,7 +5,7 @@ holds neither memory nor a transaction; what comes in meanwhile is not part of i
 export of them says since when they are there: statistics of what was before are in `GET /activity`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.accounts.members import list_members
@@ -18,6 +18,7 @@ from gateway.metering.models import CACHED
 from gateway.metering.rollups.reading import rows_begin_us
 from gateway.metering.usage_table import UsageRecord
 from gateway.money import format_usd
+from gateway.store.shared_slots import HeldSlots
 from gateway.surfaces import request_log, tabular
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management.activity import ActivityQuery
@@ -152,8 +153,8 @@ def _download(
 ) -> Outbound:
     project_id, form = given.get("projectId", ""), given["format"]
     owners = [visitor.project(project_id).organization_id] if project_id else sorted(visitor.memberships)
-    room = visitor.services.background.exports
-    if not room.take(owners):
+    held = visitor.services.background.exports.take(owners)
+    if held is None:
         raise RateLimited(
             "Your organization has as many exports under way as it may have at once; begin when one of them has ended.",
             code="too_many_exports",
@@ -166,21 +167,17 @@ def _download(
         ("Content-Disposition", f'attachment; filename="{name}.{form}"'),
         *more,
     ]
-    taken = [owners]
-
-    def give() -> None:
-        if taken:
-            room.give(taken.pop())
-
-    # Whether it is read to its end, breaks off, or is never begun.
-    return Outbound(200, headers, EndedBody(_then(pieces, give), give))
+    # Given back whether it is read to its end, breaks off, or is never begun.
+    return Outbound(200, headers, EndedBody(_holding(pieces, held), held.give))
 
 
-def _then(pieces: Iterator[bytes], end: Callable[[], None]) -> Iterator[bytes]:
+def _holding(pieces: Iterator[bytes], held: HeldSlots) -> Iterator[bytes]:
     try:
-        yield from pieces
+        for piece in pieces:
+            held.renew()
+            yield piece
     finally:
-        end()
+        held.give()
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -1,0 +1,58 @@
+import pytest
+
+from gateway.errors import Unavailable
+from gateway.store.documents import Documents
+from gateway.store.shared_slots import LEASE_S, SharedSlots
+
+
+@pytest.fixture
+def workers(database, open_store, database_url, clock):
+    """Two workers of one installation."""
+    return [SharedSlots(Documents(one), clock, "export", 2) for one in (database, open_store(database_url))]
+
+
+def test_so_many_are_taken_over_all_workers_until_they_are_given_back(workers):
+    here, there = workers
+    first, second = here.take(["org_1"]), there.take(["org_1"])
+    assert first is not None and second is not None
+    assert here.take(["org_1"]) is None and there.take(["org_1"]) is None
+    assert here.take(["org_10"]) is not None
+    second.give()
+    second.give()
+    assert here.take(["org_1"]) is not None and there.take(["org_1"]) is None
+
+
+def test_none_is_taken_where_one_of_several_names_has_none_left(workers):
+    here, there = workers
+    assert [here.take(["org_2"]) is not None for _ in range(3)] == [True, True, False]
+    assert there.take(["org_1", "org_2"]) is None
+    assert [here.take(["org_1"]) is not None for _ in range(3)] == [True, True, False]
+
+
+def test_one_that_is_not_renewed_lapses_and_its_holder_takes_nobody_elses(workers, database, clock):
+    here, there = workers
+    documents = Documents(database)
+    kept, dead = here.take(["org_1"]), here.take(["org_1"])
+    for _ in range(5):
+        clock.advance(LEASE_S / 4)
+        kept.renew()
+    for number in range(2):  # what the store's own clock does after a minute
+        if documents.get("slot", f"export/org_1/{number}") == dead._token:
+            documents.delete("slot", f"export/org_1/{number}")
+    other = there.take(["org_1"])
+    assert other is not None
+    dead.renew()
+    dead.give()
+    assert here.take(["org_1"]) is None
+    kept.give()
+    assert here.take(["org_1"]) is not None
+
+
+def test_a_store_that_is_away_keeps_nobody_from_ending(workers, monkeypatch):
+    held = workers[0].take(["org_1"])
+
+    def away(*given):
+        raise Unavailable("away")
+
+    monkeypatch.setattr(held._documents, "delete", away)
+    held.give()
