@@ -312,7 +312,7 @@ TABLE = (
     RecurringJob("local_models", 30.0, Scope.WORKER, lambda at, go_on: at.routing.discovery.refresh(), first_s=0),
     RecurringJob("response_cache", 600.0, Scope.WORKER, lambda at, go_on: at.engine.cache.trim()),
     RecurringJob("idempotency", 600.0, Scope.WORKER, lambda at, go_on: at.engine.idempotency.trim()),
-    RecurringJob("request_log", 10.0, Scope.WORKER, lambda at, go_on: at.telemetry.request_log.report()),
+    RecurringJob("request_log", 10.0, Scope.WORKER, lambda at, go_on: at.telemetry.request_log.flush()),
     RecurringJob("presence", 5.0, Scope.WORKER, _report_presence, first_s=1.0),
     RecurringJob("alerts_noted", 1.0, Scope.WORKER, lambda at, go_on: at.telemetry.alerts.spread()),
     # Files of the node.

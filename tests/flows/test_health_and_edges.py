@@ -9,6 +9,7 @@ from fakes.openai import FakeOpenAI
 from openai import OpenAI
 from support.gateways import LocalGateway, local_gateway
 
+from gateway.background import TABLE
 from gateway.errors import Unavailable
 from gateway.settings import Settings
 from gateway.store import disk
@@ -190,3 +191,8 @@ def test_input_tokens_of_a_response_are_counted_for_nothing(client: OpenAI, upst
     long = client.responses.input_tokens.count(input="Hello " * 100, instructions="Be brief", tools=[tool])
     assert long.object == "response.input_tokens" and 0 < short < 20 < 200 < long.input_tokens < 900
     assert not upstream.calls
+
+
+def test_every_recurring_job_does_its_round(gateway: LocalGateway) -> None:
+    for job in TABLE:
+        job.function(gateway.services, lambda: True)
