@@ -14,6 +14,7 @@ from gateway.server.express import ExpressLane
 from gateway.server.front import Front
 from gateway.server.metrics_port import open_metrics_port
 from gateway.services import Services
+from gateway.states import StateLog
 from gateway.surfaces import replies, table
 from gateway.surfaces.blueprints import blueprint, guard, make_proxies, respond
 from gateway.surfaces.cors import Browsers
@@ -68,12 +69,14 @@ class Application:
         return self._wsgi(environ, start_response)
 
 
-def create_app(settings: configuration.Settings | None = None, services: Services | None = None) -> Application:
-    """Everything put together; tests hand in their own settings or services."""
+def create_app(
+    settings: configuration.Settings | None = None, services: Services | None = None, before: StateLog | None = None
+) -> Application:
+    """Everything put together; tests hand in their own settings or services. `before` is the log of an earlier try."""
     chosen = settings or (services.settings if services else configuration.load())
     logs.set_up(chosen.log)
     table.add(surface for one in extensions.load(chosen.server.extensions) for surface in one.surfaces)
-    wired = services or build(chosen)
+    wired = services or build(chosen, before)
     try:
         wired.start()
     except BaseException:

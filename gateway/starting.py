@@ -13,6 +13,7 @@ from gateway.metering.counters import Counters
 from gateway.operator.installation import opened
 from gateway.server.front import Front
 from gateway.settings import Settings
+from gateway.states import StateLog
 from gateway.store import migrations
 from gateway.surfaces import health, replies, table
 from gateway.surfaces.blueprints import make_proxies, name_of
@@ -127,15 +128,16 @@ def start() -> Application | StartingApplication:
     """The application of a worker: ready, or waiting for what it needs."""
     inherited = accepted.current()
     chosen = inherited.settings if inherited else settings.load()
+    logs.set_up(chosen.log)
+    told = StateLog()  # by all tries together
 
     def make() -> Application:
         if chosen.environment.get(settings.MIGRATE_LATE):
-            with opened() as installation:
+            with opened(states=told) as installation:
                 migrations.migrate(installation.raw_database)
-        return create_app(chosen)
+        return create_app(chosen, before=told)
 
     try:
         return make()
     except Exception as error:
-        logs.set_up(chosen.log)
         return StartingApplication(chosen, make, error)

@@ -32,11 +32,12 @@ Listener = Callable[[StateChange], object]
 
 
 class StateLog:
-    """The changes that a process sees. Listeners must neither wait nor raise."""
+    """The changes that a process sees. Listeners must neither wait nor raise. `before` is the log of an earlier try to
+    start, whose changes are known here."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: "StateLog | None" = None) -> None:
         self._listeners: list[Listener] = []
-        self._firing: OrderedDict[str, str] = OrderedDict()
+        self._firing: OrderedDict[str, str] = OrderedDict() if before is None else before._firing
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with every change from now on."""

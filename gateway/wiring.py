@@ -119,10 +119,11 @@ class WorkerBase:
         return self.store.secrets.hash_keys[0]
 
 
-def build(settings: Settings) -> Services:
-    """Make and connect everything. SettingsError when the store or the catalogue is not fit to serve."""
+def build(settings: Settings, before: StateLog | None = None) -> Services:
+    """Make and connect everything; `before` is the log of an earlier try. SettingsError when the store or the
+    catalogue is not fit to serve."""
     extensions.install(settings.server.extensions)
-    base = _open_base(settings)
+    base = _open_base(settings, before)
     try:
         return _assemble(base)
     except BaseException:
@@ -157,8 +158,8 @@ def _let_go(base: WorkerBase) -> None:
     base.background.unpackers.close()
 
 
-def _open_base(settings: Settings) -> WorkerBase:
-    clock, threads, states = Clock(), Threads(), StateLog()
+def _open_base(settings: Settings, before: StateLog | None) -> WorkerBase:
+    clock, threads, states = Clock(), Threads(), StateLog(before)
     try:
         database = open_database(settings.database, clock, threads, states)
     except BaseException:

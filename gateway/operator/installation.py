@@ -20,6 +20,7 @@ from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.rollups.job import Rollups
 from gateway.oauth.models import MODELS as OAUTH_MODELS
 from gateway.operator import running
+from gateway.states import StateLog
 from gateway.store import migrations
 from gateway.store.database import Database, open_database
 from gateway.store.documents import Documents
@@ -28,10 +29,11 @@ from gateway.threads import Threads
 
 
 class Installation:
-    """One run of a command on the store of the settings, or on the SQLite file `url`. `close` after use."""
+    """One run of a command on the store of the settings, or on the SQLite file `url`, whose changes go to `states`.
+    `close` after use."""
 
-    def __init__(self, url: str = "") -> None:
-        self._url = url
+    def __init__(self, url: str = "", states: StateLog | None = None) -> None:
+        self._url, self._states = url, states
 
     @cached_property
     def settings(self) -> settings.Settings:
@@ -60,7 +62,7 @@ class Installation:
     def raw_database(self) -> Database:
         """The store as it is, migrated or not."""
         running.announce(self.settings.database)
-        database = open_database(self.settings.database, self.clock, self.threads)
+        database = open_database(self.settings.database, self.clock, self.threads, self._states)
         database.bind([*MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
         return database
 
@@ -114,9 +116,9 @@ class Installation:
 
 
 @contextmanager
-def opened(url: str = "") -> Iterator[Installation]:
+def opened(url: str = "", states: StateLog | None = None) -> Iterator[Installation]:
     """An installation that is closed when the command ends."""
-    installation = Installation(url)
+    installation = Installation(url, states)
     try:
         yield installation
     finally:

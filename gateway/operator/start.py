@@ -22,7 +22,7 @@ from gateway.server.ports import problem_of
 from gateway.settings import MANAGE, MIGRATE_LATE, ROOT, Settings, SettingsError
 from gateway.store import migrations
 from gateway.store.database import check_scheme
-from gateway.store.disk import check_folder, check_room
+from gateway.store.disk import check_folder, check_room, full_disks
 from gateway.store.installation import check_secrets
 from gateway.store.redis import answers, check_url
 
@@ -82,7 +82,8 @@ def await_store(error: Unavailable) -> str:
     """What to say of a store that is away as a server starts that served before: it comes up and waits. SettingsError
     at a first start, at which somebody looks on who can put it right."""
     chosen = settings.load()
-    reason = str(error.__cause__ or error).strip().splitlines()[0]
+    full = full_disks(chosen.database)
+    reason = full[0] if full else str(error.__cause__ or error).strip().splitlines()[0]
     if not served_before(chosen):
         raise SettingsError(f"DATABASE_URL: {reason}; start that server, or correct the address") from None
     return f"Warning: the database is away ({reason}); the gateway is not ready until it is back"

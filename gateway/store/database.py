@@ -77,7 +77,7 @@ class Database:
         self._backend, self._patience_s, self._clock = backend, patience_s, clock
         self._states = states or StateLog()
         # What cannot be written to, as on a full disk, may well be read: then only a write tells that it is back.
-        self._away = self._unwritable = False
+        self._away, self._unwritable = not self._states.is_healthy(SUBJECT), False
         self._failed_at = 0.0
         self.kind = backend.kind
         self.peewee = backend.peewee

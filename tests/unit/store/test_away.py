@@ -96,3 +96,17 @@ def test_a_store_that_could_not_be_read_is_back_with_the_first_answer(store, tol
     clock.advance(QUIET_S)
     assert ask(database.read)
     assert [one.event for one in told] == ["database.away", "database.back"]
+
+
+def test_that_it_is_away_is_told_once_over_the_tries_of_a_start(told: list[StateChange], clock) -> None:
+    first, backend = StateLog(), Backend()
+    first.listen(told.append)
+    backend.reads = BROKEN
+    assert not ask(Database(backend, 1.0, clock, first).read)
+    second = StateLog(first)
+    second.listen(told.append)
+    database = Database(backend, 1.0, clock, second)
+    assert not ask(database.read) and [one.event for one in told] == ["database.away"]
+    backend.reads = None
+    clock.advance(QUIET_S)
+    assert ask(database.read) and [one.event for one in told] == ["database.away", "database.back"]
