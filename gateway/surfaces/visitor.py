@@ -77,6 +77,18 @@ class Visitor:
         """The visitor's membership as owner or admin. NotFound, Forbidden."""
         return self.member(organization_id, *MANAGERS)
 
+    def own_organization(self, inbound: Inbound) -> str:
+        """The organization that the path names, to which the visitor belongs. NotFound, Forbidden."""
+        organization_id = inbound.params["organization_id"]
+        self.member(organization_id)
+        return organization_id
+
+    def managed_organization(self, inbound: Inbound) -> str:
+        """The organization that the path names, of which the visitor is owner or admin. NotFound, Forbidden."""
+        organization_id = inbound.params["organization_id"]
+        self.manager(organization_id)
+        return organization_id
+
     def project(self, project_id: str, *roles: str) -> ProjectInfo:
         """A project of an organization that the visitor belongs to, in one of `roles`. NotFound, Forbidden."""
         project = projects.find_project(self.services.store.database, project_id)

@@ -48,16 +48,14 @@ class AuditQuery(Body):
 
 def show_credits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """What came in, what was spent of it, what running requests hold, and the difference of the first two."""
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     return show_balance(visitor.services.management.ledger.balance(organization_id))
 
 
 def list_history(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """The newest entries of the ledger; usage is posted hour by hour once it is closed."""
     given = read_query(HistoryQuery, inbound)
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     found = visitor.services.management.ledger.entries(organization_id, given["limit"], given.get("before"))
     entries = [
         {
@@ -100,8 +98,7 @@ def set_unlimited(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def list_audit(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """The newest changes first; `next` is the `before` of the following page, null at the end."""
     given = read_query(AuditQuery, inbound)
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     found = audit.list_entries(
         visitor.services.store.database, organization_id, limit=given["limit"], before=given.get("before", 0)
     )
@@ -111,8 +108,7 @@ def list_audit(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 def export_audit(visitor: Visitor, inbound: Inbound) -> Outbound:
     """Every change as a line of JSON, newest first."""
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     headers = [
         ("Content-Type", NDJSON),
         ("Cache-Control", "no-store"),

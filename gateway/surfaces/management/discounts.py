@@ -45,8 +45,7 @@ class NewDiscount(StrictBody):
 
 def list_own(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """The discounts that concern an organization: its own, and everyone's where it has none more specific."""
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     return _write(visitor.services.management.discounts.list_discounts(organization_id))
 
 

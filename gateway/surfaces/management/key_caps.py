@@ -23,8 +23,7 @@ class CapChange(StrictBody):
 
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """The caps in force, and how many active keys there are."""
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     return _show(visitor, organization_id)
 
 

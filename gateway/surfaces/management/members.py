@@ -30,8 +30,7 @@ class NewInvitation(Body):
 
 def list_members(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """With roles, limits and what was spent against them; for owners and admins."""
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     found = members.list_members(visitor.services.store.database, organization_id)
     statuses = visitor.services.management.budgets.statuses([one.id for one in found])
     return {"members": [show_member(one, statuses[one.id]) for one in found]}
@@ -39,8 +38,7 @@ def list_members(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """A member with their limits and what was spent against them."""
-    organization_id, member_id = inbound.params["organization_id"], inbound.params["member_id"]
-    visitor.manager(organization_id)
+    organization_id, member_id = visitor.managed_organization(inbound), inbound.params["member_id"]
     for one in members.list_members(visitor.services.store.database, organization_id):
         if one.id == member_id:
             return {"member": _show(visitor, one)}
@@ -75,8 +73,7 @@ def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def invite(visitor: Visitor, inbound: Inbound) -> Outbound:
     """Invite an address for a week. Pass the link on to the person: link and token are shown here only."""
     given = read_body(NewInvitation, inbound)
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     _check_role(visitor, organization_id, given["role"])
     made = visitor.services.management.invitations.invite(
         organization_id, given["email"], given["role"], actor=visitor.user_id
@@ -88,16 +85,14 @@ def invite(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 def list_invitations(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Those that were neither used nor revoked; their tokens are shown only when they are made."""
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     found = visitor.services.management.invitations.list_invitations(organization_id)
     return {"invitations": [show_invitation(one) for one in found]}
 
 
 def revoke_invitation(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Its link lets nobody in any more."""
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     visitor.services.management.invitations.revoke(
         organization_id, inbound.params["invitation_id"], actor=visitor.user_id
     )

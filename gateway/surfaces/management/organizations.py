@@ -58,8 +58,7 @@ def create(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """One that you are a member of; its credits are told to owners and admins."""
-    organization_id = inbound.params["organization_id"]
-    visitor.member(organization_id)
+    organization_id = visitor.own_organization(inbound)
     info = organizations.find_organization(visitor.services.store.database, organization_id)
     return {"organization": _show(visitor, info)}
 
@@ -67,8 +66,7 @@ def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """For owners and admins; ids and keys stay as they are."""
     name = read_body(Named, inbound)["name"]
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     services = visitor.services
     info = organizations.rename_organization(
         services.store.database, services.store.control, organization_id, name, actor=visitor.user_id
@@ -78,8 +76,7 @@ def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 def find_policy(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """What the providers of this organization's requests must fulfil; an empty object asks for nothing."""
-    organization_id = inbound.params["organization_id"]
-    visitor.member(organization_id)
+    organization_id = visitor.own_organization(inbound)
     info = organizations.find_organization(visitor.services.store.database, organization_id)
     return {"policy": dict(info.policy)}
 
@@ -87,8 +84,7 @@ def find_policy(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def set_policy(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Replace the compliance policy; an empty object removes it."""
     given = read_body(Policy, inbound)
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     services = visitor.services
     info = organizations.set_policy(
         services.store.database, services.store.control, organization_id, given, actor=visitor.user_id
@@ -98,23 +94,20 @@ def set_policy(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 def list_skills(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Name, description and state of each; their texts are shown one by one."""
-    organization_id = inbound.params["organization_id"]
-    visitor.member(organization_id)
+    organization_id = visitor.own_organization(inbound)
     return {"skills": [show_skill(one) for one in skills.list_skills(visitor.services.store.database, organization_id)]}
 
 
 def find_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """The skill with its own text and those of its files."""
-    organization_id, skill_id = inbound.params["organization_id"], inbound.params["skill_id"]
-    visitor.member(organization_id)
+    organization_id, skill_id = visitor.own_organization(inbound), inbound.params["skill_id"]
     return {"skill": show_whole_skill(skills.find_skill(visitor.services.store.database, organization_id, skill_id))}
 
 
 def publish_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Publish a skill under the name in its front matter, in place of an earlier one of that name."""
     given = read_body(NewSkill, inbound)
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     services = visitor.services
     made = skills.publish_skill(
         services.store.database,
@@ -130,8 +123,7 @@ def publish_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def change_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """A skill that is off stays there and is offered to nobody."""
     given = read_body(SkillChange, inbound)
-    organization_id, skill_id = inbound.params["organization_id"], inbound.params["skill_id"]
-    visitor.manager(organization_id)
+    organization_id, skill_id = visitor.managed_organization(inbound), inbound.params["skill_id"]
     services = visitor.services
     changed = skills.set_skill_enabled(
         services.store.database,
@@ -146,8 +138,7 @@ def change_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 def remove_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """It is gone with its files."""
-    organization_id, skill_id = inbound.params["organization_id"], inbound.params["skill_id"]
-    visitor.manager(organization_id)
+    organization_id, skill_id = visitor.managed_organization(inbound), inbound.params["skill_id"]
     services = visitor.services
     skills.remove_skill(
         services.store.database, services.store.control, organization_id, skill_id, actor=visitor.user_id

@@ -46,8 +46,7 @@ class ProjectQuery(Body):
 def list_projects(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """The organization's projects; archived ones only when asked for."""
     archived = read_query(ProjectQuery, inbound).get("includeArchived") == "true"
-    organization_id = inbound.params["organization_id"]
-    visitor.member(organization_id)
+    organization_id = visitor.own_organization(inbound)
     found = projects.list_projects(visitor.services.store.database, [organization_id])
     return {"projects": [show_project(one) for one in found if archived or one.status == "active"]}
 

@@ -161,8 +161,7 @@ def check_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 def list_providers(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Names, addresses and the models that each is there for; keys are listed apart."""
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     found = visitor.services.management.custom_providers.list_providers(organization_id)
     return {"customProviders": [show_custom_provider(one) for one in found]}
 
@@ -170,8 +169,7 @@ def list_providers(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def add_provider(visitor: Visitor, inbound: Inbound) -> Outbound:
     """A provider that speaks chat completions at an address of the organization's own; add its key beside."""
     given = read_body(NewCustomProvider, inbound)
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     made = visitor.services.management.custom_providers.add(
         organization_id,
         given["name"],
@@ -186,8 +184,7 @@ def add_provider(visitor: Visitor, inbound: Inbound) -> Outbound:
 def update_provider(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """What is not named stays; in force when this answers."""
     given = require_some(read_body(CustomProviderSettings, inbound))
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     changed = visitor.services.management.custom_providers.update(
         organization_id,
         inbound.params["name"],
@@ -200,8 +197,7 @@ def update_provider(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 def remove_provider(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Remove a custom provider together with its keys."""
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     visitor.services.management.custom_providers.remove(organization_id, inbound.params["name"], actor=visitor.user_id)
     return {"message": "Custom provider removed."}
 

@@ -43,8 +43,7 @@ class RuleQuery(Body):
 def list_rules(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Of one scope when it is named: the organization, a team, a member or a key."""
     given = read_query(RuleQuery, inbound)
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     found = rules.list_rules(
         visitor.services.store.database, organization_id, given.get("scope", ""), given.get("scopeId", "")
     )
@@ -54,8 +53,7 @@ def list_rules(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def add(visitor: Visitor, inbound: Inbound) -> Outbound:
     """Add a rule to the organization, a team, a member or a key of it."""
     given = read_body(PlacedRule, inbound)
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     place = given["scope"], given["scopeId"]
     owner = visitor.services.store.database.read(lambda: rules.organization_of(*place))
     if owner != organization_id:
@@ -66,15 +64,13 @@ def add(visitor: Visitor, inbound: Inbound) -> Outbound:
 def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """A rule that is off stays there and counts for nothing."""
     status = read_body(RuleStatus, inbound)["status"]
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     return _switch(visitor, inbound, organization_id, status)
 
 
 def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """What it refused or allowed counts from then on as without it."""
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     return _remove(visitor, inbound, organization_id)
 
 

@@ -22,8 +22,7 @@ class TeamName(Body):
 
 def list_teams(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """With the ids of their members, and their limits."""
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     found = teams.list_teams(visitor.services.store.database, organization_id)
     statuses = visitor.services.management.budgets.statuses([one.id for one in found])
     return {"teams": [show_team(one, statuses[one.id]) for one in found]}
@@ -32,8 +31,7 @@ def list_teams(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def create(visitor: Visitor, inbound: Inbound) -> Outbound:
     """A group of members with access rules and spending limits in common; it begins empty."""
     name = read_body(TeamName, inbound)["name"]
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     services = visitor.services
     made = teams.create_team(
         services.store.database, services.store.control, organization_id, name, actor=visitor.user_id
@@ -96,8 +94,7 @@ def _set(visitor: Visitor, inbound: Inbound, belongs: bool) -> dict[str, Any]:
 
 def _find(visitor: Visitor, inbound: Inbound) -> TeamInfo:
     """The team of the path, which the visitor manages. NotFound, Forbidden."""
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
+    organization_id = visitor.managed_organization(inbound)
     return teams.find_team(visitor.services.store.database, organization_id, inbound.params["team_id"])
 
 
