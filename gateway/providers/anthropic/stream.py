@@ -4,7 +4,7 @@ Wire facts: Anthropic documentation, "Streaming messages": message_start, blocks
 (cumulative usage), message_stop; pings anywhere; an error event ends it. Only message_stop is an end.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -12,7 +12,7 @@ import orjson
 from gateway import ids
 from gateway.dialects import anthropic as dialect
 from gateway.dialects.anthropic_citations import read_citation
-from gateway.errors import GatewayError, UpstreamFailed
+from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.events import (
     Batch,
@@ -35,35 +35,21 @@ from gateway.neutral.parts import VendorPart
 from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.anthropic.reply import CALLS, read_stop, read_tier, word
-from gateway.providers.failures import stream_failure, truncated
-from gateway.providers.protocol import UpstreamReply
-from gateway.providers.sse import read_batches
+from gateway.providers.failures import stream_failure
+from gateway.providers.wire_streams import WireStream
 
 
-class AnthropicStreamReader:
+class AnthropicStreamReader(WireStream):
     """Reads one stream."""
 
     def __init__(self, relayed: bool) -> None:
         self._relayed = relayed
         self._wire_usage: dict[str, Any] = {}
-        self._started = False
-        self._content = False
         self._called = False
         self._pings = 0
         self._stop: FinishReason | None = None
         self._stop_sequence = ""
         self._inputs: dict[int, str] = {}  # what stood at the start of a call's block, until its first delta
-
-    def read(self, reply: UpstreamReply) -> Iterator[Batch]:
-        """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
-        return read_batches(reply, self)
-
-    def finish(self, events: list[tuple[str, bytes]]) -> Batch:
-        batch, done = self.take(events)
-        return batch if done else self._end(batch, Failed(truncated(), self._usage()))
-
-    def fail(self, error: GatewayError) -> Batch:
-        return self._end([], Failed(error, self._usage()))
 
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
@@ -72,16 +58,16 @@ class AnthropicStreamReader:
             try:
                 wire = orjson.loads(data)
             except orjson.JSONDecodeError:
-                return self._end(batch, Failed(UpstreamFailed(NOT_JSON), self._usage())), True
+                return self._fail(batch, UpstreamFailed(NOT_JSON)), True
             kind = wire.get("type") if type(wire) is dict else None
             if kind == "error" or kind is None:
-                return self._end(batch, Failed(stream_failure(wire), self._usage())), True
+                return self._fail(batch, stream_failure(wire)), True
             if kind == "message_stop":
                 return self._end(batch, self._last()), True
             try:
                 self._read_event(kind, wire, len(data), batch)
             except SHAPE_ERRORS:
-                return self._end(batch, Failed(UpstreamFailed(ODD), self._usage())), True
+                return self._fail(batch, UpstreamFailed(ODD)), True
         return batch, False
 
     def _read_event(self, kind: str, wire: dict[str, Any], size: int, batch: Batch) -> None:
@@ -109,14 +95,14 @@ class AnthropicStreamReader:
         message = wire["message"]
         self._started = True
         self._note(message.get("usage"))
-        return [Started(word(message.get("model")), word(message.get("id")), self._usage())]
+        return [Started(word(message.get("model")), word(message.get("id")), self._used())]
 
     def _note(self, usage: Any) -> None:
         """Counts are cumulative: the last that was told wins, one by one."""
         if isinstance(usage, dict):
             self._wire_usage.update({name: value for name, value in usage.items() if value is not None})
 
-    def _usage(self) -> Usage | None:
+    def _used(self) -> Usage | None:
         return dialect.read_usage(self._wire_usage)
 
     def _open(self, wire: dict[str, Any]) -> list[Event]:
@@ -175,22 +161,15 @@ class AnthropicStreamReader:
         if delta.get("stop_reason"):
             self._stop = read_stop(delta["stop_reason"])
             self._stop_sequence = word(delta.get("stop_sequence"))
-        usage = self._usage()
+        usage = self._used()
         return [Progress(usage)] if usage is not None else []
 
     def _last(self) -> Finished | Failed:
-        usage = self._usage()
+        usage = self._used()
         reason = self._stop or ("tool_calls" if self._called else "stop")
         if is_empty(self._content, reason, usage):
             return Failed(UpstreamFailed(EMPTY, upstream_status=200), usage)
         return Finished(reason, usage, self._stop_sequence, read_tier(self._wire_usage))
-
-    def _end(self, batch: Batch, last: Finished | Failed) -> Batch:
-        if not self._started:
-            self._started = True
-            batch.insert(0, Started())
-        batch.append(last)
-        return batch
 
 
 # Not in each reader: bound to it, they would hold it until the collector came by.

@@ -6,7 +6,7 @@ event. All else is truncated (Amazon Bedrock API reference, ConverseStreamOutput
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -21,66 +21,56 @@ from gateway.neutral.events import (
     PartFound,
     ReasoningDelta,
     SourceFound,
-    Started,
     TextDelta,
     ToolCallDelta,
 )
-from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.bedrock.content import SEALER, SIGNER
 from gateway.providers.bedrock.eventstream import Frame, FrameReader
 from gateway.providers.bedrock.failures import frame_failure, read_failure
 from gateway.providers.bedrock.reply import read_finish, read_image, read_source, read_stop, read_tier, read_usage
 from gateway.providers.failures import truncated
-from gateway.providers.protocol import UpstreamReply
-from gateway.providers.sse import EventFraming, read_batches
+from gateway.providers.sse import EventFraming
+from gateway.providers.wire_streams import WireStream
 
 FRAMES = EventFraming("vnd.amazon.eventstream", FrameReader, read_failure)
 Wire = dict[str, Any]
 
 
-class BedrockStreamReader:
+class BedrockStreamReader(WireStream):
     """Reads one stream. Blocks are numbered by kind within the wire's own numbers: some models change the kind of
     content without another number."""
 
+    framing = FRAMES
+
     def __init__(self) -> None:
-        self._started = False
-        self._content = False
         self._finish: FinishReason | None = None
         self._stop = ""
         self._tier = ""
-        self._usage: Usage | None = None
         self._blocks: dict[tuple[int, str], int] = {}
         self._sealed: dict[int, bytearray] = {}
         self._formats: dict[int, str] = {}
-
-    def read(self, reply: UpstreamReply) -> Iterator[Batch]:
-        """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
-        return read_batches(reply, self, FRAMES)
 
     def take(self, frames: list[Frame]) -> tuple[Batch, bool]:
         """The neutral events of some frames, and whether the last is terminal."""
         batch: Batch = []
         for frame in frames:
             if frame.kind != "event":
-                return self._end(batch, Failed(frame_failure(frame), self._usage)), True
+                return self._fail(batch, frame_failure(frame)), True
             try:
                 if self._take(frame, batch):
                     return batch, True
             except orjson.JSONDecodeError:
-                return self._end(batch, Failed(UpstreamFailed(NOT_JSON), self._usage)), True
+                return self._fail(batch, UpstreamFailed(NOT_JSON)), True
             except SHAPE_ERRORS:
-                return self._end(batch, Failed(UpstreamFailed(ODD), self._usage)), True
+                return self._fail(batch, UpstreamFailed(ODD)), True
             except GatewayError as error:
-                return self._end(batch, Failed(error, self._usage)), True
+                return self._fail(batch, error), True
         return batch, False
 
     def finish(self, frames: list[Frame]) -> Batch:
         """Models that send no metadata end with their stop."""
         return self._end([], self._last() if self._finish is not None else Failed(truncated(), self._usage))
-
-    def fail(self, error: GatewayError) -> Batch:
-        return self._end([], Failed(error, self._usage))
 
     def _take(self, frame: Frame, batch: Batch) -> bool:
         wire = orjson.loads(frame.payload) if frame.payload else {}
@@ -98,11 +88,6 @@ class BedrockStreamReader:
 
     def _take_start(self, wire: Wire, batch: Batch) -> None:
         self._begin(batch)
-
-    def _begin(self, batch: Batch) -> None:
-        if not self._started:
-            self._started = True
-            batch.insert(0, Started())
 
     def _block(self, index: int, kind: str) -> int:
         return self._blocks.setdefault((index, kind), len(self._blocks))
@@ -173,11 +158,6 @@ class BedrockStreamReader:
         if is_empty(self._content, finish, self._usage):
             return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
         return Finished(finish, self._usage, self._stop, self._tier)
-
-    def _end(self, batch: Batch, last: Finished | Failed) -> Batch:
-        self._begin(batch)
-        batch.append(last)
-        return batch
 
 
 # Not in each reader: bound to it, they would hold it until the collector came by.

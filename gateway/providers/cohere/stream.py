@@ -4,7 +4,7 @@ Wire facts: Cohere guide, streaming: message-start, blocks, plan, calls and cita
 usage. Only message-end is an end; all else is truncated.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -24,36 +24,22 @@ from gateway.neutral.events import (
     ToolCallDelta,
     has_content,
 )
-from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.cohere.reply import TEXT_CITED, read_call, read_finish, read_sources, word
-from gateway.providers.failures import stream_failure, truncated
-from gateway.providers.protocol import UpstreamReply
-from gateway.providers.sse import read_batches
+from gateway.providers.failures import stream_failure
+from gateway.providers.wire_streams import WireStream
 
 PLAN = ("plan", 0)
 END = "message-end"
 Wire = dict[str, Any]
 
 
-class CohereStreamReader:
+class CohereStreamReader(WireStream):
     """Reads one stream. Contents and calls are numbered apart there; here blocks are numbered as they begin."""
 
     def __init__(self) -> None:
         self._blocks: dict[tuple[str, int], int] = {}
-        self._usage: Usage | None = None
-        self._started = self._content = self._called = False
-
-    def read(self, reply: UpstreamReply) -> Iterator[Batch]:
-        """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
-        return read_batches(reply, self)
-
-    def finish(self, events: list[tuple[str, bytes]]) -> Batch:
-        batch, done = self.take(events)
-        return batch if done else self._end(batch, Failed(truncated(), self._usage))
-
-    def fail(self, error: GatewayError) -> Batch:
-        return self._end([], Failed(error, self._usage))
+        self._called = False
 
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
@@ -62,7 +48,7 @@ class CohereStreamReader:
             try:
                 wire = orjson.loads(data)
             except orjson.JSONDecodeError:
-                return self._end(batch, Failed(UpstreamFailed(NOT_JSON), self._usage)), True
+                return self._fail(batch, UpstreamFailed(NOT_JSON)), True
             kind = wire.get("type") if type(wire) is dict else None
             try:
                 if kind == END:
@@ -71,9 +57,9 @@ class CohereStreamReader:
                     raise stream_failure(wire)
                 self._read_event(kind, wire, batch)
             except GatewayError as error:
-                return self._end(batch, Failed(error, self._usage)), True
+                return self._fail(batch, error), True
             except SHAPE_ERRORS:
-                return self._end(batch, Failed(UpstreamFailed(ODD), self._usage)), True
+                return self._fail(batch, UpstreamFailed(ODD)), True
         return batch, False
 
     def _read_event(self, kind: str, wire: Wire, batch: Batch) -> None:
@@ -131,13 +117,6 @@ class CohereStreamReader:
         if is_empty(self._content, finish, self._usage):
             return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
         return Finished(finish, self._usage)
-
-    def _end(self, batch: Batch, last: Finished | Failed) -> Batch:
-        if not self._started:
-            self._started = True
-            batch.insert(0, Started())
-        batch.append(last)
-        return batch
 
 
 # Not in each reader: bound to it, they would hold it until the collector came by.

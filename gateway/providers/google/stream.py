@@ -39,7 +39,7 @@ from gateway.providers.google.reply import (
     read_tier,
 )
 from gateway.providers.protocol import UpstreamReply
-from gateway.providers.sse import read_batches
+from gateway.providers.wire_streams import WireStream
 
 
 @dataclass(slots=True)
@@ -64,27 +64,23 @@ class _Choice:
         return self.block
 
 
-class GoogleStreamReader:
+class GoogleStreamReader(WireStream):
     """Reads one stream."""
 
     def __init__(self) -> None:
         self._choices: dict[int, _Choice] = {}
-        self._usage: Any = None
+        self._wire_usage: Any = None
         self._headers: Mapping[str, str] = {}
         self._model = ""
-        self._started = self._content = self._blocked = False
+        self._blocked = False
 
     def read(self, reply: UpstreamReply) -> Iterator[Batch]:
-        """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
         self._headers = reply.headers
-        return read_batches(reply, self)
+        return super().read(reply)
 
     def finish(self, events: list[tuple[str, bytes]]) -> Batch:
         batch, done = self.take(events)
         return batch if done else self._end(batch, self._last(batch))
-
-    def fail(self, error: GatewayError) -> Batch:
-        return self._end([], Failed(error, self._usage_so_far()))
 
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
@@ -93,15 +89,15 @@ class GoogleStreamReader:
             try:
                 chunk = orjson.loads(data)
             except orjson.JSONDecodeError:
-                return self._end(batch, Failed(truncated(), self._usage_so_far())), True
+                return self._fail(batch, truncated()), True
             if type(chunk) is not dict or chunk.get("error"):
-                return self._end(batch, Failed(stream_failure(chunk), self._usage_so_far())), True
+                return self._fail(batch, stream_failure(chunk)), True
             try:
                 self._read_chunk(chunk, batch)
             except GatewayError as error:
-                return self._end(batch, Failed(error, self._usage_so_far())), True
+                return self._fail(batch, error), True
             except SHAPE_ERRORS:
-                return self._end(batch, Failed(UpstreamFailed(ODD), self._usage_so_far())), True
+                return self._fail(batch, UpstreamFailed(ODD)), True
         return batch, False
 
     def _read_chunk(self, chunk: dict[str, Any], batch: Batch) -> None:
@@ -110,7 +106,7 @@ class GoogleStreamReader:
             self._model = chunk.get("modelVersion") or ""
             batch.append(Started(self._model, chunk.get("responseId") or ""))
         # Cumulative: the last one wins.
-        self._usage = chunk.get("usageMetadata") or self._usage
+        self._wire_usage = chunk.get("usageMetadata") or self._wire_usage
         self._blocked = self._blocked or is_blocked(chunk)
         for candidate in chunk.get("candidates") or ():
             self._read_candidate(candidate, batch)
@@ -133,8 +129,8 @@ class GoogleStreamReader:
 
     def _last(self, batch: Batch) -> Finished | Failed:
         """The terminal event of a stream whose connection ended in order; sources go before it."""
-        usage = self._usage_so_far()
-        tier = read_tier(self._usage, self._headers)
+        usage = self._used()
+        tier = read_tier(self._wire_usage, self._headers)
         if not self._choices and self._blocked:
             return Finished("content_filter", usage, service_tier=tier)
         if not self._choices or not all(choice.reason for choice in self._choices.values()):
@@ -148,16 +144,9 @@ class GoogleStreamReader:
             batch.extend(_sources(choice, number))
         return Finished(reasons[0], usage, service_tier=tier, reasons=reasons)
 
-    def _usage_so_far(self) -> Usage | None:
+    def _used(self) -> Usage | None:
         groundings = [grounding for choice in self._choices.values() for grounding in choice.groundings]
-        return dialect.read_usage(self._usage, searches=count_searches(groundings, self._model))
-
-    def _end(self, batch: Batch, last: Finished | Failed) -> Batch:
-        if not self._started:
-            self._started = True
-            batch.insert(0, Started())
-        batch.append(last)
-        return batch
+        return dialect.read_usage(self._wire_usage, searches=count_searches(groundings, self._model))
 
 
 def _event(part: ReadPart, choice: _Choice, number: int) -> Event:

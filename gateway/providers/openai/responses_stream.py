@@ -4,13 +4,12 @@ It is whole only with its terminal event (`response.completed` or `response.inco
 terminal event may carry usage.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
 from gateway.dialects import responses as dialect
-from gateway.errors import GatewayError, UpstreamFailed
+from gateway.errors import UpstreamFailed
 from gateway.neutral.events import (
     Batch,
     Failed,
@@ -18,13 +17,11 @@ from gateway.neutral.events import (
     NativeChunk,
     Started,
 )
-from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.responses_events import EventRebuilder
 from gateway.providers.openai.responses_reply import call_id_of, read_failure, read_finish, read_usage, text_of
-from gateway.providers.protocol import UpstreamReply
-from gateway.providers.sse import read_batches
+from gateway.providers.wire_streams import WireStream
 
 OPENING = ("response.created", "response.in_progress", "response.queued")
 GOOD_ENDS = ("response.completed", "response.incomplete")
@@ -35,39 +32,29 @@ DONE = b"[DONE]"
 Wire = dict[str, Any]
 
 
-class ResponsesStreamReader:
+class ResponsesStreamReader(WireStream):
     """Reads one stream."""
 
     def __init__(self, relayed: bool) -> None:
         self._rebuilder = None if relayed else EventRebuilder()
-        self._usage: Usage | None = None
-        self._started = False
-        self._content = False
         self._calls = False
         self._done: set[int] = set()  # output items that came whole
         self._call_ids: dict[int, str] = {}
 
-    def read(self, reply: UpstreamReply) -> Iterator[Batch]:
-        """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
-        return read_batches(reply, self)
-
     def finish(self, events: list[tuple[str, bytes]]) -> Batch:
         batch, done = self.take(events, cut=True)
-        return batch if done else self._end(batch, Failed(truncated(), self._usage))
-
-    def fail(self, error: GatewayError) -> Batch:
-        return self._end([], Failed(error, self._usage))
+        return batch if done else self._fail(batch, truncated())
 
     def take(self, events: list[tuple[str, bytes]], cut: bool = False) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal. `cut`: they end with the stream."""
         batch: Batch = []
         for name, data in events:
             if data == DONE:
-                return self._end(batch, Failed(truncated(), self._usage)), True
+                return self._fail(batch, truncated()), True
             try:
                 wire = orjson.loads(data)
             except orjson.JSONDecodeError:
-                return self._end(batch, Failed(truncated() if cut else UpstreamFailed(NOT_JSON), self._usage)), True
+                return self._fail(batch, truncated() if cut else UpstreamFailed(NOT_JSON)), True
             try:
                 last = self._read_event(wire, name, len(data), batch)
             except SHAPE_ERRORS:
@@ -140,8 +127,3 @@ class ResponsesStreamReader:
         tier = text_of(response.get("service_tier"))
         native = response if self._rebuilder is None else {}
         return Finished(reason, self._usage, service_tier=tier, reasons=(reason,), native=native)
-
-    def _end(self, batch: Batch, last: Finished | Failed) -> Batch:
-        self._start({}, batch)
-        batch.append(last)
-        return batch

@@ -4,7 +4,6 @@ When a stream is whole: after `[DONE]`; or, for servers that never send it, afte
 the usage that was asked for, when the connection then ended in order. All else is truncated.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +26,6 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
-from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, check_choice, is_empty
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.pieces import PieceRun, read_run
@@ -40,8 +38,7 @@ from gateway.providers.openai.reply import (
     read_sources,
     refuse_failed,
 )
-from gateway.providers.protocol import UpstreamReply
-from gateway.providers.sse import read_batches
+from gateway.providers.wire_streams import WireStream
 
 DONE = b"[DONE]"
 NO_FUNCTION: dict[str, Any] = {}
@@ -101,29 +98,19 @@ class _Choice:
         return text
 
 
-class ChatStreamReader:
+class ChatStreamReader(WireStream):
     """Reads one stream."""
 
     def __init__(self, relayed: bool) -> None:
         self._relayed = relayed
         self._choices: dict[int, _Choice] = {}
-        self._usage: Usage | None = None
-        self._started = False
-        self._content = False
         self._tier = ""
         self._texting = False  # the last chunk was text, so the next is likely one more piece of it
         self._patience = PATIENCE
 
-    def read(self, reply: UpstreamReply) -> Iterator[Batch]:
-        """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
-        return read_batches(reply, self)
-
     def finish(self, events: list[tuple[str, bytes]]) -> Batch:
         batch, done = self.take(events)
         return batch if done else self._end(batch, self._last(False))
-
-    def fail(self, error: GatewayError) -> Batch:
-        return self._end([], Failed(error, self._usage))
 
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
@@ -333,13 +320,6 @@ class ChatStreamReader:
     def _reason(self, number: int) -> FinishReason:
         choice = self._choices.get(number) or _Choice()
         return choice.finish or ("tool_calls" if choice.calls else "stop")
-
-    def _end(self, batch: Batch, last: Finished | Failed) -> Batch:
-        if not self._started:
-            self._started = True
-            batch.insert(0, Started())
-        batch.append(last)
-        return batch
 
 
 def _is_text(choices: list[dict[str, Any]]) -> bool:
