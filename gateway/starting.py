@@ -65,8 +65,8 @@ class StartingApplication:
     def refused(self, error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
         """Tell of a request that gets `error` as its answer."""
         peer = self._proxies.caller(environ.get("REMOTE_ADDR", ""), read_headers(environ))
-        asked = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
-        self._ends.refused(error, shown_id, peer, self._operations.get(asked, UNMATCHED))
+        request = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
+        self._ends.refused(error, shown_id, peer, self._operations.get(request, UNMATCHED))
 
     def draining(self, leaving: bool = True) -> None:
         self._leaving = leaving

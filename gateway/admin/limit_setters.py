@@ -57,10 +57,10 @@ def hold(
         if new[part] == old[part]:
             continue
         known = held.get(part)
-        wish = new[part]
+        limit = new[part]
         if known is None or known.actor == setter.actor or setter.rank > known.rank:
-            held[part] = None if wish is None else LimitSetter(*setter, *wish)
-        elif not _within(wish, known):
+            held[part] = None if limit is None else LimitSetter(*setter, *limit)
+        elif not _within(limit, known):
             raise Forbidden(
                 "This spending limit was set by somebody else: they, or who stands above them in the organization, "
                 "may raise or remove it; you may lower it.",

@@ -87,8 +87,8 @@ class ProviderCheck:
         info = key.info
         credential = Credential(key.secret, BYOK, info.id, info.label, info.base_url)
         target = self._credentials.target(mapping, provider, credential)
-        asked = next(name for name in QUESTIONS if name in mapping.operations)
-        request = QUESTIONS[asked](mapping.model)
+        operation = next(name for name in QUESTIONS if name in mapping.operations)
+        request = QUESTIONS[operation](mapping.model)
         started = self._clock.monotonic()
         try:
             self._ask(request, target, started + PATIENCE_S)

@@ -119,8 +119,8 @@ class SignInService:
     def _nonce(self, user: User, place: Place) -> str:
         """What the device cookie names, when it is of this user and their password of now; else ""."""
         nonce, _, given = place.device.partition(".")
-        good = nonce and hmac.compare_digest(self._mac(user, nonce).encode(), given.encode())
-        return nonce if good else ""
+        valid = nonce and hmac.compare_digest(self._mac(user, nonce).encode(), given.encode())
+        return nonce if valid else ""
 
     def _mac(self, user: User, nonce: str) -> str:
         return hash_token(f"device\n{user.id}\n{nonce}\n{user.password_hash}", self._hash_key)

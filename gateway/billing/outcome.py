@@ -93,7 +93,7 @@ def trail_entry(attempt: Attempt) -> dict:
     target, error = attempt.target, attempt.error
     entry = target.memo.get(TRAIL)
     if entry is None:
-        entry = target.memo[TRAIL] = _good_entry(target)
+        entry = target.memo[TRAIL] = _successful_attempt(target)
     entry = entry.copy()
     entry["status_code"] = attempt.status
     if error is not None:
@@ -101,7 +101,7 @@ def trail_entry(attempt: Attempt) -> dict:
     return entry
 
 
-def _good_entry(target: Target) -> dict:
+def _successful_attempt(target: Target) -> dict:
     """The entry of an attempt at `target` that went well, but for its status."""
     mapping, credential = target.mapping, target.credential
     entry = {

@@ -54,7 +54,7 @@ class Settlements:
         ask: CostBound,
         credits: bool,
         prompt_bytes: int,
-        asked: str = "",
+        requested_model: str = "",
         streamed: bool = False,
         payload: PayloadCapture | None = None,
         units: Units | None = None,
@@ -63,11 +63,11 @@ class Settlements:
 
         The limits of key, member and teams count the inference cost of both modes; the organization's credits count
         only what a credential of the platform served (`credits`: some target may), and the fee of a `payload` that
-        is kept (billing/payload_settlement.py). `asked` is the model as the caller wrote it; `units` are those of an
-        operation that is not priced by its text alone.
+        is kept (billing/payload_settlement.py). `requested_model` is the model as the caller wrote it;
+        `units` are those of an operation that is not priced by its text alone.
         RateLimited, SpendingLimitReached, OutOfCredits; Unavailable when the store cannot be asked.
         """
-        terms = terms_of(context, prompt_bytes, asked, streamed, units)
+        terms = terms_of(context, prompt_bytes, requested_model, streamed, units)
         payer = terms.billing_identity.payer if credits else terms.billing_identity.without_credits
         version, slot = self.spending.check(), None
         if self.rates.limited(version):

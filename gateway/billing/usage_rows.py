@@ -47,11 +47,11 @@ class Terms(Struct, frozen=True, eq=False):
 
 
 def terms_of(
-    context: RequestContext, prompt_bytes: int, asked: str, streamed: bool, units: Units | None = None
+    context: RequestContext, prompt_bytes: int, requested_model: str, streamed: bool, units: Units | None = None
 ) -> Terms:
-    """Who pays for a request and what it is recorded under; `asked` is the model as the caller wrote it."""
+    """Who pays for a request and what it is recorded under; `requested_model` is the model as the caller wrote it."""
     request, flags = bytes.fromhex(context.request_id), STREAMED if streamed else 0
-    return Terms(context, billing_identity_of(context.caller), request, prompt_bytes, asked, flags, units)
+    return Terms(context, billing_identity_of(context.caller), request, prompt_bytes, requested_model, flags, units)
 
 
 class IntentDetails(NamedTuple):

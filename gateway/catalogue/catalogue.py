@@ -9,7 +9,7 @@ from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.clock import to_iso
 
 Lifecycle = Literal["active", "deprecated", "deactivated"]
-LONGEST_ASKED = 120
+LONGEST_TEXT = 120
 REMEMBERED = 8  # a serialised list is about a megabyte
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class Catalogue:
 
     def suggest(self, text: str, n: int = 3) -> list[str]:
         """Up to `n` ids or aliases that look most like `text`, best first, for error texts."""
-        asked = _grams(text.lower()[:LONGEST_ASKED].rsplit("/", 1)[-1])
+        asked = _grams(text.lower()[:LONGEST_TEXT].rsplit("/", 1)[-1])
         if not asked:
             return []
         ranked = []

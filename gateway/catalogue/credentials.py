@@ -48,8 +48,8 @@ def credentials_for(provider: Provider, environment: Mapping[str, str]) -> list[
 def base_url_for(provider: Provider, environment: Mapping[str, str]) -> str:
     """LLM_<ID>_BASE_URL, else that of the operator's file, else ""; with or without the version path
     (addresses.join_base)."""
-    said = environment.get(variable_of(provider.id, "BASE_URL"), "").strip()
-    return said or environment.get(file.variable(provider.id, file.BASE_URL), "").strip()
+    base_url = environment.get(variable_of(provider.id, "BASE_URL"), "").strip()
+    return base_url or environment.get(file.variable(provider.id, file.BASE_URL), "").strip()
 
 
 def settings_for(provider: Provider, environment: Mapping[str, str]) -> dict[str, str]:

@@ -172,10 +172,10 @@ def _multipliers(value: Any) -> dict[str, str]:
     table = _text_table(value)
     for name, text in table.items():
         try:
-            good = Decimal(text) > 0 and Decimal(text).is_finite()
+            valid = Decimal(text) > 0 and Decimal(text).is_finite()
         except InvalidOperation:
-            good = False
-        if not good:
+            valid = False
+        if not valid:
             raise ValueError(f"{name} is not a multiplier: {text!r}")
     return table
 

@@ -77,13 +77,13 @@ class SettingsReader:
     def with_secrets(self, file: ConfigFile) -> dict[str, str]:
         """The environment, with what the file says where the environment says nothing."""
         env = self._environment
-        said = {
+        given = {
             name: value
             for name, value in file.environment.items()
             # NAME_FILE of the environment wins over NAME of the file, which would be looked at first.
             if not any(env.get(f"{name.removesuffix('_FILE')}{end}") for end in ("", "_FILE"))
         }
-        return {**env, **said}
+        return {**env, **given}
 
     def _load(self, path: Path) -> dict[str, Any]:
         try:

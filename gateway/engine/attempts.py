@@ -158,8 +158,8 @@ def _diagnosed(error: GatewayError, outcome: Outcome) -> dict[str, str] | None:
     """The diagnostics of a provider's answer, with the model as the caller wrote it."""
     if not error.details:
         return error.details
-    asked = {"requestedModel": outcome.request.requested_model, "requestedProvider": outcome.requested_provider or ""}
-    return {**error.details, **{name: text for name, text in asked.items() if name in error.details}}
+    details = {"requestedModel": outcome.request.requested_model, "requestedProvider": outcome.requested_provider or ""}
+    return {**error.details, **{name: text for name, text in details.items() if name in error.details}}
 
 
 def _tried(attempts: list[Attempt]) -> str:

@@ -73,28 +73,28 @@ class RequestCoalescing:
         self._heartbeat_s = heartbeat_s
         self._shared_calls: dict[str, SharedCall] = {}
 
-    def generate(self, asking: SharedRequest, source: AnswerSource) -> tuple[Result, Outcome]:
+    def generate(self, shared: SharedRequest, source: AnswerSource) -> tuple[Result, Outcome]:
         """A whole answer: kept, on its way for somebody else, or made now. Raises what making it raises."""
-        entry = self._find(asking)
-        shared_call = self._shared_calls.get(asking.key)
+        entry = self._find(shared)
+        shared_call = self._shared_calls.get(shared.key)
         if entry is None and shared_call is not None:
-            entry = self._follow(asking, shared_call) if self._may_follow(asking, shared_call) else None
+            entry = self._follow(shared, shared_call) if self._may_follow(shared, shared_call) else None
             if entry is None:
                 return self._alone(source)
         if entry is not None:
-            return self._replay(asking, entry)
-        return self._lead(asking, source)
+            return self._replay(shared, entry)
+        return self._lead(shared, source)
 
-    def stream(self, asking: SharedRequest, source: AnswerSource) -> tuple[Batches, Outcome]:
+    def stream(self, shared: SharedRequest, source: AnswerSource) -> tuple[Batches, Outcome]:
         """A streamed answer, likewise; a kept one comes in its own rhythm, one on its way as it comes."""
-        entry = self._find(asking)
+        entry = self._find(shared)
         if entry is not None:
-            outcome = self._outcome(asking, self._server_of(asking, entry.origin), entry.origin.request)
-            return self._replay_stream(asking, entry, outcome), outcome
-        shared_call = self._shared_calls.get(asking.key)
+            outcome = self._outcome(shared, self._server_of(shared, entry.origin), entry.origin.request)
+            return self._replay_stream(shared, entry, outcome), outcome
+        shared_call = self._shared_calls.get(shared.key)
         if shared_call is None:
-            return self._lead_stream(asking, source)
-        if self._may_follow(asking, shared_call) and not shared_call.overgrown:
+            return self._lead_stream(shared, source)
+        if self._may_follow(shared, shared_call) and not shared_call.overgrown:
             batches = shared_call.batches(self._heartbeat_s)
             shared_call.join()
             try:
@@ -105,8 +105,8 @@ class RequestCoalescing:
                 shared_call.leave()
                 raise
             else:
-                outcome = self._outcome(asking, asking.route_plan.groups[0][0], shared_call.request_id)
-                following = self._follow_stream(asking, shared_call, first, batches, outcome)
+                outcome = self._outcome(shared, shared.route_plan.groups[0][0], shared_call.request_id)
+                following = self._follow_stream(shared, shared_call, first, batches, outcome)
                 next(following)
                 return following, outcome
         run = source.admit()
@@ -121,19 +121,19 @@ class RequestCoalescing:
         finally:
             run.settlement.close()
 
-    def _lead(self, asking: SharedRequest, source: AnswerSource) -> tuple[Result, Outcome]:
-        shared_call = self._open(asking)
+    def _lead(self, shared: SharedRequest, source: AnswerSource) -> tuple[Result, Outcome]:
+        shared_call = self._open(shared)
         try:
-            entry = self._await_elsewhere(asking, shared_call)
+            entry = self._await_elsewhere(shared, shared_call)
             if entry is not None:
                 shared_call.complete(entry)
-                self._close(asking.key, shared_call)
-                return self._replay(asking, entry)
+                self._close(shared.key, shared_call)
+                return self._replay(shared, entry)
             run = source.admit()
         except BaseException:
-            self._close(asking.key, shared_call)
+            self._close(shared.key, shared_call)
             raise
-        shared_call.start(run.outcome, lambda one: self._make(asking, one, run, source))
+        shared_call.start(run.outcome, lambda one: self._make(shared, one, run, source))
         try:
             shared_call.wait(None)
             result = shared_call.result
@@ -143,21 +143,21 @@ class RequestCoalescing:
         finally:
             shared_call.leave()
 
-    def _lead_stream(self, asking: SharedRequest, source: AnswerSource) -> tuple[Batches, Outcome]:
-        shared_call = self._open(asking)
+    def _lead_stream(self, shared: SharedRequest, source: AnswerSource) -> tuple[Batches, Outcome]:
+        shared_call = self._open(shared)
         try:
             run = source.admit()
         except BaseException:
-            self._close(asking.key, shared_call)
+            self._close(shared.key, shared_call)
             raise
-        shared_call.start(run.outcome, lambda one: self._make_stream(asking, one, run, source))
+        shared_call.start(run.outcome, lambda one: self._make_stream(shared, one, run, source))
         batches = _reading(shared_call, shared_call.batches(self._heartbeat_s))
         next(batches)  # begun: who leaves before anything was read leaves the shared call too
         return batches, run.outcome
 
-    def _open(self, asking: SharedRequest) -> SharedCall:
-        mappings = frozenset(mapping.key for mapping in asking.route_plan.mappings)
-        shared_call = self._shared_calls[asking.key] = SharedCall(self._clock, asking.context.request_id, mappings)
+    def _open(self, shared: SharedRequest) -> SharedCall:
+        mappings = frozenset(mapping.key for mapping in shared.route_plan.mappings)
+        shared_call = self._shared_calls[shared.key] = SharedCall(self._clock, shared.context.request_id, mappings)
         shared_call.join()
         return shared_call
 
@@ -170,116 +170,116 @@ class RequestCoalescing:
         if not shared_call.ended:
             shared_call.fail()
 
-    def _make(self, asking: SharedRequest, shared_call: SharedCall, run: Run, source: AnswerSource) -> None:
+    def _make(self, shared: SharedRequest, shared_call: SharedCall, run: Run, source: AnswerSource) -> None:
         try:
             result = source.unary(run)
             shared_call.result = result
             shared_call.complete(_entry_of_result(shared_call, result))
-            self._keep(asking, shared_call)
+            self._keep(shared, shared_call)
         except Exception as error:
             shared_call.fail(error)
         finally:
             run.settlement.close()
-            self._close(asking.key, shared_call)
+            self._close(shared.key, shared_call)
 
-    def _make_stream(self, asking: SharedRequest, shared_call: SharedCall, run: Run, source: AnswerSource) -> None:
+    def _make_stream(self, shared: SharedRequest, shared_call: SharedCall, run: Run, source: AnswerSource) -> None:
         batches = source.stream(run)
         try:
             fill(shared_call, batches, _entry_of)
-            self._keep(asking, shared_call)
+            self._keep(shared, shared_call)
         except Exception as error:
             shared_call.fail(error)
         finally:
             batches.close()
-            self._close(asking.key, shared_call)
+            self._close(shared.key, shared_call)
 
-    def _keep(self, asking: SharedRequest, shared_call: SharedCall) -> None:
+    def _keep(self, shared: SharedRequest, shared_call: SharedCall) -> None:
         if shared_call.landed and shared_call.entry is not None:
-            self.cache.put(asking.key, shared_call.entry, asking.context.caller.cache_ttl_s)
+            self.cache.put(shared.key, shared_call.entry, shared.context.caller.cache_ttl_s)
 
-    def _await_elsewhere(self, asking: SharedRequest, shared_call: SharedCall) -> CachedAnswer | None:
+    def _await_elsewhere(self, shared: SharedRequest, shared_call: SharedCall) -> CachedAnswer | None:
         """The answer that another worker makes now; None when this one shall make it."""
-        shared_call.locked = self.cache.lock(asking.key)
+        shared_call.locked = self.cache.lock(shared.key)
         if shared_call.locked:
             return None
-        until = min(asking.deadline, self._clock.monotonic() + ELSEWHERE_S)
+        until = min(shared.deadline, self._clock.monotonic() + ELSEWHERE_S)
         while self._clock.monotonic() < until:
             pause(POLL_S)
-            shared_call.locked = self.cache.lock(asking.key)
-            entry = self._find(asking)
+            shared_call.locked = self.cache.lock(shared.key)
+            entry = self._find(shared)
             if entry is not None or shared_call.locked:
                 return entry
         return None
 
     # Giving an answer that was made for another.
 
-    def _find(self, asking: SharedRequest) -> CachedAnswer | None:
-        entry = self.cache.get(asking.key)
-        if entry is None or entry.origin.mapping in self._denied(asking):
+    def _find(self, shared: SharedRequest) -> CachedAnswer | None:
+        entry = self.cache.get(shared.key)
+        if entry is None or entry.origin.mapping in self._denied(shared):
             return None
-        return entry if self._target_of(asking, entry.origin.mapping) is not None else None
+        return entry if self._target_of(shared, entry.origin.mapping) is not None else None
 
-    def _may_follow(self, asking: SharedRequest, shared_call: SharedCall) -> bool:
-        return not self._denied(asking) & shared_call.mappings
+    def _may_follow(self, shared: SharedRequest, shared_call: SharedCall) -> bool:
+        return not self._denied(shared) & shared_call.mappings
 
-    def _denied(self, asking: SharedRequest) -> set[str]:
+    def _denied(self, shared: SharedRequest) -> set[str]:
         """What the caller's own rules keep from them: keys of one project may differ in that."""
-        return {one.key for one in asking.route_plan.plan.excluded if one.stage == ACCESS}
+        return {one.key for one in shared.route_plan.plan.excluded if one.stage == ACCESS}
 
-    def _follow(self, asking: SharedRequest, shared_call: SharedCall) -> CachedAnswer | None:
+    def _follow(self, shared: SharedRequest, shared_call: SharedCall) -> CachedAnswer | None:
         """The answer of a shared call, None when it failed."""
         shared_call.join()
         try:
-            shared_call.wait(max(0.0, asking.deadline - self._clock.monotonic()))
+            shared_call.wait(max(0.0, shared.deadline - self._clock.monotonic()))
         except GatewayError:
             return None
         finally:
             shared_call.leave()
         entry = shared_call.entry
-        return entry if entry and self._target_of(asking, entry.origin.mapping) is not None else None
+        return entry if entry and self._target_of(shared, entry.origin.mapping) is not None else None
 
-    def _replay(self, asking: SharedRequest, entry: CachedAnswer) -> tuple[Result, Outcome]:
+    def _replay(self, shared: SharedRequest, entry: CachedAnswer) -> tuple[Result, Outcome]:
         origin = entry.origin
-        outcome = self._outcome(asking, self._server_of(asking, origin), origin.request)
-        slot = self._enter(asking)
+        outcome = self._outcome(shared, self._server_of(shared, origin), origin.request)
+        slot = self._enter(shared)
         outcome.rate_limits = slot.statuses
         slot.release()
-        self._finish(asking, outcome, origin)
+        self._finish(shared, outcome, origin)
         result = read_result(entry.frames[0][1])
         outcome.warnings.extend(result.warnings)
         return result, outcome
 
-    def _replay_stream(self, asking: SharedRequest, entry: CachedAnswer, outcome: Outcome) -> Batches:
-        slot, done = self._enter(asking), False
+    def _replay_stream(self, shared: SharedRequest, entry: CachedAnswer, outcome: Outcome) -> Batches:
+        slot, done = self._enter(shared), False
         try:
             for gap_ms, frame in entry.frames:
                 pause(min(gap_ms / 1000, LONGEST_GAP_S))
                 batch = read_batch(frame)
                 if type(batch[-1]) is Finished:
                     done = True
-                    self._finish(asking, outcome, entry.origin)
+                    self._finish(shared, outcome, entry.origin)
                 yield batch
         finally:
             slot.release()
             if not done:
-                self._finish(asking, outcome, entry.origin, HUNG_UP)
+                self._finish(shared, outcome, entry.origin, HUNG_UP)
 
     def _follow_stream(
-        self, asking: SharedRequest, shared_call: SharedCall, batch: Batch, batches: Batches, outcome: Outcome
+        self, shared: SharedRequest, shared_call: SharedCall, batch: Batch, batches: Batches, outcome: Outcome
     ) -> Batches:
         slot, done = None, False
         try:
-            slot = self._enter(asking)
+            slot = self._enter(shared)
             yield []
             while True:
                 _name_target(outcome, shared_call)
                 last = type(batch[-1])
                 if last is Finished:
                     done = True
-                    self._finish(asking, outcome, _origin_of(shared_call))
+                    self._finish(shared, outcome, _origin_of(shared_call))
                 elif last is Failed:
                     done = True
-                    self._finish(asking, outcome, None, "error")
+                    self._finish(shared, outcome, None, "error")
                 yield batch
                 if done:
                     return
@@ -290,11 +290,11 @@ class RequestCoalescing:
             if slot is not None:
                 slot.release()
                 if not done:
-                    self._finish(asking, outcome, None, HUNG_UP)
+                    self._finish(shared, outcome, None, HUNG_UP)
 
-    def _enter(self, asking: SharedRequest) -> Slot:
+    def _enter(self, shared: SharedRequest) -> Slot:
         """Rate limits count what costs nothing too. RateLimited."""
-        caller, request = asking.context.caller, asking.request
+        caller, request = shared.context.caller, shared.request
         return self._settlements.rates.enter(
             caller.organization_id,
             caller.project_id,
@@ -304,18 +304,18 @@ class RequestCoalescing:
             request.operation,
         )
 
-    def _outcome(self, asking: SharedRequest, target: Target, origin: str) -> Outcome:
+    def _outcome(self, shared: SharedRequest, target: Target, origin: str) -> Outcome:
         attempt = Attempt(0, target, self._clock.now_us(), self._clock.monotonic(), charge=FREE)
         attempt.first_at = attempt.started
-        if asking.context.payload is not None:
-            asking.context.payload.forget()
-        requested = asking.route_plan.plan.resolution.provider or None
-        outcome = asking.context.outcome = Outcome(
-            asking.request, requested, attempts=[attempt], cached=True, origin=origin
+        if shared.context.payload is not None:
+            shared.context.payload.forget()
+        requested = shared.route_plan.plan.resolution.provider or None
+        outcome = shared.context.outcome = Outcome(
+            shared.request, requested, attempts=[attempt], cached=True, origin=origin
         )
         return outcome
 
-    def _finish(self, asking: SharedRequest, outcome: Outcome, origin: AnswerOrigin | None, finish: str = "") -> None:
+    def _finish(self, shared: SharedRequest, outcome: Outcome, origin: AnswerOrigin | None, finish: str = "") -> None:
         """The end of a free answer: its facts, and a row of usage at no cost. Never raises."""
         attempt = outcome.serving
         attempt.ended, attempt.status = self._clock.monotonic(), OK
@@ -323,10 +323,10 @@ class RequestCoalescing:
         if origin is not None:
             attempt.usage, attempt.service_tier = origin.usage, origin.service_tier
             attempt.model, attempt.upstream_id = origin.model, origin.upstream_id
-        context, needs = asking.context, asking.request.requirements
-        terms = terms_of(context, needs.prompt_bytes, asking.request.requested_model, needs.stream)
+        context, needs = shared.context, shared.request.requirements
+        terms = terms_of(context, needs.prompt_bytes, shared.request.requested_model, needs.stream)
         record = record_of(terms, attempt, mode_of(attempt.target), self._clock.now_us())
-        self._decisions.keep(terms.request, terms.billing_identity.project, asking.route_plan.plan)
+        self._decisions.keep(terms.request, terms.billing_identity.project, shared.route_plan.plan)
         try:
             row = write_row(record._replace(flags=record.flags | CACHED))
             ticket = self._settlements.journal.append(row)
@@ -335,16 +335,16 @@ class RequestCoalescing:
         except GatewayError:
             return  # it costs nothing, so the answer does not depend on its row
 
-    def _server_of(self, asking: SharedRequest, origin: AnswerOrigin) -> Target:
+    def _server_of(self, shared: SharedRequest, origin: AnswerOrigin) -> Target:
         """As `_target_of`, of an answer that was found to have one."""
-        target = self._target_of(asking, origin.mapping)
+        target = self._target_of(shared, origin.mapping)
         if target is None:
             raise Internal("Who served this answer is not known any more.")
         return target
 
-    def _target_of(self, asking: SharedRequest, mapping_key: str) -> Target | None:
+    def _target_of(self, shared: SharedRequest, mapping_key: str) -> Target | None:
         """What served the answer, as this caller's plan knows it; None when the catalogue has it no more."""
-        plan = asking.route_plan.plan
+        plan = shared.route_plan.plan
         for candidate in (one.candidate for group in (plan.ranked, plan.excluded) for one in group):
             if candidate.key == mapping_key:
                 return Target(candidate.provider, candidate.mapping, Credential(""), "")

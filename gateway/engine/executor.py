@@ -79,8 +79,8 @@ class Executor(Generic[R]):
         route_plan, request = self._plan(context, request)
         deadline = min(context.deadline, context.started + self._timeouts.plain_s)
         if key := self._cache.key_of(context, request, route_plan.plan):
-            asking = SharedRequest(context, request, route_plan, key, deadline)
-            return Answer(*self._coalescing.generate(asking, self._source(asking)))
+            shared = SharedRequest(context, request, route_plan, key, deadline)
+            return Answer(*self._coalescing.generate(shared, self._source(shared)))
         run = self._admit(context, request, route_plan, deadline)
         try:
             return Answer(self._unary(run), run.outcome)
@@ -96,8 +96,8 @@ class Executor(Generic[R]):
         route_plan, request = self._plan(context, request)
         deadline = min(context.deadline, context.started + self._timeouts.stream_s)
         if key := self._cache.key_of(context, request, route_plan.plan):
-            asking = SharedRequest(context, request, route_plan, key, deadline)
-            batches, outcome = self._coalescing.stream(asking, self._source(asking))
+            shared = SharedRequest(context, request, route_plan, key, deadline)
+            batches, outcome = self._coalescing.stream(shared, self._source(shared))
         else:
             run = self._admit(context, request, route_plan, deadline)
             batches, outcome = self._events(run), run.outcome
@@ -123,9 +123,9 @@ class Executor(Generic[R]):
         """Carry out a run: its answer in batches."""
         return streaming.events(run)
 
-    def _source(self, asking: SharedRequest) -> AnswerSource:
+    def _source(self, shared: SharedRequest) -> AnswerSource:
         return AnswerSource(
-            admit=lambda: self._admit(asking.context, asking.request, asking.route_plan, asking.deadline),
+            admit=lambda: self._admit(shared.context, shared.request, shared.route_plan, shared.deadline),
             unary=self._unary,
             stream=self._events,
         )

@@ -157,8 +157,8 @@ class Fitting:
             field = REASONING_FIELDS[0 if request.requirements.effort else 1]
             yield f"{field} was left out: {key} does not reason."
         elif EFFORT in lacking:
-            asked = request.requirements.effort
-            yield f"reasoning_effort {asked} was taken as {self._effort_for(asked)}: {key} has no other near it."
+            effort = request.requirements.effort
+            yield f"reasoning_effort {effort} was taken as {self._effort_for(effort)}: {key} has no other near it."
         if TIER in lacking:
             yield f"service_tier {request.options.service_tier} was left out: {key} does not offer it."
         for reason, text in TEXTS.items():

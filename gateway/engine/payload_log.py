@@ -57,15 +57,16 @@ class Payload:
     """
 
     __slots__ = (
-        *("sent", "sent_bytes", "fee_nusd", "kept_bytes", "_owner", "_context", "_path", "_asked", "_streamed"),
-        *("_served", "_status", "_pieces", "_size", "_captures", "_post", "_awaited", "_open", "_ended", "_done"),
+        *("sent", "sent_bytes", "fee_nusd", "kept_bytes", "_owner", "_context", "_path", "_streamed"),
+        *("_requested_model", "_pieces", "_size", "_captures", "_post", "_awaited", "_open", "_ended", "_done"),
+        *("_served", "_status"),
     )
 
     def __init__(self, owner: PayloadWriter, context: RequestContext, path: str, sent: bytes) -> None:
         self._owner, self._context, self._path = owner, context, path
         self.sent, self.sent_bytes = sent[:MOST_BYTES], len(sent)
         self.fee_nusd = self.kept_bytes = self._status = self._size = 0
-        self._asked = self._served = ""
+        self._requested_model = self._served = ""
         self._pieces: list[bytes] = []
         self._captures: list[WireCapture] = []
         self._post: Post | None = None
@@ -75,7 +76,7 @@ class Payload:
 
     def note_request(self, model: str, streamed: bool) -> None:
         """The model as the caller wrote it, and whether they want a stream."""
-        self._asked, self._streamed = model, streamed
+        self._requested_model, self._streamed = model, streamed
 
     def capture_call(self, target: Target) -> WireCapture | None:
         """What listens to an upstream call; None unless the caller asked for it (x-debug)."""
@@ -165,7 +166,7 @@ class Payload:
             context.at_us + caller.retention_days * DAY_US,
             context.operation,
             _clean(self._path)[:255],
-            _clean(self._asked)[:255],
+            _clean(self._requested_model)[:255],
             self._served[:340],
             self._status,
             flags,

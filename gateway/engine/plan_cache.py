@@ -34,7 +34,7 @@ READ_NEEDS = attrgetter(
     *("penalties", "cache_marks", "search_offered", "hosted"),
 )
 READ_OPTIONS = attrgetter("routing", "free_models_only", "no_reasoning", "service_tier")
-NO_WISHES = READ_OPTIONS(NO_OPTIONS)
+DEFAULT_OPTIONS = READ_OPTIONS(NO_OPTIONS)
 
 
 class RecentPlan(Struct, Generic[T], frozen=True, eq=False):
@@ -83,7 +83,7 @@ def key_of(context: RequestContext, request: Request) -> Hashable | None:
         context.operation,
         context.no_fallback,
         READ_NEEDS(request.requirements),
-        NO_WISHES if options is NO_OPTIONS else READ_OPTIONS(options),
+        DEFAULT_OPTIONS if options is NO_OPTIONS else READ_OPTIONS(options),
     )
 
 

@@ -197,7 +197,7 @@ class Planner:
         if streamed:
             first_ms = attempt.ttft_ms
             toll.first.observe(attempt.first_at - attempt.started)
-        self._health.count_good(books.tally, attempt.ended, output, took_s * 1000, first_ms)
+        self._health.count_success(books.tally, attempt.ended, output, took_s * 1000, first_ms)
 
     def served(self, route_plan: RoutePlan, attempt: Attempt) -> None:
         """Remember who answered, for the session and the project."""

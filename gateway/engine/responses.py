@@ -33,7 +33,7 @@ MB = 1 << 20
 Item = dict[str, Any]
 
 
-class Said(NamedTuple):
+class PastTurn(NamedTuple):
     """A turn before: the id of its response, its input as it was sent, its output."""
 
     ident: str
@@ -47,14 +47,14 @@ class StoredResponse:
     bytes of all of it, once it is stored."""
 
     response: dict[str, Any]
-    earlier: list[Said]
+    earlier: list[PastTurn]
     items: list[Item]
     size: int = 0
 
     @property
-    def turns(self) -> list[Said]:
+    def turns(self) -> list[PastTurn]:
         """All that was said up to now."""
-        return [*self.earlier, Said(self.response["id"], self.items, self.response["output"])]
+        return [*self.earlier, PastTurn(self.response["id"], self.items, self.response["output"])]
 
 
 class StoredResponses:
@@ -170,7 +170,7 @@ class StoredResponses:
         self, organization: str, stored: StoredResponse, alone: bool
     ) -> tuple[list[bytes], dict[bytes, bytes], int]:
         """Text, pieces and size of what is stored; a turn that refers to none brings the earlier ones along."""
-        earlier = [list(said) for said in stored.earlier] if alone else []
+        earlier = [list(turn) for turn in stored.earlier] if alone else []
         body = {"response": stored.response, "items": stored.items, "earlier": earlier}
         own = hmac.digest(self._secret, LABEL + organization.encode(), "sha256")
         segments, parts = pieces.split(body, lambda data: hmac.digest(own, data, "sha256")[:DIGEST_BYTES])
@@ -196,11 +196,11 @@ class StoredResponses:
     def _join(self, texts: list[list[bytes]], values: dict[bytes, bytes], size: int) -> StoredResponse:
         opened = {name: unpack(self._vault, value) for name, value in values.items()}
         *before, last = (pieces.join(segments, opened) for segments in texts)
-        earlier: list[Said] = []
+        earlier: list[PastTurn] = []
         for body in before:
-            earlier += [Said(*said) for said in body["earlier"]]
-            earlier.append(Said(body["response"]["id"], body["items"], body["response"]["output"]))
-        earlier += [Said(*said) for said in last["earlier"]]
+            earlier += [PastTurn(*turn) for turn in body["earlier"]]
+            earlier.append(PastTurn(body["response"]["id"], body["items"], body["response"]["output"]))
+        earlier += [PastTurn(*turn) for turn in last["earlier"]]
         return StoredResponse(last["response"], earlier, last["items"], size)
 
     def _find_old(self, caller: Caller, ident: str) -> StoredResponse | None:
@@ -208,7 +208,7 @@ class StoredResponses:
         body = None if packed is None else self._threads.run(_read_old, packed)
         if body is None or body["scope"] != scope_of(caller):
             return None
-        return StoredResponse(body["response"], [Said(ident, body["history"], [])], body["items"], MB)
+        return StoredResponse(body["response"], [PastTurn(ident, body["history"], [])], body["items"], MB)
 
 
 def _read_old(packed: bytes) -> dict[str, Any]:

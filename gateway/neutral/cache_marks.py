@@ -41,11 +41,11 @@ def add_marks(talk: Conversation) -> Conversation:
         return talk
     places = [(row, column) for row, message in enumerate(talk.messages) for column in range(len(message.parts))]
     instructions = [place for place in places if talk.messages[place[0]].role in INSTRUCTIONS]
-    said = [place for place in places if talk.messages[place[0]].role not in INSTRUCTIONS]
+    spoken = [place for place in places if talk.messages[place[0]].role not in INSTRUCTIONS]
     chosen = set([place for place in instructions if _is_long(_part(talk, place))][-1:])
-    chosen |= set([place for place in said if _is_long(_part(talk, place))][-LONG_TEXTS:])
-    if len({row for row, _ in said}) >= LEAST_TURNS:
-        chosen |= set([place for place in said if _can_end(_part(talk, place))][-1:])
+    chosen |= set([place for place in spoken if _is_long(_part(talk, place))][-LONG_TEXTS:])
+    if len({row for row, _ in spoken}) >= LEAST_TURNS:
+        chosen |= set([place for place in spoken if _can_end(_part(talk, place))][-1:])
     return _with_marks(talk, chosen) if chosen else talk
 
 

@@ -9,8 +9,8 @@ from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage
 
 # Providers count 10 to 33 tokens for a second of sound, and speech is some 4 tokens of text a second; bounds have room.
-TOKENS_HEARD_A_SECOND, MOST_HEARD_A_SECOND = 10, 50
-TOKENS_SAID_A_SECOND, MOST_SAID_A_SECOND = 4, 25
+AUDIO_TOKENS_A_SECOND, MOST_AUDIO_TOKENS_A_SECOND = 10, 50
+OUTPUT_TOKENS_A_SECOND, MOST_OUTPUT_TOKENS_A_SECOND = 4, 25
 BYTES_A_TOKEN = 4
 SECOND_MS = 1000
 LEAST_AUDIO = "least_audio_s"  # of a mapping's `extra`: seconds that each call is billed at the least
@@ -67,16 +67,16 @@ def units_of(wanted: TranscriptionInput, likely_ms: int, most_ms: int) -> Units:
     """What a sound of so many milliseconds may count as, whether its model is billed by the hour or by tokens."""
     prompt = -(-len(wanted.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
     return Units(
-        _units(prompt, most_ms, MOST_HEARD_A_SECOND, MOST_SAID_A_SECOND),
-        _units(prompt, likely_ms, TOKENS_HEARD_A_SECOND, TOKENS_SAID_A_SECOND),
+        _units(prompt, most_ms, MOST_AUDIO_TOKENS_A_SECOND, MOST_OUTPUT_TOKENS_A_SECOND),
+        _units(prompt, likely_ms, AUDIO_TOKENS_A_SECOND, OUTPUT_TOKENS_A_SECOND),
     )
 
 
-def _units(prompt: int, length_ms: int, heard: int, said: int) -> Usage:
+def _units(prompt: int, length_ms: int, audio_rate: int, output_rate: int) -> Usage:
     seconds = length_ms / SECOND_MS
     return Usage(
         input=prompt,
-        input_audio=math.ceil(seconds * heard),
-        output=math.ceil(seconds * said),
+        input_audio=math.ceil(seconds * audio_rate),
+        output=math.ceil(seconds * output_rate),
         audio_ms=length_ms,
     )

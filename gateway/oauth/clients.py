@@ -159,8 +159,8 @@ def read_metadata(given: Mapping[str, Any], with_key: bool = False) -> dict[str,
 
 
 def _read_grants(given: Mapping[str, Any], with_key: bool) -> list[str]:
-    asked = _strings(given, "grant_types") or [CODE]
-    known = [one for one in (CODE, REFRESH, CREDENTIALS) if one in asked and (with_key or one != CREDENTIALS)]
+    grants = _strings(given, "grant_types") or [CODE]
+    known = [one for one in (CODE, REFRESH, CREDENTIALS) if one in grants and (with_key or one != CREDENTIALS)]
     if CODE not in known and CREDENTIALS not in known:
         wanted = "" if with_key else "; client_credentials need an API key in the header Authorization"
         raise _wrong(f"grant_types has none that is served here: {CODE}, {REFRESH}{wanted}.")

@@ -19,7 +19,7 @@ def names_resource(text: str, base_url: str) -> bool:
 def read_scope(text: str) -> tuple[str, ...] | None:
     """The scopes that a parameter asks for, in our order; all without one. Those that are not known are left out, as
     applications ask for what other servers have (RFC 6749, 3.3); None where no other is asked for."""
-    asked = set(text.split())
-    if not asked:
+    requested = set(text.split())
+    if not requested:
         return SCOPES
-    return tuple(one for one in SCOPES if one in asked) or None
+    return tuple(one for one in SCOPES if one in requested) or None

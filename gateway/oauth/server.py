@@ -48,7 +48,7 @@ class InvalidTargetError(OAuth2Error):
     error = "invalid_target"
 
 
-class _Asked(OAuth2Request):
+class _TokenRequest(OAuth2Request):
     """The request as Authlib reads it. Whether it came by TLS is the deployment's matter, not asked here."""
 
     def __init__(self, given: TokenQuestion) -> None:
@@ -104,8 +104,8 @@ class _RefreshGrant(rules.RefreshTokenGrant):
     def create_token_response(self) -> Reply:
         token = self.request.refresh_token.found
         _check_target(self.request, token.audience)
-        asked = scopes.read_scope(self.request.payload.scope or token.scope) or ()
-        return _give(lambda: self.server.grants.refresh(token, " ".join(asked)))
+        scope = scopes.read_scope(self.request.payload.scope or token.scope) or ()
+        return _give(lambda: self.server.grants.refresh(token, " ".join(scope)))
 
 
 class _CredentialsGrant(rules.ClientCredentialsGrant):
@@ -173,14 +173,14 @@ class OAuthServer(AuthorizationServer):
             return self._refuse(given, InvalidRequestError("grant_type is missing."))
         if kind not in ("authorization_code", REFRESH, CREDENTIALS):
             return self._refuse(given, OAuth2Error("This grant_type is not served.", error="unsupported_grant_type"))
-        reply: Reply = self.create_token_response(_Asked(given))
+        reply: Reply = self.create_token_response(_TokenRequest(given))
         return reply
 
     def revoke(self, given: TokenQuestion) -> Reply:
         """The answer to a request to end a token: 200 also for one that nobody knows (RFC 7009, 2.2)."""
         if not given.fields.get("token"):
             return self._refuse(given, InvalidRequestError("token is missing."))
-        reply: Reply = self.create_endpoint_response("revocation", _Asked(given))
+        reply: Reply = self.create_endpoint_response("revocation", _TokenRequest(given))
         return reply
 
     # What Authlib asks for.
@@ -188,7 +188,7 @@ class OAuthServer(AuthorizationServer):
     def query_client(self, client_id: str) -> OAuthApp | None:
         return self._find(client_id)
 
-    def authenticate_client(self, request: _Asked, methods: list[str], endpoint: str = "token") -> OAuthApp:
+    def authenticate_client(self, request: _TokenRequest, methods: list[str], endpoint: str = "token") -> OAuthApp:
         holder = self._key_holder(request)
         if holder is not None:
             return holder
@@ -198,7 +198,7 @@ class OAuthServer(AuthorizationServer):
             raise InvalidClientError("The client is unknown, or its secret is wrong; register it again.") from None
         return client
 
-    def create_oauth2_request(self, request: _Asked) -> _Asked:
+    def create_oauth2_request(self, request: _TokenRequest) -> _TokenRequest:
         return request
 
     def handle_response(self, status: int, body: Any, headers: list[tuple[str, str]]) -> Reply:
@@ -207,7 +207,7 @@ class OAuthServer(AuthorizationServer):
     def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
         return None
 
-    def _key_holder(self, request: _Asked) -> "_KeyHolder | None":
+    def _key_holder(self, request: _TokenRequest) -> "_KeyHolder | None":
         """Who sends an API key as the secret, for client credentials or to revoke what came of them."""
         if request.payload.grant_type not in (CREDENTIALS, None):
             return None
@@ -229,10 +229,10 @@ class OAuthServer(AuthorizationServer):
         )
 
     def _refuse(self, given: TokenQuestion, error: OAuth2Error) -> Reply:
-        reply: Reply = self.handle_error_response(_Asked(given), error)
+        reply: Reply = self.handle_error_response(_TokenRequest(given), error)
         return reply
 
-    def handle_error_response(self, request: _Asked, error: OAuth2Error) -> Reply:
+    def handle_error_response(self, request: _TokenRequest, error: OAuth2Error) -> Reply:
         """The error, with 401 for every client that is not let in (clients register anew at that alone)."""
         body = {"error": error.error, "error_description": error.get_error_description() or OVER}
         if not isinstance(error, InvalidClientError):
@@ -241,7 +241,7 @@ class OAuthServer(AuthorizationServer):
         return 401, body, [*NO_STORE, *([("WWW-Authenticate", 'Basic realm="oauth"')] if tried else [])]
 
 
-def _check_target(request: _Asked, audience: str) -> None:
+def _check_target(request: _TokenRequest, audience: str) -> None:
     """InvalidTargetError unless the resource, where one is named, is the one that the grant is for."""
     named = request.form.get("resource")
     if named and not scopes.names_resource(named, audience.removesuffix(scopes.PATH)):

@@ -27,8 +27,8 @@ def list_(ctx: click.Context) -> None:
         report = reports.get(job.name)
         last = ("never", "", "never", "") if is_published(job) else ("not told", "", "not told", "")
         if report is not None:
-            good = show_time(report.good_us or None)
-            last = (show_time(report.at_us), f"{report.seconds:.2f} s", good, report.error)
+            last_success = show_time(report.good_us or None)
+            last = (show_time(report.at_us), f"{report.seconds:.2f} s", last_success, report.error)
         rows.append((job.name, WHO[job.scope], f"{job.every_s:g} s", *last))
     header = ("JOB", "DONE BY", "EVERY", "LAST RUN", "TOOK", "LAST SUCCESS", "ERROR")
     print_table(header, rows, "There are no jobs.")

@@ -103,69 +103,69 @@ def upstream_failure(reply: UpstreamReply, target: Target) -> GatewayError:
     credential or an unknown model. The caller's, with the original status: every other 4xx, and a 404 for a file of
     theirs. `retry_after` (seconds) is for health and pacing, and for callers whose every attempt was refused so.
     """
-    said = explain(read_refusal(reply), (target.credential.secret,))
-    return classify(reply.status, said, target, retry_after(reply.headers))
+    cause = explain(read_refusal(reply), (target.credential.secret,))
+    return classify(reply.status, cause, target, retry_after(reply.headers))
 
 
-def classify(status: int, said: Explanation, target: Target | None, wait: float | None = None) -> GatewayError:
+def classify(status: int, cause: Explanation, target: Target | None, wait: float | None = None) -> GatewayError:
     """An error by status and explanation; `target` None when it is not known (inside a stream)."""
-    code = said.code.lower()
-    if status in (400, 403) and (code in REFUSED_CONTENT_CODES or said.kind.lower() in REFUSED_CONTENT_CODES):
+    code = cause.code.lower()
+    if status in (400, 403) and (code in REFUSED_CONTENT_CODES or cause.kind.lower() in REFUSED_CONTENT_CODES):
         return ContentRefused(
-            said.message or "The provider refused the content.", code="content_filter", upstream_status=status
+            cause.message or "The provider refused the content.", code="content_filter", upstream_status=status
         )
-    details = diagnose(said, target)
+    details = diagnose(cause, target)
     if status == 429:
-        return _too_many(said, details, wait)
+        return _too_many(cause, details, wait)
     if status in (408, 504):
         return UpstreamTimeout("The provider did not answer in time.", details=details, upstream_status=status)
-    if status == 404 and said.shaped and LOST_FILE.search(said.message) and not _is_providers(said):
-        return _callers(status, said, details)
-    if status in (401, 402, 403, 404, 405) or (status == 400 and _is_providers(said)):
-        return _refused(status, said, details)
+    if status == 404 and cause.shaped and LOST_FILE.search(cause.message) and not _is_providers(cause):
+        return _callers(status, cause, details)
+    if status in (401, 402, 403, 404, 405) or (status == 400 and _is_providers(cause)):
+        return _refused(status, cause, details)
     if status in OVERLOADED_STATUSES:
         return UpstreamOverloaded(OVERLOADED, details=details, upstream_status=status, retry_after=wait)
     if status in (421, 425) or not 400 <= status < 500:
         message = f"The provider failed with status {status}."
         return UpstreamFailed(message, details=details, upstream_status=status, retry_after=wait)
-    return _callers(status, said, details)
+    return _callers(status, cause, details)
 
 
-def _is_providers(said: Explanation) -> bool:
-    named = {said.code.lower(), said.kind.lower()}
-    return bool(named & PROVIDER_CODES) or bool(PROVIDER_WORDS.search(said.message or said.text))
+def _is_providers(cause: Explanation) -> bool:
+    named = {cause.code.lower(), cause.kind.lower()}
+    return bool(named & PROVIDER_CODES) or bool(PROVIDER_WORDS.search(cause.message or cause.text))
 
 
-def _too_many(said: Explanation, details: dict[str, str], wait: float | None) -> GatewayError:
+def _too_many(cause: Explanation, details: dict[str, str], wait: float | None) -> GatewayError:
     """A rate limit passes by itself; an empty account does not."""
-    if said.code.lower() in PROVIDER_CODES:
+    if cause.code.lower() in PROVIDER_CODES:
         return UpstreamRefused("The provider refused the gateway's account.", details=details, upstream_status=429)
     message = "The provider limits the rate of requests."
     return UpstreamRateLimited(message, details=details, upstream_status=429, retry_after=wait)
 
 
-def _refused(status: int, said: Explanation, details: dict[str, str]) -> GatewayError:
+def _refused(status: int, cause: Explanation, details: dict[str, str]) -> GatewayError:
     """Credential, funding or model. The provider's words on a credential are never shown: they may quote it."""
     if status in (401, 403):
         details = {name: text for name, text in details.items() if name != "responseText"}
         message = "The provider refused the gateway's credential."
-    elif status in (404, 405) or "model" in f"{said.code} {said.message}".lower():
+    elif status in (404, 405) or "model" in f"{cause.code} {cause.message}".lower():
         message = "The provider does not serve this model at this address."
     else:
         message = "The provider refused the gateway's account."
     return UpstreamRefused(message, details=details, upstream_status=status)
 
 
-def _callers(status: int, said: Explanation, details: dict[str, str]) -> GatewayError:
+def _callers(status: int, cause: Explanation, details: dict[str, str]) -> GatewayError:
     """A fault of the request, with the provider's own words."""
-    if said.shaped and said.message:
-        code = said.code or ("request_too_large" if status == 413 else "invalid_request")
-        return InvalidRequest(said.message, status=status, code=code, param=said.param, upstream_status=status)
-    message = said.message or f"The provider refused the request with status {status}."
+    if cause.shaped and cause.message:
+        code = cause.code or ("request_too_large" if status == 413 else "invalid_request")
+        return InvalidRequest(cause.message, status=status, code=code, param=cause.param, upstream_status=status)
+    message = cause.message or f"The provider refused the request with status {status}."
     return InvalidRequest(message, status=status, code="client_error", details=details, upstream_status=status)
 
 
-def diagnose(said: Explanation, target: Target | None) -> dict[str, str]:
+def diagnose(cause: Explanation, target: Target | None) -> dict[str, str]:
     """Members that help to find the cause; the engine knows who was asked for and adds or corrects those."""
     details = {}
     if target is not None:
@@ -175,17 +175,17 @@ def diagnose(said: Explanation, target: Target | None) -> dict[str, str]:
             "requestedModel": target.mapping.model,
             "usedInternalModel": target.mapping.external_id,
         }
-    details["responseText"] = said.text
+    details["responseText"] = cause.text
     return details
 
 
 def stream_failure(data: Any) -> GatewayError:
     """The error that an error object inside a 200 answer stands for: by then the provider's fault, but for content."""
-    said = explain_object(data, orjson.dumps(data)[: TEXT_LIMIT * 2])
-    words = f"{said.code} {said.kind}".lower()
-    details = diagnose(said, None)
-    if said.code.lower() in REFUSED_CONTENT_CODES:
-        return ContentRefused(said.message or "The provider refused the content.", code="content_filter")
+    cause = explain_object(data, orjson.dumps(data)[: TEXT_LIMIT * 2])
+    words = f"{cause.code} {cause.kind}".lower()
+    details = diagnose(cause, None)
+    if cause.code.lower() in REFUSED_CONTENT_CODES:
+        return ContentRefused(cause.message or "The provider refused the content.", code="content_filter")
     if "429" in words or "rate_limit" in words:
         return UpstreamRateLimited("The provider limits the rate of requests.", details=details)
     if "overloaded" in words:

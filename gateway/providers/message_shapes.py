@@ -139,11 +139,11 @@ def _with_thinking(message: Message) -> Message:
 
 def _with_details(message: Message) -> Message:
     """Details that came from there go back as they are; reasoning under another name becomes their only item."""
-    said = message.get("reasoning_content") or message.get("reasoning")
-    if not isinstance(said, str):
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if not isinstance(reasoning, str):
         return message
     kept = {name: value for name, value in message.items() if name not in ("reasoning_content", "reasoning")}
-    return {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": said}], **kept}
+    return {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": reasoning}], **kept}
 
 
 def _plain_part(part: dict[str, Any]) -> dict[str, Any]:

@@ -164,8 +164,8 @@ def read_failure(reply: UpstreamReply) -> GatewayError:
         wire = orjson.loads(body)
     except orjson.JSONDecodeError:
         wire = None
-    said = explain_object(wire, body)
-    if said.shaped or said.message:
+    explanation = explain_object(wire, body)
+    if explanation.shaped or explanation.message:
         return stream_failure(wire)
     return UpstreamFailed("The provider did not answer with an event stream.", upstream_status=reply.status)
 

@@ -54,10 +54,10 @@ def _split_text(part: Text) -> list[Part]:
         return [part]
     thought, closed, rest = text.removeprefix(OPEN).partition(CLOSE)
     found: list[Part] = [Reasoning(thought.strip())] if thought.strip() else []
-    said = rest.lstrip() if closed else ""
+    answer = rest.lstrip() if closed else ""
     # Places in the old text would be wrong of the new one.
     sources = tuple(dataclasses.replace(source, start=-1, end=-1) for source in part.sources)
-    return [*found, dataclasses.replace(part, text=said, sources=sources)] if said else found
+    return [*found, dataclasses.replace(part, text=answer, sources=sources)] if answer else found
 
 
 def split_batches(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -153,6 +153,6 @@ class _Splitter:
         found += self._thought(sure)
 
     def _thought(self, text: str) -> list[Event]:
-        said = text if self._begun else text.lstrip()
-        self._begun = self._begun or bool(said)
-        return [ReasoningDelta(said, block=self._block, choice=self._choice)] if said else []
+        thought = text if self._begun else text.lstrip()
+        self._begun = self._begun or bool(thought)
+        return [ReasoningDelta(thought, block=self._block, choice=self._choice)] if thought else []

@@ -150,9 +150,11 @@ def _is_built_in(candidate: Candidate) -> bool:
 
 def _refusal(candidate_filter: CandidateFilter, options: Options) -> GatewayError:
     error = candidate_filter.refusal("auto")
-    wishes = [name for name in ("free_models_only", "no_reasoning") if getattr(options, name)]
-    if not wishes or not isinstance(error, NotSupported):
+    names = [name for name in ("free_models_only", "no_reasoning") if getattr(options, name)]
+    if not names or not isinstance(error, NotSupported):
         return error
     return NotSupported(
-        f"No model that fits {' and '.join(wishes)} can serve this request.", param=wishes[0], code="no_model_left"
+        f"No model that fits {' and '.join(names)} can serve this request.",
+        param=names[0],
+        code="no_model_left",
     )

@@ -230,56 +230,60 @@ class CandidateFilter:
     ) -> None:
         self.excluded.append(Excluded(candidate.key, stage, reason, candidate, lacking, until))
 
-    def refusal(self, asked: str) -> GatewayError:
+    def refusal(self, requested: str) -> GatewayError:
         """The error of a request for which nothing passed: that of the candidates that came furthest."""
         if not self.excluded:
-            return NoProviderLeft(f"No provider serves {asked} at present.", code="no_available_provider")
+            return NoProviderLeft(f"No provider serves {requested} at present.", code="no_available_provider")
         furthest = max(self.excluded, key=lambda one: STAGES.index(one.stage)).stage
         rows = [one for one in self.excluded if one.stage == furthest]
-        return REFUSALS[furthest](self, asked, rows)
+        return REFUSALS[furthest](self, requested, rows)
 
-    def _refuse_rest(self, asked: str, rows: list[Excluded]) -> GatewayError:
+    def _refuse_rest(self, requested: str, rows: list[Excluded]) -> GatewayError:
         wait = max(1.0, min(one.until for one in rows) - self._now)
         reasons = "; ".join(f"{one.candidate.provider.id} {one.reason}" for one in rows[:3])
-        message = f"No provider of {asked} answers at present, and another request tries again: {reasons}."
+        message = f"No provider of {requested} answers at present, and another request tries again: {reasons}."
         return NoProviderLeft(message, retry_after=wait, headers=((ATTEMPTS, "0"),))
 
-    def _refuse_operation(self, asked: str, rows: list[Excluded]) -> GatewayError:
+    def _refuse_operation(self, requested: str, rows: list[Excluded]) -> GatewayError:
         offered = sorted({name for one in rows for name in one.candidate.operations})
         return NotSupported(
-            f"{asked} does not serve {self._operation}; it serves {', '.join(offered) or 'nothing'}.",
+            f"{requested} does not serve {self._operation}; it serves {', '.join(offered) or 'nothing'}.",
             param="model",
             details={"operations": ",".join(offered)},
         )
 
-    def _refuse_credential(self, asked: str, rows: list[Excluded]) -> GatewayError:
+    def _refuse_credential(self, requested: str, rows: list[Excluded]) -> GatewayError:
         providers = {one.candidate.provider.id: one.candidate.provider for one in rows}
         names = sorted(providers)
         listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
         unable = [one.lacking for one in self.excluded if one.stage == ABILITY and self.has_credential(one.candidate)]
         if unable:
-            error = refuse(asked, unable, "with a credential ")
+            error = refuse(requested, unable, "with a credential ")
             text = f"{error.message} Others might, but no credential is configured for them ({listed})."
             missing = NoCredential(text, param=error.param, code=error.code)
         else:
-            missing = NoCredential(f"No credential is configured for a provider of {asked} ({listed}).", param="model")
+            missing = NoCredential(
+                f"No credential is configured for a provider of {requested} ({listed}).", param="model"
+            )
         missing.providers = tuple(providers[name] for name in names)
         return missing
 
-    def _refuse_access(self, asked: str, rows: list[Excluded]) -> GatewayError:
+    def _refuse_access(self, requested: str, rows: list[Excluded]) -> GatewayError:
         reasons = "; ".join(sorted({one.reason for one in rows}))
-        return Forbidden(f"Access denied: {reasons} (asked for {asked}).", param="model", code="model_not_allowed")
+        return Forbidden(f"Access denied: {reasons} (asked for {requested}).", param="model", code="model_not_allowed")
 
-    def _refuse_ability(self, asked: str, rows: list[Excluded]) -> GatewayError:
-        return refuse(asked, [one.lacking for one in rows])
+    def _refuse_ability(self, requested: str, rows: list[Excluded]) -> GatewayError:
+        return refuse(requested, [one.lacking for one in rows])
 
-    def _refuse_catalogue(self, asked: str, rows: list[Excluded]) -> GatewayError:
+    def _refuse_catalogue(self, requested: str, rows: list[Excluded]) -> GatewayError:
         reasons = "; ".join(sorted({f"{one.candidate.provider.id}: {one.reason}" for one in rows}))
-        return NotSupported(f"{asked} is listed but not served ({reasons}).", param="model", code="model_not_served")
+        return NotSupported(
+            f"{requested} is listed but not served ({reasons}).", param="model", code="model_not_served"
+        )
 
-    def _refuse_choice(self, asked: str, rows: list[Excluded]) -> GatewayError:
+    def _refuse_choice(self, requested: str, rows: list[Excluded]) -> GatewayError:
         reasons = " / ".join(sorted({one.reason for one in rows}))
-        return NotSupported(f"No model remains for {asked}; all are excluded: {reasons}.", param="model")
+        return NotSupported(f"No model remains for {requested}; all are excluded: {reasons}.", param="model")
 
 
 REFUSALS: dict[str, Callable[[CandidateFilter, str, list[Excluded]], GatewayError]] = {

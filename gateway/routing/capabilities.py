@@ -221,9 +221,10 @@ def missing(
     return lacks(read_ability(mapping, model, provider, dialect), read_demand(needs, options))
 
 
-def refuse(asked: str, lacking: Iterable[tuple[str, ...]], of_these: str = "") -> NotSupported:
-    """The error of a request that no candidate of `asked` suits; `lacking` has the reasons of each candidate, which are
-    all, or those `of_these` words.
+def refuse(requested: str, lacking: Iterable[tuple[str, ...]], of_these: str = "") -> NotSupported:
+    """The error of a request that no candidate of the model `requested` can serve.
+
+    `lacking` has the reasons of each candidate; `of_these` describes the candidates where these are not all.
 
     Names what all of them lack, or, when there is no such thing, what each of them lacks.
     """
@@ -233,10 +234,10 @@ def refuse(asked: str, lacking: Iterable[tuple[str, ...]], of_these: str = "") -
     param = fields.pop() if len(fields) == 1 else ""
     code = CODES.get(shared[0], UNSUPPORTED) if len(shared) == 1 else UNSUPPORTED
     if shared:
-        text = f"No provider of {asked} {of_these}offers what this request needs: {', '.join(map(_named, shared))}."
+        text = f"No provider of {requested} {of_these}offers what this request needs: {', '.join(map(_named, shared))}."
     else:
         either = " / ".join(sorted({", ".join(map(_named, reasons)) for reasons in sets})[:MANY])
-        text = f"No single provider of {asked} {of_these}offers all that this request needs; missing are: {either}."
+        text = f"No single provider of {requested} {of_these}offers all that this request needs; missing are: {either}."
     return NotSupported(text, param=param, code=code)
 
 

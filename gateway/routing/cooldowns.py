@@ -32,7 +32,7 @@ POLICIES: dict[str, CooldownPolicy] = {
     "limited": CooldownPolicy(1.0, 60.0, False, "it limits our rate"),
 }
 # A provider may ask for more than `longest_s`, but not for ever.
-LONGEST_ASKED_S = 3600.0
+LONGEST_RETRY_AFTER_S = 3600.0
 # A probe that has not failed by now lets the others follow: refusals show at once, slow answers are no failure.
 PROBE_S = 5.0
 # Where nothing answers every try costs its caller the wait for a connection, so only one in so many seconds is made.
@@ -85,8 +85,8 @@ class Cooldowns:
         """Whether anything of a provider may rest: a cheap first look."""
         return provider in self.providers
 
-    def trip(self, key: str, kind: Kind, asked_s: float | None = None) -> None:
-        """Let `key` rest after a failure, for at least `asked_s`. Failures during a rest do not lengthen it by
+    def trip(self, key: str, kind: Kind, retry_after_s: float | None = None) -> None:
+        """Let `key` rest after a failure, for at least `retry_after_s`. Failures during a rest do not lengthen it by
         themselves: they are requests that were under way already."""
         now = self._clock.monotonic()
         rest, policy = self._rests.get(key), POLICIES[kind]
@@ -94,10 +94,10 @@ class Cooldowns:
         if rest is not None and now < rest.until + FORGET_S:
             strikes = rest.trips if now < rest.until else rest.trips + 1
         length = min(policy.first_s * 2.0 ** min(strikes - 1, 16), policy.longest_s)
-        asked_s = min(asked_s or 0.0, LONGEST_ASKED_S)
-        until = now + max(length, asked_s)
+        retry_after_s = min(retry_after_s or 0.0, LONGEST_RETRY_AFTER_S)
+        until = now + max(length, retry_after_s)
         if rest is not None and now < rest.until:
-            until, kind = max(rest.until, now + asked_s), rest.kind
+            until, kind = max(rest.until, now + retry_after_s), rest.kind
         # Earlier tries may fail long after a later one began: they do not put off the next.
         self._put(key, Cooldown(until, strikes, kind, again=rest.again if rest else now + RETRY_S))
         self._changed.add(key)
@@ -177,7 +177,7 @@ class Cooldowns:
         again = now + min(again_s, RETRY_S) + random.uniform(*LAG_S)
         known = next((one for one in KINDS if one == kind), None)
         if known is not None and left_s > 0:
-            until = now + min(left_s, LONGEST_ASKED_S)
+            until = now + min(left_s, LONGEST_RETRY_AFTER_S)
             if rest is None or rest.until < until:
                 rest = Cooldown(until, max(1, strikes), known, again=rest.again if rest else 0.0)
                 self._put(key, rest)

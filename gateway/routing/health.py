@@ -114,7 +114,7 @@ class Health:
         for the others only once they met it too.
         """
         if error is None:
-            self.count_good(self.tally(mapping, credential), self._clock.monotonic(), tokens, duration_ms, ttft_ms)
+            self.count_success(self.tally(mapping, credential), self._clock.monotonic(), tokens, duration_ms, ttft_ms)
         elif error.blame == "provider":
             self._note_failure(mapping, credential, error, organization)
         elif error.upstream_status:
@@ -137,16 +137,16 @@ class Health:
             tally = self._tallies[key] = Tally(*keys)
         return tally
 
-    def count_good(
+    def count_success(
         self, tally: Tally, now: float, tokens: int = 0, duration_ms: float = 0.0, ttft_ms: float | None = None
     ) -> None:
         """Note a good attempt that ended `now` (monotonic); the rest as in `sample`."""
-        if not tally.good or now >= tally.until:
-            if tally.good:
+        if not tally.succeeded or now >= tally.until:
+            if tally.succeeded:
                 self._fold()
             tally.begin(now)
             self._unread.append(tally)
-        tally.good += 1
+        tally.succeeded += 1
         if ttft_ms is not None:
             tally.waits += 1
             tally.wait_ms += int(ttft_ms)
@@ -301,7 +301,7 @@ class Health:
     def _count_failure(self, mapping: Mapping, credential: KnownCredential | None, error: GatewayError) -> None:
         neither = isinstance(error, NEITHER_FAULT)
         if not (neither and _is_own(credential)):
-            self._count(mapping, credential, Counts(bad=1, faults=0 if neither else 1))
+            self._count(mapping, credential, Counts(failed=1, faults=0 if neither else 1))
 
     def _clear(self, key: str) -> None:
         self.cooldowns.clear(key)

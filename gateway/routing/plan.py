@@ -66,7 +66,7 @@ class Router:
 
     def plan(
         self,
-        asked: str,
+        requested_model: str,
         needs: Requirements,
         options: Options,
         allowed: Allowed | None,
@@ -94,10 +94,11 @@ class Router:
         """
         chance = self._settings.exploration_rate if explore is None else explore
         ask = RouteRequest(
-            *(asked, needs, options, allowed, usable, no_fallback, session, scope, operation, routes, traffic, chance),
+            *(requested_model, needs, options, allowed, usable, no_fallback, session, scope, operation, routes),
+            *(traffic, chance),
             organization,
         )
-        table = self._tables.find(asked, routes)
+        table = self._tables.find(requested_model, routes)
         kind = table.resolution.kind
         if kind in CHOOSING:
             return self._plan_choice(ask, table)
@@ -227,7 +228,7 @@ class Router:
         if ask.explore and not ask.no_fallback and self._random() < ask.explore:
             return ranked[int(self._random() * len(ranked))], EXPLORED
         preferred = _find(ranked, self._sticky.preference_of(ask.scope, ask.requested_model))
-        if preferred is not None and preferred is not best and _still_good(preferred, best):
+        if preferred is not None and preferred is not best and _is_good_enough(preferred, best):
             return preferred, PREFERRED
         return best, WEIGHTED
 
@@ -330,7 +331,7 @@ def _spread(first: Scored, ranked: list[Scored]) -> tuple[Scored, ...]:
     return (first, *rest)
 
 
-def _still_good(preferred: Scored, best: Scored) -> bool:
+def _is_good_enough(preferred: Scored, best: Scored) -> bool:
     return preferred.entry.uptime >= UPTIME_FLOOR and preferred.score - best.score <= SCORE_MARGIN
 
 

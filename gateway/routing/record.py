@@ -67,14 +67,14 @@ def unpack(packed: Sequence[Any]) -> dict[str, Any]:
     """
     if packed[0] != FORM:
         raise ValueError("a decision of another release")
-    asked, kind, reason, strategy, flags, model, rows, order, groups, *more = packed[1:]
+    requested_model, kind, reason, strategy, flags, model, rows, order, groups, *more = packed[1:]
     waived, resting, *_ = (*more, (), ())
-    model = model or asked
+    model = model or requested_model
     scores = [_unpack_score(row, model) for row in rows]
     order = order or range(len(scores))
     first = scores[order[0]]
     record = {
-        "requestedModel": asked,
+        "requestedModel": requested_model,
         "kind": KINDS[kind],
         "selectedModel": model,
         "selectedProvider": first["providerId"],

@@ -65,7 +65,7 @@ class Resolution:
     """
 
     kind: Kind
-    asked: str
+    requested_model: str
     model: Model | None = None
     provider: str = ""
     region: str = ""
@@ -75,29 +75,29 @@ class Resolution:
     offer: CustomModel | None = None
 
 
-def resolve(asked: str, catalogue: CatalogueView, today: str, routes: CustomRoutes | None = None) -> Resolution:
+def resolve(requested: str, catalogue: CatalogueView, today: str, routes: CustomRoutes | None = None) -> Resolution:
     """Read a model text, in this order: special names, a known provider's prefix, a custom provider's prefix,
     a model's id or alias. `today` is "YYYY-MM-DD".
 
     Raises UnknownModel (model_not_found, with near matches; model_deactivated; unknown_region), InvalidRequest
     (smart_not_configured) or NotFound (dynamic_route_not_found); the field at fault is "model".
     """
-    if len(asked) > LONGEST or "\0" in asked:
-        message = f"There is no model {asked[:ECHOED]!r}…: the name of one has at most {LONGEST} characters."
+    if len(requested) > LONGEST or "\0" in requested:
+        message = f"There is no model {requested[:ECHOED]!r}…: the name of one has at most {LONGEST} characters."
         raise UnknownModel(message, param="model")
-    text = asked.strip()
+    text = requested.strip()
     if text.startswith(DYNAMIC):
         text = _follow(text, routes)
     special = text.removeprefix(OWN_PREFIX).lower()
     if special in SPECIAL:
-        return _resolve_special(special, asked, catalogue, routes)
-    found = _resolve_prefixed(text, asked, catalogue, today, routes) if "/" in text else None
-    return found or _resolve_model(text, asked, catalogue, today)
+        return _resolve_special(special, requested, catalogue, routes)
+    found = _resolve_prefixed(text, requested, catalogue, today, routes) if "/" in text else None
+    return found or _resolve_model(text, requested, catalogue, today)
 
 
-def is_common(asked: str, resolution: Resolution, catalogue: CatalogueView) -> bool:
+def is_common(requested: str, resolution: Resolution, catalogue: CatalogueView) -> bool:
     """Whether a model text means the same for every organization, whatever it defined for itself."""
-    text = asked.strip()
+    text = requested.strip()
     if text.startswith(DYNAMIC) or resolution.kind in ("smart", "custom"):
         return False
     prefix, slash, _ = text.partition("/")
@@ -121,38 +121,40 @@ def _follow(text: str, routes: CustomRoutes | None) -> str:
     return chosen
 
 
-def _resolve_special(name: str, asked: str, catalogue: CatalogueView, routes: CustomRoutes | None) -> Resolution:
+def _resolve_special(name: str, requested: str, catalogue: CatalogueView, routes: CustomRoutes | None) -> Resolution:
     if name == AUTO:
-        return Resolution("auto", asked)
+        return Resolution("auto", requested)
     if name == SMART:
         listed = routes.smart_models() if routes else ()
         if not listed:
             raise InvalidRequest(
                 "No smart model list is configured for this organization.", param="model", code="smart_not_configured"
             )
-        return Resolution("smart", asked, listed=listed)
+        return Resolution("smart", requested, listed=listed)
     offer = routes.offer(CUSTOM, "") if routes else None
     if offer is None:
-        raise _unknown(asked, catalogue, "No custom provider is configured.")
-    return _custom(offer, asked)
+        raise _unknown(requested, catalogue, "No custom provider is configured.")
+    return _custom(offer, requested)
 
 
 def _resolve_prefixed(
-    text: str, asked: str, catalogue: CatalogueView, today: str, routes: CustomRoutes | None
+    text: str, requested: str, catalogue: CatalogueView, today: str, routes: CustomRoutes | None
 ) -> Resolution | None:
     prefix, _, rest = text.partition("/")
     # Rows and rules name an organization's own provider "custom:<name>"; the bare "custom" is its generic one.
     name = prefix.removeprefix(OWN_PROVIDER)
     if name == prefix and prefix != CUSTOM and catalogue.provider(prefix) is not None:
-        found = _resolve_pinned(prefix, rest, asked, catalogue, today)
+        found = _resolve_pinned(prefix, rest, requested, catalogue, today)
         if found is None and catalogue.find(text) is None:
-            raise _not_served(prefix, rest, asked, catalogue)
+            raise _not_served(prefix, rest, requested, catalogue)
         return found
     offer = routes.offer(name, rest) if routes else None
-    return _custom(offer, asked) if offer else None
+    return _custom(offer, requested) if offer else None
 
 
-def _resolve_pinned(provider: str, rest: str, asked: str, catalogue: CatalogueView, today: str) -> Resolution | None:
+def _resolve_pinned(
+    provider: str, rest: str, requested: str, catalogue: CatalogueView, today: str
+) -> Resolution | None:
     model, region = catalogue.find(rest), ""
     if model is None and ":" in rest:
         name, _, region = rest.rpartition(":")
@@ -168,64 +170,66 @@ def _resolve_pinned(provider: str, rest: str, asked: str, catalogue: CatalogueVi
     served = tuple(mapping for mapping in model.mappings if mapping.provider == provider)
     if not served:
         return None
-    _check_alive(model, asked, today)
+    _check_alive(model, requested, today)
     if region:
-        served = _in_region(served, region, asked)
+        served = _in_region(served, region, requested)
     others = tuple(mapping for mapping in model.mappings if mapping.provider != provider)
     if all(has_ended(mapping.deactivated, today) for mapping in served):
-        raise _ended(asked, max(mapping.deactivated for mapping in served), provider, others, today)
-    return Resolution("pinned", asked, model, provider, region, served, others)
+        raise _ended(requested, max(mapping.deactivated for mapping in served), provider, others, today)
+    return Resolution("pinned", requested, model, provider, region, served, others)
 
 
-def _in_region(mappings: tuple[Mapping, ...], region: str, asked: str) -> tuple[Mapping, ...]:
+def _in_region(mappings: tuple[Mapping, ...], region: str, requested: str) -> tuple[Mapping, ...]:
     found = tuple(mapping for mapping in mappings if mapping.region == region)
     if found:
         return found
     known = sorted(mapping.region for mapping in mappings if mapping.region)
     hint = f"Its regions are: {', '.join(known)}." if known else "It has no regions; leave the suffix away."
-    raise UnknownModel(f"{asked!r} names an unknown region. {hint}", param="model", code="unknown_region")
+    raise UnknownModel(f"{requested!r} names an unknown region. {hint}", param="model", code="unknown_region")
 
 
-def _resolve_model(text: str, asked: str, catalogue: CatalogueView, today: str) -> Resolution:
+def _resolve_model(text: str, requested: str, catalogue: CatalogueView, today: str) -> Resolution:
     model = catalogue.find(text)
     if model is None:
-        raise _unknown(asked, catalogue)
-    _check_alive(model, asked, today)
-    return Resolution("canonical", asked, model, candidates=model.mappings)
+        raise _unknown(requested, catalogue)
+    _check_alive(model, requested, today)
+    return Resolution("canonical", requested, model, candidates=model.mappings)
 
 
-def _custom(offer: CustomModel, asked: str) -> Resolution:
-    return Resolution("custom", asked, offer.model, offer.provider.id, "", (offer.mapping,), offer=offer)
+def _custom(offer: CustomModel, requested: str) -> Resolution:
+    return Resolution("custom", requested, offer.model, offer.provider.id, "", (offer.mapping,), offer=offer)
 
 
-def _ended(asked: str, day: str, provider: str, others: tuple[Mapping, ...], today: str) -> UnknownModel:
+def _ended(requested: str, day: str, provider: str, others: tuple[Mapping, ...], today: str) -> UnknownModel:
     """The provider serves the model no more; perhaps others do."""
     going = sorted({mapping.provider for mapping in others if not has_ended(mapping.deactivated, today)})
     hint = f"it is still served by: {', '.join(going)}." if going else "choose another from GET /v1/models."
     return UnknownModel(
-        f"The model {asked!r} was deactivated at {provider} on {day}; {hint}", param="model", code="model_deactivated"
+        f"The model {requested!r} was deactivated at {provider} on {day}; {hint}",
+        param="model",
+        code="model_deactivated",
     )
 
 
-def _check_alive(model: Model, asked: str, today: str) -> None:
+def _check_alive(model: Model, requested: str, today: str) -> None:
     if has_ended(model.deactivated, today):
         raise UnknownModel(
-            f"The model {asked!r} was deactivated on {model.deactivated}; choose another from GET /v1/models.",
+            f"The model {requested!r} was deactivated on {model.deactivated}; choose another from GET /v1/models.",
             param="model",
             code="model_deactivated",
         )
 
 
-def _not_served(provider: str, rest: str, asked: str, catalogue: CatalogueView) -> UnknownModel:
+def _not_served(provider: str, rest: str, requested: str, catalogue: CatalogueView) -> UnknownModel:
     model = catalogue.find(rest) or catalogue.find(rest.rpartition(":")[0])
     if model is None:
-        return _unknown(asked, catalogue, near=rest)
+        return _unknown(requested, catalogue, near=rest)
     vendors = sorted({mapping.provider for mapping in model.mappings})
     there = f"it is served by: {', '.join(vendors)}." if vendors else "no provider serves it."
     return UnknownModel(f"The provider {provider!r} does not serve {model.id!r}; {there}", param="model")
 
 
-def _unknown(asked: str, catalogue: CatalogueView, text: str = "", near: str = "") -> UnknownModel:
-    close = list(catalogue.suggest(near or asked, NEAR_MATCHES))
+def _unknown(requested: str, catalogue: CatalogueView, text: str = "", near: str = "") -> UnknownModel:
+    close = list(catalogue.suggest(near or requested, NEAR_MATCHES))
     hint = f" Did you mean {', '.join(close)}?" if close else " GET /v1/models lists all models."
-    return UnknownModel((text or f"There is no model {asked!r}.") + hint, param="model")
+    return UnknownModel((text or f"There is no model {requested!r}.") + hint, param="model")

@@ -79,30 +79,30 @@ class Sticky:
         self._ttl_s = ttl_s
         self._store = store
 
-    def pin_of(self, scope: str, session: str, asked: str) -> str | None:
+    def pin_of(self, scope: str, session: str, requested_model: str) -> str | None:
         """The mapping that serves this session of `scope` (a project), None for a new one."""
         if self._ttl_s <= 0:
             return None
-        key = _digest(scope, session, asked)
+        key = _digest(scope, session, requested_model)
         return self._pins.get(key) or self._fetch(key)
 
-    def pin(self, scope: str, session: str, asked: str, mapping: str) -> None:
+    def pin(self, scope: str, session: str, requested_model: str, mapping: str) -> None:
         """Keep the session with `mapping`; its time starts anew."""
         if self._ttl_s <= 0:
             return
-        key = _digest(scope, session, asked)
+        key = _digest(scope, session, requested_model)
         self._pins.put(key, mapping)
         if self._store is not None and self._written.get(key) != mapping:
             self._share(self._store, key, mapping)
 
-    def preference_of(self, scope: str, asked: str) -> str | None:
+    def preference_of(self, scope: str, requested_model: str) -> str | None:
         """The mapping that `scope` prefers for a model."""
-        return self._preferences.get((scope, asked))
+        return self._preferences.get((scope, requested_model))
 
-    def prefer(self, scope: str, asked: str, mapping: str) -> None:
+    def prefer(self, scope: str, requested_model: str, mapping: str) -> None:
         """Remember a choice; the same choice made again does not prolong it."""
-        if self._preferences.get((scope, asked)) != mapping:
-            self._preferences.put((scope, asked), mapping)
+        if self._preferences.get((scope, requested_model)) != mapping:
+            self._preferences.put((scope, requested_model), mapping)
 
     def _share(self, store: Store, key: str, mapping: str) -> None:
         try:
@@ -125,6 +125,6 @@ class Sticky:
         return value or None
 
 
-def _digest(scope: str, session: str, asked: str) -> str:
+def _digest(scope: str, session: str, requested_model: str) -> str:
     # Session names come from callers, of any length and maybe personal: only their digest is kept.
-    return blake2b(f"{scope}\0{asked}\0{session}".encode(errors="replace"), digest_size=16).hexdigest()
+    return blake2b(f"{scope}\0{requested_model}\0{session}".encode(errors="replace"), digest_size=16).hexdigest()

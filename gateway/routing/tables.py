@@ -49,19 +49,19 @@ class Tables:
         self._models: dict[str, tuple[Candidate, ...]] = {}
         self._cheapest: dict[object, tuple[Candidate, ...]] = {}
 
-    def find(self, asked: str, routes: CustomRoutes | None = None) -> CandidateTable:
+    def find(self, requested_model: str, routes: CustomRoutes | None = None) -> CandidateTable:
         """The table of a model text. Raises what `resolve` raises."""
         catalogue = self._current()
-        table = self._tables.get(asked)
+        table = self._tables.get(requested_model)
         if table is not None:
             return table
-        resolution = resolve(asked, catalogue, self._today, routes)
+        resolution = resolve(requested_model, catalogue, self._today, routes)
         table = CandidateTable(
             resolution, self._compile_all(resolution, resolution.candidates), self._others(resolution)
         )
         # What an organization defined for itself is not for the others.
-        if len(self._tables) < CAPACITY and is_common(asked, resolution, catalogue):
-            self._tables[asked] = table
+        if len(self._tables) < CAPACITY and is_common(requested_model, resolution, catalogue):
+            self._tables[requested_model] = table
         return table
 
     def of_models(self, idents: tuple[str, ...]) -> tuple[Candidate, ...]:

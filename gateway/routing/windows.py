@@ -21,8 +21,8 @@ class Counts:
     """What happened: outcomes, first-token waits, and output tokens with the time they took; `faults` are those bad
     outcomes that are the provider's own, neither a limit nor a refusal of a credential."""
 
-    good: int = 0
-    bad: int = 0
+    succeeded: int = 0
+    failed: int = 0
     waits: int = 0
     wait_ms: int = 0
     tokens: int = 0
@@ -30,8 +30,8 @@ class Counts:
     faults: int = 0
 
     def add(self, other: "Counts") -> None:
-        self.good += other.good
-        self.bad += other.bad
+        self.succeeded += other.succeeded
+        self.failed += other.failed
         self.waits += other.waits
         self.wait_ms += other.wait_ms
         self.tokens += other.tokens
@@ -39,7 +39,7 @@ class Counts:
         self.faults += other.faults
 
     def listed(self) -> list[int]:
-        return [self.good, self.bad, self.waits, self.wait_ms, self.tokens, self.token_ms, self.faults]
+        return [self.succeeded, self.failed, self.waits, self.wait_ms, self.tokens, self.token_ms, self.faults]
 
 
 class Tally(Counts):
@@ -65,7 +65,7 @@ class Tally(Counts):
     def take(self) -> Counts:
         """What was counted since the last time."""
         taken = Counts(*self.listed())
-        self.good = self.bad = self.waits = self.wait_ms = self.tokens = self.token_ms = 0
+        self.succeeded = self.failed = self.waits = self.wait_ms = self.tokens = self.token_ms = 0
         return taken
 
 
@@ -94,7 +94,7 @@ class Window:
         if fresh is None:
             fresh = self.fresh[minute] = Counts()
         fresh.add(counts)
-        self.streak = 0 if counts.good else self.streak + counts.faults
+        self.streak = 0 if counts.succeeded else self.streak + counts.faults
 
     def absorb(self, minute: int, counts: Counts, tick: int) -> None:
         """Count something that another worker saw in `minute`."""
@@ -115,15 +115,15 @@ class Window:
     def own_uptime(self, tick: int) -> tuple[float, int]:
         """Uptime in percent by the provider's own faults alone, and how many outcomes stand behind it."""
         minute, elapsed = tick // TICKS_A_MINUTE, (tick % TICKS_A_MINUTE) / TICKS_A_MINUTE
-        good = faults = 0.0
+        succeeded = faults = 0.0
         events = 0
         for then, counts in self._buckets.items():
             weight = weigh_age(minute - then, elapsed)
             if weight:
-                events += counts.good + counts.faults
-                good += weight * counts.good
+                events += counts.succeeded + counts.faults
+                succeeded += weight * counts.succeeded
                 faults += weight * counts.faults
-        return (100.0 * good / (good + faults) if events else DEFAULT_UPTIME), events
+        return (100.0 * succeeded / (succeeded + faults) if events else DEFAULT_UPTIME), events
 
     def take_fresh(self, minute: int) -> Iterator[tuple[int, Counts]]:
         """What was not exported yet, as (minutes ago, counts); it counts as exported from now on."""
@@ -133,16 +133,16 @@ class Window:
     def _read(self, tick: int) -> Figures:
         minute = tick // TICKS_A_MINUTE
         elapsed = (tick % TICKS_A_MINUTE) / TICKS_A_MINUTE
-        good = bad = waits = wait_ms = tokens = token_ms = 0.0
+        succeeded = failed = waits = wait_ms = tokens = token_ms = 0.0
         events, old = 0, []
         for then, counts in self._buckets.items():
             weight = weigh_age(minute - then, elapsed)
             if not weight:
                 old.append(then)
                 continue
-            events += counts.good + counts.bad
-            good += weight * counts.good
-            bad += weight * counts.bad
+            events += counts.succeeded + counts.failed
+            succeeded += weight * counts.succeeded
+            failed += weight * counts.failed
             waits += weight * counts.waits
             wait_ms += weight * counts.wait_ms
             tokens += weight * counts.tokens
@@ -151,7 +151,7 @@ class Window:
             del self._buckets[then]
         self.events = events
         return (
-            100.0 * good / (good + bad) if events >= LEAST_EVENTS else DEFAULT_UPTIME,
+            100.0 * succeeded / (succeeded + failed) if events >= LEAST_EVENTS else DEFAULT_UPTIME,
             wait_ms / waits if waits else DEFAULT_LATENCY_MS,
             1000.0 * tokens / token_ms if token_ms else DEFAULT_THROUGHPUT,
         )

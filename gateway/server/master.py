@@ -158,11 +158,11 @@ class Master(Arbiter):
         sock.close_sockets(self.LISTENERS, unlink)
         self.LISTENERS: list[Any] = []
         began = time.monotonic()
-        limit, asked, hurried = began + self.cfg.graceful_timeout, False, False
+        limit, signalled_again, hurried = began + self.cfg.graceful_timeout, False, False
         self.kill_workers(signal.SIGTERM if graceful else signal.SIGQUIT)
         while self.WORKERS and time.monotonic() < limit:
-            asked = asked or self._asked_again()
-            if asked and not hurried and time.monotonic() - began >= HURRY_AFTER_S:
+            signalled_again = signalled_again or self._signalled_again()
+            if signalled_again and not hurried and time.monotonic() - began >= HURRY_AFTER_S:
                 hurried = True
                 self.log.info("Asked to end a second time: requests under way are cut")
                 self.kill_workers(signal.SIGQUIT)
@@ -172,7 +172,7 @@ class Master(Arbiter):
         self.kill_workers(signal.SIGKILL)
         self.reap_workers()
 
-    def _asked_again(self) -> bool:
+    def _signalled_again(self) -> bool:
         while True:
             try:
                 if self.SIG_QUEUE.get_nowait() in ENDS:

@@ -20,12 +20,12 @@ def prefer_huge_pages() -> int:
     if not sys.platform.startswith("linux"):
         return 0
     libc = ctypes.CDLL(None)
-    asked = 0
+    advised = 0
     for start, size in list(regions(MAPS.read_text())):
         if libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), MADV_HUGEPAGE) == 0:
             libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), MADV_COLLAPSE)
-            asked += size
-    return asked
+            advised += size
+    return advised
 
 
 def regions(maps: str) -> Iterator[tuple[int, int]]:

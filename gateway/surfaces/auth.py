@@ -57,7 +57,7 @@ def admit(
     source = services.accounts.sources.source(headers)
     context = _begin(services, inbound, caller, source, operation, surface)
     if _says_more(headers):
-        _read_wishes(context, inbound)
+        _read_options(context, inbound)
     elif sender is not None:
         sender.caller, sender.source = caller, source
     return context
@@ -69,7 +69,7 @@ def context_of(
     """The context of a request for the engine: caller, time, label, session and gateway options."""
     context = _begin(services, inbound, caller, services.accounts.sources.source(inbound.headers), operation, surface)
     if _says_more(inbound.headers):
-        _read_wishes(context, inbound)
+        _read_options(context, inbound)
     return context
 
 
@@ -100,7 +100,7 @@ def _says_more(headers: Mapping[str, str]) -> bool:
     return not OWN_HEADERS.isdisjoint(headers) or METADATA_PREFIX in "\n".join(headers)
 
 
-def _read_wishes(context: RequestContext, inbound: Inbound) -> None:
+def _read_options(context: RequestContext, inbound: Inbound) -> None:
     header = inbound.header
     context.label = header("x-request-id")[:LABEL_LENGTH]
     context.session = read_session(inbound.headers)

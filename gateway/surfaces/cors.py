@@ -40,12 +40,12 @@ class Browsers:
             return [VARY]
         return [("Access-Control-Allow-Origin", allowed), ("Access-Control-Expose-Headers", ANY), VARY]
 
-    def preflight(self, asked: Mapping[str, str]) -> Headers:
-        """What the answer to a preflight request with the headers `asked` carries."""
-        headers = self.headers(asked.get("origin", ""))
+    def preflight(self, request_headers: Mapping[str, str]) -> Headers:
+        """What the answer to a preflight request with the headers `request_headers` carries."""
+        headers = self.headers(request_headers.get("origin", ""))
         if headers == [VARY]:
             return headers
-        allowed = ("Access-Control-Allow-Headers", asked.get(ASKED_HEADERS, "") or ALL_HEADERS)
+        allowed = ("Access-Control-Allow-Headers", request_headers.get(ASKED_HEADERS, "") or ALL_HEADERS)
         return [*headers, ("Access-Control-Allow-Methods", METHODS), allowed, REMEMBER]
 
 

@@ -42,7 +42,7 @@ class Facts:
         return self.outcome.attempts[-1].target.mapping.key.removeprefix(OWN_PROVIDER)
 
     @property
-    def asked(self) -> str:
+    def requested_model(self) -> str:
         """The model as the caller wrote it, letter by letter."""
         return self.outcome.request.requested_model
 
@@ -124,9 +124,9 @@ class Facts:
             body["discount"] = attempt.charge.discount_ppm / MILLION
         if outcome.cached:
             body["cached"] = True
-        asked_tier = request.options.service_tier
-        if asked_tier:
-            body["requested_service_tier"] = asked_tier
+        requested_tier = request.options.service_tier
+        if requested_tier:
+            body["requested_service_tier"] = requested_tier
             body["used_service_tier"] = self.service_tier or None
         if outcome.healing:
             body["healing"] = list(outcome.healing)

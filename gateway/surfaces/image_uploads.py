@@ -15,11 +15,11 @@ LARGE = 1 << 16
 AUTO, SANDBOX_MODEL = "auto", "sandbox/sandbox-image"
 
 
-def model_of(services: Services, caller: Caller, asked: str, default: str = "") -> str:
-    """The model `asked`; for "auto" and "" the `default` (without one the configured model of images) where it can be
+def model_of(services: Services, caller: Caller, requested: str, default: str = "") -> str:
+    """The model `requested`; for "auto" and "" the `default` (else the configured model of images) where it can be
     reached, else the sandbox's."""
-    if asked not in ("", AUTO):
-        return asked
+    if requested not in ("", AUTO):
+        return requested
     chosen = default or services.settings.media.image_model
     model = services.routing.catalogue.current().models.get(chosen.rpartition("/")[2])
     usable = services.routing.credentials.usable(caller)

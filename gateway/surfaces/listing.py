@@ -33,10 +33,10 @@ def tag_of(text: bytes) -> str:
     return f'"{hashlib.sha256(text).hexdigest()[:32]}"'
 
 
-def own_models(catalogue: Catalogue, own: Catalogue, asked: str = "") -> list[Model]:
-    """The organization's own models, or the one `asked`; not those of a provider whose name the catalogue has too,
+def own_models(catalogue: Catalogue, own: Catalogue, ident: str = "") -> list[Model]:
+    """The organization's own models, or the one `ident`; not those of a provider whose name the catalogue has too,
     for calls go to the catalogue's. The generic one has its name there."""
-    idents = (asked,) if asked else own.models
+    idents = (ident,) if ident else own.models
     hidden = {name for name in {i.partition("/")[0] for i in idents} if name != CUSTOM and catalogue.provider(name)}
     return [own.models[i] for i in idents if i in own.models and i.partition("/")[0] not in hidden]
 

@@ -72,11 +72,11 @@ def change_of(subject: str, one: SpentBudget) -> StateChange:
     facts |= {"resets_at": one.resets_at} if one.resets_at else {}
     if one.kind == CREDITS:
         event = "credits.spent" if one.wholly else "credits.low"
-        said = "has no credits left" if one.wholly else f"has {left} USD of credits left"
-        return StateChange(event, subject, f"organization {one.scope_id} {said}", remedy=FUND, facts=facts)
+        state = "has no credits left" if one.wholly else f"has {left} USD of credits left"
+        return StateChange(event, subject, f"organization {one.scope_id} {state}", remedy=FUND, facts=facts)
     event = "budget.spent" if one.wholly else "budget.nearly_spent"
-    said = f"{one.percent} % of its {'period ' if one.resets_at else ''}limit of {limit} USD"
-    return StateChange(event, subject, f"{one.scope} {one.scope_id} spent {said}", remedy=RAISE, facts=facts)
+    state = f"{one.percent} % of its {'period ' if one.resets_at else ''}limit of {limit} USD"
+    return StateChange(event, subject, f"{one.scope} {one.scope_id} spent {state}", remedy=RAISE, facts=facts)
 
 
 def _mended(subject: str, one: SpentBudget) -> StateChange:

@@ -20,7 +20,7 @@ import httpx
 import pytest
 from support import postgres
 from support.breakable_network import Gate
-from support.fleet import Asked, Fleet, callers, log_line, probe, wait_until
+from support.fleet import Fleet, LoadResult, callers, log_line, probe, wait_until
 from support.gateways import ROOT, GatewayProcess
 from support.spending import SECRETS
 from support.two_providers import write_twins
@@ -97,7 +97,7 @@ def fleet(ways: tuple[Gate, Gate, dict[str, str]], tmp_path_factory: pytest.Temp
     made.stop()
 
 
-def calm(asked: Asked, since: float) -> str:
+def calm(asked: LoadResult, since: float) -> str:
     """The share of success once the last failure was over."""
     return asked.between(since + asked.recovered_s(since) + 0.01, time.monotonic()).share
 
@@ -107,7 +107,7 @@ def agree(books: str) -> str:
     return "the books agree"
 
 
-def told(asked: Asked) -> str:
+def told(asked: LoadResult) -> str:
     return ", ".join(f"{count} × {text}" for text, count in asked.failures().items()) or "—"
 
 

@@ -8,7 +8,7 @@ from gateway.neutral.usage import Usage
 
 class MessageFacts:
     answer_id = "msg_ours"
-    asked = "acme/model-1:eu"
+    requested_model = "acme/model-1:eu"
     hides_reasoning = False
     usage = Usage(input=30, cache_read=60, cache_write=5, cache_write_1h=10, output=50, reasoning=20, searches=2)
     context = SimpleNamespace(shown_id="r1")

@@ -96,7 +96,7 @@ class BillingProcess:
         units: Units | None = None,
     ):
         self.context = account.context()
-        return self.settlements.admit(self.context, ask, credits, prompt_bytes=400, asked="m", units=units)
+        return self.settlements.admit(self.context, ask, credits, prompt_bytes=400, requested_model="m", units=units)
 
     def rows(self):
         return find(self.database, self.context.request_id)

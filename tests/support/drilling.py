@@ -62,7 +62,7 @@ class Tally:
         return sorted(self.good)[len(self.good) // 2]
 
 
-class Asked(Protocol):
+class DrilledGateway(Protocol):
     """A gateway, or a provider itself."""
 
     url: str
@@ -76,7 +76,7 @@ class Direct(NamedTuple):
     key: str = "any"
 
 
-def ask(asked: Asked, stream: bool, http: httpx.Client, **more: Any) -> str:
+def ask(asked: DrilledGateway, stream: bool, http: httpx.Client, **more: Any) -> str:
     """One request: "" when it was answered whole, else what was wrong. `more` are other members of the body."""
     headers = {"Authorization": f"Bearer {asked.key}"}
     try:
@@ -107,7 +107,7 @@ def judge(text: str) -> str:
 
 
 def drill(
-    asked: Asked, stream: bool, requests: int = 24, together: int = 4, timeout_s: float = 20, **more: Any
+    asked: DrilledGateway, stream: bool, requests: int = 24, together: int = 4, timeout_s: float = 20, **more: Any
 ) -> Tally:
     """So many requests, a few at a time; `more` as in `ask`."""
     tally = Tally()

@@ -19,13 +19,13 @@ LONGEST = 200
 
 
 @dataclass
-class Asked:
+class LoadResult:
     """What became of requests: (when, what was told) with "" for a whole answer."""
 
     told: list[tuple[float, str]] = field(default_factory=list)
 
-    def between(self, start: float, end: float) -> "Asked":
-        return Asked([one for one in self.told if start <= one[0] < end])
+    def between(self, start: float, end: float) -> "LoadResult":
+        return LoadResult([one for one in self.told if start <= one[0] < end])
 
     @property
     def good(self) -> int:
@@ -63,9 +63,9 @@ def ask(address: str, key: str, http: httpx.Client) -> str:
 
 
 @contextmanager
-def callers(address: str, key: str, count: int = 4, pause_s: float = 0.05) -> Iterator[Asked]:
+def callers(address: str, key: str, count: int = 4, pause_s: float = 0.05) -> Iterator[LoadResult]:
     """So many callers ask again and again until the block ends."""
-    asked, stop = Asked(), []
+    asked, stop = LoadResult(), []
 
     def run() -> None:
         with httpx.Client(trust_env=False) as http:

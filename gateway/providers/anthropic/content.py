@@ -36,7 +36,7 @@ IMAGE_STARTS = (
     ("UklGR", "image/webp"),
 )
 IMAGE_TYPES = frozenset(kind for _, kind in IMAGE_STARTS)
-BAD_ID = re.compile(r"[^a-zA-Z0-9_-]")
+ID_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
 ID_LENGTH = 64
 
 
@@ -45,7 +45,9 @@ def write_part(part: Part, *, addresses: bool = True) -> Block | None:
     its opaque token. NotSupported for what the format has no word for, or an address where the host takes none."""
     match part:
         case Text() | Refusal():
-            return _marked({"type": "text", "text": part.text}, getattr(part, "cache", None)) if _said(part) else None
+            return (
+                _marked({"type": "text", "text": part.text}, getattr(part, "cache", None)) if _has_text(part) else None
+            )
         case Reasoning():
             return _write_reasoning(part)
         case ToolCall():
@@ -65,14 +67,14 @@ def write_part(part: Part, *, addresses: bool = True) -> Block | None:
 
 def call_id(ident: str) -> str:
     """An id as the format takes it (letters, digits, _ and -); the same for the call and its result."""
-    clean = BAD_ID.sub("_", ident)
+    clean = ID_FORBIDDEN.sub("_", ident)
     if clean == ident and len(ident) <= ID_LENGTH:
         return ident
     # Two ids that differ in a replaced or a cut letter must stay apart.
     return f"{clean[: ID_LENGTH - 9]}_{binascii.crc32(ident.encode()):08x}"
 
 
-def _said(part: Text | Refusal) -> bool:
+def _has_text(part: Text | Refusal) -> bool:
     """Blank text is refused there."""
     return bool(part.text.strip())
 

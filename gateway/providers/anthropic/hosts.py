@@ -103,13 +103,13 @@ def write_headers(request: ChatRequest, target: Target, tokens: Tokens | None) -
 
 def _allowed_betas(request: ChatRequest, target: Target) -> list[str]:
     """The caller's opt-ins that this host knows, in their order, once each."""
-    asked = request.options.extra.get(BETAS) or ()
-    if not asked:
+    betas = request.options.extra.get(BETAS) or ()
+    if not betas:
         return []
     listed = target.mapping.extra.get("betas")
     usual = COMMON_BETAS if {RAW_PREDICT, PLAIN_TOOLS} & set(target.quirks) else OWN_BETAS
     known = frozenset(listed) if listed is not None else usual
-    return [name for name in dict.fromkeys(asked) if name in known]
+    return [name for name in dict.fromkeys(betas) if name in known]
 
 
 def address_body(body: dict[str, Any], target: Target) -> dict[str, Any]:

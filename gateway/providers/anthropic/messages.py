@@ -69,13 +69,13 @@ class AnthropicMessages:
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         """As every protocol's; a 400 about the account is the provider's fault, one about content a refusal."""
-        said = explain(read_refusal(reply), (target.credential.secret,))
-        if reply.status in (400, 403) and ACCOUNT.search(said.message or said.text):
+        explanation = explain(read_refusal(reply), (target.credential.secret,))
+        if reply.status in (400, 403) and ACCOUNT.search(explanation.message or explanation.text):
             message = "The provider refused the gateway's account."
-            return UpstreamRefused(message, details=diagnose(said, target), upstream_status=reply.status)
-        if reply.status == 400 and FILTERED.search(said.message):
-            return ContentRefused(said.message, code="content_filter", upstream_status=400)
-        return classify(reply.status, said, target, retry_after(reply.headers))
+            return UpstreamRefused(message, details=diagnose(explanation, target), upstream_status=reply.status)
+        if reply.status == 400 and FILTERED.search(explanation.message):
+            return ContentRefused(explanation.message, code="content_filter", upstream_status=400)
+        return classify(reply.status, explanation, target, retry_after(reply.headers))
 
     def _finish(self, body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> Call:
         """What both lanes share: model, stream, address, credential."""
@@ -100,8 +100,8 @@ def _fits(body: dict[str, Any], request: ChatRequest, target: Target) -> bool:
     if not _takes_thinking(body, target):
         return False
     # 1 is the temperature that models with one sampling have, and is taken.
-    wished = [name for name in SAMPLING if name in body and (name, body[name]) != ("temperature", 1)]
-    return not (wished and has_fixed_sampling(target))
+    given = [name for name in SAMPLING if name in body and (name, body[name]) != ("temperature", 1)]
+    return not (given and has_fixed_sampling(target))
 
 
 def _takes_thinking(body: dict[str, Any], target: Target) -> bool:

@@ -167,14 +167,14 @@ def _write_format(
 
 def _write_sampling(talk: Conversation, target: Target, body: dict[str, Any], warnings: list[str]) -> None:
     sampling = talk.sampling
-    wished = {name: value for name in SAMPLING if (value := getattr(sampling, name)) is not None}
+    given = {name: value for name in SAMPLING if (value := getattr(sampling, name)) is not None}
     if has_fixed_sampling(target):
-        named = [name for name in wished if (name, wished[name]) != ("temperature", 1)]
+        named = [name for name in given if (name, given[name]) != ("temperature", 1)]
         warnings += [f"{name} is fixed for {target.mapping.key} and was left out." for name in named]
-        wished = {}
-    if "temperature" in wished and wished.pop("top_p", None) is not None:
+        given = {}
+    if "temperature" in given and given.pop("top_p", None) is not None:
         warnings.append("Of temperature and top_p this provider takes one: temperature.")
-    body.update(wished)
+    body.update(given)
     if "temperature" in body:
         body["temperature"] = _clamp_temperature(body["temperature"], target)
     for name in ("frequency_penalty", "presence_penalty"):

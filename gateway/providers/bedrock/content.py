@@ -49,8 +49,8 @@ SOUND_FORMATS = frozenset(
 )
 FILMS = {"quicktime": "mov", "x-matroska": "mkv", "x-flv": "flv", "x-ms-wmv": "wmv", "3gpp": "three_gp"}
 FILM_FORMATS = frozenset(("mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"))
-BAD_ID = re.compile(r"[^a-zA-Z0-9_.:-]")
-BAD_NAME = re.compile(r"[^a-zA-Z0-9 ()\[\]-]+")
+ID_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_.:-]")
+NAME_FORBIDDEN = re.compile(r"[^a-zA-Z0-9 ()\[\]-]+")
 SPACES = re.compile(r"\s+")
 ID_LENGTH, NAME_LENGTH = 64, 200
 NO_OUTPUT = "(no output)"
@@ -137,7 +137,7 @@ class PartWriter:
     def _name(self, part: File) -> str:
         """A name in the letters that are allowed, and no other document's."""
         raw = part.title or part.filename.rpartition(".")[0] or part.filename
-        plain = SPACES.sub(" ", BAD_NAME.sub(" ", raw)).strip()[: NAME_LENGTH - 8] or "Document"
+        plain = SPACES.sub(" ", NAME_FORBIDDEN.sub(" ", raw)).strip()[: NAME_LENGTH - 8] or "Document"
         name, number = plain, 1
         while name in self._names:
             number += 1
@@ -155,7 +155,7 @@ def cache_point(mark: CacheMark, family: Family) -> Block:
 
 def call_id(ident: str) -> str:
     """An id as the format takes it; the same for the call and its result."""
-    clean = BAD_ID.sub("_", ident)
+    clean = ID_FORBIDDEN.sub("_", ident)
     if clean == ident and 0 < len(ident) <= ID_LENGTH:
         return ident
     # Two ids that differ in a replaced or a cut letter must stay apart.

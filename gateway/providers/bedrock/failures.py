@@ -47,37 +47,37 @@ def http_failure(reply: UpstreamReply, target: Target) -> GatewayError:
     """The error that an answer other than 2xx stands for. Reads the body; never raises."""
     body = read_refusal(reply)
     secrets = (target.credential.secret, *target.credential.secret.split(":"))
-    said = explain(body, secrets)
-    kind = reply.headers.get("x-amzn-errortype", "").partition(":")[0] or said.kind.rpartition("#")[2]
+    cause = explain(body, secrets)
+    kind = reply.headers.get("x-amzn-errortype", "").partition(":")[0] or cause.kind.rpartition("#")[2]
     # Ours are the words, so they count as told in the shape that a caller may be shown.
-    said = dataclasses.replace(said, code=kind, shaped=bool(said.message))
-    return _classify(reply.status, said, target, retry_after(reply.headers))
+    cause = dataclasses.replace(cause, code=kind, shaped=bool(cause.message))
+    return _classify(reply.status, cause, target, retry_after(reply.headers))
 
 
 def frame_failure(frame: Frame) -> GatewayError:
     """The error that an exception within a stream stands for."""
-    said = explain(frame.payload)
-    said = dataclasses.replace(said, code=frame.name, message=said.message or said.text, shaped=True)
-    return _classify(STATUSES.get(frame.name, 500), said, None, None)
+    cause = explain(frame.payload)
+    cause = dataclasses.replace(cause, code=frame.name, message=cause.message or cause.text, shaped=True)
+    return _classify(STATUSES.get(frame.name, 500), cause, None, None)
 
 
 def read_failure(reply: UpstreamReply) -> GatewayError:
     """The error of a 2xx answer that is no stream."""
-    said = explain(reply.read_all()[:MOST_REFUSAL])
+    cause = explain(reply.read_all()[:MOST_REFUSAL])
     message = "The provider did not answer with an event stream."
-    return UpstreamFailed(message, upstream_status=reply.status, details={"responseText": said.text})
+    return UpstreamFailed(message, upstream_status=reply.status, details={"responseText": cause.text})
 
 
-def _classify(status: int, said: Explanation, target: Target | None, wait: float | None) -> GatewayError:
-    details = diagnose(said, target)
-    if said.code.lower() in QUOTA:
+def _classify(status: int, cause: Explanation, target: Target | None, wait: float | None) -> GatewayError:
+    details = diagnose(cause, target)
+    if cause.code.lower() in QUOTA:
         message = "The provider limits the rate of requests."
         return UpstreamRateLimited(message, details=details, upstream_status=status, retry_after=wait)
     if status == FAILED_MODEL:
         return UpstreamFailed("The provider's model failed.", details=details, upstream_status=status)
-    if status == 400 and ACCOUNT.search(said.message):
+    if status == 400 and ACCOUNT.search(cause.message):
         message = "The provider does not serve this model to the gateway's account."
         return UpstreamRefused(message, details=details, upstream_status=status)
-    if status == 400 and target is None and "timed out" in said.message.lower():
+    if status == 400 and target is None and "timed out" in cause.message.lower():
         return UpstreamTimeout("The provider did not answer in time.", details=details, upstream_status=status)
-    return classify(status, said, target, wait)
+    return classify(status, cause, target, wait)

@@ -177,26 +177,26 @@ def _write_sampling(
 ) -> None:
     """Temperature and top_p within 0 and 1; top_k where the family has a place for it."""
     sampling, limits, key = talk.sampling, body[INFERENCE], target.mapping.key
-    asked = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
-    for name in [name for name, value in asked.items() if value is None]:
-        del asked[name]
+    given = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
+    for name in [name for name, value in given.items() if value is None]:
+        del given[name]
     if NO_SAMPLING in target.quirks:
-        warnings.extend(f"{name} is fixed for {key} and was left out." for name in asked)
+        warnings.extend(f"{name} is fixed for {key} and was left out." for name in given)
         return
-    if family.one_sampling and "temperature" in asked and asked.pop("top_p", None) is not None:
+    if family.one_sampling and "temperature" in given and given.pop("top_p", None) is not None:
         warnings.append("Of temperature and top_p this provider takes one: temperature.")
-    if "temperature" in asked:
-        limits["temperature"] = max(0.0, min(asked["temperature"], target.mapping.max_temperature or 1.0, 1.0))
-    if "top_p" in asked:
-        limits["topP"] = asked["top_p"]
-    if "top_k" in asked and not family.top_k:
+    if "temperature" in given:
+        limits["temperature"] = max(0.0, min(given["temperature"], target.mapping.max_temperature or 1.0, 1.0))
+    if "top_p" in given:
+        limits["topP"] = given["top_p"]
+    if "top_k" in given and not family.top_k:
         warnings.append(f"top_k is not supported by {key} and was left out.")
-    elif "top_k" in asked:
+    elif "top_k" in given:
         *path, last = family.top_k
         place = body.setdefault(EXTRA, {})
         for step in path:
             place = place.setdefault(step, {})
-        place[last] = asked["top_k"]
+        place[last] = given["top_k"]
 
 
 def _write_effort(effort: str, target: Target, family: Family, body: dict[str, Any], warnings: list[str]) -> None:

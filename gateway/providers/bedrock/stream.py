@@ -125,17 +125,17 @@ class BedrockStreamReader(WireStream):
                 batch.append(PartFound(read_image(image), self._block(index, "image")))
         self._content = self._content or len(batch) > before
 
-    def _take_reasoning(self, index: int, said: Wire, batch: Batch) -> None:
+    def _take_reasoning(self, index: int, delta: Wire, batch: Batch) -> None:
         """Sealed content comes in pieces, each base64 of its own: it is passed on when the block is whole."""
-        if said.get("redactedContent"):
+        if delta.get("redactedContent"):
             try:
-                piece = base64.b64decode(said["redactedContent"], validate=True)
+                piece = base64.b64decode(delta["redactedContent"], validate=True)
             except binascii.Error:
                 raise UpstreamFailed(ODD) from None
             self._sealed.setdefault(index, bytearray()).extend(piece)
             self._content = True
             return
-        text, signature = said.get("text") or "", said.get("signature") or ""
+        text, signature = delta.get("text") or "", delta.get("signature") or ""
         if text or signature:
             block = self._block(index, "reasoning")
             batch.append(ReasoningDelta(text, signature, vendor=SIGNER if signature else "", block=block))

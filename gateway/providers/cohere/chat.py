@@ -52,5 +52,5 @@ class CohereChat:
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         """As every protocol's; an error body is {id, message}."""
-        said = explain(read_refusal(reply), (target.credential.secret,))
-        return classify(STATUSES.get(reply.status, reply.status), said, target, retry_after(reply.headers))
+        explanation = explain(read_refusal(reply), (target.credential.secret,))
+        return classify(STATUSES.get(reply.status, reply.status), explanation, target, retry_after(reply.headers))

@@ -59,8 +59,8 @@ def _write_assistant(message: Message, thinks: bool, warnings: list[str]) -> Wir
     if len(own) < len(calls) and FOREIGN_SEARCH not in warnings:
         warnings.append(FOREIGN_SEARCH)
     thoughts = [part.text for part in message.parts if isinstance(part, Reasoning) and part.text]
-    said = [part for part in message.parts if not isinstance(part, ToolCall | ToolResult | Reasoning)]
-    content = [_write_part(part) for part in said if not isinstance(part, Text | Refusal) or part.text]
+    text_parts = [part for part in message.parts if not isinstance(part, ToolCall | ToolResult | Reasoning)]
+    content = [_write_part(part) for part in text_parts if not isinstance(part, Text | Refusal) or part.text]
     turn: Wire = {"role": "assistant"}
     if thoughts and thinks:
         content = [{"type": "thinking", "thinking": "\n\n".join(thoughts)}, *content]

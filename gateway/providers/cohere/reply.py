@@ -38,10 +38,10 @@ def read_result(body: bytes) -> ChatResult:
     return ChatResult((Choice(parts, finish),), usage, upstream_id=word(wire.get("id")))
 
 
-def read_finish(reason: Any, said: Any, calls: bool) -> FinishReason:
-    """A finish reason; raises what a failed or late end stands for, `said` being its words."""
+def read_finish(reason: Any, message: Any, calls: bool) -> FinishReason:
+    """A finish reason; raises what a failed or late end stands for, `message` being its words."""
     if reason in (dialect.FAILED, dialect.TIMED_OUT):
-        details = {"responseText": scrub(word(said) or reason)}
+        details = {"responseText": scrub(word(message) or reason)}
         if reason == dialect.TIMED_OUT:
             raise UpstreamTimeout(LATE, details=details, upstream_status=200)
         raise UpstreamFailed(BROKEN, details=details, upstream_status=200)

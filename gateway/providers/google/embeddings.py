@@ -80,8 +80,8 @@ def _batch(wanted: EmbeddingsInput, target: Target) -> bytes:
     more = {} if wanted.dimensions is None else {"outputDimensionality": wanted.dimensions}
     name = target.mapping.external_id
     model = name if "/" in name else f"models/{name}"
-    asked = [{"model": model, "content": {"parts": [{"text": one}]}, **more} for one in wanted.inputs]
-    return json.encode({"requests": asked})
+    requests = [{"model": model, "content": {"parts": [{"text": one}]}, **more} for one in wanted.inputs]
+    return json.encode({"requests": requests})
 
 
 def _predict(wanted: EmbeddingsInput, target: Target) -> bytes:

@@ -23,20 +23,20 @@ def read_failure(reply: UpstreamReply, target: Target) -> GatewayError:
     """
     body = read_refusal(reply)
     error = _error_of(body)
-    said = explain(body, (target.credential.secret,))
+    explanation = explain(body, (target.credential.secret,))
     status = error.get("status")
     status = status if isinstance(status, str) else ""
     reason = next((d["reason"] for d in _details(error) if isinstance(d.get("reason"), str)), "")
-    said = dataclasses.replace(said, code=(reason or status).lower(), kind=status.lower())
+    explanation = dataclasses.replace(explanation, code=(reason or status).lower(), kind=status.lower())
     wait = retry_after(reply.headers)
     wait = _delay(error) if wait is None else wait
     if reply.status == CLIENT_CLOSED:
         return UpstreamFailed(
-            "The provider cancelled the request.", details=diagnose(said, target), upstream_status=499
+            "The provider cancelled the request.", details=diagnose(explanation, target), upstream_status=499
         )
     if reply.status == 400 and status in ACCOUNT_STATUSES:
-        return classify(402, said, target, wait)
-    return classify(reply.status, said, target, wait)
+        return classify(402, explanation, target, wait)
+    return classify(reply.status, explanation, target, wait)
 
 
 def _error_of(body: bytes) -> dict[str, Any]:

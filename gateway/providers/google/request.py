@@ -132,14 +132,14 @@ def _write_format(wanted: ResponseFormat, traits: Traits, config: Body, warnings
             )
 
 
-def _write_image_output(asked: dict[str, Any], config: Body, warnings: list[str]) -> None:
+def _write_image_output(options: dict[str, Any], config: Body, warnings: list[str]) -> None:
     config["responseModalities"] = ["TEXT", "IMAGE"]
-    image = {wire: asked[name] for name, wire in IMAGE_CONFIG.items() if asked.get(name)}
+    image = {wire: options[name] for name, wire in IMAGE_CONFIG.items() if options.get(name)}
     if image:
         config["imageConfig"] = image
-    if asked.get("seed") is not None:
-        config["seed"] = int(asked["seed"])
-    lost = [name for name in ("image_quality", "n") if asked.get(name) not in (None, 1, "auto")]
+    if options.get("seed") is not None:
+        config["seed"] = int(options["seed"])
+    lost = [name for name in ("image_quality", "n") if options.get(name) not in (None, 1, "auto")]
     if lost:
         warnings.append(f"image_config: {', '.join(lost)} has no counterpart at this provider and was left out.")
 

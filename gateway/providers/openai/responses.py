@@ -115,10 +115,10 @@ def _include(body: Body, target: Target) -> None:
 
 def _limit(body: Body, target: Target, warnings: list[str]) -> None:
     """Values within the target's range: the output cap of the budget, least output, highest temperature."""
-    cap, asked = target.output_cap, body.get("max_output_tokens")
-    if cap is not None and (asked is None or asked > cap):
+    cap, requested = target.output_cap, body.get("max_output_tokens")
+    if cap is not None and (requested is None or requested > cap):
         body["max_output_tokens"] = cap
-    if asked is not None and asked < LEAST_OUTPUT:
+    if requested is not None and requested < LEAST_OUTPUT:
         body["max_output_tokens"] = LEAST_OUTPUT
         warnings.append(f"max_output_tokens was raised to {LEAST_OUTPUT}, the least that this provider takes.")
     highest = target.mapping.max_temperature

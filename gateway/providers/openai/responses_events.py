@@ -33,11 +33,11 @@ ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 @dataclass(slots=True)
 class _Block:
-    """A block under way. `said` = some of its text came; `kind` of reasoning: SUMMARY or CONTENT, the first that came;
-    `part` the number of the reasoning part under way."""
+    """A block under way. `has_content`: some of its text came; `kind` of reasoning: SUMMARY or CONTENT, whichever came
+    first; `part`: the number of the reasoning part under way."""
 
     number: int
-    said: bool = False
+    has_content: bool = False
     kind: str = ""
     part: int = 0
 
@@ -63,12 +63,12 @@ class EventRebuilder:
 
     def _read_text(self, wire: Wire, batch: Batch) -> None:
         block = self._block(wire)
-        block.said = True
+        block.has_content = True
         batch.append(TextDelta(wire["delta"], block=block.number))
 
     def _read_refusal(self, wire: Wire, batch: Batch) -> None:
         block = self._block(wire)
-        block.said = True
+        block.has_content = True
         batch.append(RefusalDelta(wire["delta"], block=block.number))
 
     def _read_summary(self, wire: Wire, batch: Batch) -> None:
@@ -85,8 +85,8 @@ class EventRebuilder:
             return
         text = wire["delta"]
         if part != block.part:
-            block.part, text = part, (PARAGRAPH if block.said else "") + text
-        block.said = True
+            block.part, text = part, (PARAGRAPH if block.has_content else "") + text
+        block.has_content = True
         batch.append(
             ReasoningDelta(
                 text,
@@ -99,7 +99,7 @@ class EventRebuilder:
 
     def _read_arguments(self, wire: Wire, batch: Batch) -> None:
         block = self._block(wire)
-        block.said = True
+        block.has_content = True
         batch.append(ToolCallDelta(block.number, wire["delta"]))
 
     def _read_annotation(self, wire: Wire, batch: Batch) -> None:
@@ -150,11 +150,11 @@ class EventRebuilder:
         if not block.kind:
             batch.append(self._open_call(item, block))
         arguments = text_of(item.get(ARGUMENTS[item["type"]]))
-        if arguments and not block.said:
+        if arguments and not block.has_content:
             batch.append(ToolCallDelta(block.number, arguments))
 
     def _close_reasoning(self, part: Reasoning, block: _Block, batch: Batch) -> None:
-        text = "" if block.said else part.text
+        text = "" if block.has_content else part.text
         if text or part.sealed:
             summary = part.summary or block.kind == SUMMARY
             batch.append(ReasoningDelta(text, "", part.sealed, part.vendor, part.ident, summary, block.number))
@@ -163,7 +163,7 @@ class EventRebuilder:
         for place, content in enumerate(item.get("content") or ()):
             block = self._block({"output_index": wire["output_index"], "content_index": place})
             part = read_content(content)
-            if not block.said and part.text:
+            if not block.has_content and part.text:
                 refused = content.get("type") == "refusal"
                 batch.append((RefusalDelta if refused else TextDelta)(part.text, block=block.number))
             if block.kind != CONTENT:

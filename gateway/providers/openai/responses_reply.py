@@ -67,11 +67,11 @@ def read_failure(wire: Wire) -> GatewayError:
     if not error:
         return UpstreamFailed(CANCELLED if wire.get("status") == "cancelled" else NOT_ENDED, upstream_status=200)
     holder = {"error": error}
-    said = explain_object(holder, orjson.dumps(holder))
-    if said.code in dialect.CALLERS_CODES:
-        return InvalidRequest(said.message or "The provider refused the request.", code=said.code, param=said.param)
-    if said.code in dialect.REFUSED_CODES:
-        return ContentRefused(said.message or "The provider refused the content.", code="content_filter")
+    cause = explain_object(holder, orjson.dumps(holder))
+    if cause.code in dialect.CALLERS_CODES:
+        return InvalidRequest(cause.message or "The provider refused the request.", code=cause.code, param=cause.param)
+    if cause.code in dialect.REFUSED_CODES:
+        return ContentRefused(cause.message or "The provider refused the content.", code="content_filter")
     return stream_failure(holder)
 
 
@@ -119,13 +119,13 @@ def read_source(annotation: Any) -> Source | None:
 def read_reasoning(item: Wire) -> Reasoning:
     """A reasoning item: its summary, else its text; sealed content as it came."""
     summary = PARAGRAPH.join(text_of(part.get("text")) for part in item.get("summary") or ())
-    said = PARAGRAPH.join(text_of(part.get("text")) for part in item.get("content") or ())
+    text = PARAGRAPH.join(text_of(part.get("text")) for part in item.get("content") or ())
     return Reasoning(
-        text=summary or said,
+        text=summary or text,
         sealed=text_of(item.get("encrypted_content")),
         vendor=dialect.NAME,
         ident=text_of(item.get("id")),
-        summary=bool(summary) or not said,
+        summary=bool(summary) or not text,
     )
 
 

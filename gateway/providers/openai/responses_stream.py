@@ -24,8 +24,8 @@ from gateway.providers.openai.responses_reply import call_id_of, read_failure, r
 from gateway.providers.wire_streams import WireStream
 
 OPENING = ("response.created", "response.in_progress", "response.queued")
-GOOD_ENDS = ("response.completed", "response.incomplete")
-BAD_ENDS = ("response.failed", "response.cancelled")
+COMPLETE_ENDS = ("response.completed", "response.incomplete")
+FAILED_ENDS = ("response.failed", "response.cancelled")
 ANSWERED = ("function_call", "custom_tool_call")  # calls that are answered by their call_id
 NO_STREAM = "The provider did not answer with an event stream."
 DONE = b"[DONE]"
@@ -70,9 +70,9 @@ class ResponsesStreamReader(WireStream):
             return Failed(read_failure(wire) if wire.get("error") else stream_failure({"error": wire}), self._usage)
         if kind in OPENING:
             self._start(wire, batch)
-        elif kind in GOOD_ENDS:
+        elif kind in COMPLETE_ENDS:
             return self._finish(wire["response"], kind, batch)
-        elif kind in BAD_ENDS:
+        elif kind in FAILED_ENDS:
             self._usage = read_usage(wire["response"]) or self._usage
             return Failed(read_failure(wire["response"]), self._usage)
         else:

@@ -46,7 +46,7 @@ CALL_TYPES = ("function", "custom")  # some servers leave it out
 NO_BODY: dict[str, Any] = {}
 # How often text may turn out to be no plain piece until no more of a stream is tried as such.
 PATIENCE = 3
-SAID = (
+CONTENT_FIELDS = (
     "content",
     "reasoning",
     "reasoning_content",
@@ -176,7 +176,7 @@ class ChatStreamReader(WireStream):
             self._tier = tier
 
     def _relay(self, chunk: dict[str, Any], batch: Batch) -> None:
-        said, size = False, 0
+        has_content, size = False, 0
         for choice in chunk["choices"]:
             delta = choice.get("delta")
             if type(delta) is not dict:
@@ -187,20 +187,20 @@ class ChatStreamReader(WireStream):
                 self._choice(choice)
             content = delta.get("content")
             if content:
-                said = True
+                has_content = True
                 if type(content) is list:
                     flatten_content(delta)
                 size += len(delta.get("content") or "")
             else:
-                said = said or any(delta.get(name) for name in SAID)
+                has_content = has_content or any(delta.get(name) for name in CONTENT_FIELDS)
                 size += len(delta.get("reasoning_content") or delta.get("reasoning") or delta.get("refusal") or "")
             if delta.get("tool_calls"):
                 for call in delta["tool_calls"]:
                     self._number(choice, call)
                     size += len((call.get("function") or NO_FUNCTION).get("arguments") or "")
-        self._content = self._content or said
+        self._content = self._content or has_content
         self._texting = self._patience > 0 and _is_text(chunk["choices"])
-        batch.append(NativeChunk(dialect.NAME, chunk, said, size))
+        batch.append(NativeChunk(dialect.NAME, chunk, has_content, size))
 
     def _choice(self, wire: dict[str, Any]) -> _Choice:
         number = wire.get("index") or 0

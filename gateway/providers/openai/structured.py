@@ -88,5 +88,5 @@ def read_usage(reported: Json | None, pages: Json | None) -> Usage | None:
     if not reported:
         return Usage(pages=counted) if counted else None
     read = reported.get("input_tokens", reported.get("prompt_tokens", reported.get("total_tokens")))
-    said = reported.get("output_tokens", reported.get("completion_tokens"))
-    return Usage(input=read_count(read), output=read_count(said), pages=counted)
+    output = reported.get("output_tokens", reported.get("completion_tokens"))
+    return Usage(input=read_count(read), output=read_count(output), pages=counted)

@@ -178,8 +178,8 @@ def _choose_tools(prompt: Prompt, voice: Voice, directives: Directives) -> list[
         return []
     if not (must or voice == "tools" or directives.tool or directives.parallel):
         return []
-    said = prompt.text[:MOST_SEARCHED]
-    chosen = named or [tool for tool in offered if tool.name in said] or offered[:1]
+    text = prompt.text[:MOST_SEARCHED]
+    chosen = named or [tool for tool in offered if tool.name in text] or offered[:1]
     if directives.parallel and not named:
         chosen = [offered[place % len(offered)] for place in range(directives.parallel)]
     return chosen if prompt.parallel else chosen[:1]

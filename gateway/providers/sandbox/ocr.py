@@ -43,8 +43,8 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     address = address["url"] if isinstance(address, dict) else address
     data = decode_base64(address.partition(",")[2]) if address.startswith("data:") else b""
     texts = _pages_of(data) or [f"The sandbox does not load {address[:200]}."]
-    asked = body.get("pages")
-    chosen = [page for page in asked if page < len(texts)] if asked is not None else range(len(texts))
+    pages_wanted = body.get("pages")
+    chosen = [page for page in pages_wanted if page < len(texts)] if pages_wanted is not None else range(len(texts))
     if not chosen:
         raise refuse(f"Invalid 'pages': the document has {len(texts)}.", "pages")
     pages: list[dict[str, Any]] = [

@@ -159,8 +159,8 @@ def _read_stops(stop: str | list[str] | None) -> tuple[str, ...]:
     return tuple(one for one in stops if one)
 
 
-def _tier(asked: str | None) -> str:
-    return asked if asked and asked != "auto" else "default"
+def _tier(requested: str | None) -> str:
+    return requested if requested and requested != "auto" else "default"
 
 
 def _count_prompt(body: dict[str, Any], every: list[tuple[Attachment, ...]]) -> int:

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 HEAD, END = b'{"models":[', b"]}"
 OPERATION, MODALITY = "chat", "text"
 NEWEST = 4
-SAID = b'"specificationVersion":"v%d"'  # within a text its quotation marks would be escaped
+VERSION_MEMBER = b'"specificationVersion":"v%d"'  # within a text its quotation marks would be escaped
 # Prices as clients know them, by rate; the first two are always told.
 ALWAYS = (("input", "prompt"), ("output", "completion"))
 SOMETIMES = (("input_cache_read", "input_cache_read"), ("input_cache_write", "input_cache_write"))
@@ -67,7 +67,7 @@ def _reads_own(caller: Caller) -> bool:
 
 def _as_version(newest: bytes, version: int) -> bytes:
     """The list as clients of `version` take it."""
-    return newest.replace(SAID % NEWEST, SAID % version)
+    return newest.replace(VERSION_MEMBER % NEWEST, VERSION_MEMBER % version)
 
 
 def _tagged(body: bytes) -> tuple[str, bytes]:

@@ -196,8 +196,8 @@ def _arguments(raw: Raw | UnsetType) -> str:
     text = "" if isinstance(raw, UnsetType) else _text_of(raw)
     if not text.startswith('"'):
         return text
-    said: str = orjson.loads(text)
-    return said
+    arguments: str = orjson.loads(text)
+    return arguments
 
 
 def _text_of(raw: Raw) -> str:

@@ -65,13 +65,13 @@ def _read(limits: LimitSettings, raw: bytes, model: str, stream: bool, version: 
         raise unreadable(error) from None
     if not prompt.messages:
         raise InvalidRequest("Nothing of the prompt is left for a model to read.", param="prompt")
-    _, asked = restated(lambda: read_chat(limits, settings.body), settings)
-    return Question(_join(asked, prompt, len(raw) >= caps.LARGE), version, settings.search, settings.warnings)
+    _, request = restated(lambda: read_chat(limits, settings.body), settings)
+    return Question(_join(request, prompt, len(raw) >= caps.LARGE), version, settings.search, settings.warnings)
 
 
-def _join(asked: ChatRequest, prompt: Prompt, large: bool) -> ChatRequest:
-    """The request that asks `prompt` with the settings of `asked`, whose own messages only stand for it."""
-    needs, read_settings = asked.requirements, asked.decode
+def _join(request: ChatRequest, prompt: Prompt, large: bool) -> ChatRequest:
+    """The request that asks `prompt` with the settings of `request`, whose own messages only stand for it."""
+    needs, read_settings = request.requirements, request.decode
     needs = structs.replace(
         needs,
         prompt_bytes=needs.prompt_bytes - PLACEHOLDER_BYTES + prompt.text,
@@ -88,4 +88,4 @@ def _join(asked: ChatRequest, prompt: Prompt, large: bool) -> ChatRequest:
         talk: Conversation = read_settings()
         return dataclasses.replace(talk, messages=prompt.messages)
 
-    return ChatRequest(asked.requested_model, needs, decode, asked.options, user=asked.user, large=large)
+    return ChatRequest(request.requested_model, needs, decode, request.options, user=request.user, large=large)

@@ -29,7 +29,7 @@ NUMBERS = (
     ("frequency_penalty", "frequency_penalty"),
 )
 # Fields of chat completions that a caller's own namespace may not set: they are said elsewhere.
-SAID_ELSEWHERE = ("model", "messages", "stream")
+ENVELOPE_FIELDS = ("model", "messages", "stream")
 # Options with no counterpart, in the order in which they are told.
 UNSUPPORTED = (("stop", "stopSequences"), ("seed", "seed"), ("top_k", "topK"))
 AS_THE_PROVIDER_DOES = "provider-default"
@@ -178,7 +178,7 @@ def _add_own(options: dict[str, Raw], body: Json, settings: CallSettings) -> Non
         given = msgspec.json.decode(raw, type=dict[str, Raw] | None) or {}
     except msgspec.DecodeError:
         raise invalid(f"providerOptions.{OWN}", "expected an object with fields of chat completions") from None
-    own = {name: value for name, value in given.items() if name not in SAID_ELSEWHERE and value != NULL}
+    own = {name: value for name, value in given.items() if name not in ENVELOPE_FIELDS and value != NULL}
     if "reasoning" in own:
         body.pop("reasoning_effort", None)
     if "max_completion_tokens" in own:

@@ -58,8 +58,8 @@ def decode_conversation(body: schema.MessagesBody) -> Conversation:
 def _read_message(message: schema.Message | schema.AssistantMessage, names: dict[str, str]) -> list[Message]:
     """One message, or several: results of tools are messages of their own. `names` remembers each call's tool."""
     if isinstance(message, schema.AssistantMessage):
-        said = [] if message.content is None else message.content
-        return [Message("assistant", (Text(said),) if isinstance(said, str) else _assistant(said, names))]
+        blocks = [] if message.content is None else message.content
+        return [Message("assistant", (Text(blocks),) if isinstance(blocks, str) else _assistant(blocks, names))]
     content = message.content
     if isinstance(message, schema.ToolMessage) and message.tool_call_id:
         parts = (Text(content),) if isinstance(content, str) else read_blocks(content)
@@ -222,13 +222,13 @@ def _read_format(body: schema.Prompt) -> ResponseFormat | None:
 
 def _read_reasoning(body: schema.Prompt) -> ReasoningOptions:
     """Thinking as asked. An adaptive wish leaves the choice to the model, so nothing is demanded of it."""
-    asked = body.thinking
-    shown = SHOWN.get(getattr(asked, "display", None) or "", "")
-    if isinstance(asked, schema.EnabledThinking):
-        return ReasoningOptions(budget=asked.budget_tokens, enabled=True, show=shown)
-    if isinstance(asked, schema.AdaptiveThinking):
+    thinking = body.thinking
+    shown = SHOWN.get(getattr(thinking, "display", None) or "", "")
+    if isinstance(thinking, schema.EnabledThinking):
+        return ReasoningOptions(budget=thinking.budget_tokens, enabled=True, show=shown)
+    if isinstance(thinking, schema.AdaptiveThinking):
         return ReasoningOptions(adaptive=True, show=shown)
-    if isinstance(asked, schema.DisabledThinking | schema.BetweenTools):
+    if isinstance(thinking, schema.DisabledThinking | schema.BetweenTools):
         return ReasoningOptions(enabled=False)
     return ReasoningOptions()
 

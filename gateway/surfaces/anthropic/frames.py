@@ -74,7 +74,7 @@ class _Stream:
             "stop_sequence": None,
             "usage": write_usage(self._usage),
         }
-        body |= {"id": self._facts.answer_id, "model": self._facts.asked, "content": []}
+        body |= {"id": self._facts.answer_id, "model": self._facts.requested_model, "content": []}
         return frame({"type": "message_start", "message": body})
 
     def _relay(self, chunk: NativeChunk) -> bytes:

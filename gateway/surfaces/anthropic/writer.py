@@ -31,7 +31,7 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
             "stop_sequence": choice.stop_sequence or None,
         }
         usage = write_usage(facts.usage)
-    body |= {"id": facts.answer_id, "model": facts.asked}
+    body |= {"id": facts.answer_id, "model": facts.requested_model}
     body["usage"] = {**usage, **facts.cost()}
     body["metadata"] = facts.metadata()
     return orjson.dumps(body)

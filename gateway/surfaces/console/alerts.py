@@ -22,12 +22,12 @@ def act(services: Services, inbound: Inbound) -> Outbound:
     step = pressed({"add": _add, "test": _test, "remove": _remove}, given)
     try:
         visitor.manager(given.get("organization", "")[:80])
-        said = step(services, visitor, given)
+        message = step(services, visitor, given)
     except GatewayError as error:
         if error.blame != "caller":
             raise
         return _page(services, inbound, visitor, error=error)
-    return _page(services, inbound, visitor, said)
+    return _page(services, inbound, visitor, message)
 
 
 def _add(services: Services, visitor: Visitor, given: dict[str, str]) -> str:
@@ -46,7 +46,7 @@ def _remove(services: Services, visitor: Visitor, given: dict[str, str]) -> str:
 
 
 def _page(
-    services: Services, inbound: Inbound, visitor: Visitor, said: str = "", error: GatewayError | None = None
+    services: Services, inbound: Inbound, visitor: Visitor, message: str = "", error: GatewayError | None = None
 ) -> Outbound:
     managed = []
     for one in organizations.list_organizations(services.store.database, visitor.user_id):
@@ -59,7 +59,7 @@ def _page(
         "alerts.html",
         TITLE,
         error=error,
-        said=said,
+        said=message,
         csrf=make_csrf(services, visitor, FORM),
         organizations=managed,
     )

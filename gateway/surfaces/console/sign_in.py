@@ -31,13 +31,13 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
     """Open a session, ask for the code of a second factor, or show the form again with what is wrong."""
     given = submitted(services, inbound)
     target, email, ticket = own_path(given.get("redirect", "")), given.get("email", ""), given.get("ticket", "")
-    door, place = services.management.sign_in, place_of(inbound)
+    service, place = services.management.sign_in, place_of(inbound)
     found: SignedIn | PendingSignIn
     try:
         if ticket:
-            found = door.finish(ticket, given.get("code", ""), place)
+            found = service.finish(ticket, given.get("code", ""), place)
         else:
-            found = door.begin(email, given.get("password", ""), place)
+            found = service.begin(email, given.get("password", ""), place)
     except GatewayError as error:
         if error.blame != "caller":
             raise

@@ -53,13 +53,13 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
     """A session for e-mail address and password, and for `code` where a second factor is in force."""
     check_origin(services, inbound)
     given = read_body(SignIn, inbound)
-    door, place = services.management.sign_in, place_of(inbound)
-    found = door.begin(given["email"], given["password"], place)
+    service, place = services.management.sign_in, place_of(inbound)
+    found = service.begin(given["email"], given["password"], place)
     if isinstance(found, PendingSignIn):
         if "code" not in given:
             text = "This account has a second factor: send its code, or a recovery code, as `code` as well."
             raise Unauthenticated(text, code="second_factor_required")
-        found = door.finish(found.ticket, given["code"], place)
+        found = service.finish(found.ticket, given["code"], place)
     return session_reply(inbound, found.session, found.device)
 
 

@@ -2,26 +2,26 @@
 
 from gateway.reports.scope import ReportScope, scope_of_caller
 from gateway.surfaces.mcp import schemas
-from gateway.surfaces.mcp.answers import Asked, Json, structured
+from gateway.surfaces.mcp.answers import Json, ToolContext, structured
 
 
-def _scope(asked: Asked) -> ReportScope:
-    """Asked at each call: who may see what is looked up in what the worker knows now."""
-    return scope_of_caller(asked.caller)
+def _scope(ctx: ToolContext) -> ReportScope:
+    """Looked up at each call, since what a caller may see can change."""
+    return scope_of_caller(ctx.caller)
 
 
-def get_account(asked: Asked, arguments: schemas.NoArguments) -> Json:
-    reports = asked.services.billing.reports
-    return structured(reports.get_account(_scope(asked)))
+def get_account(ctx: ToolContext, arguments: schemas.NoArguments) -> Json:
+    reports = ctx.services.billing.reports
+    return structured(reports.get_account(_scope(ctx)))
 
 
-def get_usage(asked: Asked, arguments: schemas.UsageArguments) -> Json:
-    reports = asked.services.billing.reports
+def get_usage(ctx: ToolContext, arguments: schemas.UsageArguments) -> Json:
+    reports = ctx.services.billing.reports
     given = arguments.from_date, arguments.to_date, arguments.granularity
-    return structured(reports.get_usage(_scope(asked), *given))
+    return structured(reports.get_usage(_scope(ctx), *given))
 
 
-def get_usage_breakdown(asked: Asked, arguments: schemas.BreakdownArguments) -> Json:
-    reports = asked.services.billing.reports
+def get_usage_breakdown(ctx: ToolContext, arguments: schemas.BreakdownArguments) -> Json:
+    reports = ctx.services.billing.reports
     given = arguments.group_by, arguments.sort_by, arguments.from_date, arguments.to_date
-    return structured(reports.get_usage_breakdown(_scope(asked), *given, arguments.limit, arguments.offset))
+    return structured(reports.get_usage_breakdown(_scope(ctx), *given, arguments.limit, arguments.offset))

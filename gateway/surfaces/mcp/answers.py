@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ToolContext:
     """A call of a tool: whose, the request that it came with, and until when (monotonic) it may take."""
 
     services: Services
@@ -23,9 +23,9 @@ class Asked:
     deadline: float
 
 
-def begin(services: Services, inbound: Inbound, caller: Caller) -> Asked:
+def begin(services: Services, inbound: Inbound, caller: Caller) -> ToolContext:
     """A call that begins now."""
-    return Asked(services, inbound, caller, services.clock.monotonic() + services.settings.mcp.tool_timeout_s)
+    return ToolContext(services, inbound, caller, services.clock.monotonic() + services.settings.mcp.tool_timeout_s)
 
 
 def text_of(text: str) -> Json:

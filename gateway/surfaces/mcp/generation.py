@@ -14,13 +14,13 @@ from gateway.settings import LimitSettings
 from gateway.surfaces import auth, caps, image_uploads
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.mcp import remote_gateway, saved_images, schemas
-from gateway.surfaces.mcp.answers import Asked, Json, blocks, text_of
+from gateway.surfaces.mcp.answers import Json, ToolContext, blocks, text_of
 
 ReadChat = Callable[[LimitSettings, bytes], tuple[Any, ChatRequest]]
 USUAL_TYPE = "image/png"
 
 
-def chat(read_chat: ReadChat, asked: Asked, arguments: schemas.ChatArguments) -> Json:
+def chat(read_chat: ReadChat, ctx: ToolContext, arguments: schemas.ChatArguments) -> Json:
     """The reply as text, then what it counted."""
     body: Json = {
         "model": arguments.model,
@@ -29,20 +29,20 @@ def chat(read_chat: ReadChat, asked: Asked, arguments: schemas.ChatArguments) ->
     for name in ("temperature", "max_tokens"):
         if (value := getattr(arguments, name)) is not None:
             body[name] = value
-    address = remote_gateway.address_of(asked)
+    address = remote_gateway.address_of(ctx)
     if address:
-        said, prompt, completion = remote_gateway.chat(asked, address, body)
+        text, prompt, completion = remote_gateway.chat(ctx, address, body)
     else:
-        said, prompt, completion = _chat_here(read_chat, asked, orjson.dumps(body))
-    said = said or "The model gave no text in response."
+        text, prompt, completion = _chat_here(read_chat, ctx, orjson.dumps(body))
+    text = text or "The model gave no text in response."
     if prompt or completion:
-        said += f"\n\n---\nTokens: {prompt} prompt, {completion} completion, {prompt + completion} total"
-    return blocks(text_of(said))
+        text += f"\n\n---\nTokens: {prompt} prompt, {completion} completion, {prompt + completion} total"
+    return blocks(text_of(text))
 
 
-def _chat_here(read_chat: ReadChat, asked: Asked, raw: bytes) -> tuple[str, int, int]:
-    services = asked.services
-    context = _context_of(asked, ChatRequest.operation)
+def _chat_here(read_chat: ReadChat, ctx: ToolContext, raw: bytes) -> tuple[str, int, int]:
+    services = ctx.services
+    context = _context_of(ctx, ChatRequest.operation)
     _, request = caps.read(services.settings.limits, raw, read_chat, services.settings.limits, raw)
     answer = services.engine.chat.generate(context, request)
     parts = answer.result.choices[0].parts if answer.result.choices else ()
@@ -50,44 +50,52 @@ def _chat_here(read_chat: ReadChat, asked: Asked, raw: bytes) -> tuple[str, int,
     return "".join(part.text for part in parts if isinstance(part, Text)), used.input_total, used.output_total
 
 
-def generate_image(asked: Asked, arguments: schemas.ImageArguments) -> Json:
+def generate_image(ctx: ToolContext, arguments: schemas.ImageArguments) -> Json:
     """The images, each a block."""
     wanted = ImagesInput(arguments.prompt, arguments.n, arguments.size)
-    address = remote_gateway.address_of(asked)
+    address = remote_gateway.address_of(ctx)
     if address:
-        return blocks(*_show(remote_gateway.images(asked, address, wanted, arguments.model or image_uploads.AUTO)))
-    return blocks(*_show(_make(asked, wanted, image_uploads.model_of(asked.services, asked.caller, arguments.model))))
+        return blocks(*_show(remote_gateway.images(ctx, address, wanted, arguments.model or image_uploads.AUTO)))
+    return blocks(
+        *_show(
+            _make(
+                ctx,
+                wanted,
+                image_uploads.model_of(ctx.services, ctx.caller, arguments.model),
+            )
+        )
+    )
 
 
-def generate_alt_image(asked: Asked, arguments: schemas.AltImageArguments) -> Json:
+def generate_alt_image(ctx: ToolContext, arguments: schemas.AltImageArguments) -> Json:
     """One image of a model of its own; its file is kept where the operator named a folder for that."""
     name = saved_images.check_name(arguments.filename)
     wanted = ImagesInput(arguments.prompt, aspect_ratio=arguments.aspect_ratio or "")
-    address = remote_gateway.address_of(asked)
+    address = remote_gateway.address_of(ctx)
     if address:
         result = remote_gateway.images(
-            asked, address, wanted, asked.services.settings.media.alt_image_model or image_uploads.AUTO
+            ctx, address, wanted, ctx.services.settings.media.alt_image_model or image_uploads.AUTO
         )
     else:
-        result = _make(asked, wanted, alt_model_of(asked))
+        result = _make(ctx, wanted, alt_model_of(ctx))
     shown = _show(result)
-    saved = saved_images.save(asked, name, [one.media for one in result.images if one.media.data])
+    saved = saved_images.save(ctx, name, [one.media for one in result.images if one.media.data])
     return blocks(*([text_of(saved)] if saved else []), *shown)
 
 
-def alt_model_of(asked: Asked) -> str:
+def alt_model_of(ctx: ToolContext) -> str:
     """The model of generate-alt-image."""
-    return image_uploads.model_of(asked.services, asked.caller, "", asked.services.settings.media.alt_image_model)
+    return image_uploads.model_of(ctx.services, ctx.caller, "", ctx.services.settings.media.alt_image_model)
 
 
-def _context_of(asked: Asked, operation: str) -> RequestContext:
+def _context_of(ctx: ToolContext, operation: str) -> RequestContext:
     """The context of a request that ends with its tool."""
-    context = auth.context_of(asked.services, asked.inbound, asked.caller, operation)
-    context.deadline = min(context.deadline, asked.deadline)
+    context = auth.context_of(ctx.services, ctx.inbound, ctx.caller, operation)
+    context.deadline = min(context.deadline, ctx.deadline)
     return context
 
 
-def _make(asked: Asked, wanted: ImagesInput, model: str) -> ImagesResult:
+def _make(ctx: ToolContext, wanted: ImagesInput, model: str) -> ImagesResult:
     needs = Requirements(
         max_tokens=0,
         prompt_bytes=len(wanted.prompt.encode("utf-8", "replace")),
@@ -95,8 +103,8 @@ def _make(asked: Asked, wanted: ImagesInput, model: str) -> ImagesResult:
         units=units_of(wanted),
     )
     request = ImagesRequest(model, needs, lambda: wanted)
-    result: ImagesResult = asked.services.engine.executor.generate(
-        _context_of(asked, ImagesRequest.operation), request
+    result: ImagesResult = ctx.services.engine.executor.generate(
+        _context_of(ctx, ImagesRequest.operation), request
     ).result
     return result
 

@@ -7,7 +7,7 @@ import orjson
 
 from gateway.errors import GatewayError
 from gateway.surfaces.mcp import access, messages, revisions, tools
-from gateway.surfaces.mcp.answers import Asked
+from gateway.surfaces.mcp.answers import ToolContext
 from gateway.surfaces.mcp.messages import Fault, Json, MethodCall
 
 DESCRIPTION = "Account and usage reports, chat, images and model lists of this LLM gateway, by one API key."
@@ -22,40 +22,40 @@ class Methods:
         self._toolbox = toolbox
         # The same for everybody, so it is written once.
         self._listed: Json = {"tools": orjson.Fragment(orjson.dumps(toolbox.shown))}
-        self._of_handshakes: dict[str, Callable[[Asked, Json], Given]] = {
-            "initialize": lambda asked, params: (_initialize(params), None),
-            "ping": lambda asked, params: ({}, None),
-            "tools/list": lambda asked, params: (self._listed, None),
+        self._of_handshakes: dict[str, Callable[[ToolContext, Json], Given]] = {
+            "initialize": lambda ctx, params: (_initialize(params), None),
+            "ping": lambda ctx, params: ({}, None),
+            "tools/list": lambda ctx, params: (self._listed, None),
             "tools/call": self._call,
         }
-        self._stateless: dict[str, Callable[[Asked, Json], Given]] = {
-            "server/discover": lambda asked, params: (_discover(), None),
-            "tools/list": lambda asked, params: ({**self._listed, **revisions.CACHEABLE}, None),
+        self._stateless: dict[str, Callable[[ToolContext, Json], Given]] = {
+            "server/discover": lambda ctx, params: (_discover(), None),
+            "tools/list": lambda ctx, params: ({**self._listed, **revisions.CACHEABLE}, None),
             "tools/call": self._call,
         }
 
-    def run(self, asked: Asked, call: MethodCall, stateless: bool) -> Given:
+    def run(self, ctx: ToolContext, call: MethodCall, stateless: bool) -> Given:
         """The result, and the error where it tells one. Fault; RateLimited."""
         method = (self._stateless if stateless else self._of_handshakes).get(call.method)
         if method is None:
             raise Fault(messages.UNKNOWN_METHOD, "This method is not known here.")
-        result, failure = method(asked, call.params)
+        result, failure = method(ctx, call.params)
         return revisions.complete(result) if stateless else result, failure
 
-    def _call(self, asked: Asked, params: Json) -> Given:
+    def _call(self, ctx: ToolContext, params: Json) -> Given:
         tool = self._toolbox.find(params.get("name"))
         if tool is None:
             raise Fault(messages.INVALID_PARAMS, "There is no tool of this name; tools/list has them.")
         given: Any = params.get("arguments")
         if given is not None and not isinstance(given, dict):
             raise Fault(messages.INVALID_PARAMS, "The arguments of a tool are an object.")
-        return tools.call(tool, asked, given)
+        return tools.call(tool, ctx, given)
 
 
 def _initialize(params: Json) -> Json:
-    asked = params.get("protocolVersion")
+    version = params.get("protocolVersion")
     return {
-        "protocolVersion": asked if asked in access.VERSIONS else access.VERSIONS[0],
+        "protocolVersion": version if version in access.VERSIONS else access.VERSIONS[0],
         "capabilities": CAPABILITIES,
         "serverInfo": revisions.SERVER,
         "instructions": DESCRIPTION,

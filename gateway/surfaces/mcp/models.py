@@ -12,21 +12,21 @@ from gateway.catalogue.rates import UNPRICED, prices_at
 from gateway.money import format_price, usd_number
 from gateway.surfaces import image_uploads, listing
 from gateway.surfaces.mcp import generation, schemas
-from gateway.surfaces.mcp.answers import Asked, Json, structured, text_of
+from gateway.surfaces.mcp.answers import Json, ToolContext, structured, text_of
 
 IMAGES, MILLION = "images", 1_000_000
 ABILITIES = ("vision", "tools", "reasoning", "streaming")
 
 
-def list_models(asked: Asked, arguments: schemas.ListArguments) -> Json:
+def list_models(ctx: ToolContext, arguments: schemas.ListArguments) -> Json:
     """Models by family, with what they can do and cost."""
     found = []
-    for catalogue, model, mappings in _visible(asked, arguments.include_deactivated, arguments.exclude_deprecated):
+    for catalogue, model, mappings in _visible(ctx, arguments.include_deactivated, arguments.exclude_deprecated):
         if arguments.family and model.family.lower() != arguments.family.lower():
             continue
         found.append((catalogue, model, mappings))
     found.sort(key=lambda one: (one[1].family.lower(), one[1].id))
-    shown = [_entry(asked, *one) for one in found[: arguments.limit]]
+    shown = [_entry(ctx, *one) for one in found[: arguments.limit]]
     lines = [f"# Models (showing {len(shown)} of {len(found)})"]
     family = None
     for entry in shown:
@@ -37,15 +37,15 @@ def list_models(asked: Asked, arguments: schemas.ListArguments) -> Json:
     return _listed("models", "\n".join(lines), shown, {})
 
 
-def list_image_models(asked: Asked, arguments: schemas.AnyArguments) -> Json:
+def list_image_models(ctx: ToolContext, arguments: schemas.AnyArguments) -> Json:
     """Models that make images; `default` is the one that generate-image takes, `altDefault` generate-alt-image's."""
-    default = image_uploads.model_of(asked.services, asked.caller, "").rpartition("/")[2]
-    alt = generation.alt_model_of(asked).rpartition("/")[2]
+    default = image_uploads.model_of(ctx.services, ctx.caller, "").rpartition("/")[2]
+    alt = generation.alt_model_of(ctx).rpartition("/")[2]
     shown: list[Json] = []
-    for _, model, mappings in _visible(asked, False, False):
+    for _, model, mappings in _visible(ctx, False, False):
         image_models = [one for one in mappings if IMAGES in one.operations]
         if image_models:
-            prices = [price for one in image_models if (price := _image_price(_rates(asked, one))) is not None]
+            prices = [price for one in image_models if (price := _image_price(_rates(ctx, one))) is not None]
             shown.append(
                 {
                     "id": model.id,
@@ -73,9 +73,11 @@ def _listed(kind: str, text: str, shown: list[Json], more: Json) -> Json:
     return structured({"models": shown, **more}, text_of(text), text_of(f"<!-- {data} -->"))
 
 
-def _visible(asked: Asked, deactivated: bool, active_only: bool) -> Iterator[tuple[Catalogue, Model, list[Mapping]]]:
+def _visible(
+    ctx: ToolContext, deactivated: bool, active_only: bool
+) -> Iterator[tuple[Catalogue, Model, list[Mapping]]]:
     """The models that the caller's rules leave, with the mappings that serve them."""
-    services, caller = asked.services, asked.caller
+    services, caller = ctx.services, ctx.caller
     at_us = services.clock.now_us()
     day, refuse = day_of(at_us), predicate(caller.rules, at_us)
     catalogue = services.routing.catalogue.current()
@@ -100,8 +102,8 @@ def _passes(catalogue: Catalogue, mapping: Mapping, refuse: Predicate | None) ->
     return refuse is None or refuse(mapping, catalogue.providers[mapping.provider]) is None
 
 
-def _entry(asked: Asked, catalogue: Catalogue, model: Model, mappings: list[Mapping]) -> Json:
-    rates = _rates(asked, next((one for one in mappings if one.priced), mappings[0]))
+def _entry(ctx: ToolContext, catalogue: Catalogue, model: Model, mappings: list[Mapping]) -> Json:
+    rates = _rates(ctx, next((one for one in mappings if one.priced), mappings[0]))
     abilities: dict[str, Any] = {name: any(getattr(one, name) for one in mappings) for name in ABILITIES}
     abilities["imageGeneration"] = any(IMAGES in one.operations for one in mappings)
     return {
@@ -130,8 +132,8 @@ def _line(entry: Json) -> str:
     )
 
 
-def _rates(asked: Asked, mapping: Mapping) -> TokenRates:
-    prices = prices_at(mapping.prices, asked.services.clock.now_us())
+def _rates(ctx: ToolContext, mapping: Mapping) -> TokenRates:
+    prices = prices_at(mapping.prices, ctx.services.clock.now_us())
     return prices.base if prices is not None else UNPRICED
 
 

@@ -19,7 +19,7 @@ from gateway.neutral.images import ImagesInput, ImagesResult
 from gateway.neutral.json_parts import OPENING, has_more_parts
 from gateway.neutral.parts import Image, Media
 from gateway.surfaces import auth, caps
-from gateway.surfaces.mcp.answers import Asked, Json
+from gateway.surfaces.mcp.answers import Json, ToolContext
 from gateway.threads import compute_if
 
 CHAT, IMAGES = "/v1/chat/completions", "/v1/images/generations"
@@ -74,14 +74,14 @@ class SentImages(Struct):
     data: list[SentImage] = []
 
 
-def address_of(asked: Asked) -> str:
+def address_of(ctx: ToolContext) -> str:
     """The other gateway; "" where this one generates itself.
 
     NotSupported `generation_elsewhere` where a key would go there in the clear, or there is no key to send.
     """
-    settings = asked.services.settings
+    settings = ctx.services.settings
     named = settings.mcp.gateway_url.rstrip("/")
-    own = settings.server.public_url or asked.inbound.base_url
+    own = settings.server.public_url or ctx.inbound.base_url
     if not named or urlsplit(named).netloc.lower() == urlsplit(own).netloc.lower():
         return ""
     if urlsplit(named).scheme != "https":
@@ -90,7 +90,7 @@ def address_of(asked: Asked) -> str:
             "https, or unsets it.",
             code="generation_elsewhere",
         )
-    if asked.caller.by_token:
+    if ctx.caller.by_token:
         raise NotSupported(
             "Tools generate at another gateway, which takes API keys, and an access token is none; connect with an API "
             "key instead of signing in.",
@@ -99,21 +99,21 @@ def address_of(asked: Asked) -> str:
     return named
 
 
-def chat(asked: Asked, address: str, body: Json) -> tuple[str, int, int]:
+def chat(ctx: ToolContext, address: str, body: Json) -> tuple[str, int, int]:
     """The text of a chat completion, and the tokens of prompt and completion."""
-    sent = _ask(asked, address, CHAT, body, SentCompletion)
+    sent = _ask(ctx, address, CHAT, body, SentCompletion)
     used = sent.usage or SentUsage()
     text = sent.choices[0].message.content if sent.choices else ""
     return text or "", used.prompt_tokens, used.completion_tokens
 
 
-def images(asked: Asked, address: str, wanted: ImagesInput, model: str) -> ImagesResult:
+def images(ctx: ToolContext, address: str, wanted: ImagesInput, model: str) -> ImagesResult:
     """The images that the other gateway made."""
     body: Json = {"model": model, "prompt": wanted.prompt, "n": wanted.n, "response_format": "b64_json"}
     for name in ("size", "aspect_ratio"):
         if value := getattr(wanted, name):
             body[name] = value
-    sent = _ask(asked, address, IMAGES, body, SentImages)
+    sent = _ask(ctx, address, IMAGES, body, SentImages)
     return ImagesResult(tuple(Image(_media_of(one)) for one in sent.data))
 
 
@@ -127,20 +127,20 @@ def _media_of(sent: SentImage) -> Media:
     return Media(type_of(head), data=sent.b64_json)
 
 
-def _ask(asked: Asked, address: str, path: str, body: Json, kind: type[T]) -> T:
+def _ask(ctx: ToolContext, address: str, path: str, body: Json, kind: type[T]) -> T:
     """The answer of the other gateway to a request. GatewayError: what it refused, or that it cannot be reached."""
-    headers = {name: value for name in FORWARDED if (value := asked.inbound.header(name))}
+    headers = {name: value for name in FORWARDED if (value := ctx.inbound.header(name))}
     headers |= {
-        "authorization": f"Bearer {auth.token_of(asked.inbound)}",
+        "authorization": f"Bearer {auth.token_of(ctx.inbound)}",
         "content-type": "application/json",
         "accept": "application/json",
     }
-    answer = asked.services.routing.transport.request(
+    answer = ctx.services.routing.transport.request(
         "POST",
         f"{address.removesuffix('/v1')}{path}",
         headers,
         msgspec.json.encode(body),
-        timeout_s=max(0.001, asked.deadline - asked.services.clock.monotonic()),
+        timeout_s=max(0.001, ctx.deadline - ctx.services.clock.monotonic()),
         max_bytes=MOST_BYTES,
         trusted=True,  # the operator named it
     )
@@ -160,15 +160,15 @@ def _read(raw: bytes, kind: type[T]) -> T:
 
 
 def _refusal(status: int, raw: bytes, retry_after: str) -> GatewayError:
-    said = SentError()
+    sent_error = SentError()
     if len(raw) <= MOST_REFUSAL:
         try:
-            said = msgspec.json.decode(raw, type=SentRefusal).error
+            sent_error = msgspec.json.decode(raw, type=SentRefusal).error
         except (msgspec.DecodeError, RecursionError):
             pass
-    text = said.message or f"The gateway that generates answered with status {status}."
+    text = sent_error.message or f"The gateway that generates answered with status {status}."
     if status == 429:
         wait_s = float(retry_after) if WAIT.fullmatch(retry_after) else 1.0
         return RateLimited(text, retry_after=min(wait_s, LONGEST_WAIT_S))
-    code = said.code if CODE.fullmatch(said.code) else None
+    code = sent_error.code if CODE.fullmatch(sent_error.code) else None
     return UpstreamFailed(text, status=status if 400 <= status < 600 else None, code=code)

@@ -7,7 +7,7 @@ from gateway.services import Services
 from gateway.surfaces import auth, policy, replies
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.mcp import access, messages, revisions, sse_transport, tools
-from gateway.surfaces.mcp.answers import Asked, begin
+from gateway.surfaces.mcp.answers import ToolContext, begin
 from gateway.surfaces.mcp.generation import ReadChat
 from gateway.surfaces.mcp.messages import Fault, Json, MethodCall
 from gateway.surfaces.mcp.methods import CAPABILITIES, DESCRIPTION, Methods
@@ -65,23 +65,23 @@ class Endpoint:
         call = messages.read(services.settings.limits, inbound.body)
         if call is None:
             return Outbound(202, [*replies.PRIVATE, ("x-request-id", inbound.shown_id)])
-        asked = begin(services, inbound, caller)
-        return self._reply(asked, call) if session is None else self._bring(asked, call, session)
+        ctx = begin(services, inbound, caller)
+        return self._reply(ctx, call) if session is None else self._bring(ctx, call, session)
 
-    def _bring(self, asked: Asked, call: MethodCall, session: sse_transport.StreamSession) -> Outbound:
+    def _bring(self, ctx: ToolContext, call: MethodCall, session: sse_transport.StreamSession) -> Outbound:
         """The reply by the stream; nothing is done for a call whose answer has no room there."""
         try:
             session.check_room()
-            return session.send(call, self._reply(asked, call))
+            return session.send(call, self._reply(ctx, call))
         except RateLimited as error:
-            return _refused(call, error, asked.inbound.shown_id)
+            return _refused(call, error, ctx.inbound.shown_id)
 
-    def _reply(self, asked: Asked, call: MethodCall) -> Outbound:
+    def _reply(self, ctx: ToolContext, call: MethodCall) -> Outbound:
         failure: GatewayError | None = None
-        stateless, status, shown_id = False, 200, asked.inbound.shown_id
+        stateless, status, shown_id = False, 200, ctx.inbound.shown_id
         try:
-            stateless = revisions.is_stateless(asked.inbound, call)
-            result, failure = self._methods.run(asked, call, stateless)
+            stateless = revisions.is_stateless(ctx.inbound, call)
+            result, failure = self._methods.run(ctx, call, stateless)
             body = messages.result_of(call, result)
         except Fault as fault:
             body, status = messages.fault_of(call, fault), revisions.status_of(fault, stateless)

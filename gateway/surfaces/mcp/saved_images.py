@@ -6,7 +6,7 @@ import re
 from gateway.errors import InvalidRequest
 from gateway.neutral.encoded import decode_base64
 from gateway.neutral.parts import Media
-from gateway.surfaces.mcp.answers import Asked
+from gateway.surfaces.mcp.answers import ToolContext
 
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif"}
 KNOWN = frozenset(("png", "jpeg", "jpg", "webp", "gif"))
@@ -24,19 +24,19 @@ def check_name(name: str) -> str:
     return name
 
 
-def save(asked: Asked, name: str, images: list[Media]) -> str:
+def save(ctx: ToolContext, name: str, images: list[Media]) -> str:
     """Keep the images under `name` ("" = one that tells the time); what was done with them, "" where nothing is kept:
     no folder is named, or the organization wants nothing kept."""
-    folder, caller = asked.services.settings.media.upload_dir, asked.caller
+    folder, caller = ctx.services.settings.media.upload_dir, ctx.caller
     private = any(level.policy is not None and level.policy.zero_data_retention for level in caller.rules)
     if not folder or private or not images:
         return ""
     stem, dot, ending = name.rpartition(".")
     if not dot or ending.lower() not in KNOWN:
         stem, ending = name, ""
-    stem = stem or f"{STEM}-{asked.services.clock.now_us() // 1000}"
+    stem = stem or f"{STEM}-{ctx.services.clock.now_us() // 1000}"
     try:
-        saved = asked.services.background.threads.run(_write_all, folder, stem, ending, images)
+        saved = ctx.services.background.threads.run(_write_all, folder, stem, ending, images)
     except (OSError, ValueError):
         return "The image could not be saved on the server."
     return "Saved: " + ", ".join(os.path.join(folder, one) for one in saved)

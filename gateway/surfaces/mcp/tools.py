@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.errors import GatewayError, RateLimited, Unavailable, UpstreamTimeout
 from gateway.surfaces.mcp import analytics, generation, models, schemas
-from gateway.surfaces.mcp.answers import Asked, Json, failed
+from gateway.surfaces.mcp.answers import Json, ToolContext, failed
 from gateway.surfaces.mcp.messages import TIMED_OUT, Fault
 
 READING = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
@@ -22,7 +22,7 @@ class OfferedTool:
     title: str
     description: str
     arguments: type
-    run: Callable[[Asked, Any], Json]
+    run: Callable[[ToolContext, Any], Json]
     output: Json | None = None
     hints: Json | None = None
 
@@ -50,23 +50,23 @@ class Toolbox:
         return self._tools.get(name) if isinstance(name, str) else None
 
 
-def call(tool: OfferedTool, asked: Asked, given: Any) -> tuple[Json, GatewayError | None]:
+def call(tool: OfferedTool, ctx: ToolContext, given: Any) -> tuple[Json, GatewayError | None]:
     """The result, and the error where it tells one. RateLimited is raised: clients wait by its header. Fault for a tool
     that took too long."""
     try:
-        return tool.run(asked, schemas.read(tool.arguments, given)), None
+        return tool.run(ctx, schemas.read(tool.arguments, given)), None
     except RateLimited:
         raise
     except GatewayError as error:
-        if isinstance(error, UpstreamTimeout) and asked.services.clock.monotonic() >= asked.deadline:
-            raise _too_late(asked, error) from None
+        if isinstance(error, UpstreamTimeout) and ctx.services.clock.monotonic() >= ctx.deadline:
+            raise _too_late(ctx, error) from None
         if isinstance(error, Unavailable) and tool.run.__module__ == analytics.__name__:
             error = Unavailable("Account data is temporarily unavailable; nothing is known, try again.")
         return failed(error), error
 
 
-def _too_late(asked: Asked, error: GatewayError) -> Fault:
-    limit_s = asked.services.settings.mcp.tool_timeout_s
+def _too_late(ctx: ToolContext, error: GatewayError) -> Fault:
+    limit_s = ctx.services.settings.mcp.tool_timeout_s
     data = {"code": "tool_timeout", "timeout": round(limit_s * 1000)}
     return Fault(TIMED_OUT, f"The tool took longer than {limit_s:g} s and was ended.", data=data, error=error)
 

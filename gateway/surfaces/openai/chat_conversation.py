@@ -238,9 +238,9 @@ def _format(chosen: object) -> ResponseFormat | None:
 
 
 def _reasoning(body: schema.ChatBody, effort: Effort | Literal[""]) -> ReasoningOptions:
-    asked = body.reasoning or schema.Reasoning()
-    enabled = None if not effort and not asked.max_tokens else effort != "none" or bool(asked.max_tokens)
-    return ReasoningOptions(effort=effort, budget=asked.max_tokens, enabled=enabled, mode=asked.mode or "")
+    options = body.reasoning or schema.Reasoning()
+    enabled = None if not effort and not options.max_tokens else effort != "none" or bool(options.max_tokens)
+    return ReasoningOptions(effort=effort, budget=options.max_tokens, enabled=enabled, mode=options.mode or "")
 
 
 def _sampling(body: schema.ChatBody) -> Sampling:

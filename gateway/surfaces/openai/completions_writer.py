@@ -170,11 +170,11 @@ class PromptStream(_Stream):
 
 def _before_fence(text: str) -> int:
     """Where what may be a closing fence begins, with the line end before it: that waits for what comes next."""
-    said = text.rstrip()
-    ticks = min(len(said) - len(said.rstrip("`")), len(FENCE))
-    if ticks == len(FENCE) and len(text) - len(said) < MOST_BLANKS:
-        at = len(said) - ticks
-    elif ticks and said == text:
+    text_before = text.rstrip()
+    ticks = min(len(text_before) - len(text_before.rstrip("`")), len(FENCE))
+    if ticks == len(FENCE) and len(text) - len(text_before) < MOST_BLANKS:
+        at = len(text_before) - ticks
+    elif ticks and text_before == text:
         at = len(text) - ticks
     else:
         at = len(text)

@@ -18,7 +18,7 @@ from gateway.surfaces.validation_errors import invalid
 ID_PREFIX = "sone-"
 MOST_QUESTIONS = 256
 OPTIONS, LEVELS = (2, 255), (2, 10)
-SAID = {
+INSTRUCTIONS = {
     "anyOf": [
         {"type": "string", "minLength": 1},
         {"type": "object", "minProperties": 1},
@@ -30,13 +30,13 @@ CHOICES = {"type": "object", "minProperties": OPTIONS[0], "maxProperties": OPTIO
 STEPS = {"type": "array", "minItems": LEVELS[0], "maxItems": LEVELS[1]}
 QUESTION = {
     "anyOf": [
-        shape({"criteria": VERDICTS}, type={"const": "noul"}, instructions=SAID),
-        shape(type={"const": "choice"}, instructions=SAID, criteria=CHOICES),
-        shape(type={"const": "score"}, instructions=SAID, criteria=STEPS),
+        shape({"criteria": VERDICTS}, type={"const": "noul"}, instructions=INSTRUCTIONS),
+        shape(type={"const": "choice"}, instructions=INSTRUCTIONS, criteria=CHOICES),
+        shape(type={"const": "score"}, instructions=INSTRUCTIONS, criteria=STEPS),
     ]
 }
-ASKED = {"minProperties": 1, "maxProperties": MOST_QUESTIONS, "additionalProperties": QUESTION}
-Questions = Annotated[dict[str, Any], Meta(extra_json_schema=ASKED)]
+QUESTIONS_SCHEMA = {"minProperties": 1, "maxProperties": MOST_QUESTIONS, "additionalProperties": QUESTION}
+Questions = Annotated[dict[str, Any], Meta(extra_json_schema=QUESTIONS_SCHEMA)]
 
 
 class DecisionBody(Struct, kw_only=True, gc=False):

@@ -54,11 +54,11 @@ def _frame(frame: bytes) -> bytes:
     return DATA + orjson.dumps(chunk)
 
 
-def _turn(choice: Json, said: Json) -> None:
+def _turn(choice: Json, message: Json) -> None:
     """The first call of a message or delta as its `function_call`; the older form has no second one."""
-    calls = said.pop("tool_calls", None)
+    calls = message.pop("tool_calls", None)
     first = next((call for call in calls or () if not call.get("index")), None)
     if first is not None and isinstance(first.get("function"), dict):
-        said["function_call"] = first["function"]
+        message["function_call"] = first["function"]
     if choice.get("finish_reason") == "tool_calls":
         choice["finish_reason"] = REASON

@@ -90,25 +90,25 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
 
 def handle_model(services: Services, inbound: Inbound) -> Outbound:
     """`GET /v1/models/<model>`: the entry of an id, an alias or provider/model. NotFound with near matches."""
-    asked = inbound.params["model"]
+    ident = inbound.params["model"]
     catalogue = services.routing.catalogue.current()
     audience = audience_of(services, inbound)
-    for entry in _matching(services, asked, audience):
+    for entry in _matching(services, ident, audience):
         return Outbound(200, [JSON, *HEADERS, ("x-request-id", inbound.shown_id)], orjson.dumps(entry))
-    near = catalogue.suggest(asked)
+    near = catalogue.suggest(ident)
     hint = f" Did you mean {', '.join(near)}?" if near else ""
-    raise NotFound(f"The model '{asked[:100]}' does not exist.{hint}", param="model", code="model_not_found")
+    raise NotFound(f"The model '{ident[:100]}' does not exist.{hint}", param="model", code="model_not_found")
 
 
-def _matching(services: Services, asked: str, audience: Audience) -> Iterator[dict[str, Any]]:
-    """The entry of the model text `asked`, if the audience may see it."""
+def _matching(services: Services, ident: str, audience: Audience) -> Iterator[dict[str, Any]]:
+    """The entry of the model text `ident`, if the audience may see it."""
     catalogue, at_us = services.routing.catalogue.current(), services.clock.now_us()
     if audience.own is not None:
         own = audience.own.current()
-        yield from write_entries(own, own_models(catalogue, own, asked), Query(), at_us, audience.refuse)
-    model = catalogue.find(asked if "/" not in asked else asked.split("/", 1)[1].split(":", 1)[0])
-    wanted = model.id if model is not None and "/" not in asked else asked
-    query = Query(include_deactivated=True, mapped="/" in asked)
+        yield from write_entries(own, own_models(catalogue, own, ident), Query(), at_us, audience.refuse)
+    model = catalogue.find(ident if "/" not in ident else ident.split("/", 1)[1].split(":", 1)[0])
+    wanted = model.id if model is not None and "/" not in ident else ident
+    query = Query(include_deactivated=True, mapped="/" in ident)
     models = () if model is None else (model,)
     pseudo = pseudo_entries(query, among=choices_of(services, None))
     entries = (*pseudo, *write_entries(catalogue, models, query, at_us, audience.refuse))

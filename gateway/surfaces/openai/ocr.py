@@ -71,17 +71,17 @@ def read_document(services: Services, inbound: Inbound) -> Outbound:
 def read(body: OcrBody) -> tuple[Json, Units | None]:
     """What goes upstream, and how many pages it may be. InvalidRequest."""
     address = _address_of(body.document)
-    asked = _pages_of(body.pages)
+    pages = _pages_of(body.pages)
     if body.document["type"] == "image_url":
         most = likely = 1
-    elif asked is not None:
-        most = likely = min(len(asked), MOST_PAGES)
+    elif pages is not None:
+        most = likely = min(len(pages), MOST_PAGES)
     else:
         counted = compute(_count_pages, address)
         most, likely = counted or MOST_PAGES, counted or 1
     sent = {name: value for name in PASSED_ON if (value := getattr(body, name)) is not None}
-    if asked is not None:
-        sent["pages"] = asked
+    if pages is not None:
+        sent["pages"] = pages
     return sent, Units(Usage(pages=most), Usage(pages=likely))
 
 

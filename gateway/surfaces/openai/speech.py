@@ -74,7 +74,7 @@ def read(body: SpeechBody) -> SpeechRequest:
     return SpeechRequest(body.model, needs, lambda: wanted, Options(routing=body.routing or ""))
 
 
-def _reply(services: Services, stream: StreamedAnswer, facts: Facts, asked: str) -> Outbound:
+def _reply(services: Services, stream: StreamedAnswer, facts: Facts, format: str) -> Outbound:
     """The file. Its first piece waits for the second: what is whole by then has its length and its cost in the head,
     and the last piece of all leaves only once it is settled."""
     batches = iter(stream)
@@ -87,7 +87,7 @@ def _reply(services: Services, stream: StreamedAnswer, facts: Facts, asked: str)
     headers = headers_of(facts, services.clock, streamed=not ended)
     if not ended:
         headers.append(foreseen_cost(facts.outcome, facts.context.at_us))
-    made = format_among(asked, facts.serving.target.mapping.formats)
+    made = format_among(format, facts.serving.target.mapping.formats)
     named = [("Content-Type", FORMATS[made]), *replies.PRIVATE, ("x-request-id", facts.context.shown_id), *headers]
     if ended:
         stream.close()

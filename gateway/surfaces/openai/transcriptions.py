@@ -197,16 +197,16 @@ def _frames(stream: StreamedAnswer, facts: Facts) -> Iterator[bytes]:
     return replies.write_frames(stream, partial(_write_events, facts, []), error_frame)
 
 
-def _write_events(facts: Facts, said: list[str], batch: Batch) -> bytes:
+def _write_events(facts: Facts, texts: list[str], batch: Batch) -> bytes:
     sent = []
     for event in batch:
         if type(event) is TextDelta:
-            said.append(event.text)
+            texts.append(event.text)
             sent.append(replies.write_event({"type": "transcript.text.delta", "delta": event.text}))
         elif type(event) is Failed:
             sent.append(error_frame(event.error))
         elif type(event) is Finished:
-            text = event.native.get("text", "".join(said))
+            text = event.native.get("text", "".join(texts))
             done = {"type": "transcript.text.done", "text": text, "usage": _usage(facts) | facts.cost()}
             sent.append(replies.write_event(done))
     return b"".join(sent) or KEEP_ALIVE

@@ -349,12 +349,12 @@ def _call_event(call: _Open) -> str:
 def _action(text: str) -> Json:
     """What a server's search was asked, whoever's words it is in."""
     try:
-        asked = orjson.loads(text or "{}")
+        arguments = orjson.loads(text or "{}")
     except orjson.JSONDecodeError:
-        asked = {}
-    if isinstance(asked, dict) and asked.get("type") in ("search", "open_page", "find_in_page"):
-        return asked
-    query = asked.get("query") if isinstance(asked, dict) else None
+        arguments = {}
+    if isinstance(arguments, dict) and arguments.get("type") in ("search", "open_page", "find_in_page"):
+        return arguments
+    query = arguments.get("query") if isinstance(arguments, dict) else None
     return {"type": "search", "query": query if isinstance(query, str) else ""}
 
 

@@ -293,11 +293,11 @@ def _format(chosen: Any) -> ResponseFormat | None:
 
 
 def _reasoning(body: schema.ResponsesBody) -> ReasoningOptions:
-    asked = body.reasoning or schema.ReasoningRequest()
+    options = body.reasoning or schema.ReasoningRequest()
     return ReasoningOptions(
-        effort=asked.effort or "",
-        enabled=None if not asked.effort else asked.effort != "none",
-        mode=asked.mode or "",
-        show="summary" if asked.summary or asked.generate_summary else "",
+        effort=options.effort or "",
+        enabled=None if not options.effort else options.effort != "none",
+        mode=options.mode or "",
+        show="summary" if options.summary or options.generate_summary else "",
         encrypted=True,
     )

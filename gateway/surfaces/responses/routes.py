@@ -8,7 +8,7 @@ from gateway.billing.context import RequestContext
 from gateway.dialects import responses as dialect
 from gateway.dialects.fields import restate
 from gateway.engine.executor import Answer, StreamedAnswer
-from gateway.engine.responses import Said, StoredResponse, storage_conflict
+from gateway.engine.responses import PastTurn, StoredResponse, storage_conflict
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
@@ -88,7 +88,7 @@ def _keeper(services: Services, context: RequestContext, turn: reader.ResponseTu
     `store: false`, and a turn that would go on from it is told that it is not there."""
 
     def keep(response: dict) -> bool:
-        earlier = [Said(previous, turn.history, [])] if turn.history else []
+        earlier = [PastTurn(previous, turn.history, [])] if turn.history else []
         try:
             services.engine.responses.keep(context.caller, StoredResponse(response, earlier, turn.items), previous)
         except GatewayError as error:
@@ -193,7 +193,7 @@ def _replayer(services: Services, inbound: Inbound, caller: Caller) -> store.Che
 
     def check(found: StoredResponse) -> None:
         if caller.rules:
-            idents = [found.response["id"], *(said.ident for said in found.earlier)]
+            idents = [found.response["id"], *(turn.ident for turn in found.earlier)]
             requests = [ident.removeprefix(store.ID_PREFIX) for ident in idents if store.RESPONSE_ID.fullmatch(ident)]
             services.engine.replays.check(caller, inbound.peer, requests)
 

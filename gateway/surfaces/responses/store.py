@@ -8,7 +8,7 @@ import orjson
 
 from gateway.accounts.authentication import Caller
 from gateway.dialects import responses as dialect
-from gateway.engine.responses import Said, StoredResponse, StoredResponses
+from gateway.engine.responses import PastTurn, StoredResponse, StoredResponses
 from gateway.errors import NotFound
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema
@@ -51,7 +51,7 @@ def gather(
     if ident:
         found = stored.find(caller, ident, "previous_response_id", "previous_response_not_found")
         check(found)
-        history, size = compute_if(is_long(found), said, found.turns), found.size
+        history, size = compute_if(is_long(found), items_of_turns, found.turns), found.size
     if isinstance(body.input, str):
         return Gathered(history, [shapes.user_text(body.input)], size)
     own = body.input or []
@@ -106,7 +106,7 @@ class _Resolver:
         self._check(found)
         self._read += found.size
         self._stored.check_size(self._read, param)
-        items = compute_if(is_long(found), said, found.turns)
+        items = compute_if(is_long(found), items_of_turns, found.turns)
         self._known |= {item["id"]: item for item in items if "id" in item}
         if ident not in self._known:
             raise missing
@@ -117,7 +117,7 @@ def is_long(found: StoredResponse) -> bool:
     return found.size > LARGE
 
 
-def said(turns: list[Said]) -> list[Json]:
+def items_of_turns(turns: list[PastTurn]) -> list[Json]:
     """All items of turns in their order, labelled."""
     return [item for turn in turns for item in (*label(turn.items, turn.ident), *turn.output)]
 
@@ -133,10 +133,10 @@ def _labelled(item: Json, answer_id: str, place: int) -> Json:
     if kind in ("message", "function_call", "function_call_output"):
         labelled["status"] = "completed"
     if kind == "message" and isinstance(item["content"], str):
-        said: Json = {"type": "input_text", "text": item["content"]}
+        content: Json = {"type": "input_text", "text": item["content"]}
         if item["role"] == "assistant":
-            said = {"type": "output_text", "text": item["content"], "annotations": []}
-        labelled["content"] = [said]
+            content = {"type": "output_text", "text": item["content"], "annotations": []}
+        labelled["content"] = [content]
     return labelled
 
 
@@ -174,7 +174,7 @@ def is_mark(item: Json) -> bool:
 
 def list_items(found: StoredResponse, arguments: dict[str, str], *, sealed: bool) -> Json:
     """The list object of a response's input, newest first unless `order` is asc (response_item_list.py)."""
-    asked = [*said(found.earlier), *label(found.items, found.response["id"])]
+    asked = [*items_of_turns(found.earlier), *label(found.items, found.response["id"])]
     items = [item if sealed else conceal(item) for item in asked if sealed or not is_mark(item)]
     order = arguments.get("order") or "desc"
     if order not in ("asc", "desc"):

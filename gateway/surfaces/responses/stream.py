@@ -129,8 +129,8 @@ class _Stream:
     def _finish(self, event: Finished) -> bytes:
         sent, large = self._begin(), self._size >= LARGE
         if self._assembler is not None:
-            said = self._assembler.finish(writer.status_of(event.reason))
-            sent += compute_if(large, self._emit_all, said)
+            events = self._assembler.finish(writer.status_of(event.reason))
+            sent += compute_if(large, self._emit_all, events)
         try:
             output = self._output()
             response = writer.conclude(self._turn, self._facts, output, event.reason, self._keep, event.native)

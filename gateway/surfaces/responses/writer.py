@@ -44,7 +44,7 @@ class ResponseFacts(Interface):
     created: int
 
     @property
-    def asked(self) -> str: ...
+    def requested_model(self) -> str: ...
 
     @property
     def serving(self) -> Attempt: ...
@@ -117,7 +117,7 @@ def write_response(turn: ResponseTurn, facts: ResponseFacts, status: str, output
         "status": status,
         "error": None,
         "incomplete_details": None,
-        "model": facts.asked,
+        "model": facts.requested_model,
         "output": output,
         **turn.echo,
         "service_tier": tier if tier in dialect.TIERS else "default",
@@ -170,8 +170,8 @@ def _output(choice: Choice, turn: ResponseTurn, facts: ResponseFacts, status: st
 def _events(part: Part, block: int) -> list[Event]:
     match part:
         case Text():
-            said: list[Event] = [TextDelta(part.text, block, signature=part.signature, vendor=part.vendor)]
-            return said + [SourceFound(source, block) for source in part.sources]
+            events: list[Event] = [TextDelta(part.text, block, signature=part.signature, vendor=part.vendor)]
+            return events + [SourceFound(source, block) for source in part.sources]
         case Refusal():
             return [RefusalDelta(part.text, block)]
         case Reasoning():

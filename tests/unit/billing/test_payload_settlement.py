@@ -43,7 +43,7 @@ def payload_of(one, account, retention, **settings):
     settings = {"retention": "retain", "retention_days": 3650} | settings
     one.context.caller = dataclasses.replace(one.context.caller, **settings)
     payload = retention.begin(one.context, "/v1/chat/completions", b"asked")
-    settlement = one.settlements.admit(one.context, ASK, True, prompt_bytes=400, asked="m", payload=payload)
+    settlement = one.settlements.admit(one.context, ASK, True, prompt_bytes=400, requested_model="m", payload=payload)
     settlement.begin(0, target())
     return payload, settlement
 

@@ -24,10 +24,10 @@ def health(clock):
     return Health(clock)
 
 
-def feed(health, one, credential, good=0, bad=0, error=FAILED):
-    for _ in range(good):
+def feed(health, one, credential, succeeded=0, failed=0, error=FAILED):
+    for _ in range(succeeded):
         health.sample(one, credential)
-    for _ in range(bad):
+    for _ in range(failed):
         health.sample(one, credential, error=error)
 
 
@@ -57,28 +57,28 @@ def test_uptime_latency_and_throughput_are_measured(health, mapping, key):
 
 
 def test_callers_errors_count_on_neither_side(health, mapping, key):
-    feed(health, mapping("p"), key(), good=3)
-    feed(health, mapping("p"), key(), bad=50, error=InvalidRequest("wrong", upstream_status=400))
+    feed(health, mapping("p"), key(), succeeded=3)
+    feed(health, mapping("p"), key(), failed=50, error=InvalidRequest("wrong", upstream_status=400))
     assert health.view("p/m").uptime == 100.0 and health.view("p/m").events == 3
 
 
 def test_one_lost_first_request_says_nothing_of_uptime(health, mapping, key):
-    feed(health, mapping("p"), key(), bad=2)
+    feed(health, mapping("p"), key(), failed=2)
     assert health.view("p/m").uptime == 100.0
-    feed(health, mapping("p"), key(), bad=1)
+    feed(health, mapping("p"), key(), failed=1)
     assert health.view("p/m").uptime == 0.0
 
 
 @pytest.mark.parametrize(("age_s", "weight"), [(59, 10), (200, 3), (1000, 1)])
 def test_recent_outcomes_weigh_ten_and_three_times(health, clock, mapping, key, age_s, weight):
-    feed(health, mapping("p"), key(), bad=4)
+    feed(health, mapping("p"), key(), failed=4)
     clock.advance(age_s)
-    feed(health, mapping("p"), key(), good=4)
+    feed(health, mapping("p"), key(), succeeded=4)
     assert health.view("p/m").uptime == pytest.approx(100 * 10 / (10 + weight), abs=0.01)
 
 
 def test_after_an_hour_an_outcome_is_forgotten(health, clock, mapping, key):
-    feed(health, mapping("p"), key(), bad=4)
+    feed(health, mapping("p"), key(), failed=4)
     clock.advance(61 * 60)
     assert health.view("p/m").uptime == 100.0
 
@@ -105,7 +105,7 @@ def test_rests_grow_with_every_failed_probe_up_to_a_minute(health, clock, mappin
 
 
 def test_failures_of_requests_under_way_do_not_lengthen_a_rest(health, clock, mapping, key):
-    feed(health, mapping("p"), key(), bad=100, error=ConnectFailed("refused"))
+    feed(health, mapping("p"), key(), failed=100, error=ConnectFailed("refused"))
     assert health.view("p/m", "p").rested_until - clock.monotonic() == pytest.approx(1.0)
 
 
@@ -155,31 +155,31 @@ def test_an_absurd_retry_after_is_capped(health, clock, mapping, key):
 
 
 def test_five_failures_in_a_row_open_the_circuit(health, clock, mapping, key):
-    feed(health, mapping("p"), key(), bad=4)
+    feed(health, mapping("p"), key(), failed=4)
     health.sample(mapping("p"), key())
-    feed(health, mapping("p"), key(), bad=4)
+    feed(health, mapping("p"), key(), failed=4)
     assert not resting(health, clock, mapping("p"), key())
-    feed(health, mapping("p"), key(), bad=1)
+    feed(health, mapping("p"), key(), failed=1)
     assert resting(health, clock, mapping("p"), key())
 
 
 def test_a_callers_own_bad_key_says_nothing_of_the_provider(health, clock, mapping, key):
     own = key("own", "byok")
-    feed(health, mapping("p"), own, bad=10, error=UpstreamRefused("no", upstream_status=401))
+    feed(health, mapping("p"), own, failed=10, error=UpstreamRefused("no", upstream_status=401))
     assert health.view("p/m").uptime == 100.0
     assert not resting(health, clock, mapping("p"), key()) and resting(health, clock, mapping("p"), own)
 
 
 def test_a_callers_own_address_cannot_rest_the_provider_for_others(health, clock, mapping, key):
     own = key("own", "byok", "https://example.invalid")
-    feed(health, mapping("p"), own, bad=10, error=ConnectFailed("refused"))
+    feed(health, mapping("p"), own, failed=10, error=ConnectFailed("refused"))
     assert health.view("p/m").uptime == 100.0
     assert not resting(health, clock, mapping("p"), key()) and resting(health, clock, mapping("p"), own)
 
 
 def test_outcomes_and_rests_travel_to_other_workers_once(health, clock, mapping, key):
     other = Health(clock)
-    feed(health, mapping("p"), key(), good=6, bad=2)
+    feed(health, mapping("p"), key(), succeeded=6, failed=2)
     health.sample(mapping("q"), key(), error=ConnectFailed("refused"))
     other.merge(json.loads(json.dumps(health.export())))
     assert other.view("p/m").uptime == 75.0 and resting(other, clock, mapping("q"), key())
@@ -201,10 +201,10 @@ def test_a_recovery_travels_too(health, clock, mapping, key):
 
 
 def test_a_late_delta_is_dated_back(health, clock, mapping, key):
-    feed(health, mapping("p"), key(), bad=4)
+    feed(health, mapping("p"), key(), failed=4)
     delta, other = health.export(), Health(clock)
     other.merge(delta, age_s=600)
-    feed(other, mapping("p"), key(), good=4)
+    feed(other, mapping("p"), key(), succeeded=4)
     assert other.view("p/m").uptime == pytest.approx(100 * 10 / 11, abs=0.1)
 
 
@@ -221,24 +221,24 @@ def test_memory_is_bounded(health, mapping, key):
 
 
 def test_a_success_of_a_minute_counts_in_that_minute_though_it_is_read_later(health, clock, mapping, key):
-    feed(health, mapping("p"), key(), good=2)
+    feed(health, mapping("p"), key(), succeeded=2)
     clock.advance(120)
-    feed(health, mapping("p"), key(), good=1)
+    feed(health, mapping("p"), key(), succeeded=1)
     ages = {ago: counts[0] for name, ago, counts in health.export()["windows"] if name == "p/m"}
     assert ages == {2: 2, 0: 1}
 
 
 def test_a_success_ends_the_failures_in_a_row_before_the_next_one(health, clock, mapping, key):
     for _ in range(2):
-        feed(health, mapping("p"), key(), bad=4)
-        feed(health, mapping("p"), key(), good=1)
+        feed(health, mapping("p"), key(), failed=4)
+        feed(health, mapping("p"), key(), succeeded=1)
     assert not resting(health, clock, mapping("p"), key())
 
 
 def test_models_regions_and_credentials_are_counted_apart(health, mapping, key):
-    feed(health, mapping("p", region="eu"), key("one"), good=3)
-    feed(health, mapping("p"), key("two"), good=4)
-    feed(health, mapping("p"), key("own", source="byok", base_url="https://a.example"), good=5)
+    feed(health, mapping("p", region="eu"), key("one"), succeeded=3)
+    feed(health, mapping("p"), key("two"), succeeded=4)
+    feed(health, mapping("p"), key("own", source="byok", base_url="https://a.example"), succeeded=5)
     events = {name: health.view(name).events for name in ("p/m:eu", "p/m", "p#one", "p#two", "p#own")}
     assert events == {"p/m:eu": 3, "p/m": 4, "p#one": 3, "p#two": 4, "p#own": 0}
 
@@ -246,7 +246,7 @@ def test_models_regions_and_credentials_are_counted_apart(health, mapping, key):
 def test_a_kept_tally_counts_on_after_its_windows_were_read(health, clock, mapping, key):
     tally = health.tally(mapping("p"), key())
     for events in (1, 2, 3):
-        health.count_good(tally, clock.monotonic(), tokens=80, duration_ms=1000)
+        health.count_success(tally, clock.monotonic(), tokens=80, duration_ms=1000)
         assert health.view("p/m").events == events
     assert health.view("p/m").throughput == 80.0
 
@@ -255,8 +255,8 @@ def test_a_kept_tally_counts_though_callers_brought_more_keys_than_are_remembere
     tally = health.tally(mapping("p"), key())
     for number in range(MAX_WINDOWS + 1):
         health.tally(mapping("p"), key(f"k{number}"))
-    health.count_good(tally, clock.monotonic())
-    health.count_good(health.tally(mapping("p"), key()), clock.monotonic())
+    health.count_success(tally, clock.monotonic())
+    health.count_success(health.tally(mapping("p"), key()), clock.monotonic())
     assert health.view("p/m").events == 2
 
 
@@ -264,7 +264,7 @@ def test_a_good_attempt_counted_in_a_kept_tally_ends_the_rests_of_its_place(heal
     tally = health.tally(mapping("p"), key())
     health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
     assert resting(health, clock, mapping("p"), key())
-    health.count_good(tally, clock.monotonic())
+    health.count_success(tally, clock.monotonic())
     assert not resting(health, clock, mapping("p"), key())
 
 
@@ -325,7 +325,7 @@ def test_refusals_seen_by_different_workers_add_up(health, clock, mapping, key):
 
 @pytest.mark.parametrize("error", [*[UpstreamRefused("no", upstream_status=402)], ConnectFailed("refused"), FAILED])
 def test_a_probe_that_ends_in_a_refusal_of_the_callers_request_ends_the_rest(health, clock, mapping, key, error):
-    feed(health, mapping("p"), key(), bad=5, error=error)
+    feed(health, mapping("p"), key(), failed=5, error=error)
     assert resting(health, clock, mapping("p"), key())
     clock.advance(61)
     health.begin(mapping("p"), key())

@@ -112,7 +112,7 @@ def test_smart_needs_the_organizations_list(catalogue):
 
 def test_a_dynamic_route_leads_to_what_its_graph_chooses(catalogue):
     found = resolve("dynamic/mine", catalogue, TODAY, Routes(dynamic={"mine": "a/m"}))
-    assert (found.kind, found.asked, found.provider) == ("pinned", "dynamic/mine", "a")
+    assert (found.kind, found.requested_model, found.provider) == ("pinned", "dynamic/mine", "a")
 
 
 def test_a_missing_dynamic_route_is_not_found_and_a_circle_is_refused(catalogue):

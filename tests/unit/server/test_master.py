@@ -131,7 +131,7 @@ def test_a_reload_that_led_to_no_ready_worker_is_given_up_for_the_next(master: M
 
 def test_every_signal_to_end_counts_as_asking_again(master: Master) -> None:
     master.SIG_QUEUE = queue.SimpleQueue()
-    assert not master._asked_again()
+    assert not master._signalled_again()
     for sent in (signal.SIGCHLD, signal.SIGTERM):
         master.SIG_QUEUE.put(sent)
-    assert master._asked_again() and set(module.ENDS) == {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
+    assert master._signalled_again() and set(module.ENDS) == {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}

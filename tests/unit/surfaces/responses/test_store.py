@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.accounts.vault import Vault
-from gateway.engine.responses import Said, StoredResponse, StoredResponses
+from gateway.engine.responses import PastTurn, StoredResponse, StoredResponses
 from gateway.errors import InvalidRequest, MethodNotAllowed, NotFound
 from gateway.settings import Responses
 from gateway.store.database import Database
@@ -109,7 +109,7 @@ def test_what_is_read_for_references_is_bounded_however_little_is_referred_to(em
 
 def listing(count: int) -> StoredResponse:
     asked = [{"id": f"msg_{place}", "type": "message", "role": "user", "content": []} for place in range(count)]
-    return StoredResponse({"id": ANSWER, "output": []}, [Said("resp_0", asked[:1], [])], asked[1:])
+    return StoredResponse({"id": ANSWER, "output": []}, [PastTurn("resp_0", asked[:1], [])], asked[1:])
 
 
 def test_the_list_is_newest_first_and_pages_on() -> None:

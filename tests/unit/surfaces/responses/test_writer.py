@@ -35,7 +35,7 @@ HEX = "0" * 32
 class Facts:
     answer_id = f"resp_{HEX}"
     created = 1_767_225_600
-    asked = "acme/model-1:eu"
+    requested_model = "acme/model-1:eu"
     usage = Usage(input=30, cache_read=60, cache_write_1h=10, output=50, reasoning=20)
     service_tier = "on_demand"
     serving = SimpleNamespace(
