@@ -201,8 +201,10 @@ class Control:
                 log.exception("a listener of control changes failed")
 
     def _count_behind(self, version: int) -> int:
-        sql = f"SELECT count(*) FROM worker WHERE expires_at > {self._database.moment_sql()} AND seen_version < ?"
-        return self._database.read(lambda: self._database.execute(sql, (version,)).fetchone()[0])
+        """Of the others: this process has read it already."""
+        live = f"expires_at > {self._database.moment_sql()} AND epoch <> ?"
+        sql = f"SELECT count(*) FROM worker WHERE {live} AND seen_version < ?"
+        return self._database.read(lambda: self._database.execute(sql, (self.epoch, version)).fetchone()[0])
 
     def _register(self) -> None:
         start = self._clock.monotonic()
