@@ -12,9 +12,10 @@ from functools import partial
 
 from gateway.accounts.models import Audit, AuditHead
 from gateway.store.database import Database
+from gateway.threads import pause
 
 GENESIS = "0" * 64
-PAGE = 1000
+PAGE = 250
 LONGEST_DETAIL, LONGEST_VALUE = 16_384, 1024  # characters
 HEAD, FORGOTTEN = 1, 2  # rows of audit_head: the newest entry, and the last that went by its age
 
@@ -83,22 +84,20 @@ def list_entries(
             query = query.where(Audit.seq < before)
         return [_entry(row) for row in query]
 
-    return database.read(read)
+    return database.report(read)
 
 
 def verify(database: Database) -> tuple[int, list[str]]:
-    """Walk the whole chain: (entries seen, problems). Tells a changed, missing, added or cut-off entry."""
+    """Walk the whole chain: (entries seen, problems). Tells a changed, missing, added or cut-off entry. Others have
+    their turn between its pages."""
     # The head is read first: entries added during the walk lie behind it and are not looked at.
     last, head_hash = database.read(_read_head)
     problems: list[str] = []
     begin, previous = database.read(_read_forgotten)
     seq = begin
     while seq < last and not problems:
-        page = database.read(partial(_page, seq, last))
-        if not page:
-            problems.append(f"entries {seq + 1} to {last} are missing")
-        for row in page:
-            seq, previous = _check(row, seq, previous, problems)
+        seq, previous = database.report(partial(_check_page, seq, last, previous, problems))
+        pause(0)
     if not problems and previous != head_hash:
         problems.append(f"entry {last} is not the one that was written last")
     return seq - begin, problems
@@ -132,6 +131,16 @@ def _shorten(value: object) -> object:
     if len(text) <= LONGEST_VALUE:
         return value
     return {"bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def _check_page(seq: int, last: int, previous: str, problems: list[str]) -> tuple[int, str]:
+    """The next page of the chain: number and hash of its last entry."""
+    page = _page(seq, last)
+    if not page:
+        problems.append(f"entries {seq + 1} to {last} are missing")
+    for row in page:
+        seq, previous = _check(row, seq, previous, problems)
+    return seq, previous
 
 
 def _check(row: Audit, seq: int, previous: str, problems: list[str]) -> tuple[int, str]:

@@ -8,9 +8,7 @@ export of them says since when they are there: statistics of what was before are
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.accounts.members import list_members
 from gateway.clock import DAY_US, to_iso
-from gateway.errors import Forbidden, RateLimited, Unauthenticated
 from gateway.metering.figures import CLIENT_CODES
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.log.search import LogFilter, search
@@ -18,23 +16,21 @@ from gateway.metering.models import CACHED
 from gateway.metering.rollups.reading import rows_begin_us
 from gateway.metering.usage_table import UsageRecord
 from gateway.money import format_usd
-from gateway.store.shared_slots import HeldSlots
 from gateway.surfaces import request_log, tabular
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management.activity import ActivityQuery
 from gateway.surfaces.management.described import managed
+from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.logs import LOG
 from gateway.surfaces.management.windows import read_window
 from gateway.surfaces.request_log import LogsQuery, show_attempt, show_request
 from gateway.surfaces.schemas import OneOf, read_query
 from gateway.surfaces.visitor import Visitor
-from gateway.telemetry.ends import EndedBody
 from gateway.threads import pause
 
 TAG = "Exports"
 # Since when usage rows are there, where an export would begin before that.
 ROWS_SINCE = "X-LLMGateway-Rows-Since"
-BUSY_S = 10.0
 PAGE = 200
 # How long after it came in a request may still make attempts.
 LONGEST_US = 2 * DAY_US
@@ -102,21 +98,9 @@ def _pages(visitor: Visitor, given: Mapping[str, Any], wanted: LogFilter) -> Ite
             before = page.following
             if before is None:
                 return
-            _check_again(visitor)
+            check_again(visitor)
 
     return read()
-
-
-def _check_again(visitor: Visitor) -> None:
-    """Unauthenticated once the session has ended, Forbidden once the visitor is not what they were when it began: an
-    export that broke is told from a whole one, which one that shows less would not be."""
-    services = visitor.services
-    if all(one.id != visitor.session.id for one in services.management.sessions.list_sessions(visitor.user_id)):
-        raise Unauthenticated("The session has ended.", code="session_invalid")
-    found = list_members(services.store.database, user_id=visitor.user_id)
-    roles = {one.organization_id: one.role for one in found if one.status == "active"}
-    if any(roles.get(one.organization_id) != one.role for one in visitor.memberships.values()):
-        raise Forbidden("Your membership changed while the export was sent: begin it again.")
 
 
 def _until_now(visitor: Visitor, wanted: LogFilter) -> LogFilter:
@@ -153,31 +137,7 @@ def _download(
 ) -> Outbound:
     project_id, form = given.get("projectId", ""), given["format"]
     owners = [visitor.project(project_id).organization_id] if project_id else sorted(visitor.memberships)
-    held = visitor.services.background.exports.take(owners)
-    if held is None:
-        raise RateLimited(
-            "Your organization has as many exports under way as it may have at once; begin when one of them has ended.",
-            code="too_many_exports",
-            retry_after=BUSY_S,
-        )
-    headers = [
-        ("Content-Type", tabular.MEDIA[form]),
-        ("Cache-Control", "no-store"),
-        ("X-Content-Type-Options", "nosniff"),
-        ("Content-Disposition", f'attachment; filename="{name}.{form}"'),
-        *more,
-    ]
-    # Given back whether it is read to its end, breaks off, or is never begun.
-    return Outbound(200, headers, EndedBody(_holding(pieces, held), held.give))
-
-
-def _holding(pieces: Iterator[bytes], held: HeldSlots) -> Iterator[bytes]:
-    try:
-        for piece in pieces:
-            held.renew()
-            yield piece
-    finally:
-        held.give()
+    return download(visitor, owners, f"{name}.{form}", tabular.MEDIA[form], pieces, more)
 
 
 OPERATIONS: tuple[Operation, ...] = (

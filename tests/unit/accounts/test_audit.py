@@ -76,3 +76,14 @@ def test_a_change_of_many_megabytes_leaves_a_short_entry_that_proves_it(company)
     assert len(entry.detail) < 500 and told["name"] == "short"
     assert told["policy"]["bytes"] == 3_000_002 and len(told["policy"]["sha256"]) == 64
     assert audit.verify(company.database)[1] == []
+
+
+def test_others_have_their_turn_while_the_trail_is_walked(company, monkeypatch) -> None:
+    """The whole of it was read and hashed in one go: seconds of the event loop for a few hundred thousand changes."""
+    monkeypatch.setattr(audit, "PAGE", 2)
+    last = record(company, 20)
+    turns: list[None] = []
+    neighbour = gevent.spawn(lambda: [turns.append(gevent.sleep(0)) for _ in range(1000)])
+    assert audit.verify(company.database) == (last, [])
+    neighbour.kill()
+    assert len(turns) >= last // 2 - 1

@@ -1,6 +1,7 @@
 import orjson
 import pytest
 
+from gateway.surfaces.management import credits
 from gateway.surfaces.management.presenters import show_limits
 
 RULE = {"ruleType": "deny_models", "ruleValue": {"models": ["auto"]}}
@@ -168,6 +169,35 @@ def test_the_audit_log_is_paged_exported_and_verified(tenants) -> None:
     assert [orjson.loads(line) for line in lines] == page["entries"] + rest["entries"]
     assert tenants.ok("GET", f"{org(owner)}/audit/verify", owner)["valid"] is True
     assert tenants.refused("GET", f"{org(owner)}/audit/verify", tenants["acme admin"]) == "403 permission_denied"
+
+
+def test_the_chain_of_all_organizations_is_walked_a_few_times_an_hour_for_one_of_them(tenants, monkeypatch) -> None:
+    """Whoever owns an organization had everybody's changes hashed, as often as they liked."""
+    owner, rival = tenants["acme owner"], tenants["rival owner"]
+    for _ in range(credits.WALKS):
+        assert tenants.ok("GET", f"{org(owner)}/audit/verify", owner)["valid"] is True
+    assert tenants.refused("GET", f"{org(owner)}/audit/verify", owner) == "429 too_many_attempts"
+    assert tenants.ok("GET", f"{org(rival)}/audit/verify", rival)["valid"] is True
+    monkeypatch.setattr(credits, "ALL_WALKS", credits.WALKS)
+    assert tenants.refused("GET", f"{org(rival)}/audit/verify", rival) == "429 too_many_attempts"
+
+
+def test_an_export_of_changes_is_one_of_the_organizations_exports_and_ends_with_the_membership(
+    tenants, monkeypatch
+) -> None:
+    monkeypatch.setattr(credits, "EXPORT_PAGE", 2)
+    owner, admin = tenants["acme owner"], tenants["acme admin"]
+    headers = {"Authorization": f"Bearer {admin.token}"}
+    going = [tenants.client.get(f"{org(owner)}/audit/export", headers=headers) for _ in range(2)]
+    assert tenants.refused("GET", f"{org(owner)}/audit/export", owner) == "429 too_many_exports"
+    assert tenants.refused("GET", "/logs/export", owner) == "429 too_many_exports"
+    pieces = iter(going[0].response)
+    assert next(pieces)
+    tenants.ok("DELETE", f"{org(owner)}/members/{admin.member_id}", owner)
+    with pytest.raises(Exception, match="membership changed|session has ended"):
+        list(pieces)
+    going[1].close()
+    assert tenants.call("GET", f"{org(owner)}/audit/export", owner)[0] == 200
 
 
 def test_a_changed_entry_shows_in_the_verification(tenants) -> None:

@@ -1,0 +1,60 @@
+"""What all exports share: so many of an organization at once, headers, and a visitor who is still let in."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from gateway.accounts.members import list_members
+from gateway.errors import Forbidden, RateLimited, Unauthenticated
+from gateway.store.shared_slots import HeldSlots
+from gateway.surfaces.http import Outbound
+from gateway.surfaces.visitor import Visitor
+from gateway.telemetry.ends import EndedBody
+
+BUSY_S = 10.0
+
+
+def download(
+    visitor: Visitor,
+    owners: Collection[str],
+    file: str,
+    media: str,
+    pieces: Iterator[bytes],
+    more: Sequence[tuple[str, str]] = (),
+) -> Outbound:
+    """The `pieces` as a file, one export of each of the organizations `owners`. RateLimited."""
+    held = visitor.services.background.exports.take(owners)
+    if held is None:
+        raise RateLimited(
+            "Your organization has as many exports under way as it may have at once; begin when one of them has ended.",
+            code="too_many_exports",
+            retry_after=BUSY_S,
+        )
+    headers = [
+        ("Content-Type", media),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Content-Disposition", f'attachment; filename="{file}"'),
+        *more,
+    ]
+    # Given back whether it is read to its end, breaks off, or is never begun.
+    return Outbound(200, headers, EndedBody(_holding(pieces, held), held.give))
+
+
+def check_again(visitor: Visitor) -> None:
+    """Unauthenticated once the session has ended, Forbidden once the visitor is not what they were when it began: an
+    export that broke is told from a whole one, which one that shows less would not be."""
+    services = visitor.services
+    if all(one.id != visitor.session.id for one in services.management.sessions.list_sessions(visitor.user_id)):
+        raise Unauthenticated("The session has ended.", code="session_invalid")
+    found = list_members(services.store.database, user_id=visitor.user_id)
+    roles = {one.organization_id: one.role for one in found if one.status == "active"}
+    if any(roles.get(one.organization_id) != one.role for one in visitor.memberships.values()):
+        raise Forbidden("Your membership changed while the export was sent: begin it again.")
+
+
+def _holding(pieces: Iterator[bytes], held: HeldSlots) -> Iterator[bytes]:
+    try:
+        for piece in pieces:
+            held.renew()
+            yield piece
+    finally:
+        held.give()
