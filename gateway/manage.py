@@ -68,6 +68,16 @@ class LazyGroup(click.Group):
         module, attribute, _ = COMMANDS[cmd_name]
         return getattr(importlib.import_module(f"gateway.operator.{module}"), attribute)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            names = importlib.import_module("gateway.configuration.names")
+            meant = "" if args[0] in COMMANDS else names.near(args[0], COMMANDS)
+            raise click.UsageError(error.message + meant, ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
@@ -99,8 +109,9 @@ def run(arguments: list[str] | None = None, find: bool = False) -> int:
         name = MANAGE if find else "python -m gateway.manage"
         result = main.main(args=arguments, prog_name=name, standalone_mode=False, obj=FIND if find else "")
     except (GatewayError, SettingsError, click.ClickException, click.Abort) as error:
+        output = importlib.import_module("gateway.operator.output")
         for line in _describe(error).splitlines():
-            click.echo(f"error: {line}", err=True)
+            click.echo(f"error: {output.printable(line)}", err=True)
         return 1
     return result if isinstance(result, int) else 0
 

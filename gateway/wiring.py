@@ -72,7 +72,7 @@ from gateway.services import (
     StoreServices,
     TelemetryServices,
 )
-from gateway.settings import MANAGE, Settings, SettingsError
+from gateway.settings import Settings, SettingsError
 from gateway.sharing import find_board, open_pins, open_shelf
 from gateway.states import StateLog
 from gateway.store import migrations
@@ -177,7 +177,7 @@ def _open_base(settings: Settings, before: StateLog | None) -> WorkerBase:
 def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Database, states: StateLog) -> WorkerBase:
     problems = migrations.verify(database)
     if problems:
-        raise SettingsError(f"The database does not fit this code ({problems[0]}); run: {MANAGE} migrate")
+        raise SettingsError(f"The database does not fit this code: {problems[0]}")
     secrets = load_secrets(settings, database)
     documents = Documents(database)
     store = StoreServices(

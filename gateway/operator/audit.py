@@ -3,7 +3,7 @@
 import click
 
 from gateway.accounts import audit as accounts
-from gateway.operator.installation import opened
+from gateway.operator.installation import check_scope, opened
 from gateway.operator.output import AS_JSON, print_findings, print_table, show_time
 
 
@@ -19,7 +19,9 @@ def audit() -> None:
 @click.pass_context
 def list_(ctx: click.Context, organization: str, limit: int) -> None:
     """List changes, newest first."""
-    found = accounts.list_entries(ctx.with_resource(opened()).database, organization, limit=limit)
+    installation = ctx.with_resource(opened())
+    check_scope(installation, organization)
+    found = accounts.list_entries(installation.database, organization, limit=limit)
     rows = [(one.seq, show_time(one.at_us), one.actor, one.action, one.subject, one.detail) for one in found]
     print_table(("SEQ", "AT", "ACTOR", "ACTION", "SUBJECT", "DETAIL"), rows, "Nothing has been changed yet.")
 

@@ -6,7 +6,7 @@ from gateway.accounts.changes import OPERATOR
 from gateway.accounts.discounts import EVERY, DiscountInfo, Discounts
 from gateway.errors import InvalidRequest
 from gateway.money import format_fraction, parse_fraction
-from gateway.operator.installation import Installation, opened
+from gateway.operator.installation import Installation, check_scope, opened
 from gateway.operator.output import AS_JSON, print_result, print_table, read_time, show_time
 
 HEADER = ("ID", "ORGANIZATION", "PROVIDER", "MODEL", "FRACTION", "STARTS", "ENDS")
@@ -23,7 +23,9 @@ def discounts() -> None:
 @click.pass_context
 def list_(ctx: click.Context, organization: str) -> None:
     """All discounts; * is every one."""
-    found = _discounts(ctx.with_resource(opened())).list_discounts(organization)
+    installation = ctx.with_resource(opened())
+    check_scope(installation, organization)
+    found = _discounts(installation).list_discounts(organization)
     rows = [(one.id, *one.place, format_fraction(one.fraction_ppm), *_times(one)) for one in found]
     print_table(HEADER, rows, "There are no discounts.")
 

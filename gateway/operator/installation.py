@@ -7,13 +7,15 @@ from functools import cached_property
 
 from gateway import accepted, settings
 from gateway.accounts.models import MODELS
+from gateway.accounts.organizations import find_organization
+from gateway.accounts.projects import find_project
 from gateway.accounts.vault import Vault
 from gateway.admin.bootstrap import Administration, Grant
 from gateway.billing.ledger_close import LedgerClose
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import Clock
 from gateway.control import Control
-from gateway.errors import Conflict
+from gateway.errors import Conflict, NotFound
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.models import MODELS as METERING_MODELS
@@ -66,12 +68,23 @@ class Installation:
         database.bind([*MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
         return database
 
+    @property
+    def existing_database(self) -> Database:
+        """The store as it is; for SQLite no file is made. NotFound where there is none."""
+        chosen = self.settings.database
+        if chosen.scheme == "sqlite" and not running.file_of(chosen).exists():
+            raise NotFound(
+                f"There is no database at {running.file_of(chosen)}: {settings.MANAGE} serve makes one; "
+                "GATEWAY_DATA_DIR, DATABASE_URL or GATEWAY_CONFIG name another."
+            )
+        return self.raw_database
+
     @cached_property
     def database(self) -> Database:
         """The store, at the version of this code. Conflict when it is not."""
-        problems = migrations.verify(self.raw_database)
+        problems = migrations.verify(self.existing_database)
         if problems:
-            raise Conflict(f"The database is not ready ({problems[0]}); run: {settings.MANAGE} migrate")
+            raise Conflict(f"The database is not ready: {problems[0]}")
         return self.raw_database
 
     @cached_property
@@ -123,6 +136,14 @@ def opened(url: str = "", states: StateLog | None = None) -> Iterator[Installati
         yield installation
     finally:
         installation.close()
+
+
+def check_scope(installation: Installation, organization: str = "", project: str = "") -> None:
+    """NotFound where one of these ids is given and means nothing: an empty list would mislead."""
+    if organization:
+        find_organization(installation.database, organization)
+    if project:
+        find_project(installation.database, project)
 
 
 def address_of(installation: Installation) -> str:

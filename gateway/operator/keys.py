@@ -9,7 +9,7 @@ from gateway.accounts.members import list_members
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.tokens import Kind
 from gateway.errors import InvalidRequest, NotFound
-from gateway.operator.installation import Installation, opened
+from gateway.operator.installation import Installation, check_scope, opened
 from gateway.operator.output import AS_JSON, print_result, print_table, read_expiry, show_time
 
 
@@ -26,6 +26,7 @@ def keys() -> None:
 def list_(ctx: click.Context, project: str | None, deleted: bool) -> None:
     """List keys, oldest first."""
     installation = ctx.with_resource(opened())
+    check_scope(installation, project=project or "")
     projects = [project] if project else None
     found = api_keys.list_keys(installation.database, project_ids=projects, deleted=deleted)
     rows = [

@@ -69,6 +69,8 @@ def clear(ctx: click.Context, subject: str) -> None:
 def show(ctx: click.Context, subjects: tuple[str, ...]) -> None:
     """Limits and counters of SUBJECTS (ids of keys, members or teams), or of all that have limits."""
     installation = ctx.with_resource(opened())
+    for subject in subjects:
+        _find(installation, subject)
     named = subjects or _all(installation)
     statuses = Funding(installation.database, installation.control).budgets.statuses(named)
     shown = {ident: one for ident, one in statuses.items() if subjects or one.limits != Limits()}

@@ -10,7 +10,7 @@ from gateway.accounts.invitations import Invitations
 from gateway.accounts.models import Role
 from gateway.accounts.second_factor import SecondFactors
 from gateway.errors import NotFound
-from gateway.operator.installation import Installation, address_of, opened
+from gateway.operator.installation import Installation, address_of, check_scope, opened
 from gateway.operator.output import AS_JSON, print_result, print_table
 
 ROLES = click.Choice(accounts.ROLES)
@@ -27,7 +27,9 @@ def members() -> None:
 @click.pass_context
 def list_(ctx: click.Context, organization: str) -> None:
     """List members, oldest first."""
-    found = accounts.list_members(ctx.with_resource(opened()).database, organization)
+    installation = ctx.with_resource(opened())
+    check_scope(installation, organization)
+    found = accounts.list_members(installation.database, organization)
     rows = [(one.id, one.role, one.status, one.email, one.user_id, one.organization_id) for one in found]
     print_table(("ID", "ROLE", "STATUS", "EMAIL", "USER", "ORGANIZATION"), rows, "There are no members.")
 

@@ -46,7 +46,12 @@ def print_json(value: object) -> None:
 
 def say(line: str) -> None:
     """A line beside the result: where that is JSON, on standard error."""
-    click.echo(line, err=is_json())
+    click.echo(printable(line), err=is_json())
+
+
+def printable(text: str, keep: str = "\n") -> str:
+    """The text with what steers a terminal written out: names come from anybody who may make a key."""
+    return "".join(sign if sign.isprintable() or sign in keep else repr(sign)[1:-1] for sign in text)
 
 
 def print_result(line: str, **facts: object) -> None:
@@ -54,7 +59,7 @@ def print_result(line: str, **facts: object) -> None:
     if is_json():
         print_json({name: _plain(value) for name, value in facts.items()})
     else:
-        click.echo(line)
+        click.echo(printable(line))
 
 
 def print_findings(problems: Sequence[str], fine: str, **facts: object) -> None:
@@ -63,7 +68,7 @@ def print_findings(problems: Sequence[str], fine: str, **facts: object) -> None:
         print_json({"problems": list(problems), **facts})
         return
     for problem in problems or (fine,):
-        click.echo(problem)
+        click.echo(printable(problem))
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
@@ -122,7 +127,7 @@ def read_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise InvalidRequest(f"Not JSON: {error}.") from None
+        raise InvalidRequest(f'Not JSON: {error}; write it in quotes, like \'{{"models": ["gpt-4o"]}}\'.') from None
     if not isinstance(value, dict):
         raise InvalidRequest("A JSON object is needed, in braces.")
     return value
@@ -137,7 +142,7 @@ def _moment(text: str) -> int | None:
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None or value == "" else str(value)
+    return "-" if value is None or value == "" else printable(str(value), keep="")
 
 
 def _plain(value: object) -> object:

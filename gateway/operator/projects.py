@@ -6,7 +6,7 @@ import click
 
 from gateway.accounts import projects as accounts
 from gateway.accounts.changes import OPERATOR
-from gateway.operator.installation import opened
+from gateway.operator.installation import check_scope, opened
 from gateway.operator.output import AS_JSON, print_result, print_table
 
 MODES = click.Choice(accounts.CHOICES["mode"])
@@ -24,7 +24,9 @@ def projects() -> None:
 @click.pass_context
 def list_(ctx: click.Context, organization: str | None) -> None:
     """List projects, oldest first."""
-    found = accounts.list_projects(ctx.with_resource(opened()).database, [organization] if organization else None)
+    installation = ctx.with_resource(opened())
+    check_scope(installation, organization or "")
+    found = accounts.list_projects(installation.database, [organization] if organization else None)
     rows = [(one.id, one.status, one.mode, _cache(one), one.retention, one.organization_id, one.name) for one in found]
     print_table(("ID", "STATUS", "MODE", "CACHE", "RETENTION", "ORGANIZATION", "NAME"), rows, "There are no projects.")
 

@@ -10,7 +10,7 @@ from gateway.accounts.custom_providers import CustomProviders, read_provider_cap
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeys
 from gateway.limits.budgets import Budgets
 from gateway.money import format_usd
-from gateway.operator.installation import Installation, opened
+from gateway.operator.installation import Installation, check_scope, opened
 from gateway.operator.output import AS_JSON, print_result, print_table, read_usd
 
 HEADER = ("ID", "PROVIDER", "STATUS", "KEY", "REGION", "ADDRESS", "LABEL", "MAX SPEND", "SPENT")
@@ -28,6 +28,7 @@ def provider_keys() -> None:
 def list_keys(ctx: click.Context, organization_id: str) -> None:
     """List keys, oldest first; SPENT is counted while a key has a bound."""
     installation = ctx.with_resource(opened())
+    check_scope(installation, organization_id)
     found = _keys(installation).list_keys(organization_id)
     states = _budgets(installation).statuses(one.id for one in found)
     rows = [
@@ -114,7 +115,9 @@ def custom_providers() -> None:
 @click.pass_context
 def list_providers(ctx: click.Context, organization_id: str) -> None:
     """List custom providers, oldest first."""
-    found = _providers(ctx.with_resource(opened())).list_providers(organization_id)
+    installation = ctx.with_resource(opened())
+    check_scope(installation, organization_id)
+    found = _providers(installation).list_providers(organization_id)
     rows = [(one.name, one.base_url, ", ".join(model["id"] for model in one.models) or "all") for one in found]
     print_table(("NAME", "ADDRESS", "MODELS"), rows, "There are no custom providers.")
 

@@ -8,7 +8,7 @@ from gateway.accounts import rules as accounts
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.models import Scope
 from gateway.accounts.rule_values import READERS, SCOPES
-from gateway.operator.installation import opened
+from gateway.operator.installation import check_scope, opened
 from gateway.operator.output import AS_JSON, print_result, print_table, read_object
 
 
@@ -26,6 +26,7 @@ def rules() -> None:
 def list_(ctx: click.Context, organization_id: str, scope: str | None, scope_id: str | None) -> None:
     """List an organization's rules, oldest first."""
     installation = ctx.with_resource(opened())
+    check_scope(installation, organization_id)
     found = accounts.list_rules(installation.database, organization_id, scope or "", scope_id or "")
     rows = [
         (one.id, "on" if one.active else "off", one.scope, one.scope_id, one.type, json.dumps(one.value))

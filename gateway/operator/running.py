@@ -110,8 +110,13 @@ def describe(chosen: DatabaseSettings) -> str:
     """The database as its operator knows it, without a password."""
     if chosen.scheme != "sqlite":
         return mask(chosen.url)
-    path = Path(chosen.url.removeprefix(SQLITE)) if chosen.url else Path(chosen.data_dir) / FILE
-    return str(path.absolute()) if path.exists() else f"{path.absolute()} (not there yet)"
+    path = file_of(chosen)
+    return str(path) if path.exists() else f"{path} (not there yet)"
+
+
+def file_of(chosen: DatabaseSettings) -> Path:
+    """Where the file of an SQLite database is, or would be."""
+    return (Path(chosen.url.removeprefix(SQLITE)) if chosen.url else Path(chosen.data_dir) / FILE).absolute()
 
 
 def _code_of(words: list[bytes]) -> Path | None:

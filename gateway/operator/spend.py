@@ -16,7 +16,7 @@ from gateway.metering.activity import Dimension, Owners, Span, measure
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.reading import Row, at_once
 from gateway.money import format_usd
-from gateway.operator.installation import Installation, opened
+from gateway.operator.installation import Installation, check_scope, opened
 from gateway.operator.output import AS_JSON, is_json, print_table
 from gateway.reports.metrics import NEEDED
 from gateway.reports.period import read_period
@@ -61,6 +61,7 @@ def spend(
         raise InvalidRequest("Choose one of --csv and --json.")
     installation = ctx.with_resource(opened())
     period = read_period(start, end, installation.clock.now_us())
+    check_scope(installation, organization)
     found = list_projects(installation.database, [organization] if organization else None)
     projects = {one.id: one.name for one in found if project in ("", one.id)}
     if project and not projects:

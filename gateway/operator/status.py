@@ -64,7 +64,7 @@ def examine(installation: Installation) -> dict[str, Any]:
 def _database(installation: Installation) -> dict[str, Any]:
     """Which one it is, without a password, and how far: `pending` are migrations of this code that it lacks, `ahead`
     those of a newer release."""
-    chosen, state = installation.settings.database, migrations.look(installation.raw_database)
+    chosen, state = installation.settings.database, migrations.look(installation.existing_database)
     return {
         "kind": chosen.scheme,
         "address": describe(chosen),

@@ -5,7 +5,7 @@ import click
 from gateway.accounts import teams as accounts
 from gateway.accounts.changes import OPERATOR
 from gateway.errors import NotFound
-from gateway.operator.installation import Installation, opened
+from gateway.operator.installation import Installation, check_scope, opened
 from gateway.operator.output import AS_JSON, print_result, print_table
 
 
@@ -20,7 +20,9 @@ def teams() -> None:
 @click.pass_context
 def list_(ctx: click.Context, organization_id: str) -> None:
     """List teams, oldest first, of one organization when it is named."""
-    found = accounts.list_teams(ctx.with_resource(opened()).database, organization_id)
+    installation = ctx.with_resource(opened())
+    check_scope(installation, organization_id)
+    found = accounts.list_teams(installation.database, organization_id)
     rows = [
         (one.id, one.organization_id, len(one.member_ids), "yes" if one.limited else "no", one.name) for one in found
     ]

@@ -143,10 +143,10 @@ def _read_state(database: Database) -> dict[str, tuple[str, str]]:
 
 def _judge(step: Step, state: dict[str, tuple[str, str]]) -> str:
     if step.name not in state:
-        return f"migration {step.name} is missing; run the migrate command"
+        return f"migration {step.name} is missing; run: {settings.MANAGE} migrate"
     checksum, reached = state[step.name]
     if reached != APPLIED:
-        return f"migration {step.name} was interrupted; run the migrate command again"
+        return f"migration {step.name} was interrupted; run again: {settings.MANAGE} migrate"
     if checksum != step.checksum:
         return f"migration {step.name} has changed since it was applied"
     return ""

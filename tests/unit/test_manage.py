@@ -69,7 +69,9 @@ def test_who_brought_a_password_is_told_to_sign_in_with_it(run, monkeypatch) -> 
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)  # the suite's PostgreSQL databases are migrated already
-def test_an_unmigrated_database_is_named_in_one_line(run) -> None:
+def test_an_unmigrated_database_is_named_in_one_line(run, tmp_path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "gateway.db").touch()
     shown = run("keys", "list", status=1)
     assert shown.startswith("error: ") and "manage migrate" in shown and "\n" not in shown
     assert "applied 0002_accounts" in run("migrate")
@@ -172,3 +174,37 @@ def test_an_expiry_is_a_span_a_date_or_never(text: str, expiry: int | None) -> N
 def test_another_expiry_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         read_expiry(text, 0)
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_an_id_that_means_nothing_is_no_empty_list(run, monkeypatch) -> None:
+    run("migrate")
+    run("seed")
+    for words in (
+        "keys list --project proj_x",
+        "projects list --organization org_x",
+        "members list --organization org_x",
+        "teams list org_x",
+        "rules list org_x",
+        "provider-keys list org_x",
+        "custom-providers list org_x",
+        "discounts list --organization org_x",
+        "audit list --organization org_x",
+        "spend --organization org_x",
+        "limits show key_x",
+    ):
+        assert run(*words.split(), status=1).startswith("error: There is no "), words
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_names_cannot_steer_the_terminal_of_an_operator(run) -> None:
+    run("migrate")
+    run("seed")
+    run("organizations", "create", "red \x1b[31m\nerror: gone")
+    shown = run("organizations", "list") + run("alerts", "list", status=1)
+    assert "\x1b" not in shown and "red \\x1b[31m\\nerror: gone" in shown
+    assert run("alerts", "list", status=1).count("error: There are several") == 1
+
+
+def test_a_command_that_is_nearly_right_is_named(run) -> None:
+    assert "did you mean status?" in run("stauts", status=1)

@@ -59,6 +59,10 @@ def test_status_tells_workers_providers_and_what_rests(run, installation, monkey
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 def test_status_tells_how_far_a_database_is(run, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/behind.db")
+    for words in (("status",), ("keys", "list"), ("backup", str(tmp_path / "copy.db"))):
+        assert "There is no database at" in run(*words, status=1)
+    assert not (tmp_path / "behind.db").exists()
+    (tmp_path / "behind.db").touch()
     database = json.loads(run("status", "--json", status=1))["database"]
     assert database["migration"] is None and database["pending"][0].startswith("0001")
     assert f"{len(database['pending'])} to come: run" in run("status", status=1)

@@ -65,7 +65,7 @@ def test_steps_are_applied_once_and_in_order(database, steps):
 def test_a_missing_step_forbids_serving(database, steps):
     migrate(database, steps)
     (steps / "9002_second.py").write_text(SECOND)
-    assert verify(database, steps) == ["migration 9002_second is missing; run the migrate command"]
+    assert verify(database, steps) == ["migration 9002_second is missing; run: ./manage migrate"]
 
 
 def test_a_step_that_fails_leaves_nothing_and_completes_when_run_again(database, steps):
