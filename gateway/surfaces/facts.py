@@ -1,6 +1,7 @@
 """Facts of a reply beside the answer itself, the same in all dialects: who served it, what it cost, by which way."""
 
 from typing import Any
+from typing import Protocol as Interface
 
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
@@ -15,6 +16,31 @@ from gateway.neutral.usage import NOTHING, Usage
 Header = tuple[str, str]
 OWN_PROVIDER = "custom:"  # in front of the name of an organization's own provider, which is called without it
 HEADER_LENGTH = 2000  # servers and proxies refuse heads beyond some kilobytes
+
+
+class AnswerFacts(Interface):
+    """What the writer of a format asks for beside the answer itself.
+
+    `answer_id` is the id in that format, `created` seconds since the epoch. The rest is there once the upstream's own
+    end was read and the request is settled. `service_tier` is the tier that served, or "".
+    """
+
+    answer_id: str
+    created: int
+
+    @property
+    def usage(self) -> Usage: ...
+
+    @property
+    def service_tier(self) -> str: ...
+
+    def cost(self) -> dict[str, Any]:
+        """`cost` and `cost_details` of the usage object."""
+        ...
+
+    def metadata(self) -> dict[str, Any]:
+        """The `metadata` object."""
+        ...
 
 
 class Facts:

@@ -26,7 +26,7 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.parts import Image, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
-from gateway.neutral.usage import Usage
+from gateway.surfaces.facts import AnswerFacts
 from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_token
 from gateway.surfaces.replies import write_frames
 
@@ -41,33 +41,12 @@ TEXT_TAIL = b'},"finish_reason":null}]}\n\n'
 END = b"}\n\n"
 
 
-class ChatFacts(Interface):
-    """What a reply says beside the answer itself.
-
-    `answer_id` is "chatcmpl-…", `created` seconds since the epoch. `served` (provider/model, with :region when one was
-    chosen) is asked for when the first piece of the answer is there; the rest once the upstream's own end was read
-    and the request is settled. `service_tier` is the tier that served, or "".
-    """
-
-    answer_id: str
-    created: int
+class ChatFacts(AnswerFacts, Interface):
+    """What a reply says beside the answer itself. `answer_id` is "chatcmpl-…". `served` (provider/model, with :region
+    when one was chosen) is asked for when the first piece of the answer is there."""
 
     @property
     def served(self) -> str: ...
-
-    @property
-    def usage(self) -> Usage: ...
-
-    @property
-    def service_tier(self) -> str: ...
-
-    def cost(self) -> dict[str, Any]:
-        """`cost` and `cost_details` of the usage object."""
-        ...
-
-    def metadata(self) -> dict[str, Any]:
-        """The `metadata` object."""
-        ...
 
 
 def reply(result: ChatResult, facts: ChatFacts) -> bytes:

@@ -20,6 +20,7 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
+from gateway.surfaces.facts import AnswerFacts
 from gateway.surfaces.responses.assembler import COMPLETED, INCOMPLETE, RUNNING, Assembler
 from gateway.surfaces.responses.opaque_tokens import wrap
 from gateway.surfaces.responses.reader import ResponseTurn
@@ -32,32 +33,15 @@ Json = dict[str, Any]
 Keep = Callable[[Json], bool]
 
 
-class ResponseFacts(Interface):
-    """What a reply says beside the answer itself.
-
-    `answer_id` is "resp_…", `created` seconds since the epoch, `asked` the model as the caller wrote it. `serving`
-    is known when the first piece of the answer is there; the rest once the upstream's own end was read and the request
-    is settled.
-    """
-
-    answer_id: str
-    created: int
+class ResponseFacts(AnswerFacts, Interface):
+    """What a reply says beside the answer itself. `answer_id` is "resp_…", `asked` the model as the caller wrote it.
+    `serving` is known when the first piece of the answer is there."""
 
     @property
     def requested_model(self) -> str: ...
 
     @property
     def serving(self) -> Attempt: ...
-
-    @property
-    def usage(self) -> Usage: ...
-
-    @property
-    def service_tier(self) -> str: ...
-
-    def cost(self) -> Json: ...
-
-    def metadata(self) -> Json: ...
 
 
 def reply(result: ChatResult, turn: ResponseTurn, facts: ResponseFacts, keep: Keep) -> Json:
