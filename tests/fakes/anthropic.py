@@ -18,7 +18,7 @@ from typing import Any
 import gevent
 from anthropic.types import Message, RawMessageStreamEvent
 from fakes.anthropic_checks import Refused, check_request, sign
-from fakes.server import FakeServer, Progress, headers_of, send
+from fakes.server import FakeServer, RecordedCall, headers_of, send
 from pydantic import TypeAdapter
 
 # The error bodies of common statuses, as the real service words them.
@@ -70,26 +70,14 @@ class Answer:
     content_type: str = ""
 
 
-@dataclass
-class Recorded(Progress):
-    """One request as it came, and what it was answered."""
-
-    path: str
-    headers: dict[str, str]
-    body: Any
-    status: int = 0
-    usage: dict[str, Any] | None = None  # set when the answer was begun: it would be billed
-    problem: str = ""
-
-
 class FakeAnthropic(FakeServer):
-    """The service; `calls` are Recorded."""
+    """The service; `calls` are RecordedCall."""
 
     base = "/v1"
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         headers = headers_of(environ)
-        call = Recorded(environ["PATH_INFO"], headers, None)
+        call = RecordedCall(environ["PATH_INFO"], headers)
         self.calls.append(call)
         try:
             call.body = check_request(environ, headers, environ["wsgi.input"].read())
@@ -107,7 +95,7 @@ class FakeAnthropic(FakeServer):
 
 
 def _respond(
-    start: Any, environ: dict[str, Any], call: Recorded, answer: Answer, body: bytes | None
+    start: Any, environ: dict[str, Any], call: RecordedCall, answer: Answer, body: bytes | None
 ) -> Iterator[bytes]:
     """Status line, then the body in the script's manner."""
     gevent.sleep(answer.silence_s)

@@ -1,9 +1,7 @@
 """What api.anthropic.com refuses: by the published request types, and by rules that types do not show."""
 
 import hashlib
-import importlib
 import json
-import pkgutil
 from typing import Any, get_args, get_type_hints
 
 import anthropic.types
@@ -23,8 +21,8 @@ from anthropic.types import (
 from anthropic.types.beta import BetaContextManagementConfigParam
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming as NonStreaming
 from anthropic.types.message_create_params import MessageCreateParamsStreaming as Streaming
-from pydantic import TypeAdapter, ValidationError
-from typing_extensions import is_typeddict
+from fakes.published_types import check, worst_of
+from pydantic import ValidationError
 
 PATH = "/v1/messages"
 REFUSED_KEY = "sk-ant-revoked"
@@ -130,41 +128,16 @@ def _check_types(body: dict[str, Any]) -> None:
 
 def _check_shape(shape: Any, value: Any, path: str) -> None:
     try:
-        _exhaust(_adapter(shape).validate_python(value, strict=True))
+        check(shape, value, anthropic.types)
     except ValidationError as error:
-        found = sorted(error.errors(), key=lambda one: (one["type"] != "extra_forbidden", -len(one["loc"])))[0]
+        found = worst_of(error)
         steps = [path, *(str(step) for step in found["loc"] if not str(step).endswith("Param"))]
         where = ".".join(step for step in steps if step)
         words = {"extra_forbidden": "Extra inputs are not permitted", "missing": "Field required"}
         raise Refused(f"{where}: {words.get(found['type'], found['msg'])}") from None
 
 
-def _exhaust(value: Any) -> None:
-    """Iterables are checked only while they are walked: walk all of them."""
-    if isinstance(value, dict):
-        for inner in value.values():
-            _exhaust(inner)
-    elif not isinstance(value, str | bytes) and hasattr(value, "__iter__"):
-        for inner in value:
-            _exhaust(inner)
-
-
-_ADAPTERS: dict[Any, TypeAdapter] = {}
 _BLOCKS: dict[str, Any] = {}
-
-
-def _adapter(shape: Any) -> TypeAdapter:
-    """A strict checker of a request type: published types refuse members that they do not know."""
-    if not _ADAPTERS:
-        for found in pkgutil.iter_modules(anthropic.types.__path__, "anthropic.types."):
-            if found.ispkg:
-                continue
-            for published in vars(importlib.import_module(found.name)).values():
-                if is_typeddict(published) and not getattr(published, "__pydantic_config__", None):
-                    published.__pydantic_config__ = {"extra": "forbid"}
-    if shape not in _ADAPTERS:
-        _ADAPTERS[shape] = TypeAdapter(shape)
-    return _ADAPTERS[shape]
 
 
 def _blocks() -> dict[str, Any]:

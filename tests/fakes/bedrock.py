@@ -19,7 +19,7 @@ from typing import Any
 
 import gevent
 from fakes.bedrock_checks import ACCESS, API_KEY, Refused, check_body, check_credential
-from fakes.server import FakeServer, Progress, headers_of, send, send_json
+from fakes.server import FakeServer, RecordedCall, headers_of, send, send_json
 
 __all__ = ["ACCESS", "API_KEY", "Answer", "FakeBedrock", "encode_frame"]
 
@@ -64,26 +64,14 @@ class Answer:
     silence_s: float = 0.0
 
 
-@dataclass
-class Recorded(Progress):
-    """One request as it came, and what it was answered."""
-
-    path: str
-    headers: dict[str, str]
-    body: Any
-    status: int = 0
-    usage: dict[str, Any] | None = None
-    problem: str = ""
-
-
 class FakeBedrock(FakeServer):
-    """The service; `calls` are Recorded."""
+    """The service; `calls` are RecordedCall."""
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         headers = headers_of(environ)
         headers["content-type"] = environ.get("CONTENT_TYPE", "")
         payload = environ["wsgi.input"].read()
-        call = Recorded(environ["fake.target"], headers, None)
+        call = RecordedCall(environ["fake.target"], headers)
         self.calls.append(call)
         try:
             check_credential(environ["REQUEST_METHOD"], self.url + call.path, headers, payload)

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs
 
 import gevent
 from fakes.google_checks import Refused, check_request
-from fakes.server import FakeServer, Progress, headers_of, send, send_json
+from fakes.server import FakeServer, RecordedCall, headers_of, send, send_json
 from google.genai import types
 
 ERRORS = {
@@ -75,17 +75,11 @@ class Answer:
 
 
 @dataclass
-class Recorded(Progress):
-    """One request as it came, and what it was answered: the truth that books are compared with."""
+class Recorded(RecordedCall):
+    """With what stands in the address: the model, and how the answer is asked for."""
 
-    path: str
-    query: str
-    headers: dict[str, str]
-    body: Any
+    query: str = ""
     model: str = ""
-    status: int = 0
-    usage: dict[str, Any] | None = None  # set when the answer was begun: it would be billed
-    problem: str = ""
 
 
 class FakeGoogle(FakeServer):
@@ -111,7 +105,7 @@ class FakeGoogle(FakeServer):
         if environ["PATH_INFO"] == "/token":
             return self._give_token(start, payload)
         headers = headers_of(environ)
-        call = Recorded(environ["PATH_INFO"], environ.get("QUERY_STRING", ""), headers, None)
+        call = Recorded(environ["PATH_INFO"], headers, query=environ.get("QUERY_STRING", ""))
         self.calls.append(call)
         try:
             call.model, streamed, call.body = check_request(environ, headers, payload, self.signatures)

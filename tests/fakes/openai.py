@@ -17,7 +17,7 @@ from typing import Any
 
 import gevent
 from fakes.openai_checks import Refused, check_request
-from fakes.server import FakeServer, Progress, headers_of, send
+from fakes.server import FakeServer, RecordedCall, headers_of, send
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 CREATED = 1_767_225_600
@@ -68,20 +68,8 @@ class Answer:
     content_type: str = ""
 
 
-@dataclass
-class Recorded(Progress):
-    """One request as it came, and what it was answered: the truth that books are compared with."""
-
-    path: str
-    headers: dict[str, str]
-    body: Any
-    status: int = 0
-    usage: dict[str, Any] | None = None  # set when the answer was begun: it would be billed
-    problem: str = ""
-
-
 class FakeOpenAI(FakeServer):
-    """The service; `calls` are Recorded."""
+    """The service; `calls` are RecordedCall."""
 
     base = "/v1"
 
@@ -92,7 +80,7 @@ class FakeOpenAI(FakeServer):
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         headers = headers_of(environ)
         payload = environ["wsgi.input"].read()
-        call = Recorded(environ["PATH_INFO"], headers, None)
+        call = RecordedCall(environ["PATH_INFO"], headers)
         self.calls.append(call)
         try:
             call.body = self.check(environ, headers, payload)
@@ -110,7 +98,7 @@ class FakeOpenAI(FakeServer):
 
 
 def _respond(
-    start: Any, environ: dict[str, Any], call: Recorded, answer: Answer, body: bytes | None, kind: str
+    start: Any, environ: dict[str, Any], call: RecordedCall, answer: Answer, body: bytes | None, kind: str
 ) -> Iterator[bytes]:
     """Status line, then the body in the script's manner."""
     gevent.sleep(answer.silence_s)
@@ -155,7 +143,7 @@ def _finish_of(answer: Answer) -> str:
     return answer.finish or ("tool_calls" if answer.tools else "stop")
 
 
-def _whole(answer: Answer, call: Recorded) -> dict[str, Any]:
+def _whole(answer: Answer, call: RecordedCall) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": answer.refusal or None}
     if answer.tools:
         message["tool_calls"] = [
@@ -175,11 +163,11 @@ def _whole(answer: Answer, call: Recorded) -> dict[str, Any]:
     return body
 
 
-def _head(call: Recorded, kind: str) -> dict[str, Any]:
+def _head(call: RecordedCall, kind: str) -> dict[str, Any]:
     return {"id": "chatcmpl-upstream", "object": kind, "created": CREATED, "model": f"{call.body['model']}-2026-01-01"}
 
 
-def _events(answer: Answer, call: Recorded) -> Iterator[bytes]:
+def _events(answer: Answer, call: RecordedCall) -> Iterator[bytes]:
     """The stream's events, each as its bytes."""
     asked = (call.body.get("stream_options") or {}).get("include_usage")
     head = _head(call, "chat.completion.chunk") | {"service_tier": answer.service_tier, "system_fingerprint": "fp_fake"}

@@ -1,12 +1,11 @@
 """What api.openai.com refuses: by the published request types, and by rules that types do not show."""
 
-import importlib
 import json
-import pkgutil
 from typing import Any
 
 import openai.types.chat
 import openai.types.shared_params
+from fakes.published_types import check, worst_of
 from openai.types.chat import (
     ChatCompletionAssistantMessageParam,
     ChatCompletionDeveloperMessageParam,
@@ -16,8 +15,7 @@ from openai.types.chat import (
 )
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming as NonStreaming
 from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming as Streaming
-from pydantic import TypeAdapter, ValidationError
-from typing_extensions import is_typeddict
+from pydantic import ValidationError
 
 PATH = "/v1/chat/completions"
 REFUSED_KEY = "sk-revoked"
@@ -78,14 +76,13 @@ def _check_types(body: Any) -> None:
 
 def _check_shape(shape: type, value: Any, *path: str | int) -> None:
     try:
-        _exhaust(_adapter(shape).validate_python(value, strict=True))
+        check(shape, value, openai.types.chat, openai.types.shared_params)
     except ValidationError as error:
         raise _refusal(error, path) from None
 
 
 def _refusal(error: ValidationError, prefix: tuple[str | int, ...]) -> Refused:
-    """The most telling of the errors: an unknown member, else the one that lies deepest."""
-    found = sorted(error.errors(), key=lambda one: (one["type"] != "extra_forbidden", -len(one["loc"])))[0]
+    found = worst_of(error)
     steps = [*prefix, *(step for step in found["loc"] if not str(step).endswith("Param"))]
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
     if found["type"] == "extra_forbidden" and len(steps) == 1:
@@ -95,31 +92,6 @@ def _refusal(error: ValidationError, prefix: tuple[str | int, ...]) -> Refused:
     if found["type"] == "missing":
         return Refused(f"Missing required parameter: '{path}'.", param=path, code="missing_required_parameter")
     return Refused(f"Invalid value for '{path}': {found['msg']}.", param=path, code="invalid_value")
-
-
-def _exhaust(value: Any) -> None:
-    """Iterables are checked only while they are walked: walk all of them."""
-    if isinstance(value, dict):
-        for inner in value.values():
-            _exhaust(inner)
-    elif not isinstance(value, str | bytes) and hasattr(value, "__iter__"):
-        for inner in value:
-            _exhaust(inner)
-
-
-_ADAPTERS: dict[type, TypeAdapter] = {}
-
-
-def _adapter(shape: type) -> TypeAdapter:
-    """A strict checker of a request type: every published type refuses members that it does not know."""
-    if shape not in _ADAPTERS:
-        for package in (openai.types.chat, openai.types.shared_params):
-            for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-                for published in vars(importlib.import_module(found.name)).values():
-                    if is_typeddict(published):
-                        published.__pydantic_config__ = {"extra": "forbid"}
-        _ADAPTERS[shape] = TypeAdapter(shape)
-    return _ADAPTERS[shape]
 
 
 def _check_user(user: str) -> None:

@@ -1,19 +1,17 @@
 """What the Responses API refuses: by the published request types, and by rules that types do not show."""
 
-import importlib
 import json
-import pkgutil
-from functools import cache
 from typing import Any
 
 import openai.types.responses
 import openai.types.shared_params
+from fakes.openai_checks import Refused
+from fakes.published_types import check, worst_of
 from openai.types.responses.response_create_params import (
     ResponseCreateParamsNonStreaming,
     ResponseCreateParamsStreaming,
 )
-from pydantic import TypeAdapter, ValidationError
-from typing_extensions import is_typeddict
+from pydantic import ValidationError
 
 PATH = "/v1/responses"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -24,16 +22,6 @@ OUTPUTS = {"function_call_output": "function_call", "custom_tool_call_output": "
 KEEPING_IDS = {"image_generation_call": "ig", "file_search_call": "fs", "code_interpreter_call": "ci"}
 PLAIN_MODELS = "gpt-4"  # how models without reasoning begin
 Json = dict[str, Any]
-
-
-class Refused(Exception):
-    """A request that the real service answers with an error body."""
-
-    def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        kind = "invalid_request_error"
-        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def check_request(environ: Json, headers: dict[str, str], payload: bytes, sealed: set[str]) -> Json:
@@ -60,9 +48,9 @@ def _check_types(body: Json, items: list[Json]) -> None:
         del checked["tool_choice"]  # taken by the service, missing from its published types
     kind = ResponseCreateParamsStreaming if body.get("stream") else ResponseCreateParamsNonStreaming
     try:
-        _exhaust(_adapter(kind).validate_python(checked))
+        check(kind, checked, openai.types.responses, openai.types.shared_params, strict=False)
     except ValidationError as error:
-        worst = sorted(error.errors(), key=lambda one: (one["type"] != "extra_forbidden", -len(one["loc"])))[0]
+        worst = worst_of(error)
         path = ".".join(str(step) for step in worst["loc"])
         raise Refused(f"Invalid value for '{path}': {worst['msg']}.", param=path, code="invalid_value") from None
 
@@ -72,27 +60,6 @@ def _named(item: Json) -> Json:
     if item.get("role") == "assistant" and isinstance(item.get("content"), list):
         return {"id": "x", "status": "completed", **item}
     return {"id": "x", **item} if item.get("type") in WITHOUT_ID else item
-
-
-def _exhaust(value: Any) -> None:
-    """Iterables are checked only while they are walked: walk all of them."""
-    if isinstance(value, dict):
-        for inner in value.values():
-            _exhaust(inner)
-    elif not isinstance(value, str | bytes) and hasattr(value, "__iter__"):
-        for inner in value:
-            _exhaust(inner)
-
-
-@cache
-def _adapter(shape: type) -> TypeAdapter:
-    """A checker of a request type: every published type refuses members that it does not know."""
-    for package in (openai.types.responses, openai.types.shared_params):
-        for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-            for published in vars(importlib.import_module(found.name)).values():
-                if is_typeddict(published):
-                    published.__pydantic_config__ = {"extra": "forbid"}
-    return TypeAdapter(shape)
 
 
 def _check_items(items: list[Json], sealed: set[str]) -> None:

@@ -23,6 +23,18 @@ class Progress:
     hung_up: bool = False
 
 
+@dataclass
+class RecordedCall(Progress):
+    """One request as it came, and what it was answered: the truth that books are compared with."""
+
+    path: str
+    headers: dict[str, str]
+    body: Any = None
+    status: int = 0
+    usage: dict[str, Any] | None = None  # set when the answer was begun: it would be billed
+    problem: str = ""
+
+
 class FakeServer:
     """The server, on a free port of the loopback address, from `with` to its end. Each fake answers in `serve`.
 
