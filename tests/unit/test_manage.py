@@ -1,11 +1,10 @@
-import io
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
+from support.commands import SECRETS, Run, command_runner
 
 from gateway import manage
 from gateway.errors import InvalidRequest
@@ -16,26 +15,16 @@ DAY_US = 86_400 * 1_000_000
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def run(request, tmp_path, monkeypatch, capsys) -> Callable[..., str]:
+def run(request, tmp_path, monkeypatch, capsys) -> Run:
     """Run a command on an empty store of this test's own and return what it printed; the status must be as given."""
-    if request.param == "postgresql":
-        monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("postgresql_url"))
-        monkeypatch.setenv("GATEWAY_API_KEY_HASH_SECRET", "hash-secret-of-the-tests")
-        monkeypatch.setenv("GATEWAY_ENCRYPTION_KEY", "encryption-key-of-the-tests")
-    monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("GATEWAY_ENV", "test")
-
-    def run_command(*arguments: str, status: int = 0, typed: str = "") -> str:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-        assert manage.run(list(arguments)) == status
-        shown = capsys.readouterr()
-        return (shown.err if status else shown.out).strip()
-
-    return run_command
+    if request.param == "sqlite":  # as whoever begins has it: nothing is set
+        return command_runner(monkeypatch, capsys, tmp_path)
+    url = request.getfixturevalue("postgresql_url")
+    return command_runner(monkeypatch, capsys, tmp_path, DATABASE_URL=url, **SECRETS)
 
 
 @pytest.fixture
-def seeded(run) -> Callable[..., str]:
+def seeded(run) -> Run:
     run("serve-info")
     return run
 
