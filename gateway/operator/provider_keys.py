@@ -5,9 +5,12 @@ from typing import Any
 
 import click
 
+from gateway.accounts.access import CUSTOM
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.custom_providers import CustomProviders, read_provider_caps
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeys
+from gateway.configuration.names import near
+from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Budgets
 from gateway.money import format_usd
 from gateway.operator.installation import Installation, check_scope, opened
@@ -54,7 +57,12 @@ def add_key(ctx: click.Context, organization_id: str, provider: str, max_spend: 
     bound = read_usd(max_spend) if max_spend else None
     secret = sys.stdin.readline().strip()
     draft = ProviderKeyDraft(provider, secret, max_spend_nusd=bound, **given)
-    made = _keys(ctx.with_resource(opened())).add(organization_id, draft, actor=OPERATOR)
+    installation = ctx.with_resource(opened())
+    own = {one.provider_id for one in _providers(installation).list_providers(organization_id)}
+    known = own | {CUSTOM} | installation.catalogue.providers.keys()
+    if provider not in known:
+        raise InvalidRequest(f"There is no provider {provider}{near(provider, known)}")
+    made = _keys(installation).add(organization_id, draft, actor=OPERATOR)
     print_result(made.id, id=made.id)
 
 

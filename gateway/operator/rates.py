@@ -1,12 +1,17 @@
 """`rates`: requests and tokens a minute and requests at once, per organization, project, key, model or operation."""
 
+from collections.abc import Callable
+
 import click
 
-from gateway.accounts import audit
+from gateway import operations
+from gateway.accounts import audit, keys
 from gateway.accounts.changes import OPERATOR, commit
+from gateway.configuration.names import near
+from gateway.errors import NotFound
 from gateway.limits.rate_rules import EACH, KINDS, NAMES, SCOPES, RateLimits
-from gateway.operator.installation import Installation, opened
-from gateway.operator.output import AS_JSON, print_result, print_table
+from gateway.operator.installation import Installation, check_scope, opened
+from gateway.operator.output import AS_JSON, print_result, print_table, say
 
 SCOPE = click.argument("scope", type=click.Choice(SCOPES))
 SUBJECT = click.argument("subject")
@@ -30,7 +35,10 @@ def set_(ctx: click.Context, scope: str, subject: str, kind: str, amount: int) -
     requests and tokens are counted a minute, concurrency is requests at once. A limit of an operation (chat,
     embeddings) is each organization's, one of ORGANIZATION/OPERATION that organization's own.
     """
-    _change(ctx.with_resource(opened()), scope, _subject(subject), (kind,), amount)
+    installation = ctx.with_resource(opened())
+    if subject != "each":
+        CHECKS[scope](installation, subject)
+    _change(installation, scope, _subject(subject), (kind,), amount)
     print_result(f"{scope} {subject}: {amount} {NAMES[kind]}.", scope=scope, subject=subject, kind=kind, amount=amount)
 
 
@@ -55,6 +63,29 @@ def show(ctx: click.Context) -> None:
     found = RateLimits(installation.database, installation.control).list_limits()
     rows = [(one.scope, "each" if one.subject == EACH else one.subject, one.amount, NAMES[one.kind]) for one in found]
     print_table(("SCOPE", "SUBJECT", "AMOUNT", "OF"), rows, "There are no rate limits.")
+
+
+def _check_model(installation: Installation, subject: str) -> None:
+    """A warning: models of organizations' own providers are none of the catalogue's."""
+    catalogue = installation.catalogue
+    if catalogue.find(subject) is None:
+        say(f"Warning: the catalogue has no model {subject}{near(subject, catalogue.models)}")
+
+
+def _check_operation(installation: Installation, subject: str) -> None:
+    organization, _, operation = subject.rpartition("/")
+    check_scope(installation, organization)
+    if operation not in operations.names():
+        raise NotFound(f"There is no operation {operation}{near(operation, operations.names())}")
+
+
+CHECKS: dict[str, Callable[[Installation, str], object]] = {
+    "organization": lambda at, subject: check_scope(at, subject),
+    "project": lambda at, subject: check_scope(at, project=subject),
+    "key": lambda at, subject: keys.find(at.database, subject),
+    "model": _check_model,
+    "operation": _check_operation,
+}
 
 
 def _subject(text: str) -> str:

@@ -81,6 +81,19 @@ def test_rates_are_set_shown_and_cleared(run) -> None:
     assert run("rates", "show") == "There are no rate limits."
 
 
+def test_a_rate_of_nobody_is_refused_and_an_unknown_model_is_told(run) -> None:
+    for scope, subject in (("organization", "org_x"), ("project", "proj_x"), ("key", "key_x"), ("operation", "chatt")):
+        assert run("rates", "set", scope, subject, "requests", "1", status=1).startswith("error: There is no "), scope
+    assert "did you mean gpt-4o-mini" in run("rates", "set", "model", "gpt-4o-mimi", "requests", "1")
+    run("rates", "set", "operation", "embeddings", "requests", "1")
+
+
+def test_a_key_of_an_unknown_provider_is_refused(run) -> None:
+    organization = ident(run, "organizations")
+    told = run("provider-keys", "add", organization, "opnai", status=1, typed="sk-of-the-tests\n")
+    assert told == "error: There is no provider opnai; did you mean openai?"
+
+
 def test_an_improper_rate_is_refused(run) -> None:
     assert "error: " in run("rates", "set", "planet", "x", "requests", "1", status=1)
     assert "error: " in run("rates", "set", "key", "x", "requests", "-1", status=1)
