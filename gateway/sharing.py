@@ -1,8 +1,8 @@
 """Where workers share what they know: in Redis where there is one, else in the database."""
 
 from gateway.clock import Clock
-from gateway.engine.cache import DocumentShelf, RedisShelf, SealedShelf, Shelf
-from gateway.engine.gossip import Board, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
+from gateway.engine.cache import CacheStore, DocumentCacheStore, EncryptedCacheStore, RedisCacheStore
+from gateway.engine.gossip import DatabaseGossipStore, GossipStore, JournalPins, Pins, RedisGossipStore, RedisPins
 from gateway.services import StoreServices
 from gateway.settings import Cache, Settings
 
@@ -14,17 +14,17 @@ def open_pins(store: StoreServices, clock: Clock) -> Pins:
     return Pins(JournalPins(store.documents, store.database, store.journal, clock), clock)
 
 
-def open_shelf(store: StoreServices, cache: Cache) -> Shelf:
+def open_cache_store(store: StoreServices, cache: Cache) -> CacheStore:
     """Where cached answers are kept, encrypted."""
-    shelf: Shelf = DocumentShelf(store.documents, store.database, cache.max_bytes)
+    cache_store: CacheStore = DocumentCacheStore(store.documents, store.database, cache.max_bytes)
     if store.redis is not None:
-        shelf = RedisShelf(store.redis)
-    return SealedShelf(shelf, store.vault)
+        cache_store = RedisCacheStore(store.redis)
+    return EncryptedCacheStore(cache_store, store.vault)
 
 
-def find_board(store: StoreServices, settings: Settings) -> Board | None:
+def find_gossip_store(store: StoreServices, settings: Settings) -> GossipStore | None:
     """Where workers exchange health of providers; None for a worker that is surely alone."""
     if store.redis is not None:
-        return RedisBoard(store.redis)
+        return RedisGossipStore(store.redis)
     alone = store.database.kind == "sqlite" and settings.server.workers == 1
-    return None if alone else TableBoard(store.database)
+    return None if alone else DatabaseGossipStore(store.database)

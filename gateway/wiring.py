@@ -73,7 +73,7 @@ from gateway.services import (
     TelemetryServices,
 )
 from gateway.settings import Settings, SettingsError
-from gateway.sharing import find_board, open_pins, open_shelf
+from gateway.sharing import find_gossip_store, open_cache_store, open_pins
 from gateway.states import StateLog
 from gateway.store import migrations
 from gateway.store.database import Database, open_database
@@ -295,7 +295,7 @@ def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingService
         discovery=Discovery(base.transport, catalogue, settings.environment),
         credentials=credentials,
         health=health,
-        gossip=Gossip(health, find_board(store, settings)),
+        gossip=Gossip(health, find_gossip_store(store, settings)),
         planner=Planner(router, credentials, health, counters, accounts.custom_models, bounds),
         decisions=Decisions(store.database, store.journal, clock, settings.routing.decision_days),
         transport=base.transport,
@@ -338,7 +338,7 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
 def _open_engine(base: WorkerBase, routing: RoutingServices, billing: BillingServices) -> EngineServices:
     settings, clock, store = base.settings, base.clock, base.store
     threads, settlements = base.background.threads, billing.settlements
-    cache = ResponseCache(open_shelf(store, settings.cache), base.hash_key, settings.cache)
+    cache = ResponseCache(open_cache_store(store, settings.cache), base.hash_key, settings.cache)
     coalescing = RequestCoalescing(cache, settlements, routing.decisions, clock, settings.timeouts.heartbeat_s)
     parts = EngineParts(routing.planner, settlements, routing.upstreams, clock, settings, routing.decisions, coalescing)
     turns = Turns(store.database)

@@ -59,8 +59,8 @@ class AccountCleanup:
         detail = {"entries": gone, "days": self._audit_days}
         audit.append("audit.shorten", f"before {oldest}", actor=ACTOR, at_us=self._database.now_us(), detail=detail)
 
-    def _delete(self, table: Ending, kept_us: int) -> int:
-        over = table.expires_at <= self._database.now_us() - kept_us
+    def _delete(self, table: Ending, retention_us: int) -> int:
+        over = table.expires_at <= self._database.now_us() - retention_us
         rows = [row.id for row in table.select(table.id).where(over).limit(STEP_ROWS)]
         return table.delete().where(table.id.in_(rows)).execute() if rows else 0
 

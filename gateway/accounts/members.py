@@ -68,9 +68,9 @@ def set_password(
     password: str,
     *,
     actor: str,
-    kept_session: str = "",
+    current_session: str = "",
 ) -> None:
-    """Replace the password; every session but `kept_session` and every device that was approved and is not signed in
+    """Replace the password; every session but `current_session` and every device that was approved and is not signed in
     yet ends with it. NotFound, InvalidRequest (12 to 1024 characters)."""
     hashed = hash_password(threads, password)
 
@@ -78,7 +78,7 @@ def set_password(
         count = User.update(password_hash=hashed, updated_at=now).where(User.id == user_id).execute()
         if not count:
             raise NotFound(f"There is no user {user_id}.")
-        end_sign_ins(user_id, kept_session)
+        end_sign_ins(user_id, current_session)
         audit.append("user.update_password", user_id, actor=actor, at_us=now)
 
     commit(database, control, work)
@@ -91,11 +91,11 @@ def check_quota(user_id: str, most: int) -> None:
         raise InvalidRequest(f"You own {most} organizations, as many as one may here.", code="organization_cap_reached")
 
 
-def end_sign_ins(user_id: str, kept_session: str = "") -> int:
-    """Sign a user out but in `kept_session`, devices included that only wait for their session; how many sessions
+def end_sign_ins(user_id: str, current_session: str = "") -> int:
+    """Sign a user out but in `current_session`, devices included that only wait for their session; how many sessions
     ended. Within a transaction."""
     DeviceCode.delete().where(DeviceCode.user == user_id).execute()
-    return Session.delete().where(Session.user == user_id, Session.id != kept_session).execute()
+    return Session.delete().where(Session.user == user_id, Session.id != current_session).execute()
 
 
 def add_member(

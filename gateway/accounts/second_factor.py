@@ -73,7 +73,7 @@ class SecondFactors:
         label = quote(f"{ISSUER}:{email}", safe="")
         return Enrolment(secret, f"otpauth://totp/{label}?secret={secret}&issuer={ISSUER}")
 
-    def confirm(self, user_id: str, code: str, kept_session: str = "") -> list[str]:
+    def confirm(self, user_id: str, code: str, current_session: str = "") -> list[str]:
         """Put it in force by a code of it; recovery codes, shown once. Other sessions of the user end. NotFound
         (nothing was begun), Conflict, Unauthenticated (code second_factor_wrong)."""
         row = self._read(user_id)
@@ -95,7 +95,7 @@ class SecondFactors:
             )
             if not self._database.execute(sql, (now, step, hashes, user_id, row[0])).rowcount:
                 raise Conflict("Somebody else was faster; begin anew.")
-            end_sign_ins(user_id, kept_session)
+            end_sign_ins(user_id, current_session)
             audit.append("second_factor.create", user_id, actor=user_id, at_us=now)
 
         self._database.write(work)

@@ -109,12 +109,12 @@ class Sessions:
 
         self._database.write(work)
 
-    def close_others(self, user_id: str, kept: str = "") -> int:
-        """Sign a user out everywhere but in session `kept`, devices included that were approved and are not signed in
+    def close_others(self, user_id: str, current: str = "") -> int:
+        """Sign a user out everywhere but in session `current`, also at devices that were approved and are not signed in
         yet; how many sessions ended."""
 
         def work() -> int:
-            count = end_sign_ins(user_id, kept)
+            count = end_sign_ins(user_id, current)
             if count:
                 now = self._database.now_us()
                 audit.append("session.delete_others", user_id, actor=user_id, at_us=now, detail={"sessions": count})

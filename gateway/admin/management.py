@@ -108,12 +108,12 @@ class Management:
         self.throttle.take(ThrottleGate("invitations, accepted", user_id, INVITATION_LOOKS, MINUTE_S))
         return self.invitations.accept_as(token, user_id)
 
-    def change_password(self, user_id: str, email: str, current: str, new: str, kept_session: str) -> None:
+    def change_password(self, user_id: str, email: str, current: str, new: str, current_session: str) -> None:
         """Replace a password by who knows it; every other session of theirs ends. Unauthenticated, InvalidRequest."""
         self.check_password(user_id, email, current)
         self.throttle.take(ThrottleGate("passwords, changed in a day", user_id, DAY_PASSWORDS, DAY_S))
         members.set_password(
-            self._database, self._control, self._threads, user_id, new, actor=user_id, kept_session=kept_session
+            self._database, self._control, self._threads, user_id, new, actor=user_id, current_session=current_session
         )
 
     def check_password(self, user_id: str, email: str, password: str) -> None:
@@ -135,11 +135,11 @@ class Management:
         self.throttle.forgive(gate)
         self.second_factors.remove(user_id, actor=user_id)
 
-    def confirm_second_factor(self, user_id: str, code: str, kept_session: str) -> list[str]:
+    def confirm_second_factor(self, user_id: str, code: str, current_session: str) -> list[str]:
         """Put a second factor in force; the recovery codes. As `SecondFactors.confirm`, and RateLimited."""
         gate = ThrottleGate("second factor, confirmed", user_id, KNOWN, SPAN_S)
         self.throttle.take(gate)
-        codes = self.second_factors.confirm(user_id, code, kept_session)
+        codes = self.second_factors.confirm(user_id, code, current_session)
         self.throttle.forgive(gate)
         return codes
 

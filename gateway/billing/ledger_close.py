@@ -46,8 +46,8 @@ class LedgerClose:
         booked now. Between two hours `go_on` is asked. Unavailable when it says no, or the
         store is away: the next round does the rest."""
         now = self._database.now_us()
-        kept = self._documents.get(KIND, KEY)
-        since = int(kept) - AGAIN_US if kept else 0
+        stored = self._documents.get(KIND, KEY)
+        since = int(stored) - AGAIN_US if stored else 0
         until = (now - GRACE_US) // HOUR_US * HOUR_US
         found = self._database.report(lambda: self._database.execute(TOUCHED, (since, until)).fetchall())
         owners = {ident[-32:]: ident for (ident,) in self._database.read(self._select_owners)}

@@ -18,7 +18,7 @@ from gateway.store.documents import Documents
 from gateway.threads import Job
 
 KIND, KEY = "gauge", "ledger_drift"
-KEPT_S = 24 * 3600
+TTL_S = 24 * 3600
 # Reading all usage rows takes time where there are many: at most this share of the store's day goes into it.
 SHARE = 1 / 20
 # So many hours of rollups are compared; `doctor` compares all.
@@ -36,20 +36,20 @@ class ReconciliationGauge:
         self, database: Database, documents: Documents, clock: Clock, rollups: Rollups, states: StateLog | None = None
     ) -> None:
         self._database, self._documents, self._clock, self._rollups = database, documents, clock, rollups
-        self._rest_until, self._states = float("-inf"), states or StateLog()
+        self._backoff_until, self._states = float("-inf"), states or StateLog()
 
     def measure(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Examine the books and keep by how much they differ. Does nothing while the last examination, for how long it
         took, is too recent. Unavailable when the store is away, or when `go_on` says no,
         which is asked before each question to the store."""
         start = self._clock.monotonic()
-        if start < self._rest_until:
+        if start < self._backoff_until:
             return
         try:
             found = self._examine(go_on)
         finally:
             end = self._clock.monotonic()
-            self._rest_until = end + (end - start) / SHARE
+            self._backoff_until = end + (end - start) / SHARE
         nusd = sum(one.nusd for one in found)
         if found:
             message = f"the books differ in {len(found)} places by {format_usd(nusd)} USD"
@@ -57,7 +57,7 @@ class ReconciliationGauge:
             self._states.fire(StateChange("books.differ", SUBJECT, message, ERROR, REMEDY, facts))
         else:
             self._states.resolve(StateChange("books.agree", SUBJECT, "the books agree again", INFO))
-        self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), KEPT_S)
+        self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), TTL_S)
 
     def _examine(self, go_on: Callable[[], bool]) -> list[Difference]:
         """Of rollups the last days: `doctor` compares them all. A row that was committed late is no difference once
@@ -79,14 +79,14 @@ class ReconciliationGauge:
         if outcome is None:
             return {}
         found: dict[str, tuple[str, float]] = {}
-        kept, watermark_us, now_us = outcome
+        stored, watermark_us, now_us = outcome
         if watermark_us is not None:
             found["rollups_filling"] = ("1 while statistics are made of the rows of before.", float(not watermark_us))
         if watermark_us:
             lag = max(0, now_us - watermark_us) / SECOND_US
             found["rollups_lag_seconds"] = ("How far statistics are behind what was posted.", lag)
-        if kept is not None:
-            nusd, at_us = kept
+        if stored is not None:
+            nusd, at_us = stored
             found["ledger_drift_usd"] = ("By how much the books differed when they were last examined.", nusd / NANO)
             age = max(0, now_us - at_us) / SECOND_US
             found["ledger_drift_age_seconds"] = ("Time since that examination.", age)
@@ -99,8 +99,8 @@ def _attempt(
     """What was measured last, up to when usage is summed up (0: what was there before is not yet), and the store's
     time; None for an error, which would be printed on leaving a greenlet."""
     try:
-        kept, state = documents.get(KIND, KEY), rollups.state()
+        stored, state = documents.get(KIND, KEY), rollups.state()
         done = None if state is None else 0 if state.filling else state.watermark
-        return (orjson.loads(kept) if kept else None, done, database.now_us())
+        return (orjson.loads(stored) if stored else None, done, database.now_us())
     except GatewayError:
         return None

@@ -55,7 +55,7 @@ class CachedAnswer(NamedTuple):
         return sum(len(frame) for _, frame in self.frames)
 
 
-class Shelf(Protocol):
+class CacheStore(Protocol):
     """Where entries lie. All may raise Unavailable. `lock` says whether nobody else makes this answer now: None
     where asking would cost more than it saves."""
 
@@ -69,8 +69,8 @@ class Shelf(Protocol):
 class ResponseCache:
     """One object serves all projects. A store that is away means misses, never an error."""
 
-    def __init__(self, shelf: Shelf, secret: bytes, settings: Cache) -> None:
-        self._shelf = shelf
+    def __init__(self, store: CacheStore, secret: bytes, settings: Cache) -> None:
+        self._store = store
         self._secret = secret
         self._most_bytes = settings.max_entry_bytes
 
@@ -107,7 +107,7 @@ class ResponseCache:
     def get(self, key: str) -> CachedAnswer | None:
         """The entry, None for a miss."""
         try:
-            payload = self._shelf.get(key)
+            payload = self._store.get(key)
             return read_entry(payload) if payload else None
         except GatewayError:
             return None
@@ -120,26 +120,26 @@ class ResponseCache:
         if entry.size > self._most_bytes:
             return
         try:
-            self._shelf.put(key, write_entry(entry), ttl_s)
+            self._store.put(key, write_entry(entry), ttl_s)
         except GatewayError:
             return  # the next request asks the provider again
 
     def lock(self, key: str) -> bool:
         """Whether this worker shall make the answer; False while another one does."""
         try:
-            return self._shelf.lock(key) is not False
+            return self._store.lock(key) is not False
         except GatewayError:
             return True
 
     def unlock(self, key: str) -> None:
         try:
-            self._shelf.unlock(key)
+            self._store.unlock(key)
         except GatewayError:
             return  # it lapses by itself
 
     def trim(self) -> None:
         """Keep within the bound on disk."""
-        self._shelf.trim()
+        self._store.trim()
 
 
 def is_cacheable(context: RequestContext) -> bool:
@@ -161,30 +161,30 @@ def read_entry(payload: bytes) -> CachedAnswer | None:
     return CachedAnswer(AnswerOrigin(*build(origin)), [(gap_ms, orjson.dumps(frame)) for gap_ms, frame in frames])
 
 
-class SealedShelf:
+class EncryptedCacheStore:
     """Another shelf whose entries are encrypted; what an earlier release left there in plain text is read too."""
 
-    def __init__(self, shelf: Shelf, vault: Vault) -> None:
-        self._shelf, self._vault = shelf, vault
+    def __init__(self, store: CacheStore, vault: Vault) -> None:
+        self._store, self._vault = store, vault
 
     def get(self, key: str) -> bytes | None:
-        value = self._shelf.get(key)
+        value = self._store.get(key)
         return self._vault.open_bytes(value) if value and is_sealed(value) else value
 
     def put(self, key: str, value: bytes, ttl_s: float) -> None:
-        self._shelf.put(key, self._vault.seal_bytes(value), ttl_s)
+        self._store.put(key, self._vault.seal_bytes(value), ttl_s)
 
     def lock(self, key: str) -> bool | None:
-        return self._shelf.lock(key)
+        return self._store.lock(key)
 
     def unlock(self, key: str) -> None:
-        self._shelf.unlock(key)
+        self._store.unlock(key)
 
     def trim(self) -> None:
-        self._shelf.trim()
+        self._store.trim()
 
 
-class RedisShelf:
+class RedisCacheStore:
     """Entries in redis, which bounds its own memory."""
 
     def __init__(self, redis: Redis) -> None:
@@ -206,7 +206,7 @@ class RedisShelf:
         """Nothing to do: every entry has its end, and redis its own bound."""
 
 
-class DocumentShelf:
+class DocumentCacheStore:
     """Entries as documents, within `max_bytes` for the whole installation.
 
     What there is is measured by `trim`; until the next one a worker adds at most a quarter of the bound.

@@ -32,7 +32,7 @@ class ChatEngine(Executor[ChatRequest]):
         if options.heal and healing.wanted_of(request) is not None:
             request = replace(request, native=None)
         route_plan, request = super()._plan(context, request)
-        if request.requirements.json_object and route_plan.json_in_words and not request.options.heal:
+        if request.requirements.json_object and route_plan.json_by_prompt and not request.options.heal:
             # Where the format has no word for it, what the model says around its JSON is taken off.
             request = replace(request, native=None, options=replace(request.options, heal=True))
         return route_plan, request

@@ -28,11 +28,11 @@ MOST_AT_ONCE = 500
 PIN = "pin"
 # The longest that a request waits to learn where a session was; then it is planned like a new one.
 READ_S = 0.1
-REST_S = 1.0
+BACKOFF_S = 1.0
 WAITING_PINS = 10_000
 
 
-class Board(Protocol):
+class GossipStore(Protocol):
     """Where workers leave deltas for each other. Both may raise Unavailable."""
 
     def post(self, payload: bytes) -> None: ...
@@ -41,7 +41,7 @@ class Board(Protocol):
         ...
 
 
-class RedisBoard:
+class RedisGossipStore:
     """Numbered values that lapse by themselves. A number whose value is not there yet is asked for again."""
 
     SEQUENCE = store.health("sequence")
@@ -80,7 +80,7 @@ class RedisBoard:
         return store.health(f"delta:{number}")
 
 
-class TableBoard:
+class DatabaseGossipStore:
     """Rows of the database; every post takes away the old ones."""
 
     def __init__(self, database: Database) -> None:
@@ -127,22 +127,22 @@ class Gossip:
     `board` None: this worker is alone. A store that is away leaves each worker with its own view.
     """
 
-    def __init__(self, health: Health, board: Board | None) -> None:
+    def __init__(self, health: Health, store: GossipStore | None) -> None:
         self._health = health
-        self._board = board
+        self._store = store
         self._unsent: deque[bytes] = deque(maxlen=UNSENT)
 
     def beat(self) -> None:
         """One round. Unavailable when the store is away; what was not told is told later."""
-        if self._board is None:
+        if self._store is None:
             return
         delta = self._health.export()
         if delta["windows"] or delta["rests"] or delta["refusals"]:
             self._unsent.append(orjson.dumps(delta))
         while self._unsent:
-            self._board.post(self._unsent[0])
+            self._store.post(self._unsent[0])
             self._unsent.popleft()
-        for age_s, payload in self._board.collect():
+        for age_s, payload in self._store.collect():
             self._merge(payload, age_s)
 
     def _merge(self, payload: bytes, age_s: float) -> None:
@@ -156,29 +156,29 @@ class Pins:
     """Where sessions stay beyond one worker's memory: routing's `Store` over a shelf. A read is bounded; a write
     never waits."""
 
-    def __init__(self, shelf: "PinShelf", clock: Clock, read_s: float = READ_S) -> None:
-        self._shelf = shelf
+    def __init__(self, store: "PinStore", clock: Clock, read_s: float = READ_S) -> None:
+        self._store = store
         self._clock = clock
         self._read_s = read_s
-        self._rest_until = 0.0
+        self._backoff_until = 0.0
 
     def get(self, key: str) -> str | None:
         """Unavailable when the store does not answer in time; then nobody asks it for a moment."""
-        if self._clock.monotonic() < self._rest_until:
+        if self._clock.monotonic() < self._backoff_until:
             raise Unavailable()
         try:
-            value = Job(self._shelf.get, key).result(self._read_s)
+            value = Job(self._store.get, key).result(self._read_s)
         except (TimeoutError, GatewayError):
-            self._rest_until = self._clock.monotonic() + REST_S
+            self._backoff_until = self._clock.monotonic() + BACKOFF_S
             raise Unavailable() from None
         return value.decode() if value else None
 
     def put(self, key: str, value: str, ttl_s: float) -> None:
         """Unavailable when too much waits to be written."""
-        self._shelf.put(key, value.encode(), ttl_s)
+        self._store.put(key, value.encode(), ttl_s)
 
 
-class PinShelf(Protocol):
+class PinStore(Protocol):
     def get(self, key: str) -> bytes | None: ...
     def put(self, key: str, value: bytes, ttl_s: float) -> None: ...
 

@@ -211,7 +211,7 @@ class Idempotency:
             for piece in pieces:
                 if not spool.write(piece):
                     break
-            self._end(claim, reply, spool.kept)
+            self._end(claim, reply, spool.contents)
         except Exception as error:
             self._lose(claim, CRASHED)
             failure = error
@@ -232,8 +232,8 @@ class Idempotency:
         elif not claim.keeps:
             self._store(claim, _write(claim, "lost", reason=NOT_KEPT))
         else:
-            kept = _write(claim, "kept", status=reply.status, headers=reply.headers)
-            value = kept + self._threads.run(pack, self._vault, body)
+            record = _write(claim, "kept", status=reply.status, headers=reply.headers)
+            value = record + self._threads.run(pack, self._vault, body)
             if len(value) > self._room:
                 value = _write(claim, "lost", reason=NO_ROOM)
             self._room -= len(value)

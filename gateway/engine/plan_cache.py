@@ -50,26 +50,26 @@ class PlanCache(Generic[T]):
     """Bounded; callers choose the keys, so a full one begins anew."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, RecentPlan[T]] = {}
+        self._plans: dict[Hashable, RecentPlan[T]] = {}
 
     def find(self, key: Hashable, catalogue: object, prompt_bytes: int, now: float) -> T | None:
         """What was kept under `key` and still holds."""
-        kept = self._kept.get(key)
-        if kept is None or kept.until <= now or kept.catalogue is not catalogue or prompt_bytes >= kept.ceiling:
+        found = self._plans.get(key)
+        if found is None or found.until <= now or found.catalogue is not catalogue or prompt_bytes >= found.ceiling:
             return None
-        return kept.route_plan
+        return found.route_plan
 
     def keep(self, key: Hashable, route_plan: T, plan: Plan, catalogue: object, prompt_bytes: int, now: float) -> None:
         """Remember a plan if the next request like it would surely get the same."""
         ceiling = ceiling_of(plan)
         if prompt_bytes >= ceiling or not _is_steady(plan):
             return
-        if len(self._kept) >= CAPACITY:
-            self._kept.clear()
-        self._kept[key] = RecentPlan(route_plan, catalogue, now + KEEP_S, ceiling)
+        if len(self._plans) >= CAPACITY:
+            self._plans.clear()
+        self._plans[key] = RecentPlan(route_plan, catalogue, now + KEEP_S, ceiling)
 
     def clear(self) -> None:
-        self._kept.clear()
+        self._plans.clear()
 
 
 def key_of(context: RequestContext, request: Request) -> Hashable | None:

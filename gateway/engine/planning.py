@@ -37,7 +37,7 @@ class RoutePlan:
 
     `platform_paid`: some target uses the platform's credential, so that the organization's credits pay. `remembered`:
     who answers is remembered, for the session or the project. `adapts`: a target may get another request than the
-    caller's, which `fittings` make by mapping key. `json_in_words`: some mapping is asked for JSON in words only.
+    caller's, which `fittings` make by mapping key. `json_by_prompt`: some mapping is asked for JSON in words only.
     `chance`: that of a random choice, which each request like it has.
     """
 
@@ -49,7 +49,7 @@ class RoutePlan:
     remembered: bool = field(init=False)
     fittings: dict[str, Fitting] = field(init=False, compare=False)
     adapts: bool = field(init=False)
-    json_in_words: bool = field(init=False)
+    json_by_prompt: bool = field(init=False)
     chance: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,12 +65,12 @@ class RoutePlan:
             if lacking or effort:
                 self.fittings[scored.key] = Fitting(scored.candidate, lacking, effort)
         self.adapts = bool(self.fittings)
-        self.json_in_words = any(scored.candidate.ability.json_in_words for scored in self.plan.order)
+        self.json_by_prompt = any(scored.candidate.ability.json_by_prompt for scored in self.plan.order)
 
     def cooldowns(self, target: Target) -> bool:
         """Whether a target was at rest when the plan was made."""
-        resting = self.plan.resting.get(target.mapping.key)
-        return resting is not None and (resting.whole or target.credential in resting.credentials)
+        cooling = self.plan.cooling.get(target.mapping.key)
+        return cooling is not None and (cooling.whole or target.credential in cooling.credentials)
 
     def adapt(self, request: Request, mapping: Mapping) -> Request:
         """The request as `mapping` gets it: without the wishes that it lacks, and with the effort that an automatic
@@ -138,7 +138,7 @@ class Planner:
         self._router = router
         self._credentials = credentials
         self._health = health
-        self._rests = health.cooldowns
+        self._cooldowns = health.cooldowns
         self._counters = counters
         self._offers = offers
         self._bounds = bounds
@@ -155,12 +155,12 @@ class Planner:
             return self._plan(context, request)
         catalogue, size = self._router.catalogue(), request.requirements.prompt_bytes
         route_plan = self._recent.find(key, catalogue, size, context.started)
-        if route_plan is not None and not (self._rests.providers and self._may_rest(route_plan.plan)):
+        if route_plan is not None and not (self._cooldowns.providers and self._may_cool_down(route_plan.plan)):
             if route_plan.chance and self._router.explores(route_plan.chance):
                 return self._plan(context, request, explore=1.0)
             return route_plan
         route_plan = self._plan(context, request)
-        if not self._may_rest(route_plan.plan):
+        if not self._may_cool_down(route_plan.plan):
             self._recent.keep(key, route_plan, route_plan.plan, catalogue, size, context.started)
         return route_plan
 
@@ -173,12 +173,12 @@ class Planner:
 
     def begun(self, target: Target) -> None:
         """An upstream call is about to start."""
-        if self._rests.providers:
+        if self._cooldowns.providers:
             self._health.begin(target.mapping, target.credential)
 
     def is_shut(self, target: Target) -> bool:
         """Whether nothing answers there, and another request tried it a moment ago."""
-        return bool(self._rests.providers) and self._health.is_shut(target.mapping, target.credential)
+        return bool(self._cooldowns.providers) and self._health.is_shut(target.mapping, target.credential)
 
     def succeeded(self, attempt: Attempt, streamed: bool, operation: str) -> None:
         """Feed a good attempt into the provider's health and the operator's counters."""
@@ -245,11 +245,11 @@ class Planner:
     def _plan(self, context: RequestContext, request: Request, explore: float | None = None) -> RoutePlan:
         plan = self._decide(context, request, explore)
         groups = tuple([self._targets(plan, place) for place in range(len(plan.order))])
-        return RoutePlan(plan, _rested_last(groups, plan) if plan.resting else groups)
+        return RoutePlan(plan, _cooling_last(groups, plan) if plan.cooling else groups)
 
-    def _may_rest(self, plan: Plan) -> bool:
+    def _may_cool_down(self, plan: Plan) -> bool:
         """Whether a rest of any of the plan's providers could change it."""
-        cooldowns = self._rests
+        cooldowns = self._cooldowns
         if not cooldowns.providers:
             return False
         cooldowns.tidy()
@@ -284,9 +284,9 @@ class Planner:
         candidate, credentials = scored.candidate, scored.credentials
         if len(credentials) > 1:
             turn = self._turn(plan.ask.session, candidate.provider.id)
-            resting = plan.resting.get(scored.key)
+            cooling = plan.cooling.get(scored.key)
             # Those that rest are in order already: as they return.
-            late = resting.credentials if resting else ()
+            late = cooling.credentials if cooling else ()
             credentials = rotate(credentials[: len(credentials) - len(late)], turn) + late
         return tuple(
             self._credentials.target(candidate.mapping, candidate.provider, credential) for credential in credentials
@@ -301,15 +301,15 @@ class Planner:
         return turn
 
 
-def _rested_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[tuple[Target, ...], ...]:
+def _cooling_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[tuple[Target, ...], ...]:
     """Keys that rest while others of their provider do not: after all else."""
     ready, late = [], []
     for group, scored in zip(groups, plan.order, strict=True):
-        resting = plan.resting.get(scored.key)
-        size = len(resting.credentials) if resting and not resting.whole else 0
+        cooling = plan.cooling.get(scored.key)
+        size = len(cooling.credentials) if cooling and not cooling.whole else 0
         ready.append(group[: len(group) - size])
-        if resting and size:
-            late.append((resting.until, group[-size:]))
+        if cooling and size:
+            late.append((cooling.until, group[-size:]))
     late.sort(key=itemgetter(0))
     return (*ready, *(group for _, group in late))
 

@@ -15,33 +15,33 @@ class Spool:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._pieces: deque[bytes] = deque()
-        self._kept: list[bytes] | None = []
+        self._contents: list[bytes] | None = []
         self._size = self._ahead = 0
         self._failure: Exception | None = None
         self._ended = self._left = False
         self._more, self._room = threading.Event(), threading.Event()
 
     @property
-    def kept(self) -> bytes | None:
+    def contents(self) -> bytes | None:
         """All that was written; None when it was too much."""
-        return None if self._kept is None else b"".join(self._kept)
+        return None if self._contents is None else b"".join(self._contents)
 
     def write(self, piece: bytes) -> bool:
         """Whether anybody still wants more: the caller, or those who ask again for what is kept."""
         self._size += len(piece)
-        if self._kept is not None:
-            self._kept.append(piece)
+        if self._contents is not None:
+            self._contents.append(piece)
             if self._size > self._most_bytes:
-                self._kept = None
+                self._contents = None
         if not self._left:
             self._pieces.append(piece)
             self._ahead += len(piece)
             self._more.set()
-        while self._kept is None and not self._left and self._ahead > AHEAD:
+        while self._contents is None and not self._left and self._ahead > AHEAD:
             self._room.clear()
             if not self._room.wait(PATIENCE_S):
                 self._leave()
-        return self._kept is not None or not self._left
+        return self._contents is not None or not self._left
 
     def end(self, failure: Exception | None = None) -> None:
         """Nothing more comes; `failure` is raised to the reader behind the last piece."""

@@ -159,8 +159,8 @@ def kept_sums_sql(database: Database) -> str:
 def _summed(name: str, inside: str) -> str:
     if name in COUNTED:
         return COUNTED[name]
-    column, kept = SUMMED.get(name, "0"), _kept(name, inside)
-    return f"{column} + CASE WHEN u.extra IS NULL THEN 0 ELSE {kept} END" if kept else column
+    column, removed = SUMMED.get(name, "0"), _kept(name, inside)
+    return f"{column} + CASE WHEN u.extra IS NULL THEN 0 ELSE {removed} END" if removed else column
 
 
 def _kept(name: str, inside: str) -> str:

@@ -145,7 +145,7 @@ def read_metadata(given: Mapping[str, Any], with_key: bool = False) -> dict[str,
         raise _wrong(f"token_endpoint_auth_method is one of {', '.join(METHODS)}.")
     if method == PUBLIC and CREDENTIALS in grants:
         raise _wrong("client_credentials need a secret: send token_endpoint_auth_method client_secret_basic.")
-    kept: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "client_name": _read_name(given, uris),
         "grant_types": grants,
         "response_types": ["code"] if CODE in grants else [],
@@ -153,9 +153,9 @@ def read_metadata(given: Mapping[str, Any], with_key: bool = False) -> dict[str,
         "scope": " ".join(SCOPES),
     }
     if uris:
-        kept["redirect_uris"] = uris
+        metadata["redirect_uris"] = uris
     # Members that are absent stay absent: clients take null for a mistake.
-    return kept | {name: given[name] for name in TEXTS if _is_text(given.get(name))}
+    return metadata | {name: given[name] for name in TEXTS if _is_text(given.get(name))}
 
 
 def _read_grants(given: Mapping[str, Any], with_key: bool) -> list[str]:

@@ -18,7 +18,7 @@ from gateway.store.documents import Documents
 LONGEST_ADDRESS = 400
 MOST_BYTES = 16 << 10
 PATIENCE_S = 5.0
-KEPT_S, STALE_S = 3600, 7 * 86_400.0
+TTL_S, STALE_S = 3600, 7 * 86_400.0
 KIND = "oauth_client"
 # Codes of a fetch that say what is there, rather than that nothing answers.
 WRONG = frozenset(("too_many_redirects", "response_too_large", "address_not_allowed", "invalid_address"))
@@ -57,8 +57,8 @@ class ClientDocuments:
         if not may_be_client(address):
             return None
         name, now = hashlib.sha256(address.encode()).hexdigest(), self._clock.now_us() // SECOND_US
-        kept = self._documents.get(KIND, name)
-        known = json.loads(kept) if kept is not None else None
+        stored = self._documents.get(KIND, name)
+        known = json.loads(stored) if stored is not None else None
         if known is not None and now < known["until"]:
             return make_client(address, known["metadata"])
         try:
@@ -70,7 +70,7 @@ class ClientDocuments:
             if known is not None:
                 self._documents.delete(KIND, name)
             return None
-        entry = {"until": now + KEPT_S, "metadata": metadata}
+        entry = {"until": now + TTL_S, "metadata": metadata}
         self._documents.put(KIND, name, json.dumps(entry).encode(), STALE_S)
         return make_client(address, metadata)
 

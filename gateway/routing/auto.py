@@ -41,18 +41,18 @@ def choose(
     `pin` is the mapping of an earlier request of this session: its model stays while it passes. Raises NotSupported
     or what the candidate filter refuses with when nothing passes.
     """
-    resting: list[list[ScoreEntry]] = []
+    cooling: list[list[ScoreEntry]] = []
     for whole in (True, False):  # a model that fulfils every wish, wherever it is, before one that does not
         for number, candidates in enumerate(_stages(tables, candidate_filter, listed, options, strict)):
-            late_keys = {entry.candidate.key for entries in resting for entry in entries}
+            late_keys = {entry.candidate.key for entries in cooling for entry in entries}
             seen = {one.key for one in candidate_filter.excluded} | late_keys
             fresh = (one for one in candidates if one.key not in seen)
             models, late = _cheapest(tables, candidate_filter, _prefer(fresh, pin), options, whole)
-            resting += late
+            cooling += late
             if models:
-                return ModelChoice([*models, *resting], number > 0)
-    if resting:
-        return ModelChoice(resting, False)
+                return ModelChoice([*models, *cooling], number > 0)
+    if cooling:
+        return ModelChoice(cooling, False)
     raise _refusal(candidate_filter, options)
 
 
@@ -84,7 +84,7 @@ def _cheapest(
     """Entries of at most MODELS models that may serve now, cheapest first, and of those before them that rest;
     `whole`: of models only that fulfil every wish."""
     models: list[list[ScoreEntry]] = []
-    resting: list[list[ScoreEntry]] = []
+    cooling: list[list[ScoreEntry]] = []
     found: set[str] = set()
     looked_on = 0
     for candidate in candidates:
@@ -95,16 +95,16 @@ def _cheapest(
         if entries:
             found.add(candidate.model.id)
             cooldowns = all(
-                one.candidate.key in candidate_filter.resting and candidate_filter.resting[one.candidate.key].whole
+                one.candidate.key in candidate_filter.cooling and candidate_filter.cooling[one.candidate.key].whole
                 for one in entries
             )
-            (resting if cooldowns else models).append(entries)
+            (cooling if cooldowns else models).append(entries)
         elif models:
             del candidate_filter.excluded[known:]  # why a model does not follow the chosen one explains nothing
         looked_on += bool(models)
         if len(models) >= MODELS or looked_on > LOOK_ON:
             break
-    return models, resting
+    return models, cooling
 
 
 def _examine(

@@ -48,7 +48,7 @@ class Excluded(NamedTuple):
     until: float = 0.0
 
 
-class Resting(NamedTuple):
+class CoolingDown(NamedTuple):
     """What of a candidate is tried last: `whole`, or only some of its `credentials`, until `until` (monotonic).
     `unanswered`: nothing answers there."""
 
@@ -60,12 +60,12 @@ class Resting(NamedTuple):
 
 
 class CandidateFilter:
-    """The tests of one request. `excluded` fills as candidates fail them, `resting` (by key) with those of the others
+    """The tests of one request. `excluded` fills as candidates fail them, `cooling` (by key) with those of the others
     that are tried last."""
 
     __slots__ = (
         "_allowed", "_blend", "_health", "_image", "_now", "_now_us", "_operation", "_organization", "_tick", "_usable",
-        "demand", "excluded", "resting",
+        "demand", "excluded", "cooling",
     )  # fmt: skip
 
     def __init__(
@@ -93,7 +93,7 @@ class CandidateFilter:
         self._now, self._tick = health.tick()
         self._organization = organization
         self.excluded: list[Excluded] = []
-        self.resting: dict[str, Resting] = {}
+        self.cooling: dict[str, CoolingDown] = {}
 
     def sift(self, candidates: Iterable[Candidate]) -> list[ScoreEntry]:
         """Those that pass; `lacking` of an entry names the wishes that it does not fulfil."""
@@ -182,14 +182,14 @@ class CandidateFilter:
         ready, late, shut = self._split(candidate, credentials)
         if late:
             late.sort(key=lambda one: one[0].until)
-            first, resting = late[0][0], tuple(one for _, one in late)
+            first, cooling = late[0][0], tuple(one for _, one in late)
             which = f"{len(late)} of {len(credentials)} keys rest" if ready else "rests"
-            reason = f"{which} for {first.until - self._now:.0f} s: {first.words}"
-            self.resting[candidate.key] = Resting(first.until, resting, not ready, reason, first.unanswered)
-            return (*ready, *resting)
+            reason = f"{which} for {first.until - self._now:.0f} s: {first.text}"
+            self.cooling[candidate.key] = CoolingDown(first.until, cooling, not ready, reason, first.unanswered)
+            return (*ready, *cooling)
         if not ready:
             cause = min(shut, key=lambda pause: pause.shut_until)
-            reason = f"rests for {cause.until - self._now:.0f} s: {cause.words}"
+            reason = f"rests for {cause.until - self._now:.0f} s: {cause.text}"
             self._exclude(candidate, REST, reason, until=cause.shut_until)
         return tuple(ready)
 
@@ -198,10 +198,10 @@ class CandidateFilter:
     ) -> tuple[list[KnownCredential], list[tuple[Pause, KnownCredential]], list[Pause]]:
         """Those in turn, those that rest, and why others may not be tried at all."""
         health, now = self._health, self._now
-        whole = health.rested(candidate.key, candidate.place, now)
+        whole = health.cooldown_of(candidate.key, candidate.place, now)
         ready, late, shut = [], [], []
         for one in credentials:
-            own = health.rested_credential(candidate.key, candidate.provider.id, one, now, self._organization)
+            own = health.credential_cooldown(candidate.key, candidate.provider.id, one, now, self._organization)
             # Keys with an address of their own do not depend on how the usual one does.
             pauses = [pause for pause in (own, None if one.base_url else whole) if pause is not None]
             closed = [pause for pause in pauses if pause.shut_until]
@@ -238,7 +238,7 @@ class CandidateFilter:
         rows = [one for one in self.excluded if one.stage == furthest]
         return REFUSALS[furthest](self, requested, rows)
 
-    def _refuse_rest(self, requested: str, rows: list[Excluded]) -> GatewayError:
+    def _refuse_cooling(self, requested: str, rows: list[Excluded]) -> GatewayError:
         wait = max(1.0, min(one.until for one in rows) - self._now)
         reasons = "; ".join(f"{one.candidate.provider.id} {one.reason}" for one in rows[:3])
         message = f"No provider of {requested} answers at present, and another request tries again: {reasons}."
@@ -293,7 +293,7 @@ REFUSALS: dict[str, Callable[[CandidateFilter, str, list[Excluded]], GatewayErro
     ACCESS: CandidateFilter._refuse_access,
     ABILITY: CandidateFilter._refuse_ability,
     CREDENTIAL: CandidateFilter._refuse_credential,
-    REST: CandidateFilter._refuse_rest,
+    REST: CandidateFilter._refuse_cooling,
 }
 
 

@@ -100,7 +100,7 @@ class Ability:
     tiers: frozenset[str]
     tool_choices: frozenset[str]  # empty: not known
     dialect: str
-    json_in_words: bool  # a bare JSON object is asked for in words, so the answer may hold more than that
+    json_by_prompt: bool  # a bare JSON object is asked for in words, so the answer may hold more than that
     second: str = ""  # what its second protocol speaks
 
 
@@ -158,7 +158,7 @@ def read_ability(
         tiers=frozenset(mapping.service_tiers),
         tool_choices=choices,
         dialect=dialect or mapping.protocol or provider.protocol,
-        json_in_words="json_object" in lost,
+        json_by_prompt="json_object" in lost,
         second=second,
     )
 

@@ -21,7 +21,7 @@ class CooldownPolicy:
     first_s: float
     longest_s: float
     probe: bool
-    words: str
+    text: str
     shut: bool = False
 
 
@@ -72,14 +72,14 @@ class Cooldowns:
         """`on_change` is called with what this worker found itself: the key, the kind of its rest ("": it works again)
         and the seconds of that."""
         self._clock, self._on_change = clock, on_change
-        self._rests: dict[str, Cooldown] = {}
+        self._cooldowns: dict[str, Cooldown] = {}
         self._changed: set[str] = set()
         self._tidy_at = 0.0
         self._watched: Counter[str] = Counter() if watched is None else watched
         self.providers: Counter[str] = Counter()
 
     def __bool__(self) -> bool:
-        return bool(self._rests)
+        return bool(self._cooldowns)
 
     def concern(self, provider: str) -> bool:
         """Whether anything of a provider may rest: a cheap first look."""
@@ -89,17 +89,17 @@ class Cooldowns:
         """Let `key` rest after a failure, for at least `retry_after_s`. Failures during a rest do not lengthen it by
         themselves: they are requests that were under way already."""
         now = self._clock.monotonic()
-        rest, policy = self._rests.get(key), POLICIES[kind]
+        cooldown, policy = self._cooldowns.get(key), POLICIES[kind]
         strikes = 1
-        if rest is not None and now < rest.until + FORGET_S:
-            strikes = rest.trips if now < rest.until else rest.trips + 1
+        if cooldown is not None and now < cooldown.until + FORGET_S:
+            strikes = cooldown.trips if now < cooldown.until else cooldown.trips + 1
         length = min(policy.first_s * 2.0 ** min(strikes - 1, 16), policy.longest_s)
         retry_after_s = min(retry_after_s or 0.0, LONGEST_RETRY_AFTER_S)
         until = now + max(length, retry_after_s)
-        if rest is not None and now < rest.until:
-            until, kind = max(rest.until, now + retry_after_s), rest.kind
+        if cooldown is not None and now < cooldown.until:
+            until, kind = max(cooldown.until, now + retry_after_s), cooldown.kind
         # Earlier tries may fail long after a later one began: they do not put off the next.
-        self._put(key, Cooldown(until, strikes, kind, again=rest.again if rest else now + RETRY_S))
+        self._put(key, Cooldown(until, strikes, kind, again=cooldown.again if cooldown else now + RETRY_S))
         self._changed.add(key)
         self._on_change(key, kind, until - now)
 
@@ -111,39 +111,39 @@ class Cooldowns:
 
     def until(self, key: str, now: float) -> float:
         """When `key` has its turn again: 0.0 for at once."""
-        rest = self._rests.get(key)
-        if rest is None:
+        cooldown = self._cooldowns.get(key)
+        if cooldown is None:
             return 0.0
-        if now < rest.until:
-            return rest.until
-        return rest.probe_until if now < rest.probe_until else self.shut_until(key, now)
+        if now < cooldown.until:
+            return cooldown.until
+        return cooldown.probe_until if now < cooldown.probe_until else self.shut_until(key, now)
 
     def shut_until(self, key: str, now: float) -> float:
         """When the next request may try `key` at all: 0.0 for at once."""
-        rest = self._rests.get(key)
-        if rest is None or not POLICIES[rest.kind].shut:
+        cooldown = self._cooldowns.get(key)
+        if cooldown is None or not POLICIES[cooldown.kind].shut:
             return 0.0
-        return rest.again if now < rest.again else 0.0
+        return cooldown.again if now < cooldown.again else 0.0
 
-    def resting(self) -> dict[str, Kind]:
+    def active(self) -> dict[str, Kind]:
         """What rests now, and why."""
         now = self._clock.monotonic()
-        return {key: rest.kind for key, rest in self._rests.items() if now < rest.until}
+        return {key: cooldown.kind for key, cooldown in self._cooldowns.items() if now < cooldown.until}
 
     def kind(self, key: str) -> str:
-        rest = self._rests.get(key)
-        return rest.kind if rest else ""
+        cooldown = self._cooldowns.get(key)
+        return cooldown.kind if cooldown else ""
 
     def begin(self, key: str) -> None:
         """A request goes there now. After a rest it is the probe, and the others wait a moment for its outcome."""
-        rest = self._rests.get(key)
-        if rest is None or not POLICIES[rest.kind].probe:
+        cooldown = self._cooldowns.get(key)
+        if cooldown is None or not POLICIES[cooldown.kind].probe:
             return
         now = self._clock.monotonic()
-        if rest.until <= now:
-            rest.probe_until = now + PROBE_S
-        if POLICIES[rest.kind].shut:
-            rest.again = now + RETRY_S
+        if cooldown.until <= now:
+            cooldown.probe_until = now + PROBE_S
+        if POLICIES[cooldown.kind].shut:
+            cooldown.again = now + RETRY_S
             self._changed.add(key)
 
     def tidy(self) -> None:
@@ -160,12 +160,12 @@ class Cooldowns:
         changed, self._changed = self._changed, set()
         rows = []
         for key in changed:
-            rest = self._rests.get(key)
-            if rest is None:
+            cooldown = self._cooldowns.get(key)
+            if cooldown is None:
                 rows.append([key, 0, 0, "", 0])
                 continue
-            left_s, again_s = (round(max(0.0, at - now), 3) for at in (rest.until, rest.again))
-            rows.append([key, left_s, rest.trips, rest.kind, again_s])
+            left_s, again_s = (round(max(0.0, at - now), 3) for at in (cooldown.until, cooldown.again))
+            rows.append([key, left_s, cooldown.trips, cooldown.kind, again_s])
         return rows
 
     def absorb(self, key: str, left_s: float, strikes: int, kind: str, again_s: float = 0.0) -> None:
@@ -173,27 +173,27 @@ class Cooldowns:
         if not kind:
             self._drop(key)
             return
-        now, rest = self._clock.monotonic(), self._rests.get(key)
+        now, cooldown = self._clock.monotonic(), self._cooldowns.get(key)
         again = now + min(again_s, RETRY_S) + random.uniform(*LAG_S)
         known = next((one for one in KINDS if one == kind), None)
         if known is not None and left_s > 0:
             until = now + min(left_s, LONGEST_RETRY_AFTER_S)
-            if rest is None or rest.until < until:
-                rest = Cooldown(until, max(1, strikes), known, again=rest.again if rest else 0.0)
-                self._put(key, rest)
-        if rest is not None:
-            rest.again = max(rest.again, again)
+            if cooldown is None or cooldown.until < until:
+                cooldown = Cooldown(until, max(1, strikes), known, again=cooldown.again if cooldown else 0.0)
+                self._put(key, cooldown)
+        if cooldown is not None:
+            cooldown.again = max(cooldown.again, again)
 
-    def _put(self, key: str, rest: Cooldown) -> None:
+    def _put(self, key: str, cooldown: Cooldown) -> None:
         self._drop(key)
-        if len(self._rests) >= CAPACITY:
+        if len(self._cooldowns) >= CAPACITY:
             self._purge()
-        self._rests[key] = rest
+        self._cooldowns[key] = cooldown
         for counts in (self.providers, self._watched):
             counts[provider_of(key)] += 1
 
     def _drop(self, key: str) -> bool:
-        if self._rests.pop(key, None) is None:
+        if self._cooldowns.pop(key, None) is None:
             return False
         for counts in (self.providers, self._watched):
             count_down(counts, provider_of(key))
@@ -202,11 +202,11 @@ class Cooldowns:
     def _purge(self) -> None:
         self._forget(self._clock.monotonic())
         # A tenth at a time, so that a full table is not searched for every new key.
-        for key in list(self._rests)[: max(0, len(self._rests) - CAPACITY * 9 // 10)]:
+        for key in list(self._cooldowns)[: max(0, len(self._cooldowns) - CAPACITY * 9 // 10)]:
             self._drop(key)
 
     def _forget(self, now: float) -> None:
-        for key in [key for key, rest in self._rests.items() if now >= rest.until + FORGET_S]:
+        for key in [key for key, cooldown in self._cooldowns.items() if now >= cooldown.until + FORGET_S]:
             self._drop(key)
 
 

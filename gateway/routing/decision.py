@@ -7,12 +7,12 @@ from typing import NamedTuple
 from gateway.catalogue.entries import Mapping
 from gateway.neutral.chat import Options, Requirements
 from gateway.routing.auto import effort_of
-from gateway.routing.candidate_filter import Allowed, Excluded, Resting, Usable
+from gateway.routing.candidate_filter import Allowed, CoolingDown, Excluded, Usable
 from gateway.routing.candidates import GENERAL, Traffic
 from gateway.routing.resolve import CustomRoutes, Resolution
 from gateway.routing.score import Scored, Weights
 
-NOTHING: Lookup[str, Resting] = MappingProxyType({})
+NOTHING: Lookup[str, CoolingDown] = MappingProxyType({})
 
 
 class RouteRequest(NamedTuple):
@@ -35,7 +35,7 @@ class RouteRequest(NamedTuple):
 
 class Plan(NamedTuple):
     """`order`: what to try, best first, never empty; the engine bounds the attempts. `reason` is the selectionReason
-    of the first. `ranked` has every scored candidate, also those that this request may not fail over to. `resting`
+    of the first. `ranked` has every scored candidate, also those that this request may not fail over to. `cooling`
     has, by mapping key, what is tried last.
 
     `waived` are wishes that the first does not fulfil, for no candidate does (see capabilities.SOFT).
@@ -49,7 +49,7 @@ class Plan(NamedTuple):
     excluded: list[Excluded]
     weights: Weights
     waived: tuple[str, ...] = ()
-    resting: Lookup[str, Resting] = NOTHING
+    cooling: Lookup[str, CoolingDown] = NOTHING
 
     @property
     def first(self) -> Scored:

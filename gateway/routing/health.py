@@ -25,7 +25,7 @@ ACCOUNT_STATUSES = (401, 402)
 # Refusals that a single request may bring about, by a file or a feature that its credential may not use.
 PROVOKED_STATUSES = (400, 401, 403, 404, 405)
 OWN_SOURCE = "byok"
-OnRest = Callable[[str, str, float], None]
+OnCooldown = Callable[[str, str, float], None]
 
 
 class KnownCredential(Protocol):
@@ -43,14 +43,14 @@ class KnownCredential(Protocol):
 class HealthView:
     """Uptime in percent, time to the first token, tokens a second; `events` outcomes stand behind the uptime.
 
-    `rested_until` is in seconds of the monotonic clock, 0.0 when it may be used; `rest` says why it may not.
+    `cooldown_until` is in seconds of the monotonic clock, 0.0 when it may be used; `rest` says why it may not.
     """
 
     uptime: float
     latency_ms: float
     throughput: float
     events: int = 0
-    rested_until: float = 0.0
+    cooldown_until: float = 0.0
     rest: str = ""
 
 
@@ -62,7 +62,7 @@ class Pause:
     """
 
     until: float
-    words: str
+    text: str
     unanswered: bool = False
     shut_until: float = 0.0
 
@@ -75,8 +75,8 @@ class Health:
     that organization alone are refused.
     """
 
-    def __init__(self, clock: Clock, on_rest: OnRest = lambda key, kind, seconds: None) -> None:
-        """`on_rest` is called with rests that begin and end, as `Cooldowns` tells."""
+    def __init__(self, clock: Clock, on_cooldown: OnCooldown = lambda key, kind, seconds: None) -> None:
+        """`on_cooldown` is called with rests that begin and end, as `Cooldowns` tells."""
         self._clock = clock
         self._windows: dict[str, Window] = {}
         # Most attempts are good ones: each is a few additions here, and enters its windows before anybody reads those.
@@ -85,7 +85,7 @@ class Health:
         self._changed: set[str] = set()
         # Empty most of the time: then a success has nothing to end.
         self._watched: Counter[str] = Counter()
-        self.cooldowns = Cooldowns(clock, self._watched, on_rest)
+        self.cooldowns = Cooldowns(clock, self._watched, on_cooldown)
         self.refusals = Refusals(clock, self._watched)
 
     @property
@@ -175,8 +175,8 @@ class Health:
         figures = self.figures(key, tick)
         window = self.windows.get(key)
         until, why = max((self.cooldowns.until(one, now), one) for one in (key, place or key))
-        words = POLICIES[self.cooldowns.kind(why)].words if until else ""
-        return HealthView(*figures, window.events if window else 0, until, words)
+        text = POLICIES[self.cooldowns.kind(why)].text if until else ""
+        return HealthView(*figures, window.events if window else 0, until, text)
 
     def figures(self, key: str, tick: int) -> Figures:
         """Uptime, latency and throughput at `tick` (see `tick`), without the rests."""
@@ -193,11 +193,11 @@ class Health:
         now = self._clock.monotonic()
         return now, int(now // TICK_S)
 
-    def rested(self, mapping_key: str, place: str, now: float) -> Pause | None:
+    def cooldown_of(self, mapping_key: str, place: str, now: float) -> Pause | None:
         """Why a mapping as a whole is tried last, None when it is not."""
         return self._pause((mapping_key, place), now)
 
-    def rested_credential(
+    def credential_cooldown(
         self, mapping_key: str, provider: str, credential: KnownCredential, now: float, organization: str = ""
     ) -> Pause | None:
         """Why a credential is tried last for requests of `organization`, None when it is not."""
@@ -321,7 +321,7 @@ class Health:
         if not until:
             return None
         policy = POLICIES[cooldowns.kind(why)]
-        return Pause(until, policy.words, policy.shut, max(cooldowns.shut_until(key, now) for key in keys))
+        return Pause(until, policy.text, policy.shut, max(cooldowns.shut_until(key, now) for key in keys))
 
 
 def _is_own(credential: KnownCredential | None) -> bool:

@@ -159,7 +159,7 @@ class Router:
             ranked = rank([*entries, *candidate_filter.sift(table.others)], weights)
             # One request a second tries where nothing answers; then the others serve it all the same.
             order = sorted(
-                ranked, key=lambda one: (failing and _rests(one, candidate_filter), (one.key in own) is failing)
+                ranked, key=lambda one: (failing and _is_cooling(one, candidate_filter), (one.key in own) is failing)
             )
             if len(order) > len(entries) and (order[0].key in own) is not failing:
                 reason = LOW_UPTIME if failing else PINNED
@@ -167,7 +167,7 @@ class Router:
         if not entries:
             raise _only(candidate_filter, table.candidates).refusal(ask.requested_model)
         ranked = rank(entries, weights)
-        ready, late = _divide(ranked, candidate_filter) if candidate_filter.resting else (ranked, [])
+        ready, late = _divide(ranked, candidate_filter) if candidate_filter.cooling else (ranked, [])
         places = (*ready, *late)
         reason = SINGLE if table.resolution.kind == "custom" else PINNED
         return self._make(
@@ -198,7 +198,7 @@ class Router:
             raise candidate_filter.refusal(ask.requested_model)
         weights = _weights(ask)
         ranked = rank(entries, weights)
-        ready, late = _divide(ranked, candidate_filter) if candidate_filter.resting else (ranked, [])
+        ready, late = _divide(ranked, candidate_filter) if candidate_filter.cooling else (ranked, [])
         first, why = self._select(ask, ready) if ready else (late[0], SINGLE if len(late) == 1 else WEIGHTED)
         order = _spread(first, ready) if ready else ()
         for others in following:
@@ -252,7 +252,7 @@ class Router:
             candidate_filter.excluded,
             weights,
             lacking,
-            candidate_filter.resting,
+            candidate_filter.cooling,
         )
 
 
@@ -296,22 +296,22 @@ def _find(ranked: list[Scored], key: str | None) -> Scored | None:
 
 
 def _is_unanswered(candidate_filter: CandidateFilter, entries: list[ScoreEntry]) -> bool:
-    resting = (
-        [candidate_filter.resting.get(entry.candidate.key) for entry in entries] if candidate_filter.resting else []
+    cooling = (
+        [candidate_filter.cooling.get(entry.candidate.key) for entry in entries] if candidate_filter.cooling else []
     )
-    return bool(resting) and all(one is not None and one.whole and one.unanswered for one in resting)
+    return bool(cooling) and all(one is not None and one.whole and one.unanswered for one in cooling)
 
 
-def _rests(scored: Scored, candidate_filter: CandidateFilter) -> bool:
-    resting = candidate_filter.resting.get(scored.key)
-    return resting is not None and resting.whole
+def _is_cooling(scored: Scored, candidate_filter: CandidateFilter) -> bool:
+    cooling = candidate_filter.cooling.get(scored.key)
+    return cooling is not None and cooling.whole
 
 
 def _divide(ranked: list[Scored], candidate_filter: CandidateFilter) -> tuple[list[Scored], list[Scored]]:
     """Those that do not rest, as ranked, and those that do, as they return."""
-    late = [one for one in ranked if _rests(one, candidate_filter)]
-    late.sort(key=lambda one: candidate_filter.resting[one.key].until)
-    return [one for one in ranked if not _rests(one, candidate_filter)], late
+    late = [one for one in ranked if _is_cooling(one, candidate_filter)]
+    late.sort(key=lambda one: candidate_filter.cooling[one.key].until)
+    return [one for one in ranked if not _is_cooling(one, candidate_filter)], late
 
 
 def _spread(first: Scored, ranked: list[Scored]) -> tuple[Scored, ...]:

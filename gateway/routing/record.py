@@ -48,7 +48,7 @@ def pack(plan: Plan) -> Packed:
         _pack_excluded(plan.excluded, model),
     ]
     resting = [
-        (place, plan.resting[one.key].reason) for place, one in enumerate(plan.ranked) if one.key in plan.resting
+        (place, plan.cooling[one.key].reason) for place, one in enumerate(plan.ranked) if one.key in plan.cooling
     ]
     if plan.waived or resting:
         packed.append(plan.waived)

@@ -21,7 +21,7 @@ from gateway.server import siblings
 from gateway.server.ports import problem_of
 from gateway.settings import MANAGE, SettingsError
 
-FIRST_REST_S, LONGEST_REST_S = 0.5, 30.0
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 # A second signal this long after the first is an operator in a hurry, not one signal come twice.
 HURRY_AFTER_S, HURRY_S = 1.2, 3.0
 STEP_S = 0.1
@@ -39,7 +39,7 @@ class Master(Arbiter):
         self.START_CTX["args"] = [sys.executable, "-m", "gateway.server.launch", *sys.argv[1:]]
         self._old_age = 0  # workers up to this age are of the configuration before
         self._failed = 0  # workers in a row that ended before they were ready
-        self._rest_until = 0.0
+        self._backoff_until = 0.0
         self._files = accepted.fingerprint(self._accepted().settings)
 
     @staticmethod
@@ -68,7 +68,7 @@ class Master(Arbiter):
         current = [one for one in staying if one.age > self._old_age]
         before = [one for one in staying if one.age <= self._old_age]
         missing = self.num_workers - len(current)
-        if missing > 0 and time.monotonic() >= self._rest_until:
+        if missing > 0 and time.monotonic() >= self._backoff_until:
             self._look_at_files()
             for _ in range(missing):
                 self.spawn_worker()
@@ -102,8 +102,8 @@ class Master(Arbiter):
         for pid, worker in before.items():
             if pid not in self.WORKERS and not worker.ready and not worker.leaving:
                 self._failed += 1
-                rest_s = min(LONGEST_REST_S, FIRST_REST_S * 2 ** (self._failed - 1))
-                self._rest_until = time.monotonic() + rest_s
+                rest_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self._failed - 1))
+                self._backoff_until = time.monotonic() + rest_s
                 self.log.error("Worker (pid:%s) ended before it was ready; the next one in %.1f s", pid, rest_s)
 
     def _look(self) -> None:
@@ -148,7 +148,7 @@ class Master(Arbiter):
         self.log.reopen_files()
         self.cfg.on_reload(self)
         util._setproctitle(f"master [{self.proc_name}]")
-        self._old_age, self._failed, self._rest_until = self.worker_age, 0, 0.0
+        self._old_age, self._failed, self._backoff_until = self.worker_age, 0, 0.0
         self.log.info("Reloaded: catalogue %s", self._accepted().catalogue.version)
         self.manage_workers()
 

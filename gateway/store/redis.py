@@ -18,7 +18,7 @@ T = TypeVar("T")
 PREFIX = "llmgateway"
 CONNECTIONS = 8
 # After a failure nobody else waits for a timeout during this time.
-REST_S = 1.0
+BACKOFF_S = 1.0
 AWAY = StateChange(
     "redis.away",
     "redis",
@@ -61,12 +61,12 @@ class Redis:
     def __init__(self, client: "redis.Redis", clock: Clock, states: StateLog | None = None) -> None:
         self._client, self._clock = client, clock
         self._states = states or StateLog()
-        self._rest_until = 0.0
+        self._backoff_until = 0.0
         self.error = ""
 
     def connected(self) -> bool:
         """Whether the server answers now; `error` says why not."""
-        self._rest_until = 0.0
+        self._backoff_until = 0.0
         try:
             return bool(self._call(self._client.ping))
         except errors.Unavailable:
@@ -122,12 +122,12 @@ class Redis:
         self._client.close()
 
     def _call(self, run: Callable[[], T]) -> T:
-        if self._clock.monotonic() < self._rest_until:
+        if self._clock.monotonic() < self._backoff_until:
             raise errors.Unavailable("Redis is away.")
         try:
             result = run()
         except (redis.RedisError, OSError) as error:
-            self._rest_until = self._clock.monotonic() + REST_S
+            self._backoff_until = self._clock.monotonic() + BACKOFF_S
             self.error = type(error).__name__
             self._states.fire(AWAY)
             raise errors.Unavailable("Redis is away.") from error

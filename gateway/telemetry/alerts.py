@@ -27,7 +27,7 @@ from gateway.webhooks import sign
 KIND, DUE = "alert", "alert_due"
 MOST_DUE = 5_000
 LOOK_S = 300.0  # between two looks at all of them, for those whose time nobody noted
-KEPT_S, SENT_TTL_S = 3 * 86_400.0, 2 * 3600.0
+TTL_S, SENT_TTL_S = 3 * 86_400.0, 2 * 3600.0
 MOST_WAITING, AT_ONCE, EACH_AT_ONCE = 1_000, 20, 4
 MOST_HOURLY = 100  # alerts that one organization causes, at one worker
 ATTEMPTS, FIRST_S, LONGEST_S = 8, 30.0, 3600.0
@@ -63,7 +63,7 @@ class Alerts:
                 waiting |= {"attempts": 0, "due": at_us}
                 key = f"{hook.id}:{event['id']}"
                 self._note_due(key, waiting)
-                self._documents.put_if_absent(KIND, key, orjson.dumps(waiting), KEPT_S)
+                self._documents.put_if_absent(KIND, key, orjson.dumps(waiting), TTL_S)
             self._noted.popleft()
 
     def _has_room(self, owner: str, at_us: int) -> bool:
@@ -88,7 +88,7 @@ class Alerts:
             job.result(2 * TIMEOUT_S)
 
     def _note_due(self, key: str, waiting: dict[str, Any]) -> None:
-        self._documents.put(DUE, f"{waiting['due']:016x}:{waiting['organization']}:{key}", b"", KEPT_S)
+        self._documents.put(DUE, f"{waiting['due']:016x}:{waiting['organization']}:{key}", b"", TTL_S)
 
     def _note_lost(self, now: int) -> None:
         """Note the time of alerts that another release wrote, or a worker that died in between."""
@@ -101,8 +101,8 @@ class Alerts:
     def _follow(self, hint: str, now: int) -> None:
         """Deliver what a hint names, if it is due; the hint goes."""
         key = hint.split(":", 2)[2]
-        kept = self._documents.get(KIND, key)
-        waiting = orjson.loads(kept) if kept else {}
+        stored = self._documents.get(KIND, key)
+        waiting = orjson.loads(stored) if stored else {}
         if 0 < waiting.get("due", 0) <= now:
             self._try(key, waiting)
         self._documents.delete(DUE, hint)
@@ -136,7 +136,7 @@ class Alerts:
         wait_s = min(FIRST_S * 2 ** (waiting["attempts"] - 1), LONGEST_S)
         waiting["due"] = self._clock.now_us() + round(wait_s * SECOND_US)
         self._note_due(key, waiting)
-        self._documents.put(KIND, key, orjson.dumps(waiting), KEPT_S)
+        self._documents.put(KIND, key, orjson.dumps(waiting), TTL_S)
 
     def _send(self, hook: AlertHook, event: dict[str, Any]) -> str:
         """Why it was not taken, "" when it was."""

@@ -14,7 +14,7 @@ from gateway.store.database import Database
 from gateway.store.documents import Documents
 
 KIND, KEY = "gauge", "budgets"
-KEPT_S = 600.0
+TTL_S = 600.0
 RAISE = f"raise it with {MANAGE} limits set; callers are refused (402) once it is spent"
 FUND = f"add credits with {MANAGE} credits grant, or let it be unlimited with {MANAGE} credits unlimited"
 Samples = dict[tuple[str, ...], float]
@@ -36,15 +36,15 @@ class BudgetWatch:
         for subject in self._known.keys() - found.keys():
             self._states.resolve(_mended(subject, self._known[subject]))
         self._known = found
-        self._documents.put(KIND, KEY, orjson.dumps([tuple(one) for one in found.values()]), KEPT_S)
+        self._documents.put(KIND, KEY, orjson.dumps([tuple(one) for one in found.values()]), TTL_S)
 
     def shown(self) -> list[SpentBudget]:
         """What was found last, by whichever worker; [] when the store is away."""
         try:
-            kept = self._documents.get(KIND, KEY)
+            stored = self._documents.get(KIND, KEY)
         except GatewayError:
             return []
-        return [SpentBudget(*row) for row in orjson.loads(kept)] if kept else []
+        return [SpentBudget(*row) for row in orjson.loads(stored)] if stored else []
 
 
 def counts_of(found: list[SpentBudget]) -> Samples:

@@ -55,15 +55,15 @@ class JobHealth(NamedTuple):
 
 def provider_rows(health: Health, credentials: Credentials) -> list[GaugeRow]:
     """Rests, and the states of the platform's own credentials: ok, or why one rests for all of its models."""
-    resting = health.cooldowns.resting()
-    counted = Counter((provider_label(provider_of(key)), reason) for key, reason in resting.items())
+    cooling = health.cooldowns.active()
+    counted = Counter((provider_label(provider_of(key)), reason) for key, reason in cooling.items())
     rows: list[GaugeRow] = [("cooldowns", labels, float(count)) for labels, count in counted.items()]
     states: Counter[Labels] = Counter()
     # A key that rests for the requests of one organization alone is counted as resting too.
-    resting = {key.partition("@")[0]: reason for key, reason in resting.items()}
+    cooling = {key.partition("@")[0]: reason for key, reason in cooling.items()}
     for provider, keys in credentials.platform().items():
         for key in keys:
-            states[provider, resting.get(f"{provider}#{key.ident}", "ok")] += 1
+            states[provider, cooling.get(f"{provider}#{key.ident}", "ok")] += 1
     return [*rows, *(("credentials", labels, float(count)) for labels, count in states.items())]
 
 

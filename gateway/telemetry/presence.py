@@ -15,7 +15,7 @@ from gateway.store.documents import Documents
 
 KIND = "worker"
 # Told at once when something changed, and again before it expires.
-AGAIN_S, KEPT_S = 60.0, 180.0
+AGAIN_S, TTL_S = 60.0, 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +40,29 @@ class WorkerPresence:
         """Store what is so now, where it is not known yet. Unavailable."""
         epoch = self._control.epoch
         files = catalogue.version.partition("+")[0]  # without what engines of the network list
-        facts = WorkerFacts(self._version, files, _count(health.cooldowns.resting()))
+        facts = WorkerFacts(self._version, files, _count(health.cooldowns.active()))
         now = self._clock.monotonic()
         if not epoch or self._last == (epoch, facts) and now < self._again:
             return
-        self._documents.put(KIND, str(epoch), orjson.dumps(facts), KEPT_S)
+        self._documents.put(KIND, str(epoch), orjson.dumps(facts), TTL_S)
         self._last, self._again = (epoch, facts), now + AGAIN_S
 
 
 def read_presence(documents: Documents) -> dict[int, WorkerFacts]:
     """By epoch; of workers that died lately too. Unavailable."""
-    return {int(epoch): _read(kept) for epoch, kept in documents.entries(KIND)}
+    return {int(epoch): _read(stored) for epoch, stored in documents.entries(KIND)}
 
 
-def _read(kept: bytes) -> WorkerFacts:
-    facts = orjson.loads(kept)
+def _read(stored: bytes) -> WorkerFacts:
+    facts = orjson.loads(stored)
     return WorkerFacts(
         facts["version"], facts["catalogue"], tuple((one[0], one[1], one[2]) for one in facts["resting"])
     )
 
 
-def _count(resting: Mapping[str, str]) -> tuple[tuple[str, str, int], ...]:
+def _count(cooling: Mapping[str, str]) -> tuple[tuple[str, str, int], ...]:
     counts: dict[tuple[str, str], int] = {}
-    for key, reason in resting.items():
+    for key, reason in cooling.items():
         place = provider_label(provider_of(key)), reason
         counts[place] = counts.get(place, 0) + 1
     return tuple(sorted((provider, reason, count) for (provider, reason), count in counts.items()))

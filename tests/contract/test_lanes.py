@@ -12,7 +12,7 @@ from contract.run_case import play
 from support.spending import say_in_headers
 from werkzeug.test import Client
 
-from gateway.engine.cache import DocumentShelf, ResponseCache
+from gateway.engine.cache import DocumentCacheStore, ResponseCache
 from gateway.engine.chat import ChatEngine
 from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.executor import EngineParts
@@ -56,7 +56,7 @@ def rebuilding(services: Services) -> ChatEngine:
         name: estrange(one) for name, one in make_protocols(services.routing.transport, services.clock).items()
     }
     hash_key = services.store.secrets.hash_keys[0]
-    shelf = DocumentShelf(services.store.documents, services.store.database, settings.cache.max_bytes)
+    shelf = DocumentCacheStore(services.store.documents, services.store.database, settings.cache.max_bytes)
     cache = ResponseCache(shelf, hash_key, settings.cache)
     settlements, decisions = services.billing.settlements, services.routing.decisions
     parts = EngineParts(

@@ -136,7 +136,7 @@ def test_a_picture_that_came_before_a_bad_one(gateway, bad, field):
     assert_gone(known)
 
 
-class Shelf(FakeServer):
+class CacheStore(FakeServer):
     """Media by their addresses."""
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
@@ -150,7 +150,7 @@ class Shelf(FakeServer):
 
 @pytest.mark.parametrize("path", ["/sound", "/page", "/nothing"])
 def test_what_was_loaded_from_an_address(share, upstream, path):
-    shelf = share.fake(Shelf)
+    shelf = share.fake(CacheStore)
     reaching = providers_at(upstream, {"OPENAI": "/v1", "MISTRAL": "/v1"}) | {"GATEWAY_ALLOW_PRIVATE_MEDIA": "true"}
     gateway, known = share.gateway(reaching, name="reaching"), spooled_files()
     with httpx.Client(trust_env=False, timeout=20) as http:

@@ -48,7 +48,7 @@ def test_measuring_rests_in_proportion_to_what_it_took(one):
     drift = drift_of(one)
     drift.measure()
     lose(one, 7)
-    drift._rest_until = one.clock.monotonic() + 1 / SHARE
+    drift._backoff_until = one.clock.monotonic() + 1 / SHARE
     drift.measure()
     assert told(drift) == 0
     one.clock.advance(1 / SHARE)

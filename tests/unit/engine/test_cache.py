@@ -12,8 +12,8 @@ from gateway.billing.context import RequestContext
 from gateway.engine.cache import (
     AnswerOrigin,
     CachedAnswer,
-    DocumentShelf,
-    RedisShelf,
+    DocumentCacheStore,
+    RedisCacheStore,
     ResponseCache,
     read_entry,
     write_entry,
@@ -154,7 +154,7 @@ def test_an_entry_above_the_bound_is_not_kept():
 
 def test_the_database_stays_within_its_bound(database):
     documents = Documents(database)
-    shelf = DocumentShelf(documents, database, 4000)
+    shelf = DocumentCacheStore(documents, database, 4000)
     for number in range(30):
         shelf.put(f"k{number}", b"x" * 400, 60 + number)
         shelf.trim() if number % 2 else None
@@ -163,14 +163,14 @@ def test_the_database_stays_within_its_bound(database):
 
 
 def test_between_two_measures_a_worker_adds_at_most_a_quarter(sqlite_database):
-    shelf = DocumentShelf(Documents(sqlite_database), sqlite_database, 4000)
+    shelf = DocumentCacheStore(Documents(sqlite_database), sqlite_database, 4000)
     for number in range(30):
         shelf.put(f"k{number}", b"x" * 400, 60)
     assert sum(shelf.get(f"k{number}") is not None for number in range(30)) == 2
 
 
 def test_an_entry_ends_with_its_time(sqlite_database, clock):
-    shelf = DocumentShelf(Documents(sqlite_database), sqlite_database, 4000)
+    shelf = DocumentCacheStore(Documents(sqlite_database), sqlite_database, 4000)
     shelf.put("k", b"x", 10)
     assert shelf.get("k") == b"x"
     clock.advance(11)
@@ -179,7 +179,7 @@ def test_an_entry_ends_with_its_time(sqlite_database, clock):
 
 def test_redis_lets_one_worker_make_an_answer_at_a_time(redis_url, clock):
     client = open_redis(RedisSettings(redis_url, 1.0), clock)
-    one, two = (ResponseCache(RedisShelf(client), b"s", SIZES) for _ in range(2))
+    one, two = (ResponseCache(RedisCacheStore(client), b"s", SIZES) for _ in range(2))
     assert one.lock("cache-lock") and not two.lock("cache-lock")
     one.put("cache-lock", ENTRY, 60)
     assert two.get("cache-lock") == ENTRY

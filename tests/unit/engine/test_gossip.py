@@ -4,7 +4,7 @@ import gevent
 import pytest
 
 from gateway.catalogue.entries import Mapping
-from gateway.engine.gossip import Gossip, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
+from gateway.engine.gossip import DatabaseGossipStore, Gossip, JournalPins, Pins, RedisGossipStore, RedisPins
 from gateway.errors import ConnectFailed, Unavailable
 from gateway.providers.protocol import Credential
 from gateway.routing.health import Health
@@ -30,9 +30,9 @@ def board(request, clock, open_store) -> Callable:
     """A factory: each call is another worker's board on one store."""
     if request.param == "redis":
         redis = request.getfixturevalue("client")
-        return lambda: RedisBoard(redis)
+        return lambda: RedisGossipStore(redis)
     url = request.getfixturevalue(f"{request.param}_url")
-    return lambda: TableBoard(open_store(url))
+    return lambda: DatabaseGossipStore(open_store(url))
 
 
 def test_what_one_worker_posts_every_other_collects_once(board):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.errors import UpstreamUnreachable
-from gateway.oauth.documents import KEPT_S, MOST_BYTES, STALE_S, ClientDocuments, may_be_client
+from gateway.oauth.documents import MOST_BYTES, STALE_S, TTL_S, ClientDocuments, may_be_client
 from gateway.settings import Security, Timeouts
 from gateway.store.documents import Documents
 from gateway.transport import Transport
@@ -47,7 +47,7 @@ def test_a_document_is_fetched_once_an_hour_for_all_workers(small_office, found,
     assert (client.id, client.name, client.method) == (ADDRESS, "An app", "none")
     assert client.allows_redirect("http://localhost:7777/cb") and not client.allows_redirect("https://evil.example/")
     assert ClientDocuments(Documents(small_office.database), web, clock).find(ADDRESS) == client and web.asked == 1
-    clock.advance(KEPT_S + 1)
+    clock.advance(TTL_S + 1)
     assert found.find(ADDRESS) == client and web.asked == 2
 
 
@@ -105,7 +105,7 @@ def test_no_address_inside_the_network_is_asked(small_office, clock, host) -> No
 
 def test_a_host_that_is_away_signs_nobody_out_and_a_document_that_is_gone_does(found, web, clock) -> None:
     client = found.find(ADDRESS)
-    clock.advance(KEPT_S + 1)
+    clock.advance(TTL_S + 1)
     web.body, kept = b"", web.body
     assert found.find(ADDRESS) == client
     web.body, web.status = kept, 503

@@ -38,9 +38,9 @@ def resting(health, clock, one, *credentials):
 
 def resting_for(organization, health, clock, one, *credentials):
     now = clock.monotonic()
-    if health.rested(one.key, one.provider, now):
+    if health.cooldown_of(one.key, one.provider, now):
         return True
-    return all(health.rested_credential(one.key, one.provider, each, now, organization) for each in credentials)
+    return all(health.credential_cooldown(one.key, one.provider, each, now, organization) for each in credentials)
 
 
 def test_unknown_mappings_have_the_default_figures(health):
@@ -99,14 +99,14 @@ def test_rests_grow_with_every_failed_probe_up_to_a_minute(health, clock, mappin
     lengths = []
     for _ in range(9):
         health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
-        lengths.append(round(health.view("p/m", "p").rested_until - clock.monotonic()))
+        lengths.append(round(health.view("p/m", "p").cooldown_until - clock.monotonic()))
         clock.advance(lengths[-1] + 0.001)
     assert lengths == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
 def test_failures_of_requests_under_way_do_not_lengthen_a_rest(health, clock, mapping, key):
     feed(health, mapping("p"), key(), failed=100, error=ConnectFailed("refused"))
-    assert health.view("p/m", "p").rested_until - clock.monotonic() == pytest.approx(1.0)
+    assert health.view("p/m", "p").cooldown_until - clock.monotonic() == pytest.approx(1.0)
 
 
 def test_only_one_request_probes_after_a_rest(health, clock, mapping, key):

@@ -188,7 +188,7 @@ def test_a_key_that_rests_is_tried_after_the_other_keys_of_its_provider(world, m
     made.health.sample(made.mapping("a"), key("k1"), error=UpstreamRefused("no", upstream_status=401))
     plan = made.plan()
     assert [one.ident for one in plan.first.credentials] == ["k2", "k1"]
-    assert [one.ident for one in plan.resting["a/m"].credentials] == ["k1"] and not plan.resting["a/m"].whole
+    assert [one.ident for one in plan.cooling["a/m"].credentials] == ["k1"] and not plan.cooling["a/m"].whole
 
 
 def test_refusals_that_one_organization_provokes_move_nobody_else(trio):

@@ -4,7 +4,7 @@ from gateway.errors import Unavailable
 from gateway.routing.sticky import SESSION_HEADERS, Sticky, StickyMemory, read_session
 
 
-class Shelf:
+class CacheStore:
     """A store in memory that counts, and can be away."""
 
     def __init__(self):
@@ -24,7 +24,7 @@ class Shelf:
 
 @pytest.fixture
 def shelf():
-    return Shelf()
+    return CacheStore()
 
 
 def test_session_headers_win_in_their_order_over_the_body():

@@ -33,7 +33,7 @@ def master(monkeypatch: pytest.MonkeyPatch) -> Master:
     made = object.__new__(Master)
     made.WORKERS, made._num_workers, made.worker_age = {}, 2, 0
     made._old_age = made._failed = 0
-    made._rest_until = 0.0
+    made._backoff_until = 0.0
     made.reexec_pid = made.dirty_arbiter_pid = 0
     made.log = logging.getLogger("test of the master")
     made.cfg = SimpleNamespace(child_exit=lambda arbiter, worker: None)
@@ -67,11 +67,11 @@ def test_a_worker_that_cannot_boot_ends_nothing_and_the_next_one_waits(master: M
     others = set(master.WORKERS)
     ended(master, status)
     master.reap_workers()
-    assert set(master.WORKERS) == others and master._rest_until > time.monotonic()
+    assert set(master.WORKERS) == others and master._backoff_until > time.monotonic()
     del master.WORKERS[others.pop()]
     master.manage_workers()
     assert len(master.WORKERS) == 1
-    master._rest_until = 0.0
+    master._backoff_until = 0.0
     master.manage_workers()
     assert len(master.WORKERS) == 2
 
@@ -81,9 +81,9 @@ def test_pauses_grow_until_a_worker_is_ready(master: Master) -> None:
     for _ in range(3):
         ended(master, 1)
         master.reap_workers()
-        pauses.append(master._rest_until - time.monotonic())
+        pauses.append(master._backoff_until - time.monotonic())
     assert pauses == sorted(pauses) and pauses[-1] > 3 * pauses[0] / 2
-    master._rest_until = 0.0
+    master._backoff_until = 0.0
     master.manage_workers()
     next(iter(master.WORKERS.values())).report_ready()
     master._look()
@@ -93,7 +93,7 @@ def test_pauses_grow_until_a_worker_is_ready(master: Master) -> None:
 def test_a_ready_worker_that_dies_is_replaced_at_once(master: Master) -> None:
     ended(master, 1).report_ready()
     master.reap_workers()
-    assert master._rest_until == 0.0
+    assert master._backoff_until == 0.0
 
 
 def test_workers_of_the_configuration_before_leave_as_new_ones_are_ready(master: Master) -> None:

@@ -57,7 +57,7 @@ def test_health_tells_what_this_worker_found_and_not_what_others_told(clock, cha
     here, there = Health(clock, changes), Health(clock)
     there.cooldowns.trip("openai", "unreachable")
     here.merge(there.export())
-    assert told == [] and here.cooldowns.resting() == {"openai": "unreachable"}
+    assert told == [] and here.cooldowns.active() == {"openai": "unreachable"}
     here.cooldowns.trip("google", "unreachable")
     here.cooldowns.clear("google")
     assert events(told) == ["provider.resting", "provider.back"]
