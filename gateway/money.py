@@ -5,6 +5,7 @@ rounded once, half up; totals are sums of components, so parts always add up.
 """
 
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from functools import lru_cache
 
 NANO = 1_000_000_000
 MILLION = 1_000_000
@@ -32,10 +33,11 @@ def parse_usd(text: str | int | Decimal) -> int:
     return int(scaled)
 
 
+@lru_cache(maxsize=256)
 def format_usd(nano: int) -> str:
     """Nano-dollars as the shortest exact decimal string, e.g. 12340000000 → "12.34"."""
     if 0 < nano < NANO:  # as nearly all costs are
-        return f"0.{nano:09d}".rstrip("0")
+        return "0." + str(nano).zfill(9).rstrip("0")
     sign = "-" if nano < 0 else ""
     whole, rest = divmod(abs(nano), NANO)
     if not rest:

@@ -136,8 +136,9 @@ class Mapping:
     `service_tiers` maps each tier that it offers to the decimal multiplier of its token prices. `responses_api`: it is
     served by OpenAI's Responses API too, beside the protocol that its entry names. `formats` are those of the sound
     that it makes, `image_sizes` those of its images, `image_tokens` the most tokens that one counts as by
-    `quality/size`, `max_inputs` how many texts, images or documents one call takes. `steady` are the rates
-    of every request, None where dates, tiers or peaks decide or there is no price at all.
+    `quality/size`, `max_inputs` how many texts, images or documents one call takes. `key` is provider/model, with
+    :region when it has one. `steady` are the rates of every request, None where dates, tiers or peaks decide or there
+    is no price at all.
     """
 
     provider: str
@@ -190,10 +191,13 @@ class Mapping:
     price_version: str = ""
     checked: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
+    key: str = field(init=False, repr=False, compare=False)
     steady: TokenRates | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Here and not when asked for: each request asks for its rates several times.
+        # Here and not when asked for: each request asks for them several times.
+        key = f"{self.provider}/{self.model}"
+        object.__setattr__(self, "key", f"{key}:{self.region}" if self.region else key)
         prices = self.prices[0] if len(self.prices) == 1 else None
         steady = prices.base if prices and not (prices.tiers or prices.peaks) else None
         object.__setattr__(self, "steady", steady)
@@ -201,11 +205,6 @@ class Mapping:
     @property
     def priced(self) -> bool:
         return any(prices.base.priced for prices in self.prices)
-
-    @property
-    def key(self) -> str:
-        """provider/model, with :region when it has one."""
-        return f"{self.provider}/{self.model}:{self.region}" if self.region else f"{self.provider}/{self.model}"
 
 
 @dataclass(frozen=True, slots=True)
