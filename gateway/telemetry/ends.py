@@ -80,14 +80,14 @@ class RequestEnds:
 class OperationEnd:
     """The end of the requests for one operation; called once for each, with what became of it."""
 
-    __slots__ = ("_answers", "_ends", "_now", "_observers", "_operation", "_own", "_paid", "_took")
+    __slots__ = ("_answers", "_ends", "_now", "_now_us", "_observers", "_operation", "_own", "_paid", "_took")
 
     def __init__(self, ends: RequestEnds, operation: str, paid: bool = False) -> None:
         self._ends, self._operation, self._paid = ends, operation, paid
         self._answers: dict[int, Count] = {}
         self._took = ends.counters.durations("request_seconds", (operation,)).observe
         self._own = ends.counters.durations("overhead_seconds", (operation,), OWN_BUCKETS).observe
-        self._now = ends.clock.monotonic
+        self._now, self._now_us = ends.clock.monotonic, ends.clock.now_us
         self._observers = ends.observers
 
     def __call__(
@@ -107,8 +107,12 @@ class OperationEnd:
         self._took(took_s)
         if context is not None and context.own_s:
             self._own(context.own_s)
-        if error is not None or replayed or self._observers or context is not None and context.metadata:
-            self._report(arrival, status, took_s, error, replayed)
+        if error is not None or replayed or context is not None and context.metadata:
+            self._ends.publish(self._finished(arrival, status, took_s, error, replayed))
+        elif self._observers:
+            finished = self._finished(arrival, status, took_s, None, False)
+            for observer in self._observers:
+                observer(finished)
 
     def of_stream(self, arrival: Arrival, status: int, started: float) -> None:
         """As when called, for an answer that was sent in pieces: it may have broken after it began."""
@@ -128,25 +132,24 @@ class OperationEnd:
         counted.value += amount
         return counted
 
-    def _report(self, arrival: Arrival, status: int, took_s: float, error: GatewayError | None, replayed: bool) -> None:
-        context = arrival.context
-        caller = arrival.caller if context is None else context.caller
-        now_us = self._ends.clock.now_us()
-        who = arrival.request_id, arrival.shown_id, arrival.peer
-        self._ends.publish(
-            FinishedRequest(
-                self._operation,
-                status,
-                now_us,
-                took_s,
-                *who,
-                error,
-                caller,
-                context,
-                replayed,
-                self._paid,
-                arrival.body,
-            )
+    def _finished(
+        self, arrival: Arrival, status: int, took_s: float, error: GatewayError | None, replayed: bool
+    ) -> FinishedRequest:
+        context, request_id = arrival.context, arrival.request_id
+        return FinishedRequest(
+            self._operation,
+            status,
+            self._now_us(),
+            took_s,
+            request_id,
+            arrival.shown_id if context is None else context.label or request_id,
+            arrival.peer,
+            error,
+            arrival.caller if context is None else context.caller,
+            context,
+            replayed,
+            self._paid,
+            arrival.body,
         )
 
 

@@ -12,7 +12,7 @@ from openai import APIStatusError, OpenAI
 from support.gateways import LocalGateway, local_gateway
 
 from gateway.settings import Settings
-from gateway.telemetry.lines import RequestLines, write_text
+from gateway.telemetry.lines import RequestLines
 
 MODEL = "openai/gpt-4o-mini"
 Lines = list[dict[str, Any]]
@@ -127,10 +127,15 @@ def test_probes_that_went_well_are_left_out(gateway: LocalGateway, lines: Callab
     assert lines() == []
 
 
-def test_the_readable_form_quotes_what_a_caller_chose() -> None:
-    facts = {"at": "t", "level": "info", "event": "request", "operation": "POST /x", "status": 200}
-    line = write_text({**facts, "model": "a\nb key=stolen", "attempts": 2})
-    assert line == 't INFO request POST /x 200 model="a\\nb key=stolen" attempts=2\n'
+def test_the_readable_form_quotes_what_a_caller_chose(gateway: LocalGateway, client: OpenAI) -> None:
+    written: list[str] = []
+    writer = RequestLines("text", written.append)
+    gateway.services.telemetry.requests.observe(writer)
+    with pytest.raises(APIStatusError):
+        ask(client, model="a\nb key=stolen")
+    writer.flush()
+    (line,) = "".join(written).splitlines()
+    assert ' model="a\\nb key=stolen" ' in line and line.count(" key=key_") == 1
 
 
 def test_nothing_is_gathered_while_the_line_is_off(gateway: LocalGateway) -> None:
