@@ -84,11 +84,14 @@ def _questions(owners: Owners, span: Span, dimension: Dimension, figures: tuple[
             yield RollupQuestion(series, raw, span.first, span.end, span.step, columns, figures, span.shifts)
 
 
-def last_hours(database: Database, owners: Owners, rows: Iterable[Row]) -> dict[tuple[Any, ...], int]:
-    """The newest hour of each source among rows of them, which know it to the day. Inside `reading.at_once`."""
+def last_hours(database: Database, owners: Owners, span: Span) -> dict[tuple[Any, ...], int]:
+    """The newest hour of each source within a span, whose sums may be of days or more. Inside `reading.at_once`."""
+    days: dict[tuple[Any, ...], int] = {}
+    for row in measure(database, owners, Span(span.first, span.end, "day"), "source", ("requests",)):
+        days[row.value] = max(days.get(row.value, 0), row.step)
     found: dict[tuple[Any, ...], int] = {}
-    for day in {row.last_hour // HOURS for row in rows}:
-        hours = Span(day * HOURS, (day + 1) * HOURS, "hour")
+    for day in set(days.values()):
+        hours = Span(max(span.first, day * HOURS), min(span.end, (day + 1) * HOURS), "hour")
         for row in measure(database, owners, hours, "source", ("requests",)):
             found[row.value] = max(found.get(row.value, 0), row.step)
     return found

@@ -103,7 +103,7 @@ def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
     def read() -> tuple[list[Row], dict[tuple[Any, ...], int]]:
         rows = measure(database, owners, Span(span.first, span.end, "all"), "source")
-        return rows, last_hours(database, owners, rows)
+        return rows, last_hours(database, owners, span)
 
     rows, hours = at_once(database, read)
     for row in rows:

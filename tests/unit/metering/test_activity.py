@@ -6,7 +6,7 @@ import pytest
 from support.usage import insert_rows
 
 from gateway import ids
-from gateway.metering.activity import Owners, Span, measure
+from gateway.metering.activity import Owners, Span, last_hours, measure
 from gateway.metering.models import BYOK, CACHED, CREDITS, LATE, RETRIED
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.reading import at_once
@@ -128,3 +128,18 @@ def test_every_cut_of_the_same_rows_has_the_same_sums(database, write, dimension
     for one in found:
         counted[one.step] += one.figures.requests
     assert counted == by_hour
+
+
+@pytest.mark.parametrize("end", [24 * 64, 24 * 20 + 8], ids=["whole blocks", "a part of a day"])
+def test_the_last_hour_of_a_source_is_that_of_its_rows_however_far_the_period_reaches(database, write, end) -> None:
+    dice, first = random.Random(3), DAY * 24 // (24 * 32) * 24 * 32
+    rows = [row(at=(first + dice.randrange(24 * 32)) * HOUR_US, source=dice.choice("abcdef")) for _ in range(60)]
+    write(*rows)
+    Rollups(database).catch_up()
+    span = Span(first, first + end, "all")
+    found = at_once(database, lambda: last_hours(database, Owners((PROJECT,)), span))
+    wanted: dict[tuple[str], int] = {}
+    for one in rows:
+        if one.at < span.end_us:
+            wanted[one.source,] = max(wanted.get((one.source,), 0), one.at // HOUR_US)
+    assert found == wanted
