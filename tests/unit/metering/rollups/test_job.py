@@ -198,6 +198,21 @@ def test_what_was_there_before_is_counted_in_one_pass_that_may_be_cut_short(worl
     one.check()
 
 
+def test_nothing_is_removed_before_it_is_counted(world):
+    one = world()
+    one.post(30, ago_us=40 * DAY_US)
+    one.clock.advance(1)
+    asked = iter([True, False])
+    one.rollups.advance(lambda: next(asked, False), lag_us=0)
+    assert one.rollups.state().filling and one.purge.run() == 0
+    one.settle()
+    one.clock.advance(2 * 86_400)  # of which nothing is counted yet
+    assert one.purge.run() == 0
+    one.settle()
+    assert one.purge.run() == 30
+    one.check()
+
+
 def test_a_second_attempt_takes_the_request_from_the_first(world):
     one = world()
     one.rollups.catch_up()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-from support.usage import count_removed, insert_rows, stored_sums, sum_up, usage_row
+from support.usage import count_removed, insert_rows, request_at, stored_sums, sum_up, usage_row
 
 from gateway.clock import DAY_US, HOUR_US
 from gateway.metering.rollups import late, pieces, purge
@@ -14,6 +14,7 @@ from gateway.metering.rollups.proof import compare_rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.rollups.table import MOST_SOURCES
 from gateway.store.database import Database
+from gateway.store.partitions import time_of
 
 ROWS = 400
 
@@ -57,11 +58,15 @@ class Hour:
         assert self.differences() == []
 
     def differences(self) -> list:
-        return [
-            row
-            for sql, params, _ in self.database.read(lambda: list(compare_rollups(self.database, 0)))
-            for row in self.database.report(lambda asked=(sql, params): self.database.fetch(*asked))
-        ]
+        return differences(self.database)
+
+
+def differences(database: Database) -> list:
+    return [
+        row
+        for sql, params, _ in database.read(lambda: list(compare_rollups(database, 0)))
+        for row in database.report(lambda asked=(sql, params): database.fetch(*asked))
+    ]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -159,3 +164,34 @@ def test_a_row_that_comes_between_two_pieces_makes_no_work_but_its_own(hour, mon
     assert state is not None
     late.look_again(hour.database, state)
     assert late.list_dirty(hour.database) == []
+
+
+def test_an_hour_of_two_partitions_goes_with_the_second_and_is_right_in_between(
+    postgresql_url, open_store, clock
+) -> None:
+    database = open_store(postgresql_url)
+    rollups, going = Rollups(database), UsagePurge(database, clock, 3, "%never%")
+    going.partitions.keep_ready()
+    high = going.partitions.ranges()[0].high
+    assert high is not None
+    bound_us, now = time_of(high), database.now_us
+    ahead_us = bound_us - now() + HOUR_US
+    database.now_us = lambda: now() + ahead_us
+    rollups.catch_up()
+    rows = [
+        usage_row(bound_us + at_us, request=request_at(bound_us + id_us), posted_at=database.now_us(), cost_nusd=id_us)
+        for id_us in (-5000, -4000, 4000, 5000)
+        for at_us in (-7000, 7000)
+    ]
+    insert_rows(database, *rows)
+    left = []
+    for days in (0, 4, 4, 20):
+        ahead_us += days * DAY_US
+        rollups.catch_up()
+        going.run()
+        left.append(database.read(lambda: database.fetch("SELECT COUNT(*) FROM usage"))[0][0])
+        assert stored_sums(database) == sum_up(rows) and differences(database) == []
+        assert count_removed(database) == len(rows) - left[-1]
+    assert left == [8, 4, 0, 0]
+    going.run()
+    assert database.read(lambda: database.fetch("SELECT 1 FROM removed_piece")) == []
