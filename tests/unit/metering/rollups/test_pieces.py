@@ -195,3 +195,18 @@ def test_an_hour_of_two_partitions_goes_with_the_second_and_is_right_in_between(
     assert left == [8, 4, 0, 0]
     going.run()
     assert database.read(lambda: database.fetch("SELECT 1 FROM removed_piece")) == []
+
+
+def test_a_partition_goes_whole_with_an_hour_of_which_pieces_went_before(
+    postgresql_url, open_store, clock, monkeypatch
+) -> None:
+    hour = Hour(open_store(postgresql_url), clock, monkeypatch)
+    hour.purge.partitions.keep_ready()
+    assert 0 < hour.purge.run() < ROWS
+    now = hour.database.now_us
+    hour.database.now_us = lambda: now() + 20 * DAY_US
+    hour.rollups.catch_up()
+    first = hour.purge.partitions.ranges()[0]
+    hour.purge.run()
+    assert first not in hour.purge.partitions.ranges() and hour.count("usage") == 0
+    hour.check()
