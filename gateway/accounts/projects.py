@@ -23,8 +23,15 @@ CHOICES = {
     "retention": ("none", "retain"),
     "cache_markers": ("automatic", "client", "disabled"),
 }
+# Who marks prompts for providers' caches: the name that everybody uses → what rows have.
+MARKERS = {"automatic": "automatic", "client-managed": "client", "disabled": "disabled"}
 UNSAID = OrganizationDefaults()
 RANGES = {"cache_ttl_s": (10, 31_536_000), "retention_days": (1, 3650)}
+
+
+def name_markers(kept: str) -> str:
+    """The name of what a row has, as of MARKERS."""
+    return next(name for name, value in MARKERS.items() if value == kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from gateway.operator.installation import check_scope, opened
 from gateway.operator.output import AS_JSON, print_result, print_table
 
 MODES = click.Choice(accounts.CHOICES["mode"])
-SHOWN = ("id", "name", "status", "mode", "cache_enabled", "cache_ttl_s", "retention", "retention_days", "cache_markers")
+SHOWN = ("id", "name", "status", "mode", "cache_enabled", "cache_ttl_s", "retention", "retention_days")
 
 
 @click.group()
@@ -61,10 +61,14 @@ def create(ctx: click.Context, organization_id: str, name: str, mode: str | None
 @click.option("--cache-ttl", "cache_ttl_s", type=int, help="Seconds, 10 to 31536000.")
 @click.option("--retention", type=click.Choice(accounts.CHOICES["retention"]))
 @click.option("--retention-days", type=int)
-@click.option("--cache-markers", type=click.Choice(accounts.CHOICES["cache_markers"]))
+@click.option(
+    "--cache-markers", type=click.Choice(tuple(accounts.MARKERS)), help="Who marks prompts for providers' caches."
+)
 @click.pass_context
 def set_(ctx: click.Context, project_id: str, **given: Any) -> None:
     """Change settings of a project, in force when this returns."""
+    if given["cache_markers"]:
+        given["cache_markers"] = accounts.MARKERS[given["cache_markers"]]
     _change(ctx, project_id, accounts.ProjectChange(**given))
 
 
@@ -92,6 +96,7 @@ def _change(ctx: click.Context, project_id: str, change: accounts.ProjectChange)
     print_result(
         f"{found.id} is {found.status}: mode {found.mode}, cache {_cache(found)}, retention {found.retention}.",
         **{name: getattr(found, name) for name in SHOWN},
+        cache_markers=accounts.name_markers(found.cache_markers),
     )
 
 

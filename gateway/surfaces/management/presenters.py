@@ -9,7 +9,7 @@ from gateway.accounts.key_caps import KeyCaps, OwnCaps
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.organizations import OrganizationInfo
-from gateway.accounts.projects import ProjectInfo
+from gateway.accounts.projects import ProjectInfo, name_markers
 from gateway.accounts.provider_keys import ProviderKeyInfo
 from gateway.accounts.rule_values import RuleInfo
 from gateway.accounts.skills import SkillInfo
@@ -23,8 +23,6 @@ from gateway.money import format_usd
 PLAN = "self-hosted"
 # Clients know active, inactive and deleted; `state` says why a key is refused.
 KEY_STATUS = {"expired": "inactive", "revoked": "inactive"}
-CLIENT_MARKERS = {"client": "client-managed"}
-READ_MARKERS = {"client-managed": "client"}
 ROUTING = "routing"
 
 
@@ -131,7 +129,7 @@ def show_project(info: ProjectInfo) -> dict[str, Any]:
         "cacheDurationSeconds": info.cache_ttl_s,
         "retention": info.retention,
         "retentionDays": info.retention_days,
-        "cacheMarkers": CLIENT_MARKERS.get(info.cache_markers, info.cache_markers),
+        "cacheMarkers": name_markers(info.cache_markers),
         "routing": info.settings.get(ROUTING, "auto"),
         "hasCallbackSecret": info.has_callback_secret,
         "createdAt": to_iso(info.created_at_us),

@@ -6,11 +6,11 @@ from typing import Any
 from marshmallow import fields
 
 from gateway.accounts import projects
-from gateway.accounts.projects import RANGES, ProjectChange
+from gateway.accounts.projects import MARKERS, RANGES, ProjectChange
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, require_some
-from gateway.surfaces.management.presenters import READ_MARKERS, ROUTING, show_project
+from gateway.surfaces.management.presenters import ROUTING, show_project
 from gateway.surfaces.replies import json_reply
 from gateway.surfaces.schemas import Body, OneOf, TextField, WholeNumber, read_body, read_query
 from gateway.surfaces.visitor import MANAGERS, Visitor
@@ -35,7 +35,7 @@ class ProjectSettings(Body):
     cacheDurationSeconds = WholeNumber(*RANGES["cache_ttl_s"])
     retention = OneOf(projects.CHOICES["retention"])
     retentionDays = WholeNumber(*RANGES["retention_days"])
-    cacheMarkers = OneOf(("automatic", "client-managed", "disabled"))
+    cacheMarkers = OneOf(tuple(MARKERS))
     routing = OneOf(STRATEGIES)
 
 
@@ -78,7 +78,7 @@ def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
         cache_ttl_s=given.get("cacheDurationSeconds"),
         retention=given.get("retention"),
         retention_days=given.get("retentionDays"),
-        cache_markers=READ_MARKERS.get(marker, marker) if marker else None,
+        cache_markers=MARKERS[marker] if marker else None,
         settings={**project.settings, ROUTING: given["routing"]} if "routing" in given else None,
     )
     return {"message": "Project updated.", "project": show_project(_change(visitor, project.id, change))}

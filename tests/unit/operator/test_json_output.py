@@ -39,6 +39,8 @@ def test_what_changes_something_tells_it_as_json(run, capsys) -> None:
     assert ask("organizations", "policy", organization, "--set", '{"requireSoc2": true}') == {"requireSoc2": True}
     project = ask("projects", "create", organization, "Apps")["id"]
     assert ask("projects", "set", project, "--cache", "--cache-ttl", "90")["cache_ttl_s"] == 90
+    # As the API names it.
+    assert ask("projects", "set", project, "--cache-markers", "client-managed")["cache_markers"] == "client-managed"
     boss = "boss@example.com"
     member = ask("members", "add", organization, boss, "--role", "admin")["id"]
     assert ask("members", "set-role", member, "owner")["role"] == "owner"
