@@ -10,6 +10,7 @@ it, on PostgreSQL without the server's. Status 1 when a budget is not kept.
 """
 
 import argparse
+import gc
 import importlib
 import random
 import resource
@@ -300,6 +301,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--live", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     good = True
+    gc.freeze()  # as each worker does
+    gc.set_threshold(20_000, 5, 100)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp"))
         url = given.url or f"sqlite:///{Path(folder) / 'bench.db'}"
