@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from gateway import settings
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
-from gateway.metering.activity import Owners, measure, measure_plain
+from gateway.metering.activity import Owners, measure, measure_columns
 from gateway.metering.log.search import LogFilter, LogScope, search
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
@@ -148,7 +148,7 @@ def activity(database: Database, now_us: int, zone: str = "UTC") -> object:
         database,
         lambda: (
             measure(database, owners, window.span, "total"),
-            measure_plain(database, owners, window.span, "model", SHORT),
+            measure_columns(database, owners, window.span, "model", SHORT),
         ),
     )
     return write_rows(totals, parts, window, "model", lambda value: {"id": value[0], "provider": value[1]})

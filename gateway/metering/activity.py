@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES
-from gateway.metering.rollups.reading import Dimension as Column
-from gateway.metering.rollups.reading import RollupQuestion, Row, Shifts, ask, ask_plain
+from gateway.metering.rollups.reading import Column, RollupQuestion, Row, Shifts, ask, ask_columns
+from gateway.metering.rollups.reading import Dimension as ColumnName
 from gateway.metering.rollups.table import HOURS, Series
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
@@ -19,7 +19,7 @@ from gateway.store.database import Database
 Dimension = Literal["total", "model", "api_key", "source"]
 
 # Of whole projects, and of keys; keys are told apart by their own sums.
-SERIES: dict[Dimension, tuple[Series, Series, tuple[Column, ...]]] = {
+SERIES: dict[Dimension, tuple[Series, Series, tuple[ColumnName, ...]]] = {
     "total": (Series.PROJECT, Series.KEY, ()),
     "model": (Series.PROJECT_MODEL, Series.KEY_MODEL, ("name", "provider")),
     "source": (Series.PROJECT_SOURCE, Series.KEY_SOURCE, ("name",)),
@@ -69,11 +69,11 @@ def measure(
     return [row for question in _questions(owners, span, dimension, figures) for row in ask(database, question)]
 
 
-def measure_plain(
+def measure_columns(
     database: Database, owners: Owners, span: Span, dimension: Dimension, figures: tuple[str, ...]
-) -> list[tuple[Any, ...]]:
-    """The same for tens of thousands of them; see `reading.ask_plain`."""
-    return [row for question in _questions(owners, span, dimension, figures) for row in ask_plain(database, question)]
+) -> list[Column]:
+    """The same for tens of thousands of them; see `reading.ask_columns`."""
+    return [one for question in _questions(owners, span, dimension, figures) for one in ask_columns(database, question)]
 
 
 def _questions(owners: Owners, span: Span, dimension: Dimension, figures: tuple[str, ...]) -> Iterator[RollupQuestion]:

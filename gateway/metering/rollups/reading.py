@@ -1,11 +1,15 @@
 """Questions to the rollups: sums of owners over a time, by hour, by day or in one, and by what series tell apart."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import orjson
+
 from gateway.metering.figures import FIGURES, ActivityFigures
 from gateway.metering.rollups.days import BLOCK, DAY, SumStep, list_blocks
+from gateway.metering.rollups.sum_tables import LEAST_BEYOND
 from gateway.metering.rollups.table import HOURS, Series, State, fetch_sums, read_state
 from gateway.store.database import Database
 from gateway.store.partitions import time_of
@@ -19,7 +23,8 @@ DAY_MINUTES = HOURS * 60
 MADE_OF = {"hour": (), "day": (DAY,), "all": (BLOCK, DAY)}
 HOUR = SumStep(0, 0, 1)
 
-PLAIN = (int, str, bytes)
+# Numbers as the JSON of a list: one cell for many.
+LIST = {"sqlite": "json_group_array({})", "postgresql": "array_to_json(array_agg({}))::text"}
 
 # What tells the rows of a series apart.
 APART: dict[Series, set[str]] = {
@@ -32,6 +37,7 @@ APART: dict[Series, set[str]] = {
 Bucket = Literal["hour", "day", "all"]
 Dimension = Literal["owner", "name", "provider"]
 Shifts = tuple[tuple[int, int], ...]
+Statement = tuple[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,14 @@ class Row:
         self.updated_us = max(self.updated_us, other.updated_us)
 
 
+class Column(NamedTuple):
+    """Figures of one value of the dimensions, by step: a list of numbers for each of the question's `figures`."""
+
+    value: tuple[Any, ...]
+    steps: list[int]
+    figures: list[list[int]]
+
+
 def at_once(database: Database, work: Callable[[], T]) -> T:
     """The result of `work`, a long read that sees one moment of the store. Unavailable."""
 
@@ -93,7 +107,9 @@ def ask(database: Database, question: RollupQuestion) -> list[Row]:
     """The answers, in no order; only those with usage. Inside `at_once`."""
     found: dict[tuple[int, tuple[Any, ...]], Row] = {}
     width = 1 + len(question.dimensions)
-    for line in _select_all(database, question, ("MAX(hour)", "MAX(updated_at)"), ("hour", "updated_at")):
+    moments = ("MAX(hour)", "MAX(updated_at)"), ("hour", "updated_at")
+    lines = (line for one in _statements(database, question, *moments) for line in fetch_sums(database, *one))
+    for line in lines:
         figures = ActivityFigures()
         vars(figures).update(
             {name: int(value) for name, value in zip(question.figures, line[width + 2 :], strict=True) if value}
@@ -105,15 +121,27 @@ def ask(database: Database, question: RollupQuestion) -> list[Row]:
     return list(found.values())
 
 
-def ask_plain(database: Database, question: RollupQuestion) -> list[tuple[Any, ...]]:
-    """The same without moments, for tens of thousands of them: a plain tuple of the step, the values of the dimensions
-    and the figures each. What lies in several runs of hours comes as often."""
-    width = 1 + len(question.dimensions)
-    lines = list(_select_all(database, question))
-    # Whatever a driver makes of a number: it makes the same of all.
-    if all(type(cell) in PLAIN for line in (*lines[:1], *lines[-1:]) for cell in line):
-        return lines
-    return [(int(line[0]), *_values(question, line), *map(int, line[width:])) for line in lines]
+def ask_columns(database: Database, question: RollupQuestion) -> list[Column]:
+    """The same without moments, for tens of thousands of them: the store makes the lists. What lies in several runs of
+    hours has a column in each. Inside `at_once`."""
+    listed = ("step", *question.figures)
+    lists = (LIST[database.kind].format(name) for name in listed)
+    dimensions = question.dimensions
+    grouped = f" GROUP BY {', '.join(dimensions)}" if dimensions else ""
+    outer = f"SELECT {', '.join((*dimensions, *lists))} FROM ({{}}) steps{grouped}"
+    found = []
+    for sql, params in _statements(database, question):
+        for line in fetch_sums(database, outer.format(sql), params):
+            steps, *figures = map(_read_numbers, line[len(dimensions) :])
+            if steps:
+                found.append(Column(_values(question, ("", *line)), steps, figures))
+    return found
+
+
+def _read_numbers(text: str | None) -> list[int]:
+    numbers = orjson.loads(text or "[]")
+    # Beyond 64 bits PostgreSQL is exact still, and SQLite gives the nearest double.
+    return numbers if max(numbers, default=0) < LEAST_BEYOND else [int(number) for number in json.loads(text or "")]
 
 
 def is_filled(database: Database) -> bool:
@@ -174,31 +202,26 @@ def _ready(database: Database, state: State, step: SumStep, first: int, end: int
         yield first, end
 
 
-def _select_all(
+def _statements(
     database: Database, question: RollupQuestion, summed: tuple[str, ...] = (), plain: tuple[str, ...] = ()
-) -> Iterator[tuple[Any, ...]]:
-    """Lines of step, dimensions, what else is asked for (where lines are summed up, and where not), and figures."""
+) -> Iterator[Statement]:
+    """For lines of step, dimensions, what else is asked for (where lines are summed up, and where not), and figures."""
     for run in _runs(database, question):
         for start in range(0, len(question.owners), OWNERS):
-            yield from _select(database, question, question.owners[start : start + OWNERS], run, summed, plain)
+            yield _statement(question, question.owners[start : start + OWNERS], run, summed, plain)
 
 
-def _select(
-    database: Database,
-    question: RollupQuestion,
-    owners: Sequence[bytes],
-    run: HourRun,
-    summed: tuple[str, ...],
-    plain: tuple[str, ...],
-) -> Iterator[tuple[Any, ...]]:
+def _statement(
+    question: RollupQuestion, owners: Sequence[bytes], run: HourRun, summed: tuple[str, ...], plain: tuple[str, ...]
+) -> Statement:
     bucket = _bucket_sql(question.bucket, run.minutes)
     if len(owners) == 1 and run.step is DAY and question.bucket == "day" and _is_apart(question):
         # One line for each answer already.
-        sums = (f"COALESCE({name}, 0)" for name in question.figures)
-        shown, grouped = ", ".join((bucket, *question.dimensions, *plain, *sums)), ""
+        figures = (f"COALESCE({name}, 0) AS {name}" for name in question.figures)
+        shown, grouped = ", ".join((f"{bucket} AS step", *question.dimensions, *plain, *figures)), ""
     else:
-        sums = (f"COALESCE(sum({name}), 0)" for name in question.figures)
-        shown = ", ".join((bucket, *question.dimensions, *summed, *sums))
+        figures = (f"COALESCE(sum({name}), 0) AS {name}" for name in question.figures)
+        shown = ", ".join((f"{bucket} AS step", *question.dimensions, *summed, *figures))
         # By the series where nothing is told apart: without any group, nothing at all would be summed up in one line.
         keys = (bucket if question.bucket != "all" else "series", *question.dimensions)
         grouped = f" GROUP BY {', '.join(keys)}"
@@ -206,7 +229,7 @@ def _select(
         f"SELECT {shown} FROM rollup WHERE series = ? AND owner IN ({', '.join('?' * len(owners))}) "
         f"AND hour >= ? AND hour < ?{grouped}"
     )
-    return iter(fetch_sums(database, sql, (question.series + run.step.coarse, *owners, run.first, run.end)))
+    return sql, (question.series + run.step.coarse, *owners, run.first, run.end)
 
 
 def _bucket_sql(bucket: Bucket, minutes: int | None) -> str:

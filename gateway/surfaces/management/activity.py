@@ -1,6 +1,6 @@
 """`GET /activity` and `/activity/sources`: usage by hour or day, as the public client prints it (facts A.5, A.7)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import add, itemgetter
 from typing import Any
 
@@ -8,9 +8,18 @@ from gateway.accounts.keys import KeyInfo, list_keys
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.clock import to_iso
-from gateway.metering.activity import ActivityScope, Dimension, Owners, Span, last_hours, measure, measure_plain, merge
+from gateway.metering.activity import (
+    ActivityScope,
+    Dimension,
+    Owners,
+    Span,
+    last_hours,
+    measure,
+    measure_columns,
+    merge,
+)
 from gateway.metering.figures import ActivityFigures
-from gateway.metering.rollups.reading import Row, at_once
+from gateway.metering.rollups.reading import Column, Row, at_once
 from gateway.money import NANO, usd_number
 from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
@@ -27,13 +36,10 @@ DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user
 SHORT = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nusd")
 # With more parts than that an answer takes milliseconds to write.
 MANY = 1_000
-WIDTH = len(SHORT)
-# Of a part: step, value, figures.
-VALUE, FIGURES = itemgetter(slice(1, -WIDTH)), itemgetter(slice(-WIDTH, None))
-COST = itemgetter(SHORT.index("cost_nusd") - WIDTH)
+COST = itemgetter("cost")
 BREAKDOWNS = {"model": "modelBreakdown", "apiKey": "apiKeyBreakdown", "user": "userBreakdown"}
 
-Part = tuple[Any, ...]
+Parts = dict[str, tuple[int, ...]]  # figures by label
 Describe = Callable[[tuple[Any, ...]], dict[str, Any]]
 
 
@@ -68,18 +74,17 @@ def activity(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     apart = owners if group == "model" or key_id else Owners(key_ids=tuple(keys))
     database = visitor.services.store.database
 
-    def read() -> tuple[list[Row], list[Part]]:
+    def read() -> tuple[list[Row], list[Column]]:
         totals = measure(database, owners, window.span, "total")
-        return totals, measure_plain(database, apart, window.span, DIMENSIONS[group], SHORT)
+        return totals, measure_columns(database, apart, window.span, DIMENSIONS[group], SHORT)
 
     totals, parts = at_once(database, read)
     describe = _describer(visitor, group, keys)
     if group == "user":
         users = {key: describe((info.member_id,))["id"] for key, info in keys.items()}
-        parts = [(step, users[f"key_{bytes(owner).hex()}"], *figures) for step, owner, *figures in parts]
-    body: dict[str, Any] = {
-        "activity": compute_if(len(parts) > MANY, write_rows, totals, parts, window, group, describe)
-    }
+        parts = [one._replace(value=(users[f"key_{one.value[0].hex()}"],)) for one in parts]
+    many = sum(len(one.steps) for one in parts) > MANY
+    body: dict[str, Any] = {"activity": compute_if(many, write_rows, totals, parts, window, group, describe)}
     if "timeRange" in given:
         body["granularity"] = window.granularity
     return body
@@ -115,55 +120,55 @@ def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def write_rows(
-    totals: list[Row], parts: list[Part], window: ReportRange, group: str, describe: Describe
+    totals: list[Row], parts: list[Column], window: ReportRange, group: str, describe: Describe
 ) -> list[dict[str, Any]]:
     """One object for each hour or day that has rows, and for each of the window's own when it is padded. `parts` tell
-    step, value and SHORT of whatever they are broken down by; there may be tens of thousands."""
+    SHORT of whatever they are broken down by; of steps and values there may be tens of thousands."""
     days: dict[str, ActivityFigures] = {label: ActivityFigures() for label in window.padding}
     labels = {step: window.label(step) for step in {row.step for row in totals}}
     for row in totals:
         days.setdefault(labels[row.step], ActivityFigures()).add(row.figures)
-    by_label: dict[str, list[Part]] = {label: [] for label in days}
-    for part in parts:
-        by_label[labels[part[0]]].append(part)
-    described = {value: describe(value) for value in set(map(VALUE, parts))}
+    breakdowns = _write_parts(_join_parts(parts, labels), describe, days)
     written = []
     for label in sorted(days):
         empty: dict[str, list[Any]] = {"modelBreakdown": [], "apiKeyBreakdown": []}
-        breakdown = _write_parts(_merge_parts(by_label[label]), described)
-        written.append({"date": label, **write_figures(days[label]), **empty, BREAKDOWNS[group]: breakdown})
+        written.append({"date": label, **write_figures(days[label]), **empty, BREAKDOWNS[group]: breakdowns[label]})
     return written
 
 
-def _merge_parts(parts: list[Part]) -> list[Part]:
-    """One part for each value, in their order, dearest first."""
-    if len(set(map(VALUE, parts))) < len(parts):
-        merged: dict[tuple[Any, ...], tuple[int, ...]] = {}
-        for part in parts:
-            known = merged.get(VALUE(part))
-            merged[VALUE(part)] = part[-WIDTH:] if known is None else tuple(map(add, known, part[-WIDTH:]))
-        parts = [(0, *value, *figures) for value, figures in merged.items()]
-    # The first sorting is nearly done: the store tells them in that order.
-    parts.sort(key=VALUE)
-    parts.sort(key=COST, reverse=True)
-    return parts
+def _join_parts(parts: list[Column], labels: Mapping[int, str]) -> dict[tuple[Any, ...], Parts]:
+    """By value and label; what comes several times is added up."""
+    joined: dict[tuple[Any, ...], Parts] = {}
+    for value, steps, figures in parts:
+        known = joined.setdefault(value, {})
+        for label, part in zip(map(labels.__getitem__, steps), zip(*figures, strict=True), strict=True):
+            before = known.get(label)
+            known[label] = part if before is None else tuple(map(add, before, part))
+    return joined
 
 
-def _write_parts(parts: list[Part], described: Mapping[tuple[Any, ...], dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {
-            **described[value],
-            "requestCount": requests,
-            "inputTokens": tokens_in,
-            "outputTokens": tokens_out,
-            "totalTokens": tokens_in + tokens_out,
-            "cost": cost / NANO,
-            "discountSavings": saved / NANO,
-        }
-        for value, (requests, tokens_in, tokens_out, cost, saved) in zip(
-            map(VALUE, parts), map(FIGURES, parts), strict=True
-        )
-    ]
+def _write_parts(
+    joined: Mapping[tuple[Any, ...], Parts], describe: Describe, labels: Iterable[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """By label, dearest first, of the same cost in the order of their values."""
+    written: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
+    for value in sorted(joined):
+        described = describe(value)
+        for label, (requests, tokens_in, tokens_out, cost, saved) in joined[value].items():
+            written[label].append(
+                {
+                    **described,
+                    "requestCount": requests,
+                    "inputTokens": tokens_in,
+                    "outputTokens": tokens_out,
+                    "totalTokens": tokens_in + tokens_out,
+                    "cost": cost / NANO,
+                    "discountSavings": saved / NANO,
+                }
+            )
+    for breakdown in written.values():
+        breakdown.sort(key=COST, reverse=True)
+    return written
 
 
 def write_figures(figures: ActivityFigures) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from support.usage import insert_rows, usage_row
 from gateway.clock import DAY_US, HOUR_US
 from gateway.metering.rollups import job
 from gateway.metering.rollups.job import Rollups
-from gateway.metering.rollups.reading import RollupQuestion, ask, ask_plain, at_once
+from gateway.metering.rollups.reading import RollupQuestion, ask, ask_columns, at_once
 from gateway.metering.rollups.table import BLOCK_DAYS, Series
 from gateway.settings import DatabaseSettings
 from gateway.store.database import open_database
@@ -86,12 +86,13 @@ def plain(rows, question: RollupQuestion) -> dict:
     return dict(found)
 
 
-def plainly(database, question: RollupQuestion) -> dict:
-    """The same of the plain tuples, which may tell a step and value in pieces."""
+def by_columns(database, question: RollupQuestion) -> dict:
+    """The same of the columns, which may tell a step and value in pieces."""
     found: dict = defaultdict(lambda: [0, 0])
-    for step, *value, requests, cost in at_once(database, lambda: ask_plain(database, question)):
-        known = found[step, tuple(value)]
-        known[:] = [known[0] + int(requests or 0), known[1] + int(cost or 0)]
+    for value, steps, figures in at_once(database, lambda: ask_columns(database, question)):
+        for step, requests, cost in zip(steps, *figures, strict=True):
+            known = found[step, value]
+            known[:] = [known[0] + requests, known[1] + cost]
     return dict(found)
 
 
@@ -100,7 +101,7 @@ def check(told, question: RollupQuestion) -> None:
     wanted = plain(rows, question)
     found = at_once(database, lambda: ask(database, question))
     assert {(row.step, row.value): [row.figures.requests, row.figures.cost_nusd] for row in found} == wanted
-    assert plainly(database, question) == wanted
+    assert by_columns(database, question) == wanted
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -131,7 +132,7 @@ def test_days_of_a_zone_are_told_as_its_clock_says_and_add_up_to_those_of_utc(to
             begins = datetime.fromtimestamp(hour * 3600, UTC).astimezone(ZoneInfo(zone)).date()
             days[(begins - datetime(1970, 1, 1).date()).days] += 1
     told_days = defaultdict(int)
-    for (step, _), (requests, _) in plainly(told[0], question).items():
+    for (step, _), (requests, _) in by_columns(told[0], question).items():
         told_days[step] += requests
     assert told_days == days
 
