@@ -1,16 +1,16 @@
 """Admission in memory: what a request may cost is reserved from slices of budgets that this worker holds."""
 
 import secrets
-import threading
 from collections.abc import Callable
 from typing import Any
 
-from gateway.clock import SECOND_US, Clock
+from gateway.clock import Clock
 from gateway.control import Control
 from gateway.errors import GatewayError, Unavailable
 from gateway.limits.cost_bound import CostBound, Payer, Shortage
-from gateway.limits.leases import FOREVER, ROUNDS, LeaseRequest, Move, Slice, fold, holds_of, read_terms, take
-from gateway.limits.worker_leases import UNLIMITED, BudgetLease, BudgetSet, Claim, Reservation, TakeQueue
+from gateway.limits.lease_keeping import LeaseKeeper
+from gateway.limits.leases import FOREVER, ROUNDS, LeaseRequest, holds_of, read_terms, take
+from gateway.limits.worker_leases import BudgetLease, BudgetSet, Claim, Reservation, TakeQueue
 from gateway.money import NANO
 from gateway.store.database import Database
 from gateway.store.journal import Journal
@@ -23,11 +23,6 @@ SHORT_S = 0.1
 SHORTAGES = 10_000
 # What other workers do not use goes back within a second; until then a shortage may be none.
 PATIENCE_S, PATIENCE_ROUNDS = 0.3, 4
-# Unused for so long, a slice's rest goes back; its empty lease is kept for a while, for the next request.
-IDLE_S, KEEP_S = 0.3, 10.0
-FOLDED_AT_ONCE = 200
-# A slice without a limit is taken anew after so much, so that the end of what a budget counts is met.
-LOOKED_AT_NUSD = 1_000_000 * NANO
 
 
 class Spending:
@@ -42,21 +37,19 @@ class Spending:
         clock: Clock,
         announce: Callable[[int], object] = lambda epoch: None,
     ) -> None:
-        self._database, self._journal, self._control, self._clock = database, journal, control, clock
+        self._database, self._control, self._clock = database, control, clock
         self._announce, self._announced = announce, 0
-        self._budget_sets: dict[Payer, BudgetSet] = {}
-        self._current: dict[str, BudgetLease] = {}
-        self._all: dict[int, BudgetLease] = {}
-        self._closing: list[Move] = []
-        self._spent: dict[BudgetSet, float] = {}  # when (monotonic), since the last tending
+        self._keeper = keeper = LeaseKeeper(database, journal, control, clock)
+        self._budget_sets, self._current = keeper.budget_sets, keeper.current
         self._gates: dict[str, TakeQueue] = {}
         self._short: dict[Payer, tuple[float, int, Shortage]] = {}
-        self._tending = threading.Lock()
         # The control version that `find` takes, and whether what was leased under an epoch is surely still this
         # worker's: the functions themselves, since each request asks.
         self.check: Callable[[], int] = control.check
         self.owns: Callable[[int], bool] = control.owns
         self.regain: Callable[[int], bool] = control.regain
+        self.note: Callable[[BudgetSet, int, int, bool], None] = keeper.note
+        self.tend, self.close, self.reserved_nusd = keeper.tend, keeper.close, keeper.reserved_nusd
 
     def reserve(self, payer: Payer, ask: CostBound, patient: bool = True) -> Reservation:
         """Reserve the bound of `ask` from every budget of `payer`, or from none. `patient`: wait a moment for what
@@ -82,70 +75,19 @@ class Spending:
         budget_set.reserve(full)
         return Reservation(self, budget_set, full)
 
-    def reserved_nusd(self) -> int:
-        """What requests under way hold, summed over all budgets."""
-        return sum(held.reserved for held in self._all.values())
-
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Name → (help text, value)."""
         return {
-            "budget_leases": ("Slices of budgets that this worker holds.", len(self._all)),
+            "budget_leases": ("Slices of budgets that this worker holds.", len(self._keeper.held)),
             "budget_reserved_usd": (
                 "Reserved by requests under way, each budget counted.",
                 self.reserved_nusd() / NANO,
             ),
         }
 
-    def tend(self, idle_s: float = IDLE_S, keep_s: float = KEEP_S) -> None:
-        """Fold what was spent into the budgets and give back what was idle. Unavailable: it is done the next time."""
-        with self._tending:
-            now = self._clock.monotonic()
-            self._stamp()
-            moves, self._closing = self._closing, []
-            moves += [move for held in list(self._all.values()) if (move := self._move(held, now, idle_s, keep_s))]
-            # Neighbours together, few at a time: no other writer waits long.
-            moves.sort()
-            while moves:
-                try:
-                    fold(self._database, moves[:FOLDED_AT_ONCE])
-                except BaseException:
-                    self._doubt(moves)
-                    raise
-                del moves[:FOLDED_AT_ONCE]
-
-    def close(self) -> None:
-        """Give back all that no request holds. Unavailable when the store is away: the recovery does it then."""
-        for held in list(self._all.values()):
-            self._retire(held)
-        self.tend(idle_s=-1.0, keep_s=-1.0)
-
     def enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None:
         """Try to make `nusd` free in all of `slices`, for a request under way."""
         return _result(Job(_attempt, self._enlarge, slices, nusd))
-
-    def note(self, budget_set: BudgetSet, reserved: int, cost: int, credits: bool) -> None:
-        """Of `reserved`, `cost` was spent (rows appended); the rest is free again."""
-        now = self._clock.monotonic()
-        spared = budget_set.slices
-        if cost:
-            self._spent[budget_set] = now
-            spared = () if credits else budget_set.credit_slices
-            for held in budget_set.slices if credits else budget_set.own_slices:
-                held.reserved -= reserved
-                held.total -= cost
-        for held in spared:
-            held.reserved -= reserved
-            held.used_at = now
-
-    def _stamp(self) -> None:
-        """Mark the leases that something was spent of: once a round, not in each request."""
-        spent, self._spent = self._spent, {}
-        journal = self._journal
-        mark = journal.posted + journal.failed + journal.pending
-        for budget_set, at in spent.items():
-            for held in budget_set.slices:
-                held.used_at = max(held.used_at, at)
-                held.mark, held.dirty = mark, True
 
     def _reserve_slowly(self, payer: Payer, ask: CostBound, rounds: int) -> Reservation:
         outcome = self._claim(payer, ask)
@@ -212,7 +154,7 @@ class Spending:
         for held in known:
             held.version = version
             if terms.pop(held.hold.budget, None) != (held.limit, held.period, held.generation):
-                self._retire(held)
+                self._keeper.retire(held)
         if terms:  # A window was set that this budget set does not have.
             self._budget_sets.pop(payer, None)
         if budget_set is not None:
@@ -234,15 +176,15 @@ class Spending:
         try:
             outcome = take(self._database, epoch, holds, ask)
         except BaseException:
-            self._distrust(holds)
+            self._keeper.distrust(holds)
             raise
         finally:
             self._unpin(pinned)
         if isinstance(outcome, Shortage):
-            outcome = outcome._replace(others=outcome.others or self._gives_back(holds))
+            outcome = outcome._replace(others=outcome.others or self._keeper.gives_back(holds))
             self._remember(payer, outcome, version)
             return outcome
-        leases = tuple(self._accept(slice_, epoch, payer, version) for slice_ in outcome.slices)
+        leases = tuple(self._keeper.accept(slice_, epoch, payer, version) for slice_ in outcome.slices)
         budget_set = BudgetSet(leases, version, epoch)
         self._budget_sets[payer] = budget_set
         if not budget_set.covers(outcome.need.amount_nusd, 0):
@@ -274,53 +216,10 @@ class Spending:
             if held is not None:
                 held.pins -= 1
 
-    def _gives_back(self, holds: list[LeaseRequest]) -> bool:
-        """Whether slices of these budgets, used no more since their limits changed, still go back."""
-        budgets = {hold.budget for hold in holds}
-        return any(
-            one.retired and one.limit and one.free > 0 for one in self._all.values() if one.hold.budget in budgets
-        )
-
-    def _distrust(self, holds: list[LeaseRequest]) -> None:
-        """Handle a take of unknown outcome: what it may have granted goes back, whole leases at a time."""
-        for hold in holds:
-            held = self._all.get(hold.lease)
-            if held is not None:
-                self._retire(held)
-            self._closing.append(Move(hold.budget, hold.fresh, close=True))
-
     def _remember(self, payer: Payer, short: Shortage, version: int) -> None:
         if len(self._short) >= SHORTAGES:
             self._short.clear()
         self._short[payer] = (self._clock.monotonic(), version, short)
-
-    def _accept(self, slice_: Slice, epoch: int, payer: Payer, version: int) -> BudgetLease:
-        """Put a taken slice into the books."""
-        now = self._clock.monotonic()
-        held = self._all.get(slice_.lease)
-        if held is None:
-            ends = float("inf") if slice_.ends_in_us is None else now + slice_.ends_in_us / SECOND_US
-            held = self._all[slice_.lease] = BudgetLease(slice_, epoch, ends, now)
-            held.version = version
-            before = self._current.get(slice_.hold.budget)
-            if before is not None:
-                self._retire(before)
-            self._current[slice_.hold.budget] = held
-        if slice_.limit_nusd is not None:
-            held.total += slice_.granted_nusd
-            held.rest = slice_.rest_nusd
-        held.used_at = now
-        held.payers.add(payer)
-        return held
-
-    def _retire(self, held: BudgetLease) -> None:
-        """No new request uses it; its rest goes back with the next tending."""
-        held.retired = True
-        for payer in held.payers:
-            self._budget_sets.pop(payer, None)
-        held.payers.clear()
-        if self._current.get(held.hold.budget) is held:
-            del self._current[held.hold.budget]
 
     def _enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None:
         epoch = self._control.epoch
@@ -333,7 +232,7 @@ class Spending:
             outcome = take(self._database, epoch, holds, CostBound(nusd, 0, 0, True), running=True)
         except BaseException:
             for held in slices:
-                self._retire(held)
+                self._keeper.retire(held)
             raise
         finally:
             for held in slices:
@@ -346,42 +245,6 @@ class Spending:
                 # A window that is over limits nothing any more; what it still costs belongs to it.
                 held.total += granted.get(held.lease, nusd)
         return None
-
-    def _move(self, held: BudgetLease, now: float, idle_s: float, keep_s: float) -> Move | None:
-        if held.pins:
-            return None
-        unused_s = now - held.used_at
-        if held.limit is None and held.total < UNLIMITED - LOOKED_AT_NUSD:
-            self._retire(held)
-        stale = held.retired or now >= held.ends or held.epoch != self._control.epoch
-        if not held.reserved and self._written(held) and (stale or unused_s > keep_s):
-            self._retire(held)
-            del self._all[held.lease]
-            return Move(held.hold.budget, held.lease, close=True)
-        limited = held.limit is not None
-        give = max(0, held.free) if limited and (stale or unused_s > idle_s) else 0
-        add = max(0, -held.free) if limited else 0
-        if not (give or add or held.dirty):
-            return None
-        held.total += add - give
-        held.dirty = False
-        return Move(held.hold.budget, held.lease, give, add)
-
-    def _written(self, held: BudgetLease) -> bool:
-        """Whether all that was spent of it is in the store, so that its row may go."""
-        journal = self._journal
-        return not journal.pending or journal.posted + journal.failed >= held.mark
-
-    def _doubt(self, moves: list[Move]) -> None:
-        """Handle moves of unknown outcome: closings are repeated, other leases are used no more."""
-        for move in moves:
-            held = self._all.get(move.lease)
-            if move.close:
-                self._closing.append(move)
-            elif held is not None:
-                held.dirty = True
-                if move.give_nusd or move.add_nusd:
-                    self._retire(held)
 
 
 def _attempt(work: Callable[..., object], *args: object) -> object:

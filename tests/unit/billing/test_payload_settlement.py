@@ -164,7 +164,7 @@ def payload_of_own_key(one, account, retention):
 def test_what_the_fee_may_come_to_is_reserved_from_the_credits_alone(one, account, retention):
     payload_of(one, account, retention)
     assert one.ledger.balance(account.organization).reserved_nusd >= ASK.bound_nusd + (400 + 100) * 10
-    own = {held.hold.scope: held.reserved for held in one.spending._all.values() if held.hold.kind != "window"}
+    own = {held.hold.scope: held.reserved for held in one.spending._keeper.held.values() if held.hold.kind != "window"}
     assert own == {"key": 300_000, "member": 300_000, "organization": 300_000 + 5000}
 
 

@@ -1,0 +1,163 @@
+"""The leases that one worker holds: entered when they are taken, folded into their budgets when something was spent,
+given back when nobody needs them."""
+
+import threading
+
+from gateway.clock import SECOND_US, Clock
+from gateway.control import Control
+from gateway.limits.cost_bound import Payer
+from gateway.limits.leases import LeaseRequest, Move, Slice, fold
+from gateway.limits.worker_leases import UNLIMITED, BudgetLease, BudgetSet
+from gateway.money import NANO
+from gateway.store.database import Database
+from gateway.store.journal import Journal
+
+# Unused for so long, a slice's rest goes back; its empty lease is kept for a while, for the next request.
+IDLE_S, KEEP_S = 0.3, 10.0
+FOLDED_AT_ONCE = 200
+# A slice without a limit is taken anew after so much, so that the end of what a budget counts is met.
+LOOKED_AT_NUSD = 1_000_000 * NANO
+
+
+class LeaseKeeper:
+    """`budget_sets` are what each payer's requests are reserved from, `current` the lease of each budget that new
+    requests use, `held` every lease by its id. `tend` must run about each 0.4 s."""
+
+    def __init__(self, database: Database, journal: Journal, control: Control, clock: Clock) -> None:
+        self._database, self._journal, self._control, self._clock = database, journal, control, clock
+        self.budget_sets: dict[Payer, BudgetSet] = {}
+        self.current: dict[str, BudgetLease] = {}
+        self.held: dict[int, BudgetLease] = {}
+        self._closing: list[Move] = []
+        self._spent: dict[BudgetSet, float] = {}  # when (monotonic), since the last tending
+        self._tending = threading.Lock()
+
+    def reserved_nusd(self) -> int:
+        """What requests under way hold, summed over all budgets."""
+        return sum(held.reserved for held in self.held.values())
+
+    def tend(self, idle_s: float = IDLE_S, keep_s: float = KEEP_S) -> None:
+        """Fold what was spent into the budgets and give back what was idle. Unavailable: it is done the next time."""
+        with self._tending:
+            now = self._clock.monotonic()
+            self._stamp()
+            moves, self._closing = self._closing, []
+            moves += [move for held in list(self.held.values()) if (move := self._move(held, now, idle_s, keep_s))]
+            # Neighbours together, few at a time: no other writer waits long.
+            moves.sort()
+            while moves:
+                try:
+                    fold(self._database, moves[:FOLDED_AT_ONCE])
+                except BaseException:
+                    self._doubt(moves)
+                    raise
+                del moves[:FOLDED_AT_ONCE]
+
+    def close(self) -> None:
+        """Give back all that no request holds. Unavailable when the store is away: the recovery does it then."""
+        for held in list(self.held.values()):
+            self.retire(held)
+        self.tend(idle_s=-1.0, keep_s=-1.0)
+
+    def note(self, budget_set: BudgetSet, reserved: int, cost: int, credits: bool) -> None:
+        """Of `reserved`, `cost` was spent (rows appended); the rest is free again."""
+        now = self._clock.monotonic()
+        spared = budget_set.slices
+        if cost:
+            self._spent[budget_set] = now
+            spared = () if credits else budget_set.credit_slices
+            for held in budget_set.slices if credits else budget_set.own_slices:
+                held.reserved -= reserved
+                held.total -= cost
+        for held in spared:
+            held.reserved -= reserved
+            held.used_at = now
+
+    def accept(self, slice_: Slice, epoch: int, payer: Payer, version: int) -> BudgetLease:
+        """Put a taken slice into the books."""
+        now = self._clock.monotonic()
+        held = self.held.get(slice_.lease)
+        if held is None:
+            ends = float("inf") if slice_.ends_in_us is None else now + slice_.ends_in_us / SECOND_US
+            held = self.held[slice_.lease] = BudgetLease(slice_, epoch, ends, now)
+            held.version = version
+            before = self.current.get(slice_.hold.budget)
+            if before is not None:
+                self.retire(before)
+            self.current[slice_.hold.budget] = held
+        if slice_.limit_nusd is not None:
+            held.total += slice_.granted_nusd
+            held.rest = slice_.rest_nusd
+        held.used_at = now
+        held.payers.add(payer)
+        return held
+
+    def retire(self, held: BudgetLease) -> None:
+        """No new request uses it; its rest goes back with the next tending."""
+        held.retired = True
+        for payer in held.payers:
+            self.budget_sets.pop(payer, None)
+        held.payers.clear()
+        if self.current.get(held.hold.budget) is held:
+            del self.current[held.hold.budget]
+
+    def distrust(self, holds: list[LeaseRequest]) -> None:
+        """Handle a take of unknown outcome: what it may have granted goes back, whole leases at a time."""
+        for hold in holds:
+            held = self.held.get(hold.lease)
+            if held is not None:
+                self.retire(held)
+            self._closing.append(Move(hold.budget, hold.fresh, close=True))
+
+    def gives_back(self, holds: list[LeaseRequest]) -> bool:
+        """Whether slices of these budgets, used no more since their limits changed, still go back."""
+        budgets = {hold.budget for hold in holds}
+        return any(
+            one.retired and one.limit and one.free > 0 for one in self.held.values() if one.hold.budget in budgets
+        )
+
+    def _stamp(self) -> None:
+        """Mark the leases that something was spent of: once a round, not in each request."""
+        spent, self._spent = self._spent, {}
+        journal = self._journal
+        mark = journal.posted + journal.failed + journal.pending
+        for budget_set, at in spent.items():
+            for held in budget_set.slices:
+                held.used_at = max(held.used_at, at)
+                held.mark, held.dirty = mark, True
+
+    def _move(self, held: BudgetLease, now: float, idle_s: float, keep_s: float) -> Move | None:
+        if held.pins:
+            return None
+        unused_s = now - held.used_at
+        if held.limit is None and held.total < UNLIMITED - LOOKED_AT_NUSD:
+            self.retire(held)
+        stale = held.retired or now >= held.ends or held.epoch != self._control.epoch
+        if not held.reserved and self._written(held) and (stale or unused_s > keep_s):
+            self.retire(held)
+            del self.held[held.lease]
+            return Move(held.hold.budget, held.lease, close=True)
+        limited = held.limit is not None
+        give = max(0, held.free) if limited and (stale or unused_s > idle_s) else 0
+        add = max(0, -held.free) if limited else 0
+        if not (give or add or held.dirty):
+            return None
+        held.total += add - give
+        held.dirty = False
+        return Move(held.hold.budget, held.lease, give, add)
+
+    def _written(self, held: BudgetLease) -> bool:
+        """Whether all that was spent of it is in the store, so that its row may go."""
+        journal = self._journal
+        return not journal.pending or journal.posted + journal.failed >= held.mark
+
+    def _doubt(self, moves: list[Move]) -> None:
+        """Handle moves of unknown outcome: closings are repeated, other leases are used no more."""
+        for move in moves:
+            held = self.held.get(move.lease)
+            if move.close:
+                self._closing.append(move)
+            elif held is not None:
+                held.dirty = True
+                if move.give_nusd or move.add_nusd:
+                    self.retire(held)
