@@ -1,4 +1,4 @@
-"""Billing: what a request may cost, what it did cost, and the books that tell so.
+"""Billing: what a request may cost, what it did cost, and the books that record it.
 
 Admission reserves the upper bound of a request's cost, an intent goes to the crash journal before each upstream call,
 the settlement writes usage row and spending as one entry; recovery, reconciliation, re-rating and the closing of hours

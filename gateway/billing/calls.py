@@ -1,4 +1,4 @@
-"""An upstream call under way: the discount on its price, and what it holds of its provider key's bound."""
+"""One upstream call in progress: the discount on its price, and its reservation on its provider key's bound."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the engine knows of a request beside its body."""
+"""The context of a request: caller, time, headers and options; everything but its body."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 

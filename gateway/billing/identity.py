@@ -1,4 +1,4 @@
-"""What the books know of a caller: worked out once, since a caller makes many requests."""
+"""The billing identity of a caller: its ids for budgets and usage rows, computed once per caller."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""Closing of hours: what each organization spent of its credits in an hour that is over, booked in the ledger."""
+"""Closing of hours: what each organization spent of its credits in a past hour is posted to the ledger."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What became of a request: its attempts, what each used and cost, and the trail shown to the caller."""
+"""The outcome of a request: its attempts, the usage and cost of each, and the trail shown to the caller."""
 
 from msgspec import Struct, field
 

@@ -1,4 +1,4 @@
-"""After a worker died: what it was about to do becomes rows, then its slices of budgets go back."""
+"""Crash recovery: the intents of a dead worker become usage rows, then its budget leases are returned."""
 
 import logging
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Usage of a period priced again: with the prices of its time, or with those of now, and how far the books differ."""
+"""Re-rating: prices the usage of a period again, with the prices of then or of now, and shows the difference."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a request uses at a mapping where nobody counts it: in the units of its operation, else in bytes of text."""
+"""Estimated units of a request where the provider reports none: of its operation, else by bytes of text."""
 
 from msgspec import structs
 

@@ -1,4 +1,4 @@
-"""Walk a plan: which target is next after a failure, and what the caller is told when none is left."""
+"""The retry decision: the next target of a plan after a failure, and the error when none is left."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""One request as several upstream calls, where its provider takes fewer inputs in a call than were sent.
+"""Splits one request into several upstream calls where its provider takes fewer inputs per call.
 
 The calls are one attempt: they have one reservation and one settlement, whose usage is their sum. When one fails the
 others are ended, what the good ones used is paid, and the next target begins anew: vectors of two providers are not

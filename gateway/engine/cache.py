@@ -1,4 +1,4 @@
-"""The response cache: complete answers of projects that asked for it, each project under a key of its own."""
+"""The response cache: complete answers of projects that enabled it, each project under a key of its own."""
 
 import hashlib
 import hmac

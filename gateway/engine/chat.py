@@ -1,4 +1,4 @@
-"""What chat adds to the executor: cache keys veiled on their way, and answers whose JSON is healed."""
+"""What chat adds to the executor: hashed prompt cache keys, and answers whose JSON is healed."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""Answers that were made once and are given to several requests: kept ones, and those still on their way."""
+"""Request coalescing: one answer for several equal requests, from the cache or while it is being made."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Answers of the neutral form as bytes and back, so that they can be kept and given again."""
+"""Serializes neutral answers to bytes and back, so that they can be stored and replayed."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""What model lists show of an organization's own providers: a small catalogue of its own for each organization."""
+"""The catalogue of an organization's custom providers, as model lists show it."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable

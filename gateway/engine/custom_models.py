@@ -1,4 +1,4 @@
-"""Providers that only one organization knows, as routing sees them: any model at the organization's own address."""
+"""Custom providers of an organization as routing targets: any model at the organization's own address."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as Values

@@ -1,4 +1,4 @@
-"""The routing decision of each request, kept small, so that any of the last days can be explained."""
+"""Stores the routing decision of each request for some days, so that it can be explained."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A request made to fit who serves it: wishes that a mapping lacks are lowered or left out, each named to the caller.
+"""Adapts a request to its target: options that it lacks are lowered or left out, each with a warning to the caller.
 
 What a wish is, routing/capabilities tells (SOFT). A changed request has no native body, since what changes is said in
 the neutral form alone; a lower output limit changes nothing in it, for that goes upstream with the target.

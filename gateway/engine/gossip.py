@@ -1,4 +1,4 @@
-"""How workers and nodes share what routing learned: health in the background, session pins behind the requests."""
+"""Shares routing state between workers and nodes: health in the background, session pins after each request."""
 
 import logging
 from collections import deque

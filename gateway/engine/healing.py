@@ -1,4 +1,4 @@
-"""Response healing on the way out: whole answers, and streams whose text is held back until it is whole.
+"""Response healing: repairs the JSON of answers; a stream's text is held back until it is complete.
 
 The answer is read in its neutral form, never relayed, so that there is one place where its text stands.
 """

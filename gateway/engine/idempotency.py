@@ -1,4 +1,4 @@
-"""Idempotency-Key: the first request under a key is done once, every later one gets the same bytes and costs nothing.
+"""Idempotency-Key: the first request under a key runs once; each later one gets the same bytes and costs nothing.
 
 A request with a key runs to its end even when its caller hangs up, because the caller is about to ask for it again.
 """

@@ -1,4 +1,4 @@
-"""What may be spent with organizations' own provider keys, as a plan sees it: used-up keys are passed over."""
+"""Spending bounds of organizations' own provider keys: a plan skips keys that are used up."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What one request of a retaining project sent and got, on its way to be kept together with its settlement."""
+"""Collects the payload of one request (body and answer) where its project retains payloads."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A JSON value as text with holes: what is large stands apart in pieces, so that it can be stored once.
+"""Splits a JSON value into a text with references and its large pieces, so that each piece is stored once.
 
 The cuts lie in the bytes, not in the value, so nothing that a caller writes can look like one. They are made from the
 front by size alone: a conversation that is sent again, a little longer, has the pieces of before.

@@ -1,4 +1,4 @@
-"""Plans made a moment ago, for requests that can be distinguished from those neither by access, keys nor abilities.
+"""The plan cache: reuses a plan of a moment ago for requests with the same access, keys and requirements.
 
 Decided against: keeping plans in which a random choice, a session or a turn of keys had a say, and keeping any whose
 providers may rest. Where a random choice is possible, each request that would get a kept plan has its own chance of

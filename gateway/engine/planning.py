@@ -1,4 +1,4 @@
-"""A caller's request meets routing: access, credentials and health give the order of targets."""
+"""Planning: the order of targets for a request, from access rules, credentials and health."""
 
 import zlib
 from dataclasses import dataclass, field
@@ -68,7 +68,7 @@ class RoutePlan:
         self.json_by_prompt = any(scored.candidate.ability.json_by_prompt for scored in self.plan.order)
 
     def cooldowns(self, target: Target) -> bool:
-        """Whether a target was at rest when the plan was made."""
+        """Whether a target was cooling down when the plan was made."""
         cooling = self.plan.cooling.get(target.mapping.key)
         return cooling is not None and (cooling.whole or target.credential in cooling.credentials)
 
@@ -248,7 +248,7 @@ class Planner:
         return RoutePlan(plan, _cooling_last(groups, plan) if plan.cooling else groups)
 
     def _may_cool_down(self, plan: Plan) -> bool:
-        """Whether a rest of any of the plan's providers could change it."""
+        """Whether a cooldown of any of the plan's providers could change it."""
         cooldowns = self._cooldowns
         if not cooldowns.providers:
             return False
@@ -285,7 +285,7 @@ class Planner:
         if len(credentials) > 1:
             turn = self._turn(plan.ask.session, candidate.provider.id)
             cooling = plan.cooling.get(scored.key)
-            # Those that rest are in order already: as they return.
+            # Those that cool down are in order already: as they return.
             late = cooling.credentials if cooling else ()
             credentials = rotate(credentials[: len(credentials) - len(late)], turn) + late
         return tuple(
@@ -302,7 +302,7 @@ class Planner:
 
 
 def _cooling_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[tuple[Target, ...], ...]:
-    """Keys that rest while others of their provider do not: after all else."""
+    """Move keys that cool down, while others of their provider do not, behind all other targets."""
     ready, late = [], []
     for group, scored in zip(groups, plan.order, strict=True):
         cooling = plan.cooling.get(scored.key)

@@ -1,4 +1,4 @@
-"""Whether an answer made before may be given to this caller now: by the rules in force now, not by those of then."""
+"""Whether a stored answer may be given to this caller now: by the rules in force now, not by those of then."""
 
 from collections.abc import Sequence
 from functools import partial

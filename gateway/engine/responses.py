@@ -1,4 +1,4 @@
-"""Stored responses: conversations that a caller goes on with by naming the last answer.
+"""Stored responses: conversations that a caller continues by the id of the last response.
 
 A turn stores what is new in it and names the turn before. What is large, a picture or the list of tools, is stored once
 an organization however often it is sent. All of it is compressed and encrypted, off the event loop.

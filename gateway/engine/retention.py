@@ -1,4 +1,4 @@
-"""Retention: which projects keep payloads, how those are packed and written, shown and forgotten."""
+"""Retention of payloads: which projects retain them, and how they are packed, stored, read and deleted."""
 
 import logging
 from collections import deque

@@ -1,4 +1,4 @@
-"""One request under way: the steps that whole and streamed answers share."""
+"""One request in progress: the steps that plain and streamed answers share."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""One upstream answer on its way, shared by all of this worker who asked for the same."""
+"""One upstream call in progress, shared by all equal requests of this worker."""
 
 import threading
 from collections.abc import Callable, Generator

@@ -1,4 +1,4 @@
-"""A stream's bytes between the greenlet that makes them and the caller, who may be slow, or leave."""
+"""A buffer for a stream's bytes, between the greenlet that produces them and a caller who may be slow or disconnect."""
 
 import threading
 from collections import deque

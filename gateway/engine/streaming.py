@@ -1,4 +1,4 @@
-"""Streamed answers: events held back until the first content, so that failures before it stay invisible."""
+"""Streamed answers: events wait for the first content, so that a failure before it still moves to the next target."""
 
 from collections.abc import Generator, Iterator
 

@@ -1,4 +1,4 @@
-"""Whole answers: one upstream call after the other until one brings a result."""
+"""Answers in one piece: one upstream call after the other until one returns a result."""
 
 from functools import partial
 from typing import Any

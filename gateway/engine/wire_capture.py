@@ -1,4 +1,4 @@
-"""What went to a provider and came back, byte for byte and without secrets, for a caller who asks for it (x-debug)."""
+"""Captures the exchange with a provider, byte for byte and without secrets, for x-debug and retained payloads."""
 
 from typing import Any
 from urllib.parse import urlsplit

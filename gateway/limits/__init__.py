@@ -1,4 +1,4 @@
-"""What a caller may still spend or send: budgets, the slices of them that a worker holds, the ledger, request rates.
+"""What a caller may still spend or send: budgets, their leases to workers, the ledger of credits, rate limits.
 
 It knows ids of organizations, keys, members, teams and provider keys, and integer nano-dollars; it may not know prices,
 providers, surfaces or what a request asks for. Admission happens in memory: a worker holds a slice of each budget under

@@ -87,7 +87,7 @@ class LeaseKeeper:
             self.current[slice_.hold.budget] = held
         if slice_.limit_nusd is not None:
             held.total += slice_.granted_nusd
-            held.rest = slice_.rest_nusd
+            held.spare_nusd = slice_.rest_nusd
         held.used_at = now
         held.payers.add(payer)
         return held

@@ -1,4 +1,4 @@
-"""The sweep of leases whose owner is gone: late costs counted where they belong, slices given back to their budgets.
+"""The sweep of leases whose worker is gone: late costs are counted, and slices go back to their budgets.
 
 Those of holds are spared: they belong to a job, which ends them (holds.py).
 """

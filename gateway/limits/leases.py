@@ -1,4 +1,4 @@
-"""The transactions behind leases: slices taken, spends folded, rests given back, lost owners swept.
+"""The transactions of budget leases: take a slice, add up what was spent, give back what is left.
 
 Locks are taken in one order everywhere: budgets by id, then leases by id; so no two workers ever wait for each other.
 """

@@ -1,4 +1,4 @@
-"""Admission in memory: what a request may cost is reserved from slices of budgets that this worker holds."""
+"""Admission in memory: the upper bound of a request is reserved from the budget leases of this worker."""
 
 import secrets
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Budgets and credits that are nearly or wholly spent, for those who are to be told before a caller is."""
+"""Finds budgets and credits that are nearly or completely spent, for warnings before a request is refused."""
 
 from typing import NamedTuple
 

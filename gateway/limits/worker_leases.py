@@ -1,4 +1,4 @@
-"""What a worker holds in memory: leases of budgets, the sets that bundle them, and requests' reservations."""
+"""The leases of budgets that a worker holds in memory, and the reservations of its requests."""
 
 import threading
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class BudgetLease:
 
     __slots__ = (
         *("hold", "lease", "epoch", "generation", "limit", "period", "ends", "payers", "pins", "mark"),
-        *("total", "reserved", "rest", "retired", "dirty", "used_at", "version", "is_credits"),
+        *("total", "reserved", "spare_nusd", "retired", "dirty", "used_at", "version", "is_credits"),
     )
 
     def __init__(self, slice_: Slice, epoch: int, ends: float, now: float) -> None:
@@ -34,7 +34,7 @@ class BudgetLease:
         self.generation, self.limit, self.period = slice_.generation, slice_.limit_nusd, slice_.period
         self.ends = ends
         self.is_credits = slice_.hold.kind == CREDITS
-        self.total = self.rest = UNLIMITED if slice_.limit_nusd is None else 0
+        self.total = self.spare_nusd = UNLIMITED if slice_.limit_nusd is None else 0
         self.reserved = self.pins = self.mark = self.version = 0
         self.retired = self.dirty = False
         self.payers: set[Payer] = set()
@@ -77,7 +77,7 @@ class BudgetSet:
         always do."""
         for held in self.limited:  # noqa: SIM110 - a generator would cost more than all the rest
             free = held.total - held.reserved
-            if free < nusd or free + held.rest < spare:
+            if free < nusd or free + held.spare_nusd < spare:
                 return not nusd
         return True
 

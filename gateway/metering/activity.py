@@ -1,4 +1,4 @@
-"""Activity: requests, tokens and costs by hour or day of what somebody may see, as the rollups have them.
+"""Activity: requests, tokens and costs by hour or day within a caller's scope, read from the rollups.
 
 A request counts once, by its last attempt; costs and tokens of every attempt count. An error is a request whose last
 attempt failed; a request that was refused before any attempt left no row and is not counted.

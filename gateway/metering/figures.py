@@ -1,4 +1,4 @@
-"""The figures that usage is told in, and how each is summed up from usage rows."""
+"""The figures of usage reports, and how each is summed up from usage rows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields

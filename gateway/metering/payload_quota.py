@@ -1,4 +1,4 @@
-"""How much the payloads of an organization take, and the oldest of those that take too much."""
+"""The quota of an organization's retained payloads: the oldest go when they take too much."""
 
 from collections.abc import Callable
 from functools import partial

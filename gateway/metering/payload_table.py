@@ -1,4 +1,4 @@
-"""Payloads of requests, apart from usage and with a life of their own: how they lie in the table, are found and go."""
+"""The table of retained payloads: how they are stored, found and deleted, apart from usage rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace

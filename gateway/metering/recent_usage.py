@@ -1,4 +1,4 @@
-"""What was used a moment ago, from the rows themselves, over all workers."""
+"""Usage of the last moments over all workers, from the usage rows themselves."""
 
 from gateway.clock import SECOND_US
 from gateway.metering.usage_table import raw_id

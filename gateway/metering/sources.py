@@ -1,4 +1,4 @@
-"""Which app made a call: x-source first, then what the other headers give away."""
+"""Which app made a call: from x-source, else from other headers."""
 
 import functools
 import re

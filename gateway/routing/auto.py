@@ -1,4 +1,4 @@
-"""Choosing the model itself: the cheapest one that suits, from a list or from all."""
+"""Model `auto`: chooses the cheapest model that fits the request, from a list or from all."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def choose(
     strict: bool,
 ) -> ModelChoice:
     """The cheapest models of `listed` with a candidate that passes; then of the whole catalogue unless `strict`;
-    the built-in provider only when no other has a credential. Models of which everything rests come last.
+    the built-in provider only when no other has a credential. Models whose providers all cool down come last.
 
     `pin` is the mapping of an earlier request of this session: its model stays while it passes. Raises NotSupported
     or what the candidate filter refuses with when nothing passes.
@@ -81,7 +81,7 @@ def _stages(
 def _cheapest(
     tables: Tables, candidate_filter: CandidateFilter, candidates: Iterable[Candidate], options: Options, whole: bool
 ) -> tuple[list[list[ScoreEntry]], list[list[ScoreEntry]]]:
-    """Entries of at most MODELS models that may serve now, cheapest first, and of those before them that rest;
+    """Entries of at most MODELS models that may serve now, cheapest first, and of those before them that cool down;
     `whole`: of models only that fulfil every wish."""
     models: list[list[ScoreEntry]] = []
     cooling: list[list[ScoreEntry]] = []

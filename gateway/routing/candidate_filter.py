@@ -177,8 +177,8 @@ class CandidateFilter:
         self._exclude(candidate, CHOICE, reason)
 
     def _in_turn(self, candidate: Candidate, credentials: tuple[KnownCredential, ...]) -> tuple[KnownCredential, ...]:
-        """The credentials in the order in which to try them: those that rest come last, as they return; none where
-        nothing answers and another request tried it a moment ago."""
+        """The credentials in the order in which to try them: those that cool down come last, as they
+        return; none where nothing answers and another request tried it a moment ago."""
         ready, late, shut = self._split(candidate, credentials)
         if late:
             late.sort(key=lambda one: one[0].until)
@@ -196,7 +196,7 @@ class CandidateFilter:
     def _split(
         self, candidate: Candidate, credentials: tuple[KnownCredential, ...]
     ) -> tuple[list[KnownCredential], list[tuple[Pause, KnownCredential]], list[Pause]]:
-        """Those in turn, those that rest, and why others may not be tried at all."""
+        """Those ready now, those that cool down, and why others may not be tried at all."""
         health, now = self._health, self._now
         whole = health.cooldown_of(candidate.key, candidate.place, now)
         ready, late, shut = [], [], []

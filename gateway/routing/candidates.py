@@ -80,7 +80,7 @@ def blend(figures: HealthFigures, traffic: Traffic) -> float:
 
 
 def place_of(mapping: Mapping) -> str:
-    """Where a mapping is served: what rests when nothing answers there."""
+    """Where a mapping is served: what cools down when nothing answers there."""
     return f"{mapping.provider}:{mapping.region}" if mapping.region else mapping.provider
 
 

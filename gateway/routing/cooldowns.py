@@ -1,4 +1,4 @@
-"""Places that are tried last for a while, longer each time, and by one request first before all return."""
+"""Cooldowns: what failed is tried last for a while, longer each time; then one request probes it before all return."""
 
 import random
 import re
@@ -15,8 +15,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class CooldownPolicy:
-    """`first_s` doubles with each failure after a rest, up to `longest_s`. `probe`: after the rest one request goes
-    ahead alone. `shut`: during the rest no more than one request in RETRY_S may try at all."""
+    """`first_s` doubles with each failure after a cooldown, up to `longest_s`. `probe`: after the cooldown one request
+    goes ahead alone. `shut`: during the cooldown at most one request in RETRY_S may try at all."""
 
     first_s: float
     longest_s: float
@@ -48,7 +48,7 @@ SEPARATORS = re.compile("[/:#]")  # every key begins with its provider's id
 
 @dataclass(slots=True)
 class Cooldown:
-    """`again`: when the next request may try a place that is shut."""
+    """`again`: when the next request may try, where the policy is `shut`."""
 
     until: float
     trips: int
@@ -58,9 +58,9 @@ class Cooldown:
 
 
 class Cooldowns:
-    """Rests by key, in seconds of the monotonic clock. Bounded; the oldest go first.
+    """Cooldowns by key, in seconds of the monotonic clock. Bounded; the oldest go first.
 
-    `providers` counts by provider what may rest there; `watched` all that a success ends, of others too.
+    `providers` counts by provider what may cool down there; `watched` all that a success ends, of others too.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Cooldowns:
         watched: Counter[str] | None = None,
         on_change: Callable[[str, Kind | Literal[""], float], None] = lambda key, kind, seconds: None,
     ) -> None:
-        """`on_change` is called with what this worker found itself: the key, the kind of its rest ("": it works again)
-        and the seconds of that."""
+        """`on_change` is called with each cooldown that this worker began or ended itself: the key, the kind ("" at the
+        end) and its seconds."""
         self._clock, self._on_change = clock, on_change
         self._cooldowns: dict[str, Cooldown] = {}
         self._changed: set[str] = set()
@@ -82,12 +82,12 @@ class Cooldowns:
         return bool(self._cooldowns)
 
     def concern(self, provider: str) -> bool:
-        """Whether anything of a provider may rest: a cheap first look."""
+        """Whether anything of a provider may be cooling down: a cheap first check."""
         return provider in self.providers
 
     def trip(self, key: str, kind: Kind, retry_after_s: float | None = None) -> None:
-        """Let `key` rest after a failure, for at least `retry_after_s`. Failures during a rest do not lengthen it by
-        themselves: they are requests that were under way already."""
+        """Start the cooldown of `key` after a failure, for at least `retry_after_s`. Failures during a cooldown
+        do not lengthen it: they are of requests that were in progress already."""
         now = self._clock.monotonic()
         cooldown, policy = self._cooldowns.get(key), POLICIES[kind]
         strikes = 1
@@ -126,7 +126,7 @@ class Cooldowns:
         return cooldown.again if now < cooldown.again else 0.0
 
     def active(self) -> dict[str, Kind]:
-        """What rests now, and why."""
+        """What is cooling down now, and why."""
         now = self._clock.monotonic()
         return {key: cooldown.kind for key, cooldown in self._cooldowns.items() if now < cooldown.until}
 
@@ -135,7 +135,7 @@ class Cooldowns:
         return cooldown.kind if cooldown else ""
 
     def begin(self, key: str) -> None:
-        """A request goes there now. After a rest it is the probe, and the others wait a moment for its outcome."""
+        """A request goes there now. After a cooldown it is the probe, and the others wait a moment for its outcome."""
         cooldown = self._cooldowns.get(key)
         if cooldown is None or not POLICIES[cooldown.kind].probe:
             return
@@ -169,7 +169,7 @@ class Cooldowns:
         return rows
 
     def absorb(self, key: str, left_s: float, strikes: int, kind: str, again_s: float = 0.0) -> None:
-        """Take over what another worker found; the longer rest holds."""
+        """Take over what another worker found; the longer cooldown holds."""
         if not kind:
             self._drop(key)
             return

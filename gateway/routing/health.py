@@ -1,4 +1,4 @@
-"""How well each mapping and each credential does: an hour of outcomes, and rests after failures."""
+"""How well each mapping and each credential does: an hour of outcomes, and cooldowns after failures."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -43,7 +43,7 @@ class KnownCredential(Protocol):
 class HealthView:
     """Uptime in percent, time to the first token, tokens a second; `events` outcomes stand behind the uptime.
 
-    `cooldown_until` is in seconds of the monotonic clock, 0.0 when it may be used; `rest` says why it may not.
+    `cooldown_until` is in seconds of the monotonic clock, 0.0 when it may be used; `cooldown` says why it may not.
     """
 
     uptime: float
@@ -51,7 +51,7 @@ class HealthView:
     throughput: float
     events: int = 0
     cooldown_until: float = 0.0
-    rest: str = ""
+    cooldown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Health:
     """
 
     def __init__(self, clock: Clock, on_cooldown: OnCooldown = lambda key, kind, seconds: None) -> None:
-        """`on_cooldown` is called with rests that begin and end, as `Cooldowns` tells."""
+        """`on_cooldown` is called when a cooldown begins or ends, as by `Cooldowns`."""
         self._clock = clock
         self._windows: dict[str, Window] = {}
         # Most attempts are good ones: each is a few additions here, and enters its windows before anybody reads those.
@@ -140,7 +140,7 @@ class Health:
     def count_success(
         self, tally: Tally, now: float, tokens: int = 0, duration_ms: float = 0.0, ttft_ms: float | None = None
     ) -> None:
-        """Note a good attempt that ended `now` (monotonic); the rest as in `sample`."""
+        """Note a good attempt that ended `now` (monotonic); the other arguments as in `sample`."""
         if not tally.succeeded or now >= tally.until:
             if tally.succeeded:
                 self._fold()
@@ -158,7 +158,7 @@ class Health:
                 self._clear(key)
 
     def begin(self, mapping: Mapping, credential: KnownCredential | None) -> None:
-        """An attempt starts: call it just before the upstream call, so that only one request probes after a rest."""
+        """An attempt starts: called just before the upstream call, so that only one request probes after a cooldown."""
         if self.cooldowns.providers:
             for key in _keys_of(mapping, credential):
                 self.cooldowns.begin(key)
@@ -169,7 +169,7 @@ class Health:
         return any(self.cooldowns.shut_until(key, now) for key in _keys_of(mapping, credential))
 
     def view(self, key: str, place: str = "") -> HealthView:
-        """What is known of a mapping or credential key; `place` adds the rests of its place."""
+        """What is known of a mapping or credential key; `place` adds the cooldowns of its place."""
         now = self._clock.monotonic()
         tick = int(now // TICK_S)
         figures = self.figures(key, tick)
@@ -179,7 +179,7 @@ class Health:
         return HealthView(*figures, window.events if window else 0, until, text)
 
     def figures(self, key: str, tick: int) -> Figures:
-        """Uptime, latency and throughput at `tick` (see `tick`), without the rests."""
+        """Uptime, latency and throughput at `tick` (see `tick`), without the cooldowns."""
         window = self.windows.get(key)
         return DEFAULTS if window is None else window.figures(tick)
 
@@ -358,5 +358,5 @@ def _credential_keys(mapping_key: str, provider: str, credential: KnownCredentia
 
 
 def _own_key(key: str, organization: str) -> str:
-    """What rests for one organization alone."""
+    """The key of a cooldown that holds for one organization alone."""
     return f"{key}@{organization}"

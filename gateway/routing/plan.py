@@ -86,7 +86,7 @@ class Router:
         `allowed` gives the reason why a mapping is denied (None: allowed), `usable` a mapping's credentials in the
         order in which to try them (() = none). `scope` (a project's id) keeps sessions and preferences apart.
         `explore` is the chance of a random choice where one is allowed (None: the setting's; 0.0: an explanation's).
-        `organization` is the caller's. What rests after failures comes last in the order, as it returns.
+        `organization` is the caller's. What cools down after failures comes last in the order, as it returns.
 
         Raises UnknownModel, InvalidRequest (options that do not go together, no credential), NotSupported (naming
         what is missing), Forbidden (denied by policy), NotFound (dynamic route) or NoProviderLeft (nothing answers at
@@ -308,7 +308,7 @@ def _is_cooling(scored: Scored, candidate_filter: CandidateFilter) -> bool:
 
 
 def _divide(ranked: list[Scored], candidate_filter: CandidateFilter) -> tuple[list[Scored], list[Scored]]:
-    """Those that do not rest, as ranked, and those that do, as they return."""
+    """Those that are ready, as ranked, and those that cool down, in the order in which they return."""
     late = [one for one in ranked if _is_cooling(one, candidate_filter)]
     late.sort(key=lambda one: candidate_filter.cooling[one.key].until)
     return [one for one in ranked if not _is_cooling(one, candidate_filter)], late

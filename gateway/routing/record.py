@@ -1,4 +1,4 @@
-"""A decision as data: packed small enough to be kept of every request, and unpacked as the HTTP reference names it."""
+"""A routing decision as data: packed small to be stored for every request, unpacked in the form of the HTTP API."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

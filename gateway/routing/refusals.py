@@ -1,4 +1,4 @@
-"""Refusals that one caller may have provoked, counted until they speak of more than that caller."""
+"""Provider refusals that one caller may have caused: counted until several callers met them."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the model text of a request means: one model, one provider, or a choice among many."""
+"""Resolves the `model` of a request: to one model, one provider of it, or a choice among many."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The order of candidates: how each compares with the best of them, as one number (lower is better)."""
+"""The score of a candidate: one number that compares it with the best one (lower is better)."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Memory of earlier choices: a session stays with its provider, a project with a good one."""
+"""Sticky routing: a session stays with its provider, a project with one that served it well."""
 
 from collections.abc import Mapping
 from hashlib import blake2b

@@ -1,4 +1,4 @@
-"""An hour of counts in minute buckets, the latest weighing most."""
+"""A sliding window: an hour of counts in minute buckets, the newest with the most weight."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Counts:
 class Tally(Counts):
     """Good outcomes of one minute at the windows `keys`, until they are taken there.
 
-    `places` are what else a good outcome speaks of: rests end there. `until` is the end of that minute in seconds of
+    `places` are further keys of cooldowns that a good outcome ends. `until` is the end of that minute in seconds of
     the monotonic clock, `tick` the tick of the first outcome.
     """
 

@@ -1,4 +1,4 @@
-"""Log entries: what usage rows do not tell of a request, and the index by which custom metadata is found."""
+"""Log entries: what usage rows lack of a request, and the index of custom metadata."""
 
 import hashlib
 from collections.abc import Mapping

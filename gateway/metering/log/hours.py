@@ -1,4 +1,4 @@
-"""When keys were used, by the rollups: between those hours no usage row of theirs needs to be looked for.
+"""The hours in which keys were used, from the rollups: a search skips all other hours.
 
 An index of usage rows by key would cost every request what a search for one key saves, so there is none.
 """

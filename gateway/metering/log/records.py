@@ -1,4 +1,4 @@
-"""A request as the log knows it, put together from usage rows, log entry and retained payload."""
+"""A request of the log, put together from its usage rows, log entry and retained payload."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Rows that were committed behind the watermark's back: how they are noticed, and which hours are computed anew."""
+"""Late rows, committed after the watermark had passed them: finds them, and marks their hours to compute again."""
 
 import logging
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The proof of the rollups: they say what the usage rows say, all series the same, and days what their hours say."""
+"""The check of the rollups: they agree with the usage rows, series with each other, days with their hours."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What removed usage rows had spent: counters and the ledger are compared with it once the rows are gone."""
+"""The spending of deleted usage rows: the reconciliation compares counters and the ledger with it."""
 
 from collections.abc import Sequence
 from typing import Any

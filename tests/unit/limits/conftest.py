@@ -34,7 +34,7 @@ class Worker:
             self.journal.append(*rows).wait(5)
         return reservation.settle(cost_nusd)
 
-    def rest(self) -> None:
+    def be_idle(self) -> None:
         """All that is idle goes back."""
         self.journal.flush(5)
         self.spending.tend(idle_s=-1.0, keep_s=-1.0)

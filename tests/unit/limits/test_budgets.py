@@ -11,7 +11,7 @@ DOLLAR = 10**9
 def spend(books, payer, nusd):
     books.ledger.grant(payer.organization_id, nusd, f"more:{nusd}")
     books.worker.pay(books.worker.spending.reserve(payer, CostBound(nusd, 0, 0, True)), nusd)
-    books.worker.rest()
+    books.worker.be_idle()
 
 
 def test_a_key_without_limits_shows_its_usage(books, payer):

@@ -106,7 +106,7 @@ def test_holds_and_requests_share_one_limit_exactly(worker, holds, books, payer)
     assert attempt(worker(), payer, CALL) and attempt(worker(), payer, CALL) and attempt(worker(), payer, CALL)
     assert not attempt(worker(), payer, CALL)
     assert all(holds.settle(one.id, one.amount_nusd, True, lambda: None) for one in placed)
-    books.worker.rest()
+    books.worker.be_idle()
     assert counters(books, f"{payer.key_id}:total")[0] <= 99 * CENT
 
 
@@ -115,7 +115,7 @@ def test_what_an_idle_worker_has_of_a_budget_is_waited_for(worker, holds, books,
     other = worker()
     reservation = other.spending.reserve(payer, CALL)
     other.pay(reservation, CENT)
-    rest = gevent.spawn_later(0.4, other.rest)
+    rest = gevent.spawn_later(0.4, other.be_idle)
     assert holds.place(job, payer, VIDEO).amount_nusd == 30 * CENT
     rest.get(timeout=10)
 

@@ -22,7 +22,7 @@ def test_a_dollar_key_admits_exactly_thirty_three_calls_of_three_cents(worker, b
         accepted += 1
     assert accepted == 33
     for one in workers:
-        one.rest()
+        one.be_idle()
     assert counters(books, f"{payer.key_id}:total") == (99 * CENT, 0)
     assert books.ledger.balance(payer.organization_id).balance_nusd == 100 * DOLLAR - 99 * CENT
 
@@ -40,7 +40,7 @@ def test_a_free_call_needs_no_credits(worker, books, payer):
 def test_a_caller_with_own_keys_needs_no_credits(worker, books, payer):
     one = worker()
     one.pay(one.spending.reserve(payer._replace(credits=False), CALL), CENT)
-    one.rest()
+    one.be_idle()
     assert books.budgets.status(payer.key_id).usage_nusd == CENT
 
 
@@ -113,7 +113,7 @@ def test_a_window_starts_with_the_first_spend_and_lapses(worker, books, payer):
     status = books.budgets.status(payer.key_id)
     assert status.period_usage_nusd == 3 * CENT
     assert status.period_resets_us - status.period_started_us == 12 * 3600 * 10**6
-    one.rest()
+    one.be_idle()
     age(books, payer, 12 * 3600)
     assert books.budgets.status(payer.key_id).period_usage_nusd == 0
 
@@ -123,7 +123,7 @@ def test_a_window_in_which_nothing_settled_never_started(worker, books, payer):
     books.budgets.set_limits("key", payer.key_id, Limits(None, DOLLAR, read_period("1d")))
     one = worker()
     one.spending.reserve(payer, CALL).release()
-    one.rest()
+    one.be_idle()
     sql = "SELECT window_start FROM budget WHERE id = ?"
     found = one.database.read(lambda: one.database.execute(sql, (f"{payer.key_id}:window",)).fetchone())
     assert found == (None,)
@@ -147,7 +147,7 @@ def test_a_cost_above_the_reservation_counts_in_full(worker, books, payer):
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=4 * CENT))
     one = worker()
     assert one.pay(one.spending.reserve(payer, CALL), 10 * CENT) is True
-    one.rest()
+    one.be_idle()
     assert counters(books, f"{payer.key_id}:total") == (10 * CENT, 0)
     assert not attempt(one, payer)
 
@@ -158,10 +158,10 @@ def test_an_overrun_is_not_held_against_the_budget_twice(worker, books, payer):
     one = worker()
     first, running = one.spending.reserve(payer, CALL), one.spending.reserve(payer, CALL)
     one.pay(first, 10 * CENT)
-    one.rest()
+    one.be_idle()
     assert counters(books, f"{payer.key_id}:total") == (10 * CENT, running.amount_nusd)
     running.release()
-    one.rest()
+    one.be_idle()
     assert counters(books, f"{payer.key_id}:total") == (10 * CENT, 0)
 
 
@@ -182,7 +182,7 @@ def test_settling_and_releasing_twice_changes_nothing(worker, books, payer):
     reservation.release()
     assert reservation.settle(2 * CENT) is False
     assert one.spending.reserved_nusd() == 0
-    one.rest()
+    one.be_idle()
     assert counters(books, f"{payer.organization_id}:credits") == (CENT, 0)
 
 
@@ -273,7 +273,7 @@ def test_a_caller_who_hangs_up_while_waiting_leaves_nothing_reserved(worker, boo
     waiting.kill()
     gevent.sleep(0.3)
     assert one.spending.reserved_nusd() == 0
-    one.rest()
+    one.be_idle()
     assert counters(books, f"{payer.organization_id}:credits") == (0, 0)
 
 
@@ -303,7 +303,7 @@ def test_members_of_a_team_share_exactly_its_limit(worker, books, payer):
         accepted += 1
     assert accepted == 33
     for one in workers:
-        one.rest()
+        one.be_idle()
     assert counters(books, f"{first.teams[0][0]}:total") == (99 * CENT, 0)
 
 
