@@ -24,11 +24,16 @@ Parameters = Mapping[str, Sequence[str]]
 
 
 class TurnedDown(Exception):
-    """What the application is told at its own address, which is known to be its own."""
+    """What `client` hears at `location`, its own address, once it may: `description`, a sentence for people too."""
 
-    def __init__(self, location: str, error: str) -> None:
-        super().__init__(error)
-        self.location, self.error = location, error
+    def __init__(self, client: OAuthApp, location: str, description: str) -> None:
+        super().__init__(description)
+        self.client, self.location, self.description = client, location, description
+
+    @property
+    def leads_elsewhere(self) -> bool:
+        """Whether that is a site. Anybody may register one, so nobody is led there unasked (RFC 9700, 4.11.2)."""
+        return self.location.startswith("https:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +72,8 @@ def read(given: Parameters, issuer: str, find: Callable[[str], OAuthApp | None])
 
     def refuse(error: str, description: str) -> TurnedDown:
         parameters = {"error": error, "error_description": description}
-        return TurnedDown(
-            answer_at(redirect_uri, state if len(state) <= LONGEST_STATE else "", issuer, parameters), error
-        )
+        location = answer_at(redirect_uri, state if len(state) <= LONGEST_STATE else "", issuer, parameters)
+        return TurnedDown(client, location, description)
 
     problem = _problem_of(given, client, issuer)
     if problem is not None:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from peewee import fn
+
 from gateway import ids
 from gateway.accounts import tokens
 from gateway.clock import SECOND_US
 from gateway.errors import RateLimited
 from gateway.oauth import redirects
-from gateway.oauth.models import OAuthClient
+from gateway.oauth.models import OAuthClient, OAuthGrant
 from gateway.oauth.scopes import SCOPES
 from gateway.store.database import Database
 from gateway.store.installation import Secrets
@@ -22,8 +24,12 @@ PUBLIC = "none"
 METHODS = (PUBLIC, "client_secret_basic", "client_secret_post")
 MOST_CLIENTS = 20_000  # of the installation
 MOST_REDIRECTS, LONGEST_TEXT, LONGEST_NAME = 20, 1_000, 120
+ADDRESS = "https://"  # how the id of a client begins that is the address of its document
 ROOM_S = 600  # a registration that nobody used may have to make room after that
 TEXTS = ("client_uri", "logo_uri", "tos_uri", "policy_uri", "software_id", "software_version", "application_type")
+
+
+FindDescribed = Callable[[str, bool], "OAuthApp | None"]
 
 
 class WrongMetadata(Exception):
@@ -69,7 +75,7 @@ class OAuthApp:
 class Clients:
     """Those that registered, in the store; `described` finds those whose id is an address."""
 
-    def __init__(self, database: Database, secrets: Secrets, described: Callable[[str], "OAuthApp | None"]) -> None:
+    def __init__(self, database: Database, secrets: Secrets, described: "FindDescribed") -> None:
         self._database, self._hash_keys, self._described = database, secrets.hash_keys, described
 
     def register(self, given: Mapping[str, Any], key_id: str = "", generation: int = 0) -> tuple[OAuthApp, str, int]:
@@ -99,10 +105,20 @@ class Clients:
         made_at = self._database.write(work)
         return make_client(client_id, metadata, hashed, self._hash_keys, key_id, generation), secret, made_at
 
+    def find_asking(self, client_id: str) -> OAuthApp | None:
+        """As `find`, for who asks without a person: the host of an address is asked only where somebody allowed that
+        client something. Unavailable."""
+        if not client_id.startswith(ADDRESS):
+            return self.find(client_id)
+        if not (client_id.isascii() and client_id.isprintable()):
+            return None
+        allowed = self._database.read(lambda: OAuthGrant.select().where(OAuthGrant.client == client_id).exists())
+        return self._described(client_id, allowed)
+
     def find(self, client_id: str) -> OAuthApp | None:
         """A client, by its id. Unavailable."""
-        if client_id.startswith("https://"):
-            return self._described(client_id)
+        if client_id.startswith(ADDRESS):
+            return self._described(client_id, True)
         if not client_id.isascii() or "\0" in client_id or len(client_id) > 40:
             return None
         row = self._database.read(lambda: OAuthClient.get_or_none(OAuthClient.id == client_id))
@@ -203,10 +219,14 @@ def _wrong(description: str) -> WrongMetadata:
 
 
 def _make_room(now: int) -> None:
-    """The oldest that nobody used gives way where there are as many as may be. RateLimited: there is none."""
+    """The oldest that nobody used gives way where there are as many as may be, else of those that are allowed nothing
+    any more the one whose use is longest ago. RateLimited: there is none."""
     if OAuthClient.select().count() < MOST_CLIENTS:
         return
     unused = (OAuthClient.used_at == 0) & (OAuthClient.created_at < now - ROOM_S * SECOND_US)
-    oldest = OAuthClient.select(OAuthClient.id).where(unused).order_by(OAuthClient.created_at).limit(1)
-    if not OAuthClient.delete().where(OAuthClient.id.in_([row.id for row in oldest])).execute():
-        raise RateLimited("Too many applications register here; try again later.", retry_after=float(ROOM_S))
+    over = (OAuthClient.used_at > 0) & ~fn.EXISTS(OAuthGrant.select().where(OAuthGrant.client == OAuthClient.id))
+    for free, order in ((unused, OAuthClient.created_at), (over, OAuthClient.used_at)):
+        oldest = OAuthClient.select(OAuthClient.id).where(free).order_by(order).limit(1)
+        if OAuthClient.delete().where(OAuthClient.id.in_([row.id for row in oldest])).execute():
+            return
+    raise RateLimited("Too many applications register here; try again later.", retry_after=float(ROOM_S))

@@ -52,15 +52,18 @@ class ClientDocuments:
     def __init__(self, documents: Documents, fetcher: DocumentFetcher, clock: Clock) -> None:
         self._documents, self._fetcher, self._clock = documents, fetcher, clock
 
-    def find(self, address: str) -> OAuthApp | None:
-        """The client that the document at `address` describes; None where there is none that is right."""
+    def find(self, address: str, ask: bool = True) -> OAuthApp | None:
+        """The client that the document at `address` describes; None where there is none that is right. Unless its host
+        may be asked (`ask`), what is kept counts, however old."""
         if not may_be_client(address):
             return None
         name, now = hashlib.sha256(address.encode()).hexdigest(), self._clock.now_us() // SECOND_US
         stored = self._documents.get(KIND, name)
         known = json.loads(stored) if stored is not None else None
-        if known is not None and now < known["until"]:
+        if known is not None and (now < known["until"] or not ask):
             return make_client(address, known["metadata"])
+        if not ask:
+            return None
         try:
             metadata = self._load(address)
         except Away:

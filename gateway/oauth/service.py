@@ -49,5 +49,6 @@ class OAuth:
     def server(self) -> "OAuthServer":
         """What answers requests for tokens; made on first use, since its library serves nobody who has an API key. Its
         reading takes some 100 ms, beside the loop."""
-        made: OAuthServer = compute(lambda: server.OAuthServer(self.clients.find, self.grants, self._authentication))
+        find = self.clients.find_asking
+        made: OAuthServer = compute(lambda: server.OAuthServer(find, self.grants, self._authentication))
         return made

@@ -164,6 +164,25 @@ def test_what_an_application_gets_wrong_it_is_told_at_its_address(app: App, more
     assert told.get("state") == (None if "state" in more else "the state")
 
 
+def test_nobody_is_led_to_a_site_that_they_did_not_let_in_by_what_it_gets_wrong(
+    gateway: Tenant, person: Person
+) -> None:
+    """Anybody may register a site, and a link to the gateway led everybody there at once (RFC 9700, 4.11.2)."""
+    site = "https://site.example/back"
+    app = App(gateway.address, redirect_uris=[site], client_name="A <b>site</b>")
+    address = app.address(redirect_uri=site, scope="everything")
+    answer = app.web.get(address)
+    assert answer.status_code == 303 and answer.headers["location"].startswith(f"{app.base}/connect/login?")
+    page = person.open(address)
+    assert page.status_code == 400 and "location" not in page.headers
+    assert f'href="{site}?error=invalid_scope&amp;' in page.text and "site.example" in page.text
+    assert "A &lt;b&gt;site" in page.text and page.headers["x-frame-options"] == "DENY"
+    location = person.decide(app.address(redirect_uri=site))
+    assert location.startswith(f"{site}?code=")
+    again = person.open(address)  # whom they let in
+    assert again.status_code == 302 and parameters(again.headers["location"])["error"] == "invalid_scope"
+
+
 @pytest.mark.parametrize(
     ("more", "status", "error"),
     [
@@ -317,7 +336,8 @@ def test_an_application_may_be_known_by_the_address_of_its_document(gateway: Ten
     assert app.refresh(tokens["refresh_token"]).status_code == 200
     # One whose document leads into the network is nobody, and nothing more is told of it.
     app.id = "https://127.0.0.1/client.json"
-    refused = app.web.get(app.address())
+    assert "/connect/login" in app.web.get(app.address()).headers["location"]  # for nobody it is asked at all
+    refused = person.open(app.address())
     assert refused.status_code == 400 and "is not known here" in refused.text
 
 

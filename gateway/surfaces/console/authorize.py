@@ -4,8 +4,9 @@ from urllib.parse import parse_qsl, urlencode
 
 from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, NotFound
-from gateway.oauth import authorization
+from gateway.oauth import authorization, redirects
 from gateway.oauth.authorization import AuthorizationRequest, Parameters, TurnedDown
+from gateway.oauth.clients import ADDRESS
 from gateway.oauth.values import Consent
 from gateway.services import Services
 from gateway.surfaces.console.pages import SAFE, page
@@ -25,25 +26,48 @@ WORDS = {
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
-    """Ask the person; who is not signed in does that first. What the application got wrong is told to it at once."""
+    """Ask the person; who is not signed in does that first. What the application got wrong is said to it."""
     _throttle(services, inbound)
+    given = _parse(inbound.query)
+    if any(one.startswith(ADDRESS) for one in given.get("client_id", ())):
+        require_visitor(services, inbound, _target(given))  # for nobody else is an address of theirs fetched
     try:
-        given, request = _read(services, inbound, inbound.query)
+        request = _read(services, inbound, given)
     except TurnedDown as refusal:
+        return _turn_down(services, inbound, given, refusal)
+    return _page(services, inbound, require_visitor(services, inbound, _target(given)), given, request)
+
+
+def _turn_down(services: Services, inbound: Inbound, given: Parameters, refusal: TurnedDown) -> Outbound:
+    """Back to the application; to another site only where the person lets it in already, or chooses to go."""
+    if not refusal.leads_elsewhere:
         return _lead(refusal.location)
-    visitor = require_visitor(services, inbound, f"{PATH}?{_subject(given)}")
-    return _page(services, inbound, visitor, given, request)
+    visitor = require_visitor(services, inbound, _target(given))
+    grants = services.accounts.oauth.grants.list_grants(user_id=visitor.user_id)
+    if any(one.client == refusal.client.id for one in grants):
+        return _lead(refusal.location)
+    return page(
+        inbound,
+        "turned_down.html",
+        TITLE,
+        400,
+        client=refusal.client.name,
+        text=refusal.description,
+        location=refusal.location,
+        host=redirects.host_of(refusal.location),
+    )
 
 
 def decide(services: Services, inbound: Inbound) -> Outbound:
     """Allow or deny, as the buttons of the page say, and go back to the application."""
     form = submitted(services, inbound)
     _throttle(services, inbound)
+    given = _parse(form.get("request", ""))
+    visitor = require_visitor(services, inbound, _target(given))
     try:
-        given, request = _read(services, inbound, form.get("request", ""))
+        request = _read(services, inbound, given)
     except TurnedDown as refusal:
-        return _lead(refusal.location)
-    visitor = require_visitor(services, inbound, f"{PATH}?{_subject(given)}")
+        return _turn_down(services, inbound, given, refusal)
     check_csrf(services, visitor, _subject(given), form)
     if not pressed({"allow": True, "deny": False}, form, "decision"):
         return _lead(request.deny())
@@ -54,8 +78,8 @@ def decide(services: Services, inbound: Inbound) -> Outbound:
     return _lead(request.answer(code=code))
 
 
-def _read(services: Services, inbound: Inbound, query: str) -> tuple[Parameters, AuthorizationRequest]:
-    """The parameters and the request they make. InvalidRequest, TurnedDown."""
+def _parse(query: str) -> Parameters:
+    """The parameters of a request. InvalidRequest."""
     try:
         pairs = parse_qsl(query[: LARGEST_QUERY + 1], keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
@@ -65,8 +89,17 @@ def _read(services: Services, inbound: Inbound, query: str) -> tuple[Parameters,
     given: dict[str, list[str]] = {}
     for name, value in pairs:
         given.setdefault(name, []).append(value)
-    issuer = inbound.base_url.rstrip("/")
-    return given, authorization.read(given, issuer, services.accounts.oauth.clients.find)
+    return given
+
+
+def _read(services: Services, inbound: Inbound, given: Parameters) -> AuthorizationRequest:
+    """The request that they make. InvalidRequest, TurnedDown."""
+    return authorization.read(given, inbound.base_url.rstrip("/"), services.accounts.oauth.clients.find)
+
+
+def _target(given: Parameters) -> str:
+    """Our path with the parameters, to go on at after signing in."""
+    return f"{PATH}?{_subject(given)}"
 
 
 def _consent(request: AuthorizationRequest, visitor: Visitor, key_id: str) -> Consent:
@@ -91,7 +124,7 @@ def _page(
     request: AuthorizationRequest,
     error: GatewayError | None = None,
 ) -> Outbound:
-    described = request.client.id.startswith("https://")
+    described = request.client.id.startswith(ADDRESS)
     return page(
         inbound,
         "authorize.html",

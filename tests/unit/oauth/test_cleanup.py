@@ -36,7 +36,7 @@ def test_codes_and_tokens_go_after_their_time_and_a_grant_after_the_last_of_it(s
 
 
 def test_what_ended_with_its_key_goes_at_once(office) -> None:
-    Clients(office.database, SECRETS, lambda address: None).register({"redirect_uris": ["https://a.example/"]})
+    Clients(office.database, SECRETS, lambda address, ask: None).register({"redirect_uris": ["https://a.example/"]})
     office.connect()
     keys.roll(office.database, office.control, SECRETS.hash_keys, office.key.id, actor="test")
     assert OAuthCleanup(office.database).forget() == 1 and counts(office) == (1, 0, 0, 0)
@@ -44,7 +44,7 @@ def test_what_ended_with_its_key_goes_at_once(office) -> None:
 
 def test_applications_that_nobody_uses_go_and_the_others_stay(small_office, clock) -> None:
     office, cleanup = small_office, OAuthCleanup(small_office.database)
-    clients = Clients(office.database, SECRETS, lambda address: None)
+    clients = Clients(office.database, SECRETS, lambda address, ask: None)
     unused, used = (clients.register({"redirect_uris": ["https://a.example/"]})[0] for _ in range(2))
     office.connect(client=used.id)
     clock.advance(UNUSED_S + 1)

@@ -31,7 +31,7 @@ KNOWN = [
 
 @pytest.fixture
 def clients(small_office) -> Clients:
-    return Clients(small_office.database, SECRETS, lambda address: None)
+    return Clients(small_office.database, SECRETS, lambda address, ask: None)
 
 
 @pytest.mark.parametrize("uri", KNOWN)
@@ -100,7 +100,7 @@ def test_a_client_is_found_as_it_registered_and_its_secret_is_kept_nowhere(clien
     rows = small_office.database.read(lambda: list(OAuthClient.select().dicts()))
     assert secret not in str(rows) and secret not in repr(found)
     older = Clients(
-        small_office.database, Secrets(SECRETS.hash_keys[1:], SECRETS.encryption_keys), lambda address: None
+        small_office.database, Secrets(SECRETS.hash_keys[1:], SECRETS.encryption_keys), lambda address, ask: None
     )
     by_older, secret, _ = older.register(WEB)
     assert clients.find(by_older.id).check_client_secret(secret)
@@ -133,3 +133,28 @@ def test_the_oldest_unused_gives_way_where_there_is_no_room(clients, clock, monk
     clock.advance(ROOM_S + 1)
     third = clients.register(WEB)[0]
     assert [clients.find(one.id) is not None for one in (first, second, third)] == [False, True, True]
+
+
+def test_used_ones_give_way_once_nobody_allows_them_anything(small_office, clients, clock, monkeypatch) -> None:
+    """Who let in twenty thousand of their own, one after the other, kept everybody else's out for three months."""
+    office = small_office
+    monkeypatch.setattr(module, "MOST_CLIENTS", 3)
+    monkeypatch.setattr("gateway.oauth.grants.MOST_GRANTS", 1)
+    held, *mine = (clients.register(WEB)[0] for _ in range(3))
+    for one in (*mine, held):  # a person's newest grant alone stays
+        office.connect(client=one.id)
+        clock.advance(1)
+    clock.advance(ROOM_S + 1)
+    fresh = clients.register(WEB)[0]
+    assert [clients.find(one.id) is not None for one in (held, *mine, fresh)] == [True, False, True, True]
+
+
+def test_who_asks_without_a_person_has_no_address_fetched_that_nobody_allowed_anything(small_office) -> None:
+    """Anybody could have the gateway ask any host, 300 times a minute."""
+    asked = []
+    clients = Clients(small_office.database, SECRETS, lambda address, ask: asked.append((address, ask)))
+    for address in ("https://a.example/c", "https://b.example/c", "https://\ud800.example/c", "https://a\0.example/c"):
+        if "b.example" in address:
+            small_office.connect(client=address)
+        assert clients.find_asking(address) is None
+    assert asked == [("https://a.example/c", False), ("https://b.example/c", True)]
