@@ -124,5 +124,5 @@ def test_a_host_that_is_away_signs_nobody_out_and_a_document_that_is_gone_does(f
 def test_who_may_not_have_its_host_asked_gets_what_is_kept(found, web, clock) -> None:
     assert found.find(ADDRESS, False) is None and web.asked == 0
     client = found.find(ADDRESS)
-    clock.advance(KEPT_S + 1)
+    clock.advance(TTL_S + 1)
     assert found.find(ADDRESS, False) == client and web.asked == 1
