@@ -1,7 +1,8 @@
 """Small named adjustments of an OpenAI-shaped body that a provider's or a mapping's entry may list.
 
 A quirk gets the body that is about to be sent and the request, and changes the body's top level in place; values
-below it are shared and are replaced, never changed. It runs last, in the order of the entry.
+below it are shared and are replaced, never changed. It runs last, in the order of the entry. Those of reasoning are in
+thinking_quirks.py, those of the shape of messages in message_shapes.py.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ from gateway.errors import ContentNeeded
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest
 from gateway.providers.inline import addressed
 from gateway.providers.message_shapes import MESSAGE_SHAPES
+from gateway.providers.thinking_quirks import THINKING_QUIRKS
 
 Body = dict[str, Any]
 Quirk = Callable[[Body, ChatRequest], None]
@@ -30,8 +32,6 @@ DETAILS_BY_SHOW, DETAILS_BY_LIST = "details_by_show", "details_by_list"
 # Where a text is completed by the provider itself (openai/fim.py).
 FIM_COMPLETIONS, BETA_COMPLETIONS = "fim_completions", "beta_completions"
 COMPLETES = frozenset((FIM_COMPLETIONS, BETA_COMPLETIONS))
-BASIC_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}
-THREE_EFFORTS = {"minimal": "low", "low": "low", "medium": "high", "high": "high", "xhigh": "max", "max": "max"}
 
 
 def _without(name: str) -> Quirk:
@@ -71,97 +71,6 @@ def no_sampling(body: Body, request: ChatRequest) -> None:
     """Models that reason with fixed sampling refuse any of these."""
     for name in ("temperature", "top_p", "frequency_penalty", "presence_penalty"):
         body.pop(name, None)
-
-
-def no_reasoning_effort(body: Body, request: ChatRequest) -> None:
-    body.pop("reasoning_effort", None)
-
-
-def basic_reasoning_effort(body: Body, request: ChatRequest) -> None:
-    """Servers that know low, medium and high alone: the nearest of them; "none" is left out."""
-    effort = body.get("reasoning_effort")
-    if effort == "none":
-        del body["reasoning_effort"]
-    elif effort in BASIC_EFFORTS:
-        body["reasoning_effort"] = BASIC_EFFORTS[effort]
-
-
-def thinking_switch(body: Body, request: ChatRequest) -> None:
-    """Reasoning is switched by `thinking: {type}` instead of an effort."""
-    effort = body.pop("reasoning_effort", None)
-    if effort is not None:
-        body["thinking"] = {"type": "disabled" if effort == "none" else "enabled"}
-
-
-def enable_thinking(body: Body, request: ChatRequest) -> None:
-    """Reasoning is switched by `enable_thinking` and bounded by `thinking_budget` instead of an effort."""
-    effort = body.pop("reasoning_effort", None)
-    if effort is None and not request.requirements.reasoning:
-        return
-    body["enable_thinking"] = effort != "none"
-    budget = request.conversation().reasoning.budget
-    if budget and effort != "none":
-        body["thinking_budget"] = budget
-
-
-def thinking_and_effort(body: Body, request: ChatRequest) -> None:
-    """Reasoning is switched by `thinking: {type}`, and its depth told as low, high or max."""
-    effort = body.pop("reasoning_effort", None)
-    if effort is not None:
-        body["thinking"] = {"type": "disabled" if effort == "none" else "enabled"}
-    if effort in THREE_EFFORTS:
-        body["reasoning_effort"] = THREE_EFFORTS[effort]
-
-
-def effort_alone(body: Body, request: ChatRequest) -> None:
-    """A model that always reasons, at a provider whose others have a switch: low, high or max, and no switch."""
-    body.pop("thinking", None)
-    effort = request.requirements.effort
-    if effort in THREE_EFFORTS:
-        body["reasoning_effort"] = THREE_EFFORTS[effort]
-
-
-def adaptive_thinking(body: Body, request: ChatRequest) -> None:
-    """Reasoning is left to the model by `thinking: {type: adaptive}`, or switched off."""
-    effort = body.pop("reasoning_effort", None)
-    if effort is not None:
-        body["thinking"] = {"type": "disabled" if effort == "none" else "adaptive"}
-
-
-def template_thinking(body: Body, request: ChatRequest) -> None:
-    """Engines that pass a switch on to the model's chat template."""
-    effort = body.get("reasoning_effort")
-    if effort is not None:
-        body["chat_template_kwargs"] = {"enable_thinking": effort != "none"}
-
-
-def thinking_needs_stream(body: Body, request: ChatRequest) -> None:
-    """Models that reason in streams only, and refuse a whole answer unless reasoning is switched off."""
-    if not body.get("stream"):
-        body["enable_thinking"] = False
-        body.pop("thinking_budget", None)
-
-
-def none_or_high_effort(body: Body, request: ChatRequest) -> None:
-    """Servers whose only efforts are none and high."""
-    if body.get("reasoning_effort") not in (None, "none"):
-        body["reasoning_effort"] = "high"
-
-
-def none_or_default_effort(body: Body, request: ChatRequest) -> None:
-    """Models whose reasoning is on ("default") or off."""
-    if body.get("reasoning_effort") not in (None, "none"):
-        body["reasoning_effort"] = "default"
-
-
-def parsed_reasoning(body: Body, request: ChatRequest) -> None:
-    """Servers that mix reasoning into the text unless asked to keep it apart."""
-    body["reasoning_format"] = "parsed"
-
-
-def split_reasoning(body: Body, request: ChatRequest) -> None:
-    """Servers that write reasoning as tagged text unless asked to tell it in `reasoning_details`."""
-    body["reasoning_split"] = True
 
 
 def no_stop(body: Body, request: ChatRequest) -> None:
@@ -348,10 +257,6 @@ QUIRKS: dict[str, Quirk] = {
         no_n,
         drop_penalties,
         no_sampling,
-        no_reasoning_effort,
-        basic_reasoning_effort,
-        thinking_switch,
-        enable_thinking,
         required_as_any,
         tool_choice_auto,
         inline_media,
@@ -366,22 +271,13 @@ QUIRKS: dict[str, Quirk] = {
         sends_prompt_cache,
         sends_sensitive_word_check,
         compatible,
-        thinking_and_effort,
-        effort_alone,
-        adaptive_thinking,
-        template_thinking,
-        thinking_needs_stream,
-        none_or_high_effort,
-        none_or_default_effort,
-        parsed_reasoning,
-        split_reasoning,
         no_stop,
         one_stop,
         streamed_tool_arguments,
         parameters_required,
     )
 } | {"no_usage_in_stream": no_stream_options}
-QUIRKS |= {name: _of_messages(change) for name, change in MESSAGE_SHAPES.items()}
+QUIRKS |= THINKING_QUIRKS | {name: _of_messages(change) for name, change in MESSAGE_SHAPES.items()}
 OF_ADDRESS = frozenset((API_VERSION_QUERY, DEPLOYMENT_PATH))
 NAMES = frozenset(QUIRKS) | OF_ADDRESS | COMPLETES | {REPLAY_REASONING, THINK_TAGS, DETAILS_BY_SHOW, DETAILS_BY_LIST}
 
