@@ -225,15 +225,15 @@ def _open_telemetry(
         alerts=Alerts(hooks, store.documents, transport, states, clock),
         model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
         presence=WorkerPresence(store.documents, store.control, clock, settings.server.version or __version__),
-        tracing=_open_tracing(settings, clock, ends),
+        tracing=_open_tracing(settings, clock, ends, states),
     )
 
 
-def _open_tracing(settings: Settings, clock: Clock, ends: RequestEnds) -> Tracing | None:
+def _open_tracing(settings: Settings, clock: Clock, ends: RequestEnds, states: StateLog) -> Tracing | None:
     """What tells a collector of requests; None where the operator named none."""
     if not settings.otel.endpoint:
         return None
-    tracing = Tracing(settings.otel, clock)
+    tracing = Tracing(settings.otel, clock, states)
     ends.observe(tracing)
     return tracing
 

@@ -18,6 +18,8 @@ from gateway.clock import Clock
 from gateway.lazy_import import LazyImport
 from gateway.providers.protocol import Call, Target
 from gateway.settings import CONFIG, Otel, SettingsError
+from gateway.states import StateLog
+from gateway.telemetry.collector import WatchedExporter, hush
 from gateway.telemetry.finished import UNMATCHED, FinishedRequest
 
 sdk_trace, trace_export = LazyImport("opentelemetry.sdk.trace"), LazyImport("opentelemetry.sdk.trace.export")
@@ -99,14 +101,17 @@ class TracedCall:
 class Tracing:
     """One of a worker. SettingsError where the extra is not installed."""
 
-    def __init__(self, settings: Otel, clock: Clock, exporters: tuple[Any, Any] | None = None) -> None:
-        """`exporters` of traces and of metrics stand in for those of OTLP in tests."""
+    def __init__(
+        self, settings: Otel, clock: Clock, states: StateLog | None = None, exporters: tuple[Any, Any] | None = None
+    ) -> None:
+        """`exporters` of traces and of metrics stand in for those of OTLP in tests; `states` learns of a collector that
+        is away."""
         self._clock, self._ratio = clock, settings.sample
         try:
             self._resource = sdk_resources.Resource.create(
                 {"service.name": settings.service_name, "service.version": __version__}
             )
-            traces, metrics = exporters or _otlp(settings.endpoint.rstrip("/"))
+            traces, metrics = exporters or _otlp(settings.endpoint.rstrip("/"), states or StateLog())
             self._processor = trace_export.BatchSpanProcessor(
                 traces, max_queue_size=QUEUE, schedule_delay_millis=EVERY_MS, max_export_batch_size=BATCH
             )
@@ -249,9 +254,9 @@ def _details(attempt: Attempt, usage: Any) -> dict[str, Any]:
     return facts
 
 
-def _otlp(endpoint: str) -> tuple[Any, Any]:
+def _otlp(endpoint: str, states: StateLog) -> tuple[Any, Any]:
     """Exporters of traces and metrics; their headers and time limits are OpenTelemetry's own variables."""
-    return (
-        otlp_trace.OTLPSpanExporter(f"{endpoint}/v1/traces"),
-        otlp_metrics.OTLPMetricExporter(f"{endpoint}/v1/metrics"),
-    )
+    traces = otlp_trace.OTLPSpanExporter(f"{endpoint}/v1/traces")
+    metrics = otlp_metrics.OTLPMetricExporter(f"{endpoint}/v1/metrics")
+    hush()
+    return WatchedExporter(traces, states), WatchedExporter(metrics, states)
