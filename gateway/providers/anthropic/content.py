@@ -3,13 +3,13 @@
 Wire facts: Anthropic API reference, "Messages", request content blocks.
 """
 
-import base64
 import binascii
 import re
 from typing import Any
 
 from gateway.dialects.anthropic import NAME
 from gateway.errors import ContentNeeded, NotSupported
+from gateway.neutral.encoded import decode_base64
 from gateway.neutral.parts import (
     CacheMark,
     File,
@@ -169,7 +169,7 @@ def _write_data(media: Media, filename: str) -> dict[str, str]:
     if not kind.startswith("text/"):
         raise NotSupported(f"This provider does not read files of type {kind or filename}.", param="messages")
     try:
-        text = base64.b64decode(media.data, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+        text = decode_base64(media.data).decode()
+    except ValueError:
         raise NotSupported("A text file must be UTF-8 in base64 here.", param="messages") from None
     return {"type": "text", "media_type": PLAIN, "data": text}

@@ -5,7 +5,6 @@ Facts: Gemini API, "Speech generation": responseModalities, speechConfig; the an
 """
 
 import re
-from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from msgspec import json
 
 from gateway.dialects import google as dialect
 from gateway.errors import GatewayError, UpstreamFailed
+from gateway.neutral.encoded import decode_base64
 from gateway.neutral.events import Batch, Failed, Finished, MediaPiece, Started
 from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.neutral.usage import Usage, read_count
@@ -85,7 +85,7 @@ class _SoundReader(PiecesReader):
             feedback = wire.get("promptFeedback") or {}
             parts = [] if feedback.get("blockReason") else wire["candidates"][0].get("content", {}).get("parts", [])
             found = [part["inlineData"] for part in parts if "inlineData" in part]
-            samples = b"".join(b64decode(one["data"], validate=True) for one in found)
+            samples = b"".join(decode_base64(one["data"]) for one in found)
             rate = RATE.search(found[0].get("mimeType", "")) if found else None
             usage, model = _usage_of(wire), wire.get("modelVersion") or ""
         except SHAPE_ERRORS:

@@ -1,9 +1,9 @@
 """Files of a prompt as neutral parts: images, sounds, texts and documents, by address or as bytes."""
 
-import binascii
 from base64 import b64decode
 
 from gateway.errors import InvalidRequest
+from gateway.neutral.encoded import PIECE, decode_base64
 from gateway.neutral.parts import Audio, CacheMark, File, Image, Media, Part, Text
 from gateway.surfaces.aisdk import schema as wire
 from gateway.surfaces.validation_errors import invalid
@@ -90,8 +90,9 @@ def _sniff(family: str, data: str) -> str:
 
 def _decode(data: str, path: str) -> str:
     try:
-        return b64decode(data, validate=False).decode()
-    except (binascii.Error, ValueError):
+        # What is long is decoded in pieces, which takes base64 to the letter.
+        return (decode_base64(data) if len(data) > PIECE else b64decode(data, validate=False)).decode()
+    except ValueError:
         raise invalid(path, "it is no base64 of a text in UTF-8") from None
 
 

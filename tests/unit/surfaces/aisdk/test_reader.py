@@ -1,6 +1,7 @@
 """Call options and prompts of every version as neutral requests."""
 
 import json
+from base64 import b64decode, b64encode
 from typing import Any
 
 import orjson
@@ -9,6 +10,7 @@ import pytest
 from gateway import settings as settings_module
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import WebSearch
+from gateway.neutral.encoded import PIECE
 from gateway.neutral.parts import Audio, CacheMark, File, Image, Media, Reasoning, Text, ToolCall, ToolResult
 from gateway.surfaces.aisdk import reader
 from gateway.surfaces.http import Inbound
@@ -248,3 +250,19 @@ def test_options_nested_without_end_are_read_or_refused(depth: int) -> None:
                 orjson.dumps(question.warnings)
             except InvalidRequest:
                 continue
+
+
+def test_a_long_text_file_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """24 MB of it in one call held every other request of the worker for a tenth of a second."""
+    sizes = []
+
+    def noting(text: str, **given: Any) -> bytes:
+        sizes.append(len(text))
+        return b64decode(text, **given)
+
+    monkeypatch.setattr("gateway.neutral.encoded.b64decode", noting)
+    monkeypatch.setattr("gateway.surfaces.aisdk.media.b64decode", noting)
+    text = "größe\n" * 500_000
+    data = b64encode(text.encode()).decode()
+    assert parts_of(user(file(data, "text/plain"))) == [(Text(text),)]
+    assert sum(sizes) == len(data) and max(sizes) <= PIECE
