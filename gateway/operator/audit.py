@@ -15,7 +15,7 @@ def audit() -> None:
 @audit.command("list")
 @AS_JSON
 @click.option("--organization", default="", help="Only changes of this organization.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @click.pass_context
 def list_(ctx: click.Context, organization: str, limit: int) -> None:
     """List changes, newest first."""

@@ -78,7 +78,7 @@ def balance(ctx: click.Context, organization: str | None) -> None:
 @credits.command()
 @AS_JSON
 @ORGANIZATION
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @click.pass_context
 def history(ctx: click.Context, organization: str | None, limit: int) -> None:
     """The newest ledger entries: what came in, what was spent by hour, what was corrected."""

@@ -46,7 +46,13 @@ def doctor(ctx: click.Context, force: bool) -> int:
 @AS_JSON
 @click.option("--from", "start", required=True, help="ISO date or time (UTC unless it says otherwise), included.")
 @click.option("--to", "end", required=True, help="ISO date or time, not included.")
-@click.option("--prices", type=click.Choice(["then", "now"]), default="then", show_default=True)
+@click.option(
+    "--prices",
+    type=click.Choice(["then", "now"]),
+    default="then",
+    show_default=True,
+    help="Those of each request's time, or of now.",
+)
 @FORCE
 @click.option("--post", is_flag=True, help="Post the differences to the credits; once for each period and catalogue.")
 @click.pass_context

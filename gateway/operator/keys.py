@@ -38,10 +38,16 @@ def list_(ctx: click.Context, project: str | None, deleted: bool) -> None:
 
 @keys.command()
 @AS_JSON
-@click.option("--description", required=True)
+@click.option("--description", required=True, help="What lists call it.")
 @click.option("--project", help="Project id; needed when there are several.")
 @click.option("--member", help="Member who owns it; default: the organization's first owner.")
-@click.option("--kind", type=click.Choice(["user", "customer"]), default="user", show_default=True)
+@click.option(
+    "--kind",
+    type=click.Choice(["user", "customer"]),
+    default="user",
+    show_default=True,
+    help="customer: for a customer of yours, who may call models and nothing else.",
+)
 @click.option("--expires", help="30d, 12h, 2w, 1mo, an ISO date, or never.", default="never", show_default=True)
 @click.pass_context
 def create(

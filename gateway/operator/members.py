@@ -38,8 +38,8 @@ def list_(ctx: click.Context, organization: str) -> None:
 @AS_JSON
 @click.argument("organization_id")
 @click.argument("email")
-@click.option("--role", type=ROLES, default="developer", show_default=True)
-@click.option("--name", default="")
+@click.option("--role", type=ROLES, default="developer", show_default=True, help="What they may change.")
+@click.option("--name", default="", help="What others are shown.")
 @click.pass_context
 def add(ctx: click.Context, organization_id: str, email: str, role: Role, name: str) -> None:
     """Add a person to an organization."""
@@ -54,7 +54,7 @@ def add(ctx: click.Context, organization_id: str, email: str, role: Role, name: 
 @AS_JSON
 @click.argument("organization_id")
 @click.argument("email")
-@click.option("--role", type=ROLES, default="developer", show_default=True)
+@click.option("--role", type=ROLES, default="developer", show_default=True, help="What they may change.")
 @click.pass_context
 def invite(ctx: click.Context, organization_id: str, email: str, role: Role) -> None:
     """Invite a person and print the link to pass on, once; it is good for a week."""

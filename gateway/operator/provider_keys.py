@@ -46,9 +46,9 @@ def list_keys(ctx: click.Context, organization_id: str) -> None:
 @AS_JSON
 @click.argument("organization_id")
 @click.argument("provider")
-@click.option("--label", default="")
-@click.option("--base-url", default="")
-@click.option("--region", default="")
+@click.option("--label", default="", help="What lists call it.")
+@click.option("--base-url", default="", help="The provider's address for this key, where it has its own.")
+@click.option("--region", default="", help="The provider's region for this key.")
 @click.option("--model", "allowed_models", multiple=True, help="Use the key for this model only; may be repeated.")
 @click.option("--max-spend", help="USD that may be spent with the key; then it is passed over.")
 @click.pass_context

@@ -20,7 +20,7 @@ def rules() -> None:
 @rules.command("list")
 @AS_JSON
 @click.argument("organization_id")
-@click.option("--scope", type=click.Choice(SCOPES))
+@click.option("--scope", type=click.Choice(SCOPES), help="Only rules of this scope.")
 @click.option("--id", "scope_id", help="Only rules of this team, member or key.")
 @click.pass_context
 def list_(ctx: click.Context, organization_id: str, scope: str | None, scope_id: str | None) -> None:

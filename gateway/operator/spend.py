@@ -43,7 +43,7 @@ class SpendQuestion:
 
 
 @click.command()
-@click.option("--by", type=click.Choice(BY), default="day", show_default=True)
+@click.option("--by", type=click.Choice(BY), default="day", show_default=True, help="What a line is of.")
 @click.option("--from", "start", metavar="DATE", help="First day in UTC; default: 29 days before --to.")
 @click.option("--to", "end", metavar="DATE", help="Last day in UTC, included; default: today.")
 @click.option("--organization", default="", help="Only of this organization.")

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -197,3 +198,20 @@ def test_names_cannot_steer_the_terminal_of_an_operator(run) -> None:
 
 def test_a_command_that_is_nearly_right_is_named(run) -> None:
     assert "did you mean status?" in run("stauts", status=1)
+
+
+def each_command(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    ctx = click.Context(command)
+    for one in command.list_commands(ctx):
+        yield from each_command(command.get_command(ctx, one), f"{name} {one}".strip())
+
+
+def test_every_command_says_what_it_does_with_each_option_and_speaks_json() -> None:
+    for name, command in each_command(manage.main):
+        assert command.help, name
+        options = [one for one in command.params if isinstance(one, click.Option)]
+        assert [one.name for one in options if not one.help] == [], name
+        assert any("--json" in one.opts for one in options), name
