@@ -12,8 +12,9 @@ from gateway.billing.settlement import Settlements
 from gateway.clock import Clock
 from gateway.engine import streaming, unary
 from gateway.engine.attempts import Walk
-from gateway.engine.coalescing import AnswerSource, RequestCoalescing, SharedRequest
+from gateway.engine.coalescing import AnswerSource, RequestCoalescing
 from gateway.engine.decisions import Decisions
+from gateway.engine.free_answers import SharedRequest
 from gateway.engine.planning import Planner, RoutePlan
 from gateway.engine.run import Run
 from gateway.neutral.events import Batch

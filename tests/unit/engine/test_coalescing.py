@@ -9,8 +9,9 @@ from support.engine_runs import Providers, make_context, make_run, target_at
 
 from gateway.engine import streaming, unary
 from gateway.engine.cache import AnswerOrigin, CachedAnswer
-from gateway.engine.coalescing import HUNG_UP, AnswerSource, RequestCoalescing, SharedRequest
+from gateway.engine.coalescing import AnswerSource, RequestCoalescing
 from gateway.engine.codec import write_batch, write_result
+from gateway.engine.free_answers import HUNG_UP, SharedRequest
 from gateway.errors import OutOfCredits, UpstreamFailed
 from gateway.limits.rates import Slot
 from gateway.metering.models import CACHED
@@ -68,7 +69,7 @@ class SignedInOwner:
     def __init__(self, clock: Any, monkeypatch: pytest.MonkeyPatch, provider: Any) -> None:
         self.clock, self.provider = clock, provider
         self.cache, self.rows, self.runs, self.refusals = Cache(), [], [], []
-        monkeypatch.setattr("gateway.engine.coalescing.write_row", self.rows.append)
+        monkeypatch.setattr("gateway.engine.free_answers.write_row", self.rows.append)
         journal = SimpleNamespace(append=lambda row: SimpleNamespace(wait=lambda seconds: None))
         rates = SimpleNamespace(enter=lambda *given: Slot())
         settlements: Any = SimpleNamespace(journal=journal, rates=rates)

@@ -1,0 +1,145 @@
+"""Answers that cost nothing: one that was kept is given again, and what each of them is told and counted as."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from gateway.billing.context import RequestContext
+from gateway.billing.outcome import Attempt, Outcome
+from gateway.billing.settlement import Settlements
+from gateway.billing.usage_rows import mode_of, record_of, terms_of
+from gateway.catalogue.prices import FREE
+from gateway.clock import Clock
+from gateway.engine.cache import AnswerOrigin, CachedAnswer
+from gateway.engine.codec import read_batch, read_result
+from gateway.engine.decisions import Decisions
+from gateway.engine.planning import RoutePlan
+from gateway.engine.run import OK
+from gateway.errors import GatewayError, Internal
+from gateway.limits.rates import Slot
+from gateway.metering.models import CACHED
+from gateway.metering.usage_table import write_row
+from gateway.neutral.events import Batch, Finished
+from gateway.neutral.request import Request, Result
+from gateway.providers.protocol import Credential, Target
+from gateway.routing.candidate_filter import ACCESS
+from gateway.threads import pause
+
+HUNG_UP = "client_disconnect"
+# Nobody waits longer between two pieces of a kept stream (HTTP reference, 6.5).
+LONGEST_GAP_S = 1.0
+# How long a free answer waits for its row. It is given all the same.
+ROW_S = 0.25
+Batches = Generator[Batch, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRequest:
+    """One request that may be answered by an answer made for another. `key` is the cache's, `deadline` monotonic."""
+
+    context: RequestContext
+    request: Request
+    route_plan: RoutePlan
+    key: str
+    deadline: float
+
+
+class FreeAnswers:
+    """Gives answers that were made for another request; one on its way is given by coalescing.py."""
+
+    def __init__(self, settlements: Settlements, decisions: Decisions, clock: Clock) -> None:
+        self._settlements, self._decisions, self._clock = settlements, decisions, clock
+
+    def denied(self, shared: SharedRequest) -> set[str]:
+        """What the caller's own rules keep from them: keys of one project may differ in that."""
+        return {one.key for one in shared.route_plan.plan.excluded if one.stage == ACCESS}
+
+    def target_of(self, shared: SharedRequest, mapping_key: str) -> Target | None:
+        """What served the answer, as this caller's plan knows it; None when the catalogue has it no more."""
+        plan = shared.route_plan.plan
+        for candidate in (one.candidate for group in (plan.ranked, plan.excluded) for one in group):
+            if candidate.key == mapping_key:
+                return Target(candidate.provider, candidate.mapping, Credential(""), "")
+        return None
+
+    def replay(self, shared: SharedRequest, entry: CachedAnswer) -> tuple[Result, Outcome]:
+        """A kept answer in one piece. RateLimited."""
+        origin = entry.origin
+        outcome = self.begin(shared, self._server_of(shared, origin), origin.request)
+        slot = self.enter(shared)
+        outcome.rate_limits = slot.statuses
+        slot.release()
+        self.finish(shared, outcome, origin)
+        result = read_result(entry.frames[0][1])
+        outcome.warnings.extend(result.warnings)
+        return result, outcome
+
+    def replay_stream(self, shared: SharedRequest, entry: CachedAnswer) -> tuple[Batches, Outcome]:
+        """A kept stream in its own rhythm; RateLimited comes with its first batch."""
+        outcome = self.begin(shared, self._server_of(shared, entry.origin), entry.origin.request)
+        return self._play(shared, entry, outcome), outcome
+
+    def begin(self, shared: SharedRequest, target: Target, origin: str) -> Outcome:
+        """What is known of a free answer from its beginning: who gives it, and the request that it was made for."""
+        attempt = Attempt(0, target, self._clock.now_us(), self._clock.monotonic(), charge=FREE)
+        attempt.first_at = attempt.started
+        if shared.context.payload is not None:
+            shared.context.payload.forget()
+        requested = shared.route_plan.plan.resolution.provider or None
+        outcome = shared.context.outcome = Outcome(
+            shared.request, requested, attempts=[attempt], cached=True, origin=origin
+        )
+        return outcome
+
+    def enter(self, shared: SharedRequest) -> Slot:
+        """Rate limits count what costs nothing too. RateLimited."""
+        caller, request = shared.context.caller, shared.request
+        return self._settlements.rates.enter(
+            caller.organization_id,
+            caller.project_id,
+            caller.key_id,
+            request.requested_model,
+            request.requirements.prompt_bytes,
+            request.operation,
+        )
+
+    def finish(self, shared: SharedRequest, outcome: Outcome, origin: AnswerOrigin | None, finish: str = "") -> None:
+        """The end of a free answer: its facts, and a row of usage at no cost. Never raises."""
+        attempt = outcome.serving
+        attempt.ended, attempt.status = self._clock.monotonic(), OK
+        attempt.finish = finish or (origin.finish if origin else "")
+        if origin is not None:
+            attempt.usage, attempt.service_tier = origin.usage, origin.service_tier
+            attempt.model, attempt.upstream_id = origin.model, origin.upstream_id
+        context, needs = shared.context, shared.request.requirements
+        terms = terms_of(context, needs.prompt_bytes, shared.request.requested_model, needs.stream)
+        record = record_of(terms, attempt, mode_of(attempt.target), self._clock.now_us())
+        self._decisions.keep(terms.request, terms.billing_identity.project, shared.route_plan.plan)
+        try:
+            row = write_row(record._replace(flags=record.flags | CACHED))
+            ticket = self._settlements.journal.append(row)
+            if finish != HUNG_UP:
+                ticket.wait(ROW_S)
+        except GatewayError:
+            return  # it costs nothing, so the answer does not depend on its row
+
+    def _server_of(self, shared: SharedRequest, origin: AnswerOrigin) -> Target:
+        """As `target_of`, of an answer that was found to have one."""
+        target = self.target_of(shared, origin.mapping)
+        if target is None:
+            raise Internal("Who served this answer is not known any more.")
+        return target
+
+    def _play(self, shared: SharedRequest, entry: CachedAnswer, outcome: Outcome) -> Batches:
+        slot, done = self.enter(shared), False
+        try:
+            for gap_ms, frame in entry.frames:
+                pause(min(gap_ms / 1000, LONGEST_GAP_S))
+                batch = read_batch(frame)
+                if type(batch[-1]) is Finished:
+                    done = True
+                    self.finish(shared, outcome, entry.origin)
+                yield batch
+        finally:
+            slot.release()
+            if not done:
+                self.finish(shared, outcome, entry.origin, HUNG_UP)
