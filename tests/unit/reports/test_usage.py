@@ -2,13 +2,13 @@
 
 import random
 from collections import defaultdict
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 import pytest
 from support.management import Tenants
 from support.usage import insert_rows, usage_row
 
-from gateway.clock import DAY_US, HOUR_US, from_datetime, to_datetime
+from gateway.clock import DAY_US, HOUR_US, from_datetime, to_datetime, to_iso
 from gateway.errors import Forbidden, InvalidRequest, Unavailable
 from gateway.metering.models import BYOK, CREDITS
 from gateway.metering.usage_table import raw_id
@@ -158,6 +158,25 @@ def test_a_breakdown_is_ranked_with_ties_by_id_and_paged(case: Case, name: str, 
         assert names["custom-one"] == "custom-one" and names["sandbox"] != "sandbox"
 
 
+@pytest.mark.parametrize("days", [30, 40])
+def test_apps_come_by_cost_under_their_names_of_today_with_their_last_hour(case: Case, days: int) -> None:
+    owner, first = case.tenants["acme owner"], case.today - timedelta(days=days - 1)
+    found = defaultdict(list)
+    for row in case.seen("acme owner", first, case.today):
+        found[app_of(row)].append(row)
+    span = "timeRange=30d" if days == 30 else f"from={first}&to={case.today}"
+    shown = case.tenants.ok("GET", f"/activity/sources?projectId={owner.project_id}&{span}", owner)["sources"]
+    ranked = sorted(found.items(), key=lambda one: (-sum(row.cost_nusd for row in one[1]), one[0]))
+    assert [one["source"] for one in shown] == [ident for ident, _ in ranked]
+    for one, (_, rows) in zip(shown, ranked, strict=True):
+        wanted = plain(rows)
+        assert {name: one[name] for name in ("requestCount", "inputTokens", "outputTokens", "totalTokens")} == {
+            name: wanted[name] for name in ("requestCount", "inputTokens", "outputTokens", "totalTokens")
+        }
+        assert (one["cost"], one["apiKeysCost"]) == (wanted["costUsd"], wanted["byokCostUsd"])
+        assert one["lastUsedAt"] == to_iso(max(row.at for row in rows) // HOUR_US * HOUR_US)
+
+
 def test_the_most_used_are_the_first_by_requests(case: Case) -> None:
     scope = case.scope("acme owner")
     report = case.reports.get_usage(scope)
@@ -173,6 +192,21 @@ def test_an_empty_period_has_zero_totals_and_null_rankings(case: Case) -> None:
     assert report["appUsageCoverage"] == {"requestCount": 0, "totalRequestCount": 0, "complete": True}
     page = case.reports.get_usage_breakdown(scope, "app", from_date="2001-01-01", to_date="2001-12-31")
     assert page["rows"] == [] and page["coverage"] == report["appUsageCoverage"] and page["updatedAt"] is None
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_report_was_updated_with_the_newest_sum_of_its_period(case: Case, newest_first: bool) -> None:
+    database, scope = case.services.store.database, case.scope("acme owner")
+    parted = from_datetime(datetime.combine(case.today - timedelta(days=10), time(), UTC)) // HOUR_US
+    old, new = ("2026-01-01T00:00:00.000Z", "2026-01-01T00:00:07.000Z")[:: -1 if newest_first else 1]
+    at_us = [from_datetime(datetime.fromisoformat(moment)) for moment in (old, new)]
+    sql = "UPDATE rollup SET updated_at = CASE WHEN hour < ? THEN ? ELSE ? END"
+    database.write(lambda: database.execute(sql, (parted, *at_us)))
+    days = [(case.today - timedelta(days=back)).isoformat() for back in (25, 11, 10, 0)]
+    for first, last, wanted in ((0, 1, old), (2, 3, new), (0, 3, max(old, new))):
+        assert case.reports.get_usage(scope, days[first], days[last])["updatedAt"] == wanted
+        page = case.reports.get_usage_breakdown(scope, "model", from_date=days[first], to_date=days[last])
+        assert page["updatedAt"] == wanted
 
 
 def test_the_account_tells_whose_key_it_is_and_the_balance_to_managers_alone(case: Case) -> None:

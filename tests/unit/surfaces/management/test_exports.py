@@ -9,7 +9,7 @@ import pytest
 from support.management import Person, Tenants
 from support.requests import attempt, entry, fill, owned
 
-from gateway.clock import to_iso
+from gateway.clock import DAY_US, to_iso
 from gateway.metering.usage_table import raw_id
 from gateway.money import format_usd
 from gateway.store.partitions import id_at
@@ -66,6 +66,21 @@ def test_a_csv_of_usage_adds_up_to_what_activity_shows(used: Tenants) -> None:
             if who is used["acme developer"]
             else {used[f"acme {r}"].key.info.id for r in ("owner", "developer")}
         )
+
+
+def test_a_request_of_two_days_is_in_the_export_of_each_with_the_attempts_of_that_day(tenants: Tenants) -> None:
+    owner, now_us = tenants["acme owner"], tenants.services.clock.now_us()
+    midnight_us = now_us // DAY_US * DAY_US
+    mine = told_by(owner) | {"request": id_at(midnight_us - 2000)[:6] + bytes(10), "posted_at": now_us - 1}
+    first = attempt(attempt=0, at=midnight_us - 1000, error="timeout", cost_nusd=3, **mine)
+    fill(tenants.services.store.database, [first, attempt(attempt=1, at=midnight_us, cost_nusd=5, **mine)])
+    days = [to_iso(midnight_us - back * DAY_US)[:10] for back in (1, 0)]
+    for day, number, cost in zip(days, ("0", "1"), (3, 5), strict=True):
+        query = f"from={day}&to={day}&projectId={owner.project_id}"
+        [row] = read_csv(export(tenants, owner, f"/activity/export?{query}"))
+        assert (row["number"], row["cost"], row["requestCount"]) == (number, format_usd(cost), number)
+        [shown] = tenants.ok("GET", f"/activity?{query}", owner)["activity"]
+        assert (shown["requestCount"], round(shown["cost"] * 10**9)) == (int(row["requestCount"]), cost)
 
 
 def test_lines_of_json_say_the_same_as_csv(used: Tenants) -> None:
