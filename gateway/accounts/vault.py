@@ -21,16 +21,16 @@ class Vault:
 
     def seal(self, secret: str) -> str:
         """The encrypted form, safe to store; "" stays ""."""
-        return self._box.encrypt(secret.encode()).decode() if secret else ""
+        return self._cipher.encrypt(secret.encode()).decode() if secret else ""
 
     def seal_bytes(self, data: bytes) -> bytes:
         """The encrypted form of anything, a token of Fernet without its base64."""
-        return base64.urlsafe_b64decode(self._box.encrypt(data))
+        return base64.urlsafe_b64decode(self._cipher.encrypt(data))
 
     def open_bytes(self, sealed: bytes) -> bytes:
         """What `seal_bytes` was given. Unavailable as `open`."""
         try:
-            return self._box.decrypt(base64.urlsafe_b64encode(sealed))
+            return self._cipher.decrypt(base64.urlsafe_b64encode(sealed))
         except fernet.InvalidToken:
             raise Unavailable("Stored data cannot be read with the configured encryption key.") from None
 
@@ -39,12 +39,12 @@ class Vault:
         if not sealed:
             return ""
         try:
-            return self._box.decrypt(sealed.encode()).decode()
+            return self._cipher.decrypt(sealed.encode()).decode()
         except fernet.InvalidToken:
             raise Unavailable("A stored secret cannot be read with the configured encryption key.") from None
 
     @cached_property
-    def _box(self) -> Any:
+    def _cipher(self) -> Any:
         """Made on first use: many installations have nothing to seal."""
         return fernet.MultiFernet([fernet.Fernet(_derive(key)) for key in self._keys])
 

@@ -106,35 +106,37 @@ class Fitting:
                 changes |= change
         return replace(needs, **changes)
 
-    def _change(self, talk: Conversation) -> Conversation:
+    def _change(self, conversation: Conversation) -> Conversation:
         lacking = self._lacking
         if REASONING in lacking:
-            talk = dataclasses.replace(talk, reasoning=ReasoningOptions())
-            talk = _sampled(talk, output_effort="")
+            conversation = dataclasses.replace(conversation, reasoning=ReasoningOptions())
+            conversation = _sampled(conversation, output_effort="")
         elif self._effort:
-            talk = dataclasses.replace(talk, reasoning=dataclasses.replace(talk.reasoning, effort=_word(self._effort)))
+            conversation = dataclasses.replace(
+                conversation, reasoning=dataclasses.replace(conversation.reasoning, effort=_word(self._effort))
+            )
         elif EFFORT in lacking:
-            talk = self._lower_effort(talk)
+            conversation = self._lower_effort(conversation)
         for reason, change in CHANGES.items():
             if reason in lacking:
-                talk = change(talk)
+                conversation = change(conversation)
         if HOSTED in lacking or OFFERED_SEARCH in lacking:
-            talk = self._without_tools(talk)
-        return talk
+            conversation = self._without_tools(conversation)
+        return conversation
 
-    def _lower_effort(self, talk: Conversation) -> Conversation:
-        ask, sampling = talk.reasoning, talk.sampling
+    def _lower_effort(self, conversation: Conversation) -> Conversation:
+        ask, sampling = conversation.reasoning, conversation.sampling
         if ask.effort:
             effort = _word(self._effort_for(ask.effort))
-            talk = dataclasses.replace(talk, reasoning=dataclasses.replace(ask, effort=effort))
+            conversation = dataclasses.replace(conversation, reasoning=dataclasses.replace(ask, effort=effort))
         if sampling.output_effort:
-            talk = _sampled(talk, output_effort=self._effort_for(sampling.output_effort))
-        return talk
+            conversation = _sampled(conversation, output_effort=self._effort_for(sampling.output_effort))
+        return conversation
 
-    def _without_tools(self, talk: Conversation) -> Conversation:
-        tools = tuple(tool for tool in talk.tools if not self._drops(tool))
-        choice: ToolChoice | None = talk.tool_choice if tools else None
-        return dataclasses.replace(talk, tools=tools, tool_choice=choice)
+    def _without_tools(self, conversation: Conversation) -> Conversation:
+        tools = tuple(tool for tool in conversation.tools if not self._drops(tool))
+        choice: ToolChoice | None = conversation.tool_choice if tools else None
+        return dataclasses.replace(conversation, tools=tools, tool_choice=choice)
 
     def _drops(self, tool: Tool) -> bool:
         if isinstance(tool, WebSearch):
@@ -167,13 +169,13 @@ class Fitting:
         if not lacking.isdisjoint(INNER) and isinstance(request, ChatRequest):
             yield from self._warn_of(request.conversation())
 
-    def _warn_of(self, talk: Conversation) -> Iterator[str]:
+    def _warn_of(self, conversation: Conversation) -> Iterator[str]:
         """Warnings of what the conversation alone tells by name."""
         if PENALTIES in self._lacking:
             for name in ("frequency_penalty", "presence_penalty"):
-                if getattr(talk.sampling, name):
+                if getattr(conversation.sampling, name):
                     yield f"{name} was left out: {self._key} does not take it."
-        for kind in dict.fromkeys(_kind(tool) for tool in talk.tools if self._drops(tool)):
+        for kind in dict.fromkeys(_kind(tool) for tool in conversation.tools if self._drops(tool)):
             yield f"tools: {kind} was left out: {self._key} has no such tool."
 
 
@@ -181,8 +183,8 @@ def _kind(tool: Tool) -> str:
     return tool.kind if isinstance(tool, VendorTool) else "web_search"
 
 
-def _sampled(talk: Conversation, **changes: Any) -> Conversation:
-    return dataclasses.replace(talk, sampling=dataclasses.replace(talk.sampling, **changes))
+def _sampled(conversation: Conversation, **changes: Any) -> Conversation:
+    return dataclasses.replace(conversation, sampling=dataclasses.replace(conversation.sampling, **changes))
 
 
 NEEDS: dict[str, dict[str, Any]] = {

@@ -84,7 +84,7 @@ class RoutePlan:
         return None if fitting is None else fitting.limit(request)
 
 
-class _Toll:
+class _AttemptTotals:
     """What the good answers of one model at one provider, to one operation, are counted in."""
 
     __slots__ = ("cost", "first", "input", "output", "seconds", "succeeded")
@@ -107,7 +107,7 @@ def _place_of(target: Target, operation: str) -> tuple[str, str, str]:
 class _Books(Struct, eq=False):
     """Where the good answers of one target are counted."""
 
-    toll: _Toll
+    totals: _AttemptTotals
     tally: Tally
 
 
@@ -143,7 +143,7 @@ class Planner:
         self._offers = offers
         self._bounds = bounds
         self._turns: dict[str, int] = {}
-        self._tolls: dict[tuple[str, str, str], _Toll] = {}
+        self._totals: dict[tuple[str, str, str], _AttemptTotals] = {}
         self._recent: PlanCache[RoutePlan] = PlanCache()
 
     def plan(self, context: RequestContext, request: Request) -> RoutePlan:
@@ -184,19 +184,19 @@ class Planner:
         """Feed a good attempt into the provider's health and the operator's counters."""
         target, usage, charge = attempt.target, attempt.usage, attempt.charge
         books = target.memo.get((self, operation)) or self._open_books(target, operation)
-        toll, took_s, output = books.toll, attempt.ended - attempt.started, 0
-        toll.succeeded.value += 1
-        toll.seconds.observe(took_s)
+        totals, took_s, output = books.totals, attempt.ended - attempt.started, 0
+        totals.succeeded.value += 1
+        totals.seconds.observe(took_s)
         if usage is not None:
             output = usage.output_total
             if charge is not None:
-                toll.input.value += usage.input_total
-                toll.output.value += output
-                toll.cost.value += charge.total
+                totals.input.value += usage.input_total
+                totals.output.value += output
+                totals.cost.value += charge.total
         first_ms = None
         if streamed:
             first_ms = attempt.ttft_ms
-            toll.first.observe(attempt.first_at - attempt.started)
+            totals.first.observe(attempt.first_at - attempt.started)
         self._health.count_success(books.tally, attempt.ended, output, took_s * 1000, first_ms)
 
     def served(self, route_plan: RoutePlan, attempt: Attempt) -> None:
@@ -210,25 +210,28 @@ class Planner:
                 return
 
     def _open_books(self, target: Target, operation: str) -> _Books:
-        toll, tally = self._toll(_place_of(target, operation)), self._health.tally(target.mapping, target.credential)
-        books = target.memo[self, operation] = _Books(toll, tally)
+        totals, tally = (
+            self._totals_of(_place_of(target, operation)),
+            self._health.tally(target.mapping, target.credential),
+        )
+        books = target.memo[self, operation] = _Books(totals, tally)
         return books
 
-    def _toll(self, place: tuple[str, str, str]) -> _Toll:
-        toll = self._tolls.get(place)
-        if toll is None:
-            toll = self._tolls[place] = _Toll(self._counters, place)
-        return toll
+    def _totals_of(self, place: tuple[str, str, str]) -> _AttemptTotals:
+        totals = self._totals.get(place)
+        if totals is None:
+            totals = self._totals[place] = _AttemptTotals(self._counters, place)
+        return totals
 
     def abandoned(self, attempt: Attempt, operation: str) -> None:
         """Count an attempt whose caller left, with what it was billed."""
         place, usage = _place_of(attempt.target, operation), attempt.usage
-        toll = self._toll(place)
+        totals = self._totals_of(place)
         self._counters.add("attempts_total", (*place, "client_disconnect"))
         if usage is not None:
-            toll.input.value += usage.input_total
-            toll.output.value += usage.output_total
-            toll.cost.value += attempt.charge.total
+            totals.input.value += usage.input_total
+            totals.output.value += usage.output_total
+            totals.cost.value += attempt.charge.total
 
     def failed(self, attempt: Attempt, error: GatewayError, organization: str, operation: str) -> None:
         """Feed an attempt that failed for a request of `organization` into health and counters. The built-in provider

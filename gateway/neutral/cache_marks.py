@@ -35,37 +35,39 @@ def apply_policy(request: ChatRequest, policy: str) -> ChatRequest:
     return request.with_conversation(lambda: change(read()), options=options)
 
 
-def add_marks(talk: Conversation) -> Conversation:
+def add_marks(conversation: Conversation) -> Conversation:
     """Marks on the last long instruction, the last long texts and, from three turns on, the last part."""
-    if is_marked(talk):
-        return talk
-    places = [(row, column) for row, message in enumerate(talk.messages) for column in range(len(message.parts))]
-    instructions = [place for place in places if talk.messages[place[0]].role in INSTRUCTIONS]
-    spoken = [place for place in places if talk.messages[place[0]].role not in INSTRUCTIONS]
-    chosen = set([place for place in instructions if _is_long(_part(talk, place))][-1:])
-    chosen |= set([place for place in spoken if _is_long(_part(talk, place))][-LONG_TEXTS:])
+    if is_marked(conversation):
+        return conversation
+    places = [
+        (row, column) for row, message in enumerate(conversation.messages) for column in range(len(message.parts))
+    ]
+    instructions = [place for place in places if conversation.messages[place[0]].role in INSTRUCTIONS]
+    spoken = [place for place in places if conversation.messages[place[0]].role not in INSTRUCTIONS]
+    chosen = set([place for place in instructions if _is_long(_part(conversation, place))][-1:])
+    chosen |= set([place for place in spoken if _is_long(_part(conversation, place))][-LONG_TEXTS:])
     if len({row for row, _ in spoken}) >= LEAST_TURNS:
-        chosen |= set([place for place in spoken if _can_end(_part(talk, place))][-1:])
-    return _with_marks(talk, chosen) if chosen else talk
+        chosen |= set([place for place in spoken if _can_end(_part(conversation, place))][-1:])
+    return _with_marks(conversation, chosen) if chosen else conversation
 
 
-def strip_marks(talk: Conversation) -> Conversation:
+def strip_marks(conversation: Conversation) -> Conversation:
     """Without any mark, on tools neither."""
-    if not is_marked(talk):
-        return talk
-    tools = tuple(map(_unmarked, talk.tools))
-    messages = tuple(replace(message, parts=tuple(map(_stripped, message.parts))) for message in talk.messages)
-    return replace(talk, messages=messages, tools=tools)
+    if not is_marked(conversation):
+        return conversation
+    tools = tuple(map(_unmarked, conversation.tools))
+    messages = tuple(replace(message, parts=tuple(map(_stripped, message.parts))) for message in conversation.messages)
+    return replace(conversation, messages=messages, tools=tools)
 
 
-def is_marked(talk: Conversation) -> bool:
-    parts = [part for message in talk.messages for part in message.parts]
+def is_marked(conversation: Conversation) -> bool:
+    parts = [part for message in conversation.messages for part in message.parts]
     inner = [one for part in parts if isinstance(part, ToolResult) for one in part.parts]
-    return any(getattr(one, "cache", None) is not None for one in (*talk.tools, *parts, *inner))
+    return any(getattr(one, "cache", None) is not None for one in (*conversation.tools, *parts, *inner))
 
 
-def _part(talk: Conversation, place: tuple[int, int]) -> Part:
-    return talk.messages[place[0]].parts[place[1]]
+def _part(conversation: Conversation, place: tuple[int, int]) -> Part:
+    return conversation.messages[place[0]].parts[place[1]]
 
 
 def _is_long(part: Part) -> bool:
@@ -77,16 +79,16 @@ def _can_end(part: Part) -> bool:
     return isinstance(part, MARKABLE) and not (isinstance(part, Text) and not part.text.strip())
 
 
-def _with_marks(talk: Conversation, chosen: set[tuple[int, int]]) -> Conversation:
+def _with_marks(conversation: Conversation, chosen: set[tuple[int, int]]) -> Conversation:
     messages: list[Message] = []
-    for row, message in enumerate(talk.messages):
+    for row, message in enumerate(conversation.messages):
         columns = {column for place, column in chosen if place == row}
         parts = tuple(
             dataclasses.replace(part, cache=MARK) if column in columns and isinstance(part, MARKABLE) else part
             for column, part in enumerate(message.parts)
         )
         messages.append(replace(message, parts=parts) if columns else message)
-    return replace(talk, messages=tuple(messages))
+    return replace(conversation, messages=tuple(messages))
 
 
 def _stripped(part: Part) -> Part:

@@ -143,8 +143,8 @@ class ChatRequest(Request, eq=False):
 
     def conversation(self) -> Conversation:
         """The decoded conversation, built on first use. Raises InvalidRequest for what is wrong inside it."""
-        talk: Conversation = self.content()
-        return talk
+        conversation: Conversation = self.content()
+        return conversation
 
     def with_conversation(self, decode: Callable[[], Conversation], **changes: Any) -> "ChatRequest":
         """The same request about another conversation, with these fields changed; all others stay."""

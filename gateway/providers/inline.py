@@ -74,9 +74,13 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
         size = sum(len(media.data) for media in loaded.values())
         if size * 3 // 4 > MOST_IN_ALL:
             raise _unreadable(f"together they have more than {MOST_IN_ALL >> 20} MB")
-        talk = _filled(request.conversation(), loaded)
+        conversation = _filled(request.conversation(), loaded)
         request.inlined = replace(
-            request, decode=lambda: talk, native=None, _decoded=talk, large=request.large or size > LARGE
+            request,
+            decode=lambda: conversation,
+            native=None,
+            _decoded=conversation,
+            large=request.large or size > LARGE,
         )
     return request.inlined
 
@@ -111,9 +115,9 @@ def _flat(parts: tuple[Part, ...]) -> Iterator[Image | File | Audio]:
             yield part
 
 
-def _filled(talk: Conversation, loaded: dict[Media, Media]) -> Conversation:
-    messages = tuple(_fill_message(message, loaded) for message in talk.messages)
-    return dataclasses.replace(talk, messages=messages)
+def _filled(conversation: Conversation, loaded: dict[Media, Media]) -> Conversation:
+    messages = tuple(_fill_message(message, loaded) for message in conversation.messages)
+    return dataclasses.replace(conversation, messages=messages)
 
 
 def _fill_message(message: Message, loaded: dict[Media, Media]) -> Message:

@@ -49,6 +49,6 @@ def _is_hosted(tool: object) -> bool:
     return isinstance(tool, WebSearch | VendorTool)
 
 
-def _strip(talk: Conversation) -> Conversation:
-    tools = tuple(tool for tool in talk.tools if not _is_hosted(tool))
-    return dataclasses.replace(talk, tools=tools, tool_choice=talk.tool_choice if tools else None)
+def _strip(conversation: Conversation) -> Conversation:
+    tools = tuple(tool for tool in conversation.tools if not _is_hosted(tool))
+    return dataclasses.replace(conversation, tools=tools, tool_choice=conversation.tool_choice if tools else None)

@@ -40,25 +40,29 @@ def write_body(request: ChatRequest, target: Target, *, addresses: bool, warning
 
     `addresses`: the host loads images and files by URL. NotSupported for what cannot be carried.
     """
-    talk = request.conversation()
-    if talk.sampling.n > 1:
+    conversation = request.conversation()
+    if conversation.sampling.n > 1:
         raise NotSupported("This provider gives one answer a request.", param="n")
-    warn_of_names(talk.messages, warnings)
-    warn_of_mode(talk.reasoning, warnings)
-    system, turns = write_turns(talk.messages, addresses=addresses, warnings=warnings)
-    body: dict[str, Any] = {"max_tokens": _max_tokens(talk, target)}
-    tools = [written for tool in talk.tools if (written := _write_tool(tool, talk, target, warnings)) is not None]
-    if talk.response_format is not None:
-        _write_format(talk.response_format, target, body, system, warnings)
+    warn_of_names(conversation.messages, warnings)
+    warn_of_mode(conversation.reasoning, warnings)
+    system, turns = write_turns(conversation.messages, addresses=addresses, warnings=warnings)
+    body: dict[str, Any] = {"max_tokens": _max_tokens(conversation, target)}
+    tools = [
+        written
+        for tool in conversation.tools
+        if (written := _write_tool(tool, conversation, target, warnings)) is not None
+    ]
+    if conversation.response_format is not None:
+        _write_format(conversation.response_format, target, body, system, warnings)
     limit_marks(tools, system, turns, warnings)
     if system:
         body["system"] = system
     body["messages"] = turns
     if tools:
         body["tools"] = tools
-        _write_choice(talk, body)
-    _write_sampling(talk, target, body, warnings)
-    write_thinking(body, talk.reasoning, target, warnings)
+        _write_choice(conversation, body)
+    _write_sampling(conversation, target, body, warnings)
+    write_thinking(body, conversation.reasoning, target, warnings)
     if request.user:
         body["metadata"] = {"user_id": request.user}
     tier = TIERS.get(request.options.service_tier)
@@ -67,34 +71,34 @@ def write_body(request: ChatRequest, target: Target, *, addresses: bool, warning
     return body
 
 
-def _max_tokens(talk: Conversation, target: Target) -> int:
+def _max_tokens(conversation: Conversation, target: Target) -> int:
     """The caller's limit, else the model's; never above what the budget allows."""
-    limit = talk.sampling.max_tokens or target.mapping.max_output or DEFAULT_OUTPUT
+    limit = conversation.sampling.max_tokens or target.mapping.max_output or DEFAULT_OUTPUT
     return min(limit, target.output_cap or limit)
 
 
-def _write_tool(tool: Tool, talk: Conversation, target: Target, warnings: list[str]) -> Block | None:
+def _write_tool(tool: Tool, conversation: Conversation, target: Target, warnings: list[str]) -> Block | None:
     match tool:
         case FunctionTool():
-            return _write_function(tool, talk, target, warnings)
+            return _write_function(tool, conversation, target, warnings)
         case WebSearch():
             return _write_search(tool, target, warnings)
         case VendorTool(vendor=vendor) if vendor == NAME:
             return dict(tool.body)
         case VendorTool(kind="tool_search"):
-            return dict(TOOL_SEARCH) if _defers(talk) else None
+            return dict(TOOL_SEARCH) if _defers(conversation) else None
         case _:
             kind = tool.kind if isinstance(tool, VendorTool) else "custom"
             raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
 
 
-def _defers(talk: Conversation) -> bool:
+def _defers(conversation: Conversation) -> bool:
     """Whether a tool waits to be found: then there must be a search, and a search needs one."""
-    searches = any(isinstance(tool, VendorTool) and "tool_search" in tool.kind for tool in talk.tools)
-    return searches and any(isinstance(tool, FunctionTool) and tool.deferred for tool in talk.tools)
+    searches = any(isinstance(tool, VendorTool) and "tool_search" in tool.kind for tool in conversation.tools)
+    return searches and any(isinstance(tool, FunctionTool) and tool.deferred for tool in conversation.tools)
 
 
-def _write_function(tool: FunctionTool, talk: Conversation, target: Target, warnings: list[str]) -> Block:
+def _write_function(tool: FunctionTool, conversation: Conversation, target: Target, warnings: list[str]) -> Block:
     written: Block = {"name": tool.name}
     if tool.description:
         written["description"] = tool.description
@@ -103,7 +107,7 @@ def _write_function(tool: FunctionTool, talk: Conversation, target: Target, warn
     written["input_schema"] = {**rewritten.schema, "type": "object"}
     if strict:
         written["strict"] = True
-    if tool.deferred and _defers(talk):
+    if tool.deferred and _defers(conversation):
         written["defer_loading"] = True
     if tool.cache is not None:
         written["cache_control"] = write_mark(tool.cache)
@@ -136,8 +140,8 @@ def _write_search(tool: WebSearch, target: Target, warnings: list[str]) -> Block
     return written
 
 
-def _write_choice(talk: Conversation, body: dict[str, Any]) -> None:
-    choice, parallel = talk.tool_choice, talk.sampling.parallel_tool_calls
+def _write_choice(conversation: Conversation, body: dict[str, Any]) -> None:
+    choice, parallel = conversation.tool_choice, conversation.sampling.parallel_tool_calls
     written: dict[str, Any] | None = None
     if choice is not None and choice.mode in CHOICES:
         written = {"type": CHOICES[choice.mode]}
@@ -165,8 +169,8 @@ def _write_format(
         _report(rewritten.dropped, "the JSON Schema of the answer", warnings)
 
 
-def _write_sampling(talk: Conversation, target: Target, body: dict[str, Any], warnings: list[str]) -> None:
-    sampling = talk.sampling
+def _write_sampling(conversation: Conversation, target: Target, body: dict[str, Any], warnings: list[str]) -> None:
+    sampling = conversation.sampling
     given = {name: value for name in SAMPLING if (value := getattr(sampling, name)) is not None}
     if has_fixed_sampling(target):
         named = [name for name in given if (name, given[name]) != ("temperature", 1)]

@@ -40,22 +40,22 @@ PAST_TOOL = "A tool of an earlier turn; it is not there any more."
 
 def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> dict[str, Any]:
     """The body; `warnings` grows by what is left out. NotSupported for what cannot be carried."""
-    talk, family = request.conversation(), family_of(target)
+    conversation, family = request.conversation(), family_of(target)
     writer = PartWriter(family, REPLAY_REASONING in target.quirks, warnings)
-    warn_of_names(talk.messages, warnings)
-    warn_of_mode(talk.reasoning, warnings)
-    system, turns = write_turns(talk.messages, family, writer, warnings)
-    tools = [block for tool in talk.tools for block in _write_tool(tool, family, target, warnings)]
+    warn_of_names(conversation.messages, warnings)
+    warn_of_mode(conversation.reasoning, warnings)
+    system, turns = write_turns(conversation.messages, family, writer, warnings)
+    tools = [block for tool in conversation.tools for block in _write_tool(tool, family, target, warnings)]
     body: dict[str, Any] = {"messages": turns}
-    if talk.response_format is not None:
-        _write_format(talk.response_format, target, body, system, warnings)
+    if conversation.response_format is not None:
+        _write_format(conversation.response_format, target, body, system, warnings)
     limit_points(tools, system, turns, warnings)
     if system:
         body["system"] = system
-    _write_inference(talk, target, family, body, warnings)
-    _write_tools(talk, tools, family, body, warnings)
-    write_reasoning(body, talk.reasoning, target, family, warnings)
-    _write_effort(talk.sampling.output_effort, target, family, body, warnings)
+    _write_inference(conversation, target, family, body, warnings)
+    _write_tools(conversation, tools, family, body, warnings)
+    write_reasoning(body, conversation.reasoning, target, family, warnings)
+    _write_effort(conversation.sampling.output_effort, target, family, body, warnings)
     tier = request.options.service_tier
     if tier in TIERS and (
         tier == "default" or tier in {**target.provider.service_tiers, **target.mapping.service_tiers}
@@ -94,11 +94,11 @@ def write_schema(schema: dict[str, Any] | None, grammar: Grammar, where: str, wa
 
 
 def _write_tools(
-    talk: Conversation, tools: list[Block], family: Family, body: dict[str, Any], warnings: list[str]
+    conversation: Conversation, tools: list[Block], family: Family, body: dict[str, Any], warnings: list[str]
 ) -> None:
     """Tools and choice. Turns with calls need the tools declared; "none" is the absence of tools elsewhere."""
     used = _names_used(body["messages"])
-    choice = talk.tool_choice
+    choice = conversation.tool_choice
     if choice is not None and choice.mode == "none":
         if not used:
             return
@@ -111,7 +111,7 @@ def _write_tools(
     if not tools:
         return
     body["toolConfig"] = {"tools": tools}
-    if talk.sampling.parallel_tool_calls is False:
+    if conversation.sampling.parallel_tool_calls is False:
         warnings.append("parallel_tool_calls has no counterpart at this provider and was left out.")
     if choice is not None and choice.mode != "none":
         _write_choice(choice, family, body["toolConfig"])
@@ -149,9 +149,9 @@ def _write_format(
 
 
 def _write_inference(
-    talk: Conversation, target: Target, family: Family, body: dict[str, Any], warnings: list[str]
+    conversation: Conversation, target: Target, family: Family, body: dict[str, Any], warnings: list[str]
 ) -> None:
-    sampling = talk.sampling
+    sampling = conversation.sampling
     limits: dict[str, Any] = {}
     most = [limit for limit in (sampling.max_tokens, target.output_cap) if limit]
     if most:
@@ -164,7 +164,7 @@ def _write_inference(
         if family.stop_path:
             body["additionalModelResponseFieldPaths"] = [family.stop_path]
     body[INFERENCE] = limits
-    _write_sampling(talk, target, family, body, warnings)
+    _write_sampling(conversation, target, family, body, warnings)
     if sampling.n > 1:
         warnings.append("This provider gives one answer a request: n was left out.")
     for name in ("frequency_penalty", "presence_penalty", "verbosity"):
@@ -173,10 +173,10 @@ def _write_inference(
 
 
 def _write_sampling(
-    talk: Conversation, target: Target, family: Family, body: dict[str, Any], warnings: list[str]
+    conversation: Conversation, target: Target, family: Family, body: dict[str, Any], warnings: list[str]
 ) -> None:
     """Temperature and top_p within 0 and 1; top_k where the family has a place for it."""
-    sampling, limits, key = talk.sampling, body[INFERENCE], target.mapping.key
+    sampling, limits, key = conversation.sampling, body[INFERENCE], target.mapping.key
     given = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
     for name in [name for name, value in given.items() if value is None]:
         del given[name]

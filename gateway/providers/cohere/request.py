@@ -39,29 +39,29 @@ BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192}
 
 def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> Body:
     """The body without model and stream. `warnings` grows by what is left out; NotSupported for what must not be."""
-    talk = request.conversation()
-    if talk.sampling.n > 1:
+    conversation = request.conversation()
+    if conversation.sampling.n > 1:
         raise NotSupported("This provider gives one choice only.", param="n")
     thinks = target.mapping.reasoning
-    body: Body = {"messages": write_messages(talk.messages, thinks=thinks, warnings=warnings)}
-    tools = _write_tools(talk, warnings)
+    body: Body = {"messages": write_messages(conversation.messages, thinks=thinks, warnings=warnings)}
+    tools = _write_tools(conversation, warnings)
     if tools:
         body["tools"] = tools
-        _write_choice(talk.tool_choice, body)
-    if talk.response_format is not None and talk.response_format.kind != "text":
-        body["response_format"] = _write_format(talk.response_format, bool(tools), warnings)
-    thinking = _write_thinking(talk.reasoning) if thinks else {}
+        _write_choice(conversation.tool_choice, body)
+    if conversation.response_format is not None and conversation.response_format.kind != "text":
+        body["response_format"] = _write_format(conversation.response_format, bool(tools), warnings)
+    thinking = _write_thinking(conversation.reasoning) if thinks else {}
     if thinking:
         body["thinking"] = thinking
-    _write_sampling(talk.sampling, target, body, warnings)
+    _write_sampling(conversation.sampling, target, body, warnings)
     return body
 
 
-def _write_tools(talk: Conversation, warnings: list[str]) -> list[Body]:
+def _write_tools(conversation: Conversation, warnings: list[str]) -> list[Body]:
     """The `tools` list; a forced call of one tool is a list of that tool alone."""
-    choice = talk.tool_choice
+    choice = conversation.tool_choice
     only = choice.name if choice is not None and choice.mode == "tool" else ""
-    written = [_write_tool(tool, warnings) for tool in talk.tools if not _is_idle(tool)]
+    written = [_write_tool(tool, warnings) for tool in conversation.tools if not _is_idle(tool)]
     return [tool for tool in written if tool["function"]["name"] == only] if only else written
 
 

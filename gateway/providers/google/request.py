@@ -34,32 +34,32 @@ IMAGE_CONFIG = {"aspect_ratio": "aspectRatio", "image_size": "imageSize"}
 
 def write_body(request: ChatRequest, target: Target, traits: Traits, warnings: list[str]) -> Body:
     """The whole body. `warnings` grows by what is left out; NotSupported for what must not be."""
-    talk = request.conversation()
-    _refuse_mixtures(request, talk, traits)
-    body = Contents(traits, target.address).write(spell_out(talk.messages, warnings), warnings)
-    warn_of_names(talk.messages, warnings)
-    warn_of_mode(talk.reasoning, warnings)
-    tools = write_tools(talk.tools, target, traits, warnings)
+    conversation = request.conversation()
+    _refuse_mixtures(request, conversation, traits)
+    body = Contents(traits, target.address).write(spell_out(conversation.messages, warnings), warnings)
+    warn_of_names(conversation.messages, warnings)
+    warn_of_mode(conversation.reasoning, warnings)
+    tools = write_tools(conversation.tools, target, traits, warnings)
     if tools:
         body["tools"] = tools
-        config = write_tool_config(talk.tool_choice, tools, traits, warnings)
+        config = write_tool_config(conversation.tool_choice, tools, traits, warnings)
         if config:
             body["toolConfig"] = config
-    generation = _write_generation(request, talk, target, traits, warnings)
+    generation = _write_generation(request, conversation, target, traits, warnings)
     if generation:
         body["generationConfig"] = generation
     return body
 
 
-def _refuse_mixtures(request: ChatRequest, talk: Conversation, traits: Traits) -> None:
+def _refuse_mixtures(request: ChatRequest, conversation: Conversation, traits: Traits) -> None:
     """What the API refuses together, so that another target is tried instead."""
-    if talk.sampling.n > CHOICE_LIMIT:
+    if conversation.sampling.n > CHOICE_LIMIT:
         raise NotSupported(f"This provider gives at most {CHOICE_LIMIT} choices.", param="n")
-    if talk.sampling.n > 1 and request.requirements.stream:
+    if conversation.sampling.n > 1 and request.requirements.stream:
         raise NotSupported("This provider streams one choice only.", param="n")
-    functions = any(isinstance(tool, FunctionTool) for tool in talk.tools)
-    searching = any(isinstance(tool, WebSearch) for tool in talk.tools)
-    structured = talk.response_format is not None and talk.response_format.kind != "text"
+    functions = any(isinstance(tool, FunctionTool) for tool in conversation.tools)
+    searching = any(isinstance(tool, WebSearch) for tool in conversation.tools)
+    structured = conversation.response_format is not None and conversation.response_format.kind != "text"
     if functions and searching and (traits.enterprise or not traits.mixed_tools):
         raise NotSupported("This model cannot use web search beside other tools here.", param="tools")
     if structured and (functions or searching) and not traits.mixed_tools:
@@ -67,15 +67,15 @@ def _refuse_mixtures(request: ChatRequest, talk: Conversation, traits: Traits) -
 
 
 def _write_generation(
-    request: ChatRequest, talk: Conversation, target: Target, traits: Traits, warnings: list[str]
+    request: ChatRequest, conversation: Conversation, target: Target, traits: Traits, warnings: list[str]
 ) -> Body:
     config: Body = {}
-    _write_limits(talk, target, config, warnings)
-    _write_sampling(talk, target, config, warnings)
-    if talk.response_format is not None:
-        _write_format(talk.response_format, traits, config, warnings)
+    _write_limits(conversation, target, config, warnings)
+    _write_sampling(conversation, target, config, warnings)
+    if conversation.response_format is not None:
+        _write_format(conversation.response_format, traits, config, warnings)
     shown = not request.options.hides_reasoning
-    thinking = _write_thinking(talk.reasoning, target, traits, warnings, shown=shown)
+    thinking = _write_thinking(conversation.reasoning, target, traits, warnings, shown=shown)
     if thinking:
         config["thinkingConfig"] = thinking
     if request.requirements.image_output or makes_images(target.mapping):
@@ -83,8 +83,8 @@ def _write_generation(
     return config
 
 
-def _write_limits(talk: Conversation, target: Target, config: Body, warnings: list[str]) -> None:
-    sampling, cap = talk.sampling, target.output_cap
+def _write_limits(conversation: Conversation, target: Target, config: Body, warnings: list[str]) -> None:
+    sampling, cap = conversation.sampling, target.output_cap
     limit = sampling.max_tokens
     if cap is not None and (limit is None or limit > cap):
         limit = cap
@@ -98,8 +98,8 @@ def _write_limits(talk: Conversation, target: Target, config: Body, warnings: li
             warnings.append(f"Only the first {STOP_LIMIT} stop sequences are used.")
 
 
-def _write_sampling(talk: Conversation, target: Target, config: Body, warnings: list[str]) -> None:
-    sampling, known = talk.sampling, target.mapping.supported_parameters
+def _write_sampling(conversation: Conversation, target: Target, config: Body, warnings: list[str]) -> None:
+    sampling, known = conversation.sampling, target.mapping.supported_parameters
     for name, wire in SAMPLING.items():
         value = getattr(sampling, name)
         if value is None:
@@ -111,7 +111,7 @@ def _write_sampling(talk: Conversation, target: Target, config: Body, warnings: 
     if "temperature" in config:
         highest = min(target.mapping.max_temperature or TEMPERATURE_LIMIT, TEMPERATURE_LIMIT)
         config["temperature"] = min(max(config["temperature"], 0), highest)
-    if sampling.parallel_tool_calls is False and talk.tools:
+    if sampling.parallel_tool_calls is False and conversation.tools:
         warnings.append("parallel_tool_calls cannot be switched off at this provider and was left out.")
     if sampling.verbosity:
         warnings.append("verbosity has no counterpart at this provider and was left out.")

@@ -70,9 +70,9 @@ class OpenAIChat:
         return upstream_failure(reply, target)
 
 
-def has_custom(talk: Conversation) -> bool:
+def has_custom(conversation: Conversation) -> bool:
     """Whether tools of free text are offered, which the format's own vendor alone has."""
-    return any(isinstance(tool, CustomTool) for tool in talk.tools)
+    return any(isinstance(tool, CustomTool) for tool in conversation.tools)
 
 
 class Custom(Struct, eq=False):

@@ -43,22 +43,24 @@ def write_body(request: ChatRequest, replay_reasoning: bool, warnings: list[str]
 
     NotSupported for content that this format cannot carry.
     """
-    talk = request.conversation()
-    body: dict[str, Any] = {"messages": _Messages(replay_reasoning, warnings).write(spell_out(talk.messages, warnings))}
-    warn_of_mode(talk.reasoning, warnings)
-    tools = _write_tools(talk.tools, body, warnings)
+    conversation = request.conversation()
+    body: dict[str, Any] = {
+        "messages": _Messages(replay_reasoning, warnings).write(spell_out(conversation.messages, warnings))
+    }
+    warn_of_mode(conversation.reasoning, warnings)
+    tools = _write_tools(conversation.tools, body, warnings)
     if tools:
         body["tools"] = tools
-        if talk.tool_choice is not None and talk.tool_choice.mode != "web_search":
-            body["tool_choice"] = _write_choice(talk.tool_choice, talk.tools)
-        if talk.sampling.parallel_tool_calls is not None:
-            body["parallel_tool_calls"] = talk.sampling.parallel_tool_calls
-    if talk.response_format is not None:
-        body["response_format"] = _write_format(talk.response_format)
-    effort = _effort(talk.reasoning)
+        if conversation.tool_choice is not None and conversation.tool_choice.mode != "web_search":
+            body["tool_choice"] = _write_choice(conversation.tool_choice, conversation.tools)
+        if conversation.sampling.parallel_tool_calls is not None:
+            body["parallel_tool_calls"] = conversation.sampling.parallel_tool_calls
+    if conversation.response_format is not None:
+        body["response_format"] = _write_format(conversation.response_format)
+    effort = _effort(conversation.reasoning)
     if effort:
         body["reasoning_effort"] = effort
-    _write_sampling(talk, body, warnings)
+    _write_sampling(conversation, body, warnings)
     if request.user:
         body["user"] = shorten_user(request.user)
     return body
@@ -69,8 +71,8 @@ def shorten_user(user: str) -> str:
     return user if len(user) <= USER_LIMIT else hashlib.sha256(user.encode(errors="replace")).hexdigest()
 
 
-def _write_sampling(talk: Conversation, body: dict[str, Any], warnings: list[str]) -> None:
-    sampling = talk.sampling
+def _write_sampling(conversation: Conversation, body: dict[str, Any], warnings: list[str]) -> None:
+    sampling = conversation.sampling
     if sampling.max_tokens:
         body["max_completion_tokens"] = sampling.max_tokens
     for name in ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty"):

@@ -34,35 +34,35 @@ def write_body(request: ChatRequest, origin: str, warnings: list[str]) -> dict[s
     `origin` names the account that is asked: reasoning that another one sealed is left out. NotSupported for content
     that this format cannot carry.
     """
-    talk = request.conversation()
-    if talk.sampling.n > 1:
+    conversation = request.conversation()
+    if conversation.sampling.n > 1:
         raise NotSupported("This provider gives one answer a request.", param="n")
-    body: dict[str, Any] = {"input": InputWriter(origin, warnings).write(spell_out(talk.messages, warnings))}
-    warn_of_names(talk.messages, warnings)
-    tools = write_tools(talk.tools, warnings)
-    uses = next((tool.max_uses for tool in talk.tools if isinstance(tool, WebSearch)), None)
+    body: dict[str, Any] = {"input": InputWriter(origin, warnings).write(spell_out(conversation.messages, warnings))}
+    warn_of_names(conversation.messages, warnings)
+    tools = write_tools(conversation.tools, warnings)
+    uses = next((tool.max_uses for tool in conversation.tools if isinstance(tool, WebSearch)), None)
     if uses:
         body["max_tool_calls"] = uses
     if tools:
         body["tools"] = tools
-        if talk.tool_choice is not None:
-            body["tool_choice"] = _write_choice(talk.tool_choice, talk.tools)
-        if talk.sampling.parallel_tool_calls is not None:
-            body["parallel_tool_calls"] = talk.sampling.parallel_tool_calls
-    reasoning = _write_reasoning(talk.reasoning)
+        if conversation.tool_choice is not None:
+            body["tool_choice"] = _write_choice(conversation.tool_choice, conversation.tools)
+        if conversation.sampling.parallel_tool_calls is not None:
+            body["parallel_tool_calls"] = conversation.sampling.parallel_tool_calls
+    reasoning = _write_reasoning(conversation.reasoning)
     if reasoning:
         body["reasoning"] = reasoning
-    text = _write_text(talk)
+    text = _write_text(conversation)
     if text:
         body["text"] = text
-    _write_sampling(talk, body, warnings)
+    _write_sampling(conversation, body, warnings)
     if request.user:
         body["safety_identifier"] = shorten_user(request.user)
     return body
 
 
-def _write_sampling(talk: Conversation, body: dict[str, Any], warnings: list[str]) -> None:
-    sampling = talk.sampling
+def _write_sampling(conversation: Conversation, body: dict[str, Any], warnings: list[str]) -> None:
+    sampling = conversation.sampling
     if sampling.max_tokens:
         body["max_output_tokens"] = sampling.max_tokens
     for name in ("temperature", "top_p"):
@@ -91,12 +91,12 @@ def _write_reasoning(ask: ReasoningOptions) -> dict[str, Any]:
     return written
 
 
-def _write_text(talk: Conversation) -> dict[str, Any]:
+def _write_text(conversation: Conversation) -> dict[str, Any]:
     text: dict[str, Any] = {}
-    if talk.response_format is not None:
-        text["format"] = _write_format(talk.response_format)
-    if talk.sampling.verbosity:
-        text["verbosity"] = talk.sampling.verbosity
+    if conversation.response_format is not None:
+        text["format"] = _write_format(conversation.response_format)
+    if conversation.sampling.verbosity:
+        text["verbosity"] = conversation.sampling.verbosity
     return text
 
 

@@ -85,7 +85,7 @@ def _join(request: ChatRequest, prompt: Prompt, large: bool) -> ChatRequest:
     )
 
     def decode() -> Conversation:
-        talk: Conversation = read_settings()
-        return dataclasses.replace(talk, messages=prompt.messages)
+        conversation: Conversation = read_settings()
+        return dataclasses.replace(conversation, messages=prompt.messages)
 
     return ChatRequest(request.requested_model, needs, decode, request.options, user=request.user, large=large)

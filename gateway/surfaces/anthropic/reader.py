@@ -43,23 +43,23 @@ def read(body: schema.MessagesBody, betas: str = "", raw: bytes = b"") -> ChatRe
     """
     if not body.tools:
         body.tools = body.tool_choice = None
-    survey = Survey()
-    survey.add_prompt(body)
+    prompt = PromptSummary()
+    prompt.add_prompt(body)
     session = _session(body.metadata)
     names = tuple(name for text in betas.split(",") if (name := text.strip()))
     return ChatRequest(
         requested_model=body.model,
-        requirements=_needs(body, survey, MARK_WORD in raw),
+        requirements=_needs(body, prompt, MARK_WORD in raw),
         decode=lambda: decode_conversation(body),
         options=Options(
             session=session, extra={BETAS: names} if names else {}, hides_reasoning=not _asks_thinking(body.thinking)
         ),
-        native=_native(body, survey),
+        native=_native(body, prompt),
         user=(body.metadata.user_id if body.metadata else None) or "",
     )
 
 
-class Survey:
+class PromptSummary:
     """What one pass over a prompt shows, without decoding any of it. `text` is bytes."""
 
     __slots__ = ("text", "images", "files", "mixed", "own_files")
@@ -146,7 +146,7 @@ class Survey:
             self.own_files = self.own_files or isinstance(block.source, wire.FileSource)
 
 
-def _needs(body: schema.MessagesBody, survey: Survey, marks: bool) -> Requirements:
+def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Requirements:
     kinds = [tool.get("type") or "custom" for tool in body.tools or ()]
     own = any(kind != "custom" and not kind.startswith(SHARED_TOOLS) for kind in kinds)
     searches = any(kind.startswith(schema.SEARCH) for kind in kinds)
@@ -162,19 +162,19 @@ def _needs(body: schema.MessagesBody, survey: Survey, marks: bool) -> Requiremen
     return Requirements(
         stream=bool(body.stream),
         tools="custom" in kinds or (own and needed),
-        vision=survey.images > 0,
-        documents=survey.files > 0,
+        vision=prompt.images > 0,
+        documents=prompt.files > 0,
         json_schema=shaped,
         parallel_tools=getattr(body.tool_choice, "disable_parallel_tool_use", False),
         reasoning=isinstance(body.thinking, schema.EnabledThinking | schema.AdaptiveThinking) or bool(effort),
         effort=effort,
         web_search=searches,
         max_tokens=body.max_tokens,
-        prompt_bytes=survey.text,
+        prompt_bytes=prompt.text,
         messages=len(body.messages) + 1,
-        media=survey.images + survey.files,
+        media=prompt.images + prompt.files,
         forced_tool=forced,
-        vendor_only=NAME if (own and needed) or survey.own_files else "",
+        vendor_only=NAME if (own and needed) or prompt.own_files else "",
         cache_marks=marks,
         search_offered=searches and not needed,
         hosted=NAME if own and not needed else "",
@@ -209,8 +209,8 @@ def _session(metadata: schema.Metadata | None) -> str:
     return session if isinstance(session, str) and session else user
 
 
-def _native(body: schema.MessagesBody, survey: Survey) -> Native | None:
+def _native(body: schema.MessagesBody, prompt: PromptSummary) -> Native | None:
     """The body for an upstream of this format, or None when it holds what such an upstream would refuse."""
-    if survey.mixed or body.output_format is not None:
+    if prompt.mixed or body.output_format is not None:
         return None
     return Native(NAME, {name: value for name in NATIVE_FIELDS if (value := getattr(body, name)) is not None})

@@ -34,7 +34,7 @@ def frame(event: dict[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
 
 
-class Sheet:
+class BlockFramer:
     """Numbers the blocks and frames what happens to the one that is open."""
 
     def __init__(self) -> None:
@@ -75,8 +75,8 @@ class _Writer(Interface):
     number: int
     whole: bool
 
-    def add(self, event: Any, sheet: Sheet) -> bytes: ...
-    def close(self, sheet: Sheet) -> bytes: ...
+    def add(self, event: Any, framer: BlockFramer) -> bytes: ...
+    def close(self, framer: BlockFramer) -> bytes: ...
 
 
 class _TextWriter:
@@ -90,26 +90,26 @@ class _TextWriter:
         self._signatures: list[str] = []
         self._vendor = ""
 
-    def add(self, event: TextDelta | RefusalDelta | SourceFound, sheet: Sheet) -> bytes:
+    def add(self, event: TextDelta | RefusalDelta | SourceFound, framer: BlockFramer) -> bytes:
         if isinstance(event, TextDelta) and event.signature:
             self._signatures.append(event.signature)
             self._vendor = self._vendor or event.vendor
         if isinstance(event, SourceFound):
-            return self._begin(sheet) + sheet.change(
+            return self._begin(framer) + framer.change(
                 {"type": "citations_delta", "citation": write_citation(event.source)}
             )
         if not event.text:
             return b""
-        return self._begin(sheet) + sheet.change({"type": "text_delta", "text": event.text})
+        return self._begin(framer) + framer.change({"type": "text_delta", "text": event.text})
 
-    def _begin(self, sheet: Sheet) -> bytes:
+    def _begin(self, framer: BlockFramer) -> bytes:
         if self._begun:
             return b""
         self._begun = True
-        return sheet.start({"type": "text", "text": ""})
+        return framer.start({"type": "text", "text": ""})
 
-    def close(self, sheet: Sheet) -> bytes:
-        return sheet.stop() if self._begun else b""
+    def close(self, framer: BlockFramer) -> bytes:
+        return framer.stop() if self._begun else b""
 
     @property
     def late(self) -> Block | None:
@@ -126,20 +126,20 @@ class _ThoughtWriter:
         self._begun = False
         self._pieces: list[ReasoningDelta] = []
 
-    def add(self, event: ReasoningDelta, sheet: Sheet) -> bytes:
+    def add(self, event: ReasoningDelta, framer: BlockFramer) -> bytes:
         if event.signature or event.sealed or not self._pieces:
             self._pieces.append(event)
         if not event.text:
             return b""
-        return self._begin(sheet) + sheet.change({"type": "thinking_delta", "thinking": event.text})
+        return self._begin(framer) + framer.change({"type": "thinking_delta", "thinking": event.text})
 
-    def _begin(self, sheet: Sheet) -> bytes:
+    def _begin(self, framer: BlockFramer) -> bytes:
         if self._begun:
             return b""
         self._begun = True
-        return sheet.start({"type": "thinking", "thinking": "", "signature": ""})
+        return framer.start({"type": "thinking", "thinking": "", "signature": ""})
 
-    def close(self, sheet: Sheet) -> bytes:
+    def close(self, framer: BlockFramer) -> bytes:
         part = Reasoning(
             signature="".join(piece.signature for piece in self._pieces),
             sealed="".join(piece.sealed for piece in self._pieces),
@@ -148,12 +148,12 @@ class _ThoughtWriter:
             summary=any(piece.summary for piece in self._pieces),
         )
         if part.vendor == NAME and part.sealed:
-            return sheet.lone({"type": "redacted_thinking", "data": part.sealed})
+            return framer.lone({"type": "redacted_thinking", "data": part.sealed})
         signature = sign(part)
-        sent = self._begin(sheet)
+        sent = self._begin(framer)
         if signature:
-            sent += sheet.change({"type": "signature_delta", "signature": signature})
-        return sent + sheet.stop()
+            sent += framer.change({"type": "signature_delta", "signature": signature})
+        return sent + framer.stop()
 
 
 class _CallWriter:
@@ -186,7 +186,7 @@ class _CallWriter:
         self._looks += self._size > SHORT
         return self._looks <= MOST_LOOKS and self._size <= LONG
 
-    def add(self, event: ToolCallDelta, sheet: Sheet) -> bytes:
+    def add(self, event: ToolCallDelta, framer: BlockFramer) -> bytes:
         self._id, self._name = self._id or event.id, self._name or event.name
         self._executed = self._executed or bool(event.executed)
         self._custom = self._custom or event.custom
@@ -197,40 +197,40 @@ class _CallWriter:
             self._pieces.append(event.arguments)
             self._size += len(event.arguments)
         if self._begun:
-            return self._show(event.arguments, sheet)
-        return self._begin(sheet) if self._name else b""
+            return self._show(event.arguments, framer)
+        return self._begin(framer) if self._name else b""
 
-    def _begin(self, sheet: Sheet) -> bytes:
+    def _begin(self, framer: BlockFramer) -> bytes:
         """The start, and what is known of the arguments; a mark of the call goes ahead of it."""
         self._begun = True
         sent = b""
         if self._signatures:
-            sent = self._mark(sheet)
+            sent = self._mark(framer)
         kind = "server_tool_use" if self._executed else "tool_use"
-        sent += sheet.start({"type": kind, "id": self._id, "name": self._name, "input": {}, **self._member()})
-        return sent + self._show("".join(self._pieces), sheet)
+        sent += framer.start({"type": kind, "id": self._id, "name": self._name, "input": {}, **self._member()})
+        return sent + self._show("".join(self._pieces), framer)
 
     def _member(self) -> Block:
         """What the block carries beside name and id."""
         return {}
 
-    def _mark(self, sheet: Sheet) -> bytes:
+    def _mark(self, framer: BlockFramer) -> bytes:
         signature, self._signatures = "".join(self._signatures), []
-        return sheet.lone(mark(CALL + self._id, self._vendor, signature))
+        return framer.lone(mark(CALL + self._id, self._vendor, signature))
 
-    def _show(self, piece: str, sheet: Sheet) -> bytes:
+    def _show(self, piece: str, framer: BlockFramer) -> bytes:
         """Free text of a custom tool is no JSON yet and comes at the end."""
         if not piece or self._custom:
             return b""
-        return sheet.change({"type": "input_json_delta", "partial_json": piece})
+        return framer.change({"type": "input_json_delta", "partial_json": piece})
 
-    def close(self, sheet: Sheet) -> bytes:
-        sent = b"" if self._begun else self._begin(sheet)
+    def close(self, framer: BlockFramer) -> bytes:
+        sent = b"" if self._begun else self._begin(framer)
         if self._custom:
             text = orjson.dumps({"input": "".join(self._pieces)}).decode()
-            sent += sheet.change({"type": "input_json_delta", "partial_json": text})
-        sent += sheet.stop()
-        return sent + self._mark(sheet) if self._signatures else sent
+            sent += framer.change({"type": "input_json_delta", "partial_json": text})
+        sent += framer.stop()
+        return sent + self._mark(framer) if self._signatures else sent
 
 
 class _SilentCallWriter(_CallWriter):
@@ -239,7 +239,7 @@ class _SilentCallWriter(_CallWriter):
     def _member(self) -> Block:
         return {"signature": self._kept} if self._kept else {}
 
-    def _mark(self, sheet: Sheet) -> bytes:
+    def _mark(self, framer: BlockFramer) -> bytes:
         signature, self._signatures = "".join(self._signatures), []
         self._kept = write_token(OpaqueToken(CALL + self._id, self._vendor, signature))
         return b""
@@ -253,10 +253,10 @@ class _PartWriter:
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def add(self, event: PartFound, sheet: Sheet) -> bytes:
-        return b"".join(sheet.lone(shown) for shown in write_part(event.part))
+    def add(self, event: PartFound, framer: BlockFramer) -> bytes:
+        return b"".join(framer.lone(shown) for shown in write_part(event.part))
 
-    def close(self, sheet: Sheet) -> bytes:
+    def close(self, framer: BlockFramer) -> bytes:
         return b""
 
 
@@ -286,7 +286,7 @@ class BlockOrder:
         """`silent`: the caller asked for no thinking, so that there is no thinking block."""
         self.called = False
         self._silent = silent
-        self._sheet = Sheet()
+        self._framer = BlockFramer()
         self._open: _Writer | None = None
         self._late: Block | None = None
         self._queue: deque[tuple[_Writer, list[BlockEvent]]] = deque()
@@ -311,7 +311,7 @@ class BlockOrder:
         if known is None:
             self._append((_SilentCallWriter if self._silent and kind is _CallWriter else kind)(event.block), event)
         elif known[0] is self._open:
-            return known[0].add(event, self._sheet) + self._drain()
+            return known[0].add(event, self._framer) + self._drain()
         else:
             known[1].append(event)
             self._waiting += 1
@@ -367,9 +367,9 @@ class BlockOrder:
         writer, events = self._queue.popleft()
         self._waiting -= len(events)
         self._open = writer
-        sent = self._sheet.lone(self._late) if self._late else b""
+        sent = self._framer.lone(self._late) if self._late else b""
         self._late = None
-        sent += b"".join(writer.add(event, self._sheet) for event in events)
+        sent += b"".join(writer.add(event, self._framer) for event in events)
         return sent + self._close() if writer.number in self._done else sent
 
     def _end(self, number: int) -> bytes:
@@ -385,4 +385,4 @@ class BlockOrder:
             self._text = None if self._text is writer else self._text
         if writer is not None:
             self._known.pop((_family(writer), writer.number), None)
-        return writer.close(self._sheet) if writer is not None else b""
+        return writer.close(self._framer) if writer is not None else b""

@@ -81,16 +81,16 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
     elif not body.tools and not body.web_search:
         # An empty list is an absent one.
         body.tools = body.tool_choice = body.parallel_tool_calls = None
-    survey = _survey(body.messages)
-    marks = (rare or not survey.plain) and MARK_WORD in raw
+    prompt = _summarize(body.messages)
+    marks = (rare or not prompt.plain) and MARK_WORD in raw
     special = rare and any(READ_SPECIAL(body))
     effort = (body.reasoning_effort or (body.reasoning.effort if body.reasoning else None) or "") if special else ""
     return ChatRequest(
         body.model,
-        _needs(body, survey, effort, marks) if special or survey.media or marks else _plain_needs(body, survey),
+        _needs(body, prompt, effort, marks) if special or prompt.media or marks else _plain_needs(body, prompt),
         lambda: decode_conversation(body, effort),
-        _options(body, not survey.plain and BREAKPOINT_WORD in raw),
-        _native(body, raw, survey, effort, special),
+        _options(body, not prompt.plain and BREAKPOINT_WORD in raw),
+        _native(body, raw, prompt, effort, special),
         body.user or "",
     )
 
@@ -122,19 +122,19 @@ def _only_says(message: schema.AnyMessage) -> bool:
     return type(message) is schema.AssistantMessage and READ_ACTS(message) == NO_ACTS
 
 
-def _survey(messages: schema.Messages) -> "_Survey":
-    survey = _Survey()
+def _summarize(messages: schema.Messages) -> "_PromptSummary":
+    prompt = _PromptSummary()
     text = 0
     for message in messages:
         content = message.content
         if type(content) is str and content and type(message) in PLAIN_MESSAGES:
             text += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
         else:
-            survey.plain = False
+            prompt.plain = False
             _settle(message)
-            survey.add(message)
-    survey.text += text
-    return survey
+            prompt.add(message)
+    prompt.text += text
+    return prompt
 
 
 def _settle(message: schema.AnyMessage) -> None:
@@ -148,7 +148,7 @@ def _settle(message: schema.AnyMessage) -> None:
         message.content = ""
 
 
-class _Survey:
+class _PromptSummary:
     """What one pass over the messages shows, without decoding any."""
 
     __slots__ = ("text", "images", "audio", "files", "moved", "plain")
@@ -187,17 +187,17 @@ class _Survey:
             self.files += 1
 
 
-def _plain_needs(body: schema.ChatBody, survey: _Survey) -> Requirements:
+def _plain_needs(body: schema.ChatBody, prompt: _PromptSummary) -> Requirements:
     """Those of text in and out with nothing special about it."""
     return Requirements(
         stream=bool(body.stream),
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        prompt_bytes=survey.text,
+        prompt_bytes=prompt.text,
         messages=len(body.messages),
     )
 
 
-def _needs(body: schema.ChatBody, survey: _Survey, effort: str, marks: bool) -> Requirements:
+def _needs(body: schema.ChatBody, prompt: _PromptSummary, effort: str, marks: bool) -> Requirements:
     tools = body.tools
     budget = body.reasoning.max_tokens if body.reasoning else None
     kinds = {type(tool) for tool in tools} if tools else NOTHING
@@ -205,9 +205,9 @@ def _needs(body: schema.ChatBody, survey: _Survey, effort: str, marks: bool) -> 
         stream=bool(body.stream),
         tools=schema.FunctionTool in kinds or schema.CustomTool in kinds,
         parallel_tools=body.parallel_tool_calls is not None,
-        vision=survey.images > 0,
-        audio=survey.audio > 0,
-        documents=survey.files > 0,
+        vision=prompt.images > 0,
+        audio=prompt.audio > 0,
+        documents=prompt.files > 0,
         json_object=type(body.response_format) is schema.JsonObjectFormat,
         json_schema=type(body.response_format) is schema.JsonSchemaFormat,
         reasoning=bool(budget) or effort not in ("", "none"),
@@ -216,9 +216,9 @@ def _needs(body: schema.ChatBody, survey: _Survey, effort: str, marks: bool) -> 
         image_output=body.image_config is not None,
         n=body.n or 1,
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        prompt_bytes=survey.text + sum([_size(tool) for tool in tools]) if tools else survey.text,
+        prompt_bytes=prompt.text + sum([_size(tool) for tool in tools]) if tools else prompt.text,
         messages=len(body.messages),
-        media=survey.media,
+        media=prompt.media,
         forced_tool=_forced(body.tool_choice),
         verbosity=body.verbosity is not None,
         penalties=bool(body.frequency_penalty or body.presence_penalty),
@@ -276,11 +276,11 @@ def _image_config(config: schema.ImageConfig | None) -> dict[str, Any] | None:
     return {key: value for key in config.__struct_fields__ if (value := getattr(config, key)) is not None}
 
 
-def _native(body: schema.ChatBody, raw: bytes, survey: _Survey, effort: str, special: bool) -> Native | None:
+def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: str, special: bool) -> Native | None:
     """The body for an OpenAI-shaped upstream, or None when it holds what such an upstream would refuse."""
-    if survey.moved or (special and _foreign(body)):
+    if prompt.moved or (special and _foreign(body)):
         return None
-    words = not survey.plain and (REASONING_WORD in raw or CACHE_CONTROL_WORD in raw)
+    words = not prompt.plain and (REASONING_WORD in raw or CACHE_CONTROL_WORD in raw)
     if words and any(_extended(message) for message in body.messages):
         return None
     native: dict[str, Any] = {"messages": body.messages}
