@@ -1,19 +1,14 @@
 """The wiring: builds every long-lived object of a worker."""
 
 import random
-from dataclasses import dataclass
-from pathlib import Path
 
-from gateway import __version__, accepted, extensions
-from gateway.accounts.alert_hooks import AlertHooks
+from gateway import accepted, extensions
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.cleanup import AccountCleanup
 from gateway.accounts.custom_providers import CustomProviders, read_provider_caps
 from gateway.accounts.discounts import Discounts
-from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.throttle import Throttle
-from gateway.accounts.vault import Vault
 from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.funding import Funding
 from gateway.admin.management import Management
@@ -25,8 +20,6 @@ from gateway.billing.recovery import Recovery
 from gateway.billing.settlement import Settlements
 from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Catalogue, Current
-from gateway.clock import Clock
-from gateway.control import Control
 from gateway.engine.cache import ResponseCache
 from gateway.engine.chat import ChatEngine
 from gateway.engine.coalescing import RequestCoalescing
@@ -41,19 +34,13 @@ from gateway.engine.planning import Planner
 from gateway.engine.replays import Replays
 from gateway.engine.responses import StoredResponses
 from gateway.engine.retention import Retention
-from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.limits.rate_rules import RateLimits
 from gateway.limits.rates import RateLimiter
 from gateway.limits.spending import Spending
-from gateway.metering.counters import Counters
-from gateway.metering.log.entries import log_tables
-from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.payload_quota import PayloadQuota
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import read_clients
-from gateway.money import NANO
-from gateway.oauth.models import MODELS as OAUTH_MODELS
 from gateway.oauth.service import OAuth
 from gateway.providers.credentials import Credentials
 from gateway.providers.local.discovery import Discovery
@@ -64,70 +51,31 @@ from gateway.routing.plan import Router
 from gateway.routing.sticky import Sticky
 from gateway.services import (
     AccountServices,
-    BackgroundServices,
     BillingServices,
     EngineServices,
     RoutingServices,
     Services,
-    StoreServices,
-    TelemetryServices,
 )
-from gateway.settings import Settings, SettingsError
+from gateway.settings import Settings
 from gateway.sharing import find_gossip_store, open_cache_store, open_pins
 from gateway.states import StateLog
-from gateway.store import migrations
-from gateway.store.database import Database, open_database
-from gateway.store.documents import Documents
-from gateway.store.installation import load_secrets
 from gateway.store.intents import Intents
-from gateway.store.journal import Journal
-from gateway.store.mailboxes import Mailboxes
-from gateway.store.redis import open_redis
-from gateway.store.shared_slots import SharedSlots
 from gateway.store.turns import Turns
-from gateway.telemetry.alerts import Alerts
-from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.changes import ProviderChanges
-from gateway.telemetry.ends import RequestEnds
-from gateway.telemetry.model_watch import ModelWatch
-from gateway.telemetry.otel import Tracing
-from gateway.telemetry.presence import WorkerPresence
-from gateway.telemetry.request_log import RequestLog
-from gateway.threads import Threads
-from gateway.transport import Transport
+from gateway.worker_base import WorkerBase, let_go, open_base
 
-UNPACKERS = 2
-EXPORTS = 2  # of an organization at once
 SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerBase:
-    """What every group is made of."""
-
-    settings: Settings
-    data: Path  # the folder of the installation
-    clock: Clock
-    store: StoreServices
-    background: BackgroundServices
-    telemetry: TelemetryServices
-    transport: Transport
-
-    @property
-    def hash_key(self) -> bytes:
-        """The newest key of fingerprints and lookups."""
-        return self.store.secrets.hash_keys[0]
 
 
 def build(settings: Settings, before: StateLog | None = None) -> Services:
     """Make and connect everything; `before` is the log of an earlier try. SettingsError when the store or the
     catalogue is not fit to serve."""
     extensions.install(settings.server.extensions)
-    base = _open_base(settings, before)
+    base = open_base(settings, before)
     try:
         return _assemble(base)
     except BaseException:
-        _let_go(base)
+        let_go(base)
         raise
 
 
@@ -147,95 +95,6 @@ def _assemble(base: WorkerBase) -> Services:
         telemetry=base.telemetry,
         management=_open_management(base, accounts, routing),
     )
-
-
-def _let_go(base: WorkerBase) -> None:
-    """Nothing of a start that failed stays behind: it will be tried again."""
-    base.store.journal.close(0.0)
-    base.transport.close()
-    base.store.database.close()
-    base.background.threads.close()
-    base.background.unpackers.close()
-
-
-def _open_base(settings: Settings, before: StateLog | None) -> WorkerBase:
-    clock, threads, states = Clock(), Threads(), StateLog(before)
-    try:
-        database = open_database(settings.database, clock, threads, states)
-    except BaseException:
-        threads.close()
-        raise
-    try:
-        database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
-        return _fill_base(settings, clock, threads, database, states)
-    except BaseException:
-        database.close()
-        threads.close()
-        raise
-
-
-def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Database, states: StateLog) -> WorkerBase:
-    problems = migrations.verify(database)
-    if problems:
-        raise SettingsError(f"The database does not fit this code: {problems[0]}")
-    secrets = load_secrets(settings, database)
-    documents = Documents(database)
-    store = StoreServices(
-        database=database,
-        control=Control(database, clock),
-        journal=Journal(database, clock),
-        documents=documents,
-        mailboxes=Mailboxes(documents),
-        redis=open_redis(settings.redis, clock, states),
-        secrets=secrets,
-        vault=Vault(secrets.encryption_keys),
-    )
-    data = Path(settings.database.data_dir)
-    background = BackgroundServices(
-        threads,
-        Counters(data / "metrics"),
-        unpackers=Threads(UNPACKERS),
-        exports=SharedSlots(documents, clock, "export", EXPORTS),
-    )
-    transport = Transport(settings.timeouts, settings.security, clock=clock)
-    telemetry = _open_telemetry(settings, clock, store, background.counters, states, transport)
-    states.listen(lambda change: background.counters.add("state_changes_total", (change.event,)))
-    return WorkerBase(settings, data, clock, store, background, telemetry, transport)
-
-
-def _open_telemetry(
-    settings: Settings,
-    clock: Clock,
-    store: StoreServices,
-    counters: Counters,
-    states: StateLog,
-    transport: Transport,
-) -> TelemetryServices:
-    ends = RequestEnds(counters, clock)
-    log = RequestLog(store.journal, clock, counters, log_tables(store.database, settings.metering.log_days))
-    log.attach(ends)
-    low_nusd = round(settings.alerts.credits_low_usd * NANO)
-    hooks = AlertHooks(store.database, store.control, store.vault)
-    return TelemetryServices(
-        requests=ends,
-        request_log=log,
-        states=states,
-        budget_watch=BudgetWatch(store.database, store.documents, states, low_nusd),
-        hooks=hooks,
-        alerts=Alerts(hooks, store.documents, transport, states, clock),
-        model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
-        presence=WorkerPresence(store.documents, store.control, clock, settings.server.version or __version__),
-        tracing=_open_tracing(settings, clock, ends, states),
-    )
-
-
-def _open_tracing(settings: Settings, clock: Clock, ends: RequestEnds, states: StateLog) -> Tracing | None:
-    """What tells a collector of requests; None where the operator named none."""
-    if not settings.otel.endpoint:
-        return None
-    tracing = Tracing(settings.otel, clock, states)
-    ends.observe(tracing)
-    return tracing
 
 
 def _open_accounts(base: WorkerBase) -> AccountServices:

@@ -50,6 +50,7 @@ RANKS = {
     "gateway.accepted": 5.95,
     "gateway.services": 6,
     "gateway.sharing": 6.05,
+    "gateway.worker_base": 6.05,
     "gateway.wiring": 6.1,
     "gateway.background": 6.1,
     "gateway.surfaces.http": 6.5,

@@ -74,6 +74,7 @@ TRIED_THROUGH = {
     "lazy_import.py": ("unit/test_footprint.py",),
     "operations.py": ("flows/test_health_and_edges.py",),
     "sharing.py": ("unit/test_wiring.py", "flows/test_cache.py"),
+    "worker_base.py": ("unit/test_wiring.py", "flows/test_boot.py"),
 }
 
 

@@ -12,7 +12,8 @@ import pytest
 from gateway.services import Services
 from gateway.wiring import build
 
-WIRING = Path(__file__).resolve().parents[2] / "gateway" / "wiring.py"
+GATEWAY = Path(__file__).resolve().parents[2] / "gateway"
+WIRING = (GATEWAY / "wiring.py", GATEWAY / "worker_base.py")
 GROUPS = {"store", "accounts", "routing", "billing", "engine", "background", "telemetry"}
 # Made in one of two ways, never in both.
 EITHER = {"Pins"}
@@ -71,10 +72,10 @@ def test_nothing_of_a_worker_is_made_twice(services):
 
 
 def test_the_wiring_makes_nothing_twice():
-    tree = ast.parse(WIRING.read_text())
     made = Counter(
         node.func.id
-        for node in ast.walk(tree)
+        for path in WIRING
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id[:1].isupper()
     )
     assert {name for name, count in made.items() if count > 1} <= EITHER | SEVERAL
