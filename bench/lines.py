@@ -1,68 +1,96 @@
-"""What the request line costs: `python -m bench.lines [--seconds 3] [--rounds 5]`.
+"""What the request line costs: `python -m bench.lines [--seconds 60]`.
 
-Two gateways side by side, one with `GATEWAY_LOG_REQUESTS=json` and one without, take the same plain requests in turns;
-told is the CPU of each for a request, and what the line adds. A third, with the readable form, is compared too. Ends
-with status 1 where a form adds more than 10 µs (median of the rounds).
+One worker under load switches its request line off, to JSON and to the readable form in turns of a quarter of a second:
+two processes that run the same are several µs apart already, and so are two minutes of one. Told is the CPU of each for
+a request, writing included, and what a form adds. Ends with status 1 where one adds more than 10 µs (median of the
+rounds).
 """
 
 import argparse
-import contextlib
+import json
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
 
 from bench.processes import BenchError, refuse_taken, running, wait_for_port
-from bench.run import BUILD, PHASES, WARM_UP_S, build, run_load, run_once
-from bench.targets import MOCK_PORTS, Target, check_answers, start_gateway
+from bench.run import BUILD, PHASES, build, run_load
+from bench.targets import MOCK_PORTS, PATH, check_answers, start_gateway
+from gateway import logs
+from gateway.settings import Log
+from gateway.telemetry.ends import RequestEnds
+from gateway.threads import pause, spawn
 
 FORMS = ("off", "json", "text")
+TURN_S = 0.25
+FEWEST = 20  # requests of a turn that counts
 MOST_US = 10.0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0 when no form adds more than MOST_US."""
     parser = argparse.ArgumentParser(prog="python -m bench.lines", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of one measurement (3)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds in which all take turns (5)")
-    parser.add_argument("--port", type=int, default=19_600, help="first of seven ports (19600)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of the measurement (60)")
+    parser.add_argument("--port", type=int, default=19_600, help="first of four ports (19600)")
     options = parser.parse_args(arguments)
     try:
-        found = measure(options.rounds, options.seconds, options.port)
+        rounds = measure(options.seconds, options.port)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    added = {form: median(a - b for a, b in zip(found[form], found["off"], strict=True)) for form in FORMS[1:]}
-    print(f"off    {median(found['off']):7.1f} µs of CPU a request")
+    off = [one["off"] for one in rounds]
+    print(f"off    {median(off):7.1f} µs of CPU a request, {len(rounds)} rounds")
+    added = {form: median(one[form] - one["off"] for one in rounds) for form in FORMS[1:]}
     for form, more in added.items():
-        print(f"{form:6} {median(found[form]):7.1f} µs, which is {more:+.1f} µs (at most {MOST_US:g})")
+        found = median(one[form] for one in rounds)
+        print(f"{form:6} {found:7.1f} µs, which is {more:+.1f} µs (at most {MOST_US:g})")
     return 0 if max(added.values()) <= MOST_US else 1
 
 
-def measure(rounds: int, seconds: float, port: int) -> dict[str, list[float]]:
-    """CPU µs a request of each form, by round. BenchError when an answer is not good."""
+def measure(seconds: float, port: int) -> list[dict[str, float]]:
+    """CPU µs a request of each form, by round. BenchError when there was no whole round."""
     build()
-    plain, ports = PHASES[0], range(port + MOCK_PORTS, port + MOCK_PORTS + len(FORMS))
-    for one in (*range(port, port + MOCK_PORTS), *ports):
+    own = port + MOCK_PORTS
+    for one in range(port, own + 1):
         refuse_taken(one)
-    found: dict[str, list[float]] = {form: [] for form in FORMS}
-    with tempfile.TemporaryDirectory(prefix="bench-") as name, contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        wait_for_port(stack.enter_context(running("mock", [str(BUILD / "mock"), str(port)], 1, folder)), port)
-        targets: dict[str, Target] = {}
-        for form, own in zip(FORMS, ports, strict=True):
-            (folder / form).mkdir()
-            started = start_gateway(own, port, folder / form, {"GATEWAY_LOG_REQUESTS": form})
-            targets[form] = stack.enter_context(started)
-            check_answers(targets[form])
-            run_load(plain, targets[form], WARM_UP_S, folder)
-        for _ in range(rounds):
-            for form, target in targets.items():
-                figures = run_once(plain, target, seconds, folder)
-                if figures["cpu_us"] is None:
-                    raise BenchError(f"{form}: no request was answered")
-                found[form].append(figures["cpu_us"])
-    return found
+        found, settings = folder / "found", Path(__file__).with_name("lines.conf.py")
+        with running("mock", [str(BUILD / "mock"), str(port)], 1, folder) as mock:
+            wait_for_port(mock, port)
+            with start_gateway(own, port, folder, {"BENCH_LINES": str(found)}, settings) as target:
+                check_answers(target)
+                run_load(PHASES[0], target, seconds, folder)
+        rounds = [json.loads(line) for line in found.read_text().splitlines()] if found.exists() else []
+    if not rounds:
+        raise BenchError("no whole round was measured; let it run longer")
+    return rounds
+
+
+def install(ends: RequestEnds, found: Path) -> None:
+    """In a worker: let the forms take turns, and write each round to `found`."""
+    spawn(take_turns, ends, found)
+
+
+def take_turns(ends: RequestEnds, found: Path) -> None:
+    """For ever."""
+    writers = {form: logs.request_lines(Log("info", "text", form)) for form in FORMS}
+    answered = ends.of(f"POST {PATH}").count(200, 0)
+    with found.open("a") as file:
+        while True:
+            costs = {}
+            for form, writer in writers.items():
+                ends.observers[:] = [writer] if writer is not None else []
+                before, used = answered.value, time.process_time()
+                pause(TURN_S)
+                if writer is not None:
+                    writer.flush()
+                used, count = time.process_time() - used, answered.value - before
+                costs[form] = used * 1e6 / count if count >= FEWEST else 0.0
+            if all(costs.values()):
+                file.write(json.dumps(costs) + "\n")
+                file.flush()
 
 
 if __name__ == "__main__":
