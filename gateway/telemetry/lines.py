@@ -186,39 +186,40 @@ def write_text(line: RequestLine) -> bytes:
     """The line for people: time, level, what was asked and how it ended, then name=value. Whatever a caller chose is
     quoted, so that it neither breaks the line nor looks like another name."""
     one = line
-    asked = (
-        f"{one.at} {one.level.upper()} {one.event} {one.operation} {one.status}"
-        f" request_id={one.request_id} duration_ms={one.duration_ms} ip={_quote(one.ip)}"
-    )
     label = f" label={_quote(one.label)}" if one.label is not None else ""
     owner = f" key={one.key} project={one.project} organization={one.organization}" if one.key is not None else ""
     model = f" model={_value(one.model)}" if one.model is not None else ""
     source = f" source={_quote(one.source)}" if one.source is not None else ""
     replayed = " replayed=True" if one.replayed else ""
-    served = (
-        f" provider={_quote(one.provider)} served={_quote(one.served or '')} attempts={one.attempts}"
-        f" cost_usd={one.cost_usd} provider_ms={one.provider_ms} gateway_ms={one.gateway_ms}{_used(one)}"
-        if one.provider is not None
-        else ""
+    served = _served(one) if one.provider is not None else ""
+    failed = _failed(one) if one.code is not None else ""
+    return (
+        f"{one.at} {'INFO' if one.status < FAULT else 'WARNING'} {one.event} {one.operation} {one.status}"
+        f" request_id={one.request_id} duration_ms={one.duration_ms} ip={_quote(one.ip)}"
+        f"{label}{owner}{model}{source}{replayed}{served}{failed}"
+    ).encode()
+
+
+def _served(one: RequestLine) -> str:
+    used = f" input_tokens={one.input_tokens} output_tokens={one.output_tokens}" if one.input_tokens is not None else ""
+    first = f" first_token_ms={one.first_token_ms}" if one.first_token_ms is not None else ""
+    cached = " cached=True" if one.cached else ""
+    finish = f" finish={one.finish}" if one.finish is not None else ""
+    return (
+        f"{_target(one.provider, one.served)} attempts={one.attempts} cost_usd={one.cost_usd}"
+        f" provider_ms={one.provider_ms} gateway_ms={one.gateway_ms}{used}{first}{cached}{finish}"
     )
-    failed = _why(one) if one.code is not None else ""
-    return f"{asked}{label}{owner}{model}{source}{replayed}{served}{failed}".encode()
 
 
-def _used(line: RequestLine) -> str:
-    tokens = (
-        f" input_tokens={line.input_tokens} output_tokens={line.output_tokens}" if line.input_tokens is not None else ""
-    )
-    first = f" first_token_ms={line.first_token_ms}" if line.first_token_ms is not None else ""
-    cached = " cached=True" if line.cached else ""
-    finish = f" finish={_quote(line.finish)}" if line.finish is not None else ""
-    return tokens + first + cached + finish
+@lru_cache(maxsize=1_000)
+def _target(provider: str, served: str) -> str:
+    return f" provider={_quote(provider)} served={_quote(served)}"
 
 
-def _why(line: RequestLine) -> str:
-    tried = f" tried={orjson.dumps(line.tried).decode()}" if line.tried is not None else ""
-    remedy = f" remedy={_value(line.remedy)}" if line.remedy is not None else ""
-    return f" code={_value(line.code)}{tried}{remedy}"
+def _failed(one: RequestLine) -> str:
+    tried = f" tried={orjson.dumps(one.tried).decode()}" if one.tried is not None else ""
+    remedy = f" remedy={_value(one.remedy)}" if one.remedy is not None else ""
+    return f" code={_value(one.code)}{tried}{remedy}"
 
 
 def _value(text: str | None) -> str:
