@@ -1,4 +1,4 @@
-"""How many bytecodes a request takes, and where: `python -m bench.steps [--stream | --lane NAME] [--lines]`.
+"""How many bytecodes a request takes, and where: `python -m bench.steps [--stream | --lane NAME] [--lines [FORM]]`.
 
 A measure that no noise touches, for work on the hot path on a machine with other work. It leaves out what the
 interpreter does not do itself: C code, system calls, memory. One warm request is traced in a gateway under load.
@@ -22,7 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
     """0 when a request was traced; 1 with a reason when not."""
     parser = argparse.ArgumentParser(prog="python -m bench.steps", description=__doc__.partition("\n")[0])
     parser.add_argument("--stream", action="store_true", help="trace a stream of 50 events")
-    parser.add_argument("--lines", action="store_true", help="with the request line on, as JSON")
+    parser.add_argument(
+        "--lines", nargs="?", const="json", default="off", choices=("json", "text"), help="with the request line (json)"
+    )
     parser.add_argument("--port", type=int, default=19_480, help="first of four ports (default %(default)s)")
     names = [lane.name for lane in LANES]
     parser.add_argument("--lane", choices=names, help="a request of bench.lanes instead, over its upstream")
@@ -38,8 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def trace(stream: bool, port: int, lines: bool = False) -> str:
-    """The tree of one request. BenchError when none was traced."""
+def trace(stream: bool, port: int, lines: str = "off") -> str:
+    """The tree of one request, with the request line in the form of `lines`. BenchError when none was traced."""
     build()
     own = port + MOCK_PORTS
     for one in range(port, own + 1):
@@ -48,7 +50,7 @@ def trace(stream: bool, port: int, lines: bool = False) -> str:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         tree, settings = folder / "tree", Path(__file__).with_name("steps.conf.py")
-        more = {"BENCH_STEPS": str(tree), "GATEWAY_LOG_REQUESTS": "json" if lines else "off"}
+        more = {"BENCH_STEPS": str(tree), "GATEWAY_LOG_REQUESTS": lines}
         with running("mock", [str(BUILD / "mock"), str(port)], 1, folder) as mock:
             wait_for_port(mock, port)
             with start_gateway(own, port, folder, more, settings) as target:
