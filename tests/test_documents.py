@@ -99,7 +99,7 @@ def test_every_setting_is_told_what_it_is() -> None:
     assert {key for key in settings.known_keys() if not without_names(comments.get(key, ""), names)} == set()
 
 
-def test_every_table_has_a_line_that_tells_what_bounds_it(sqlite_database: Database) -> None:
+def test_every_table_has_a_line_that_shows_what_bounds_it(sqlite_database: Database) -> None:
     """So that none is added that callers can fill unnoticed: docs/operating.md, "What grows, and what bounds it"."""
     sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     there = [row[0] for row in sqlite_database.read(lambda: sqlite_database.execute(sql).fetchall())]

@@ -219,7 +219,7 @@ def test_every_vendors_search_tool_is_the_models_own(scene: Scene, major: int, v
 
 
 @pytest.mark.parametrize("op", ["text", "stream"])
-def test_a_search_switched_on_by_an_option_tells_its_sources_alone(scene: Scene, major: int, op: str) -> None:
+def test_a_search_switched_on_by_an_option_shows_its_sources_alone(scene: Scene, major: int, op: str) -> None:
     scene.script("anthropic", Say("News of today.", source=SOURCE))
     options = {"llmgateway": {"web_search": True}}
     told = scene.sdks[major].ask(op, able("anthropic"), prompt="News?", providerOptions=options)

@@ -100,7 +100,7 @@ def refused(golden: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(("surface", "vendor"), WAYS)
-def test_what_was_sent_arrives_or_is_refused_or_told(surface: str, vendor: str) -> None:
+def test_what_was_sent_arrives_or_is_refused_or_reported(surface: str, vendor: str) -> None:
     found = {name: goldens.find(surface, vendor, name) for name in EVIDENCE}
     cases = {name: golden for name, golden in found.items() if golden is not None}
     lost = []
@@ -116,7 +116,7 @@ def test_what_was_sent_arrives_or_is_refused_or_told(surface: str, vendor: str) 
 
 @pytest.mark.parametrize("name", list(WISHES))
 @pytest.mark.parametrize(("surface", "vendor"), WAYS)
-def test_a_wish_that_a_vendor_lacks_is_named_to_the_caller(surface: str, vendor: str, name: str) -> None:
+def test_an_option_that_a_vendor_lacks_is_named_to_the_caller(surface: str, vendor: str, name: str) -> None:
     golden = goldens.find(surface, vendor, name)
     if golden is None or refused(golden):
         return
@@ -202,5 +202,5 @@ LOSSES = [
 
 
 @pytest.mark.parametrize(("surface", "vendor", "name", "words"), LOSSES)
-def test_each_known_loss_is_told(surface: str, vendor: str, name: str, words: str) -> None:
+def test_each_known_loss_is_reported(surface: str, vendor: str, name: str, words: str) -> None:
     assert words in told(goldens.read(surface, vendor, name))

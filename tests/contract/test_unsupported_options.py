@@ -217,7 +217,7 @@ def warnings_of(surface: str, reply: Json) -> list[str]:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize(("surface", "name"), [(surface, name) for surface in WISHES for name in WISHES[surface]])
-def test_a_wish_that_the_model_lacks_is_named_and_never_sent(
+def test_an_option_that_the_model_lacks_is_named_and_never_sent(
     stage: ContractGateway, surface: str, name: str, vendor: str, stream: bool
 ) -> None:
     wish = WISHES[surface][name]

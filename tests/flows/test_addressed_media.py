@@ -145,7 +145,7 @@ def test_private_upstreams_let_no_caller_look_into_the_network(
     assert not album.calls and not upstream.calls
 
 
-def test_types_are_told_by_their_first_bytes() -> None:
+def test_types_are_reported_by_their_first_bytes() -> None:
     known = {b"\xff\xd8\xff\xe0": "jpeg", b"GIF89a": "gif", b"RIFF0000WEBPVP8": "webp", b"0000ftypheic": "heic"}
     assert {start: type_of(start) for start in known} == {start: f"image/{k}" for start, k in known.items()}
     sounds = {b"RIFF0000WAVE": "wav", b"ID3\x04": "mpeg", b"OggS": "ogg", b"fLaC": "flac", b"0000ftypM4A ": "mp4"}

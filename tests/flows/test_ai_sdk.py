@@ -268,7 +268,7 @@ def test_options_of_our_own_win_and_cannot_change_what_is_asked(here: Caller, up
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("header", ["", "2", "3", "4", "9"])
-def test_the_header_tells_the_version_and_else_the_prefix(
+def test_the_header_shows_the_version_and_else_the_prefix(
     here: Caller, upstream: FakeOpenAI, prefix: str, header: str
 ) -> None:
     upstream.script(Answer("Good day."))
@@ -279,7 +279,7 @@ def test_the_header_tells_the_version_and_else_the_prefix(
     assert ("inputTokens" in told["usage"]) and isinstance(told["usage"]["inputTokens"], int) is (version == 2)
 
 
-def test_cost_and_trail_are_told_in_usage_and_metadata(here: Caller, upstream: FakeOpenAI) -> None:
+def test_cost_and_trail_are_reported_in_usage_and_metadata(here: Caller, upstream: FakeOpenAI) -> None:
     told = here.ask(headers={"x-request-id": "mine"}).json
     raw, own = told["usage"]["raw"], told["providerMetadata"]["llmgateway"]
     assert raw["cost"] == own["cost"] > 0 and raw["cost_details"]["total_cost"] == raw["cost"]

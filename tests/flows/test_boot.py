@@ -63,7 +63,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayPro
     gateway.discard()
 
 
-def test_a_broken_catalogue_ends_nothing_and_is_told_everywhere(twins: tuple[GatewayProcess, Path]) -> None:
+def test_a_broken_catalogue_ends_nothing_and_is_reported_everywhere(twins: tuple[GatewayProcess, Path]) -> None:
     gateway, file = twins
     good = file.read_text()
     wait_until(lambda: len(gateway.workers()) == 2)

@@ -58,7 +58,7 @@ def streamed(gateway: LocalGateway, messages: list) -> tuple[str, Any]:
     return "".join(chunk.choices[0].delta.content or "" for chunk in chunks), chunks[-1]
 
 
-def test_a_repeated_request_costs_nothing_and_tells_so(cached, upstream):
+def test_a_repeated_request_costs_nothing_and_shows_so(cached, upstream):
     messages = unique()
     first, second = (raw(cached, messages=messages) for _ in range(2))
     one, two = first.json(), second.json()

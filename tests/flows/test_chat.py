@@ -133,7 +133,7 @@ def test_limits_and_overload_come_back_as_they_are_with_the_time_to_wait(
     assert raw(gateway, {"model": MODEL, "messages": HELLO}).status_code == 200
 
 
-def test_the_callers_own_fault_tells_the_attempts_too(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
+def test_the_callers_own_fault_shows_the_attempts_too(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
     upstream.script(Answer(status=400))
     answer = raw(gateway, {"model": MODEL, "messages": HELLO})
     assert (answer.status_code, answer.headers["x-llmgateway-attempts"]) == (400, "1")

@@ -70,7 +70,7 @@ def test_every_dialect_reports_the_fraction(gateway: LocalGateway, path: str, st
     assert metadata_of(ask(gateway, path, stream=stream))["discount"] == 0.2
 
 
-def test_the_cost_that_is_told_and_billed_is_the_reduced_one(gateway: LocalGateway) -> None:
+def test_the_cost_that_is_reported_and_billed_is_the_reduced_one(gateway: LocalGateway) -> None:
     set_discount(gateway, 200_000)
     told = ask(gateway, "/v1/chat/completions")
     assert told.json()["usage"]["cost"] == LISTED * 0.8 / NANO
@@ -80,7 +80,7 @@ def test_the_cost_that_is_told_and_billed_is_the_reduced_one(gateway: LocalGatew
     assert gateway.services.billing.budgets.status(caller.key_id).usage_nusd == LISTED * 4 // 5
 
 
-def test_activity_tells_what_discounts_saved(gateway: LocalGateway) -> None:
+def test_activity_shows_what_discounts_saved(gateway: LocalGateway) -> None:
     ask(gateway, "/v1/chat/completions")
     made = set_discount(gateway, 250_000)
     ask(gateway, "/v1/chat/completions")

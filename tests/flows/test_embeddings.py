@@ -180,7 +180,7 @@ def test_a_request_is_explained_without_calling_anybody(gateway, upstream) -> No
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "operation") and upstream.calls == []
 
 
-def test_no_provider_left_is_told_as_for_chat(gateway, upstream) -> None:
+def test_no_provider_left_is_reported_as_for_chat(gateway, upstream) -> None:
     upstream.script(500)
     answer = post(gateway)
     assert answer.status_code == 502 and answer.json()["error"]["code"] == "all_providers_failed"

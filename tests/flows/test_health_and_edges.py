@@ -83,7 +83,7 @@ def test_a_full_disk_makes_no_ready_worker(gateway: LocalGateway, monkeypatch: p
     assert get(gateway, "/livez").text == "ok\n"
 
 
-def test_a_redis_that_is_away_is_told_and_is_no_reason(settings: Callable[..., Settings]) -> None:
+def test_a_redis_that_is_away_is_reported_and_is_no_reason(settings: Callable[..., Settings]) -> None:
     with local_gateway(settings, REDIS_URL="redis://127.0.0.1:9/0") as gateway:
         report = get(gateway, "/")
         assert report.status_code == 503
@@ -144,7 +144,7 @@ def test_the_model_list_reads_with_the_official_client(client: OpenAI) -> None:
     assert models["gpt-4o-mini"].pricing["prompt"] == "0.00000015"
 
 
-def test_the_public_list_needs_no_key_and_a_wrong_key_is_told(gateway: LocalGateway) -> None:
+def test_the_public_list_needs_no_key_and_a_wrong_key_is_reported(gateway: LocalGateway) -> None:
     assert get(gateway, "/v1/models").status_code == 200
     with httpx.Client(trust_env=False) as http:
         answer = http.get(f"{gateway.url}/models", headers={"Authorization": "Bearer llmgtwy_wrong"})

@@ -173,7 +173,7 @@ def test_a_restart_forgets_no_answer(process) -> None:
         assert len(upstream.calls) == 1
 
 
-def test_a_crash_in_the_middle_is_told_and_nothing_is_done_twice(process) -> None:
+def test_a_crash_in_the_middle_is_reported_and_nothing_is_done_twice(process) -> None:
     with FakeOpenAI() as upstream:
         gateway = process(LLM_OPENAI_API_KEY="sk-x", LLM_OPENAI_BASE_URL=upstream.url)
         upstream.script(Answer("Never read.", silence_s=5.0))

@@ -96,7 +96,7 @@ def test_there_are_no_streams_and_no_sessions(visitor: Visitor, method: str, hea
     assert refusal(answer) == (405, -32000) and answer.headers["allow"] == "POST"
 
 
-def test_options_tell_what_can_be_asked_for(visitor: Visitor) -> None:
+def test_options_show_what_can_be_asked_for(visitor: Visitor) -> None:
     answer = visitor.send("OPTIONS", key="")
     assert answer.status_code == 204 and answer.headers["allow"] == "GET, HEAD, OPTIONS, POST"
 
@@ -173,7 +173,7 @@ def test_what_is_no_message_is_refused(visitor: Visitor, body: Any) -> None:
     assert refusal(visitor.send(body=body)) == (400, -32600)
 
 
-def test_faults_of_a_call_are_told_under_its_id(visitor: Visitor) -> None:
+def test_faults_of_a_call_are_reported_under_its_id(visitor: Visitor) -> None:
     assert visitor.ask("resources/list")["error"]["code"] == -32601
     assert visitor.ask("tools/call", name="rm")["error"]["code"] == -32602
     assert visitor.ask("tools/call")["error"]["code"] == -32602
@@ -467,7 +467,7 @@ def test_images_are_saved_in_the_folder_alone(saving: tuple[Visitor, Path], tmp_
     assert sorted(one.name for one in tmp_path.iterdir() if one.suffix == ".png") == []
 
 
-def test_a_folder_that_cannot_be_written_is_told_and_the_image_given(saving: tuple[Visitor, Path]) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_and_the_image_given(saving: tuple[Visitor, Path]) -> None:
     visitor, folder = saving
     folder.write_text("a file stands in its place")
     made = visitor.call("generate-alt-image", prompt="A boat")

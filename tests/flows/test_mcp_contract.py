@@ -52,7 +52,7 @@ def visitor(gateway: LocalGateway) -> Visitor:
 # Schemas.
 
 
-def test_each_tool_tells_its_schemas_and_what_it_does(visitor: Visitor) -> None:
+def test_each_tool_shows_its_schemas_and_what_it_does(visitor: Visitor) -> None:
     for tool in visitor.ask("tools/list")["result"]["tools"]:
         name, hints = tool["name"], tool["annotations"]
         jsonschema.Draft202012Validator.check_schema(tool["inputSchema"])
@@ -132,7 +132,7 @@ def test_a_tool_needs_credits(gateway: LocalGateway, visitor: Visitor, mint: Fak
 
 
 @pytest.mark.parametrize("tool", PAID)
-def test_a_rate_limit_of_the_account_is_told_with_its_status(
+def test_a_rate_limit_of_the_account_is_reported_with_its_status(
     gateway: LocalGateway, visitor: Visitor, mint: FakeUpstream, tool: str
 ) -> None:
     caller = gateway.services.accounts.authentication.caller(gateway.key)

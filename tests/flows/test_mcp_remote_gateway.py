@@ -90,7 +90,7 @@ def test_images_are_made_there(visitor: Visitor, door: TlsDoor) -> None:
     assert len(usage_of(visitor.gateway)) == 2
 
 
-def test_its_refusals_are_told_with_their_codes(visitor: Visitor) -> None:
+def test_its_refusals_are_reported_with_their_codes(visitor: Visitor) -> None:
     refused = visitor.call("chat", **{**CHAT, "model": "no-such-model"})
     assert refused["isError"] and text(refused).startswith("400 model_not_found: ")
 

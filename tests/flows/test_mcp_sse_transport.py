@@ -152,7 +152,7 @@ def send(gateway: LocalGateway, stream: OldStream, message: dict[str, Any]) -> h
     return httpx.post(address, json=message, headers={"Authorization": f"Bearer {gateway.key}"}, trust_env=False)
 
 
-def test_an_answer_that_no_stream_carries_is_told_as_an_error(
+def test_an_answer_that_no_stream_carries_is_reported_as_an_error(
     gateway: LocalGateway, near: OldStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (sse_transport, mailboxes):

@@ -86,7 +86,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
     return samples[f"llmgateway_{name}", frozenset(labels.items())]
 
 
-def test_requests_tokens_and_cost_are_told_by_model_provider_and_operation(samples: Samples) -> None:
+def test_requests_tokens_and_cost_are_reported_by_model_provider_and_operation(samples: Samples) -> None:
     place = {"provider": "openai", "model": "gpt-4o-mini", "operation": "chat"}
     assert value(samples, "attempts_total", **place, outcome="succeeded") == 2
     assert value(samples, "tokens_total", **place, direction="output") > 0
@@ -95,7 +95,7 @@ def test_requests_tokens_and_cost_are_told_by_model_provider_and_operation(sampl
     assert value(samples, "attempt_seconds_count", **place) == 2
 
 
-def test_errors_latency_and_overhead_are_told_by_operation(samples: Samples) -> None:
+def test_errors_latency_and_overhead_are_reported_by_operation(samples: Samples) -> None:
     operation = "POST /v1/chat/completions"
     assert value(samples, "errors_total", operation=operation, kind="invalid_request") == 1
     assert value(samples, "errors_total", operation=operation, kind="upstream_failed") == 3

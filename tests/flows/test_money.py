@@ -160,7 +160,7 @@ def test_a_members_limit_counts_over_all_of_their_keys(gateway: LocalGateway, mi
     assert told[-1].code == "member_limit_reached" and len(mint.calls) == 3
 
 
-def test_a_period_limit_tells_when_it_resets(gateway: LocalGateway, mint: FakeUpstream) -> None:
+def test_a_period_limit_shows_when_it_resets(gateway: LocalGateway, mint: FakeUpstream) -> None:
     limit(gateway, 100, period_nusd=round(0.05 * NANO), period=read_period("1d"))
     assert [pay(gateway, f"p{number}").status for number in range(2)] == [200, 402]
     refused = pay(gateway, "p2")
@@ -240,7 +240,7 @@ def set_rate(gateway: LocalGateway, scope: str, target: str, kind: str, value: i
     RateLimits(services.store.database, services.store.control).set_limit(scope, target, kind, value)
 
 
-def test_answers_tell_where_the_caller_stands_with_its_rates(own_gateway: LocalGateway) -> None:
+def test_answers_show_where_the_caller_stands_with_its_rates(own_gateway: LocalGateway) -> None:
     set_rate(own_gateway, "key", "*", "requests", 2)
     first, second, third = (answer(own_gateway) for _ in range(3))
     assert [one.status_code for one in (first, second, third)] == [200, 200, 429]
@@ -250,14 +250,14 @@ def test_answers_tell_where_the_caller_stands_with_its_rates(own_gateway: LocalG
     assert int(third.headers["retry-after"]) <= 60 and third.json()["error"]["code"] == "rate_limit_exceeded"
 
 
-def test_streams_tell_it_too_and_without_limits_nothing_is_told(own_gateway: LocalGateway) -> None:
+def test_streams_show_it_too_and_without_limits_nothing_is_reported(own_gateway: LocalGateway) -> None:
     assert not [name for name in answer(own_gateway).headers if "ratelimit" in name]
     set_rate(own_gateway, "model", "mint/coin", "tokens", 9000)
     told = answer(own_gateway, stream=True)
     assert told.headers["x-ratelimit-limit-tokens"] == "9000"
 
 
-def test_messages_tell_it_in_their_own_words_beside(own_gateway: LocalGateway) -> None:
+def test_messages_show_it_in_their_own_words_beside(own_gateway: LocalGateway) -> None:
     set_rate(own_gateway, "key", "*", "requests", 5)
     operation = next(one for one in PAID if one.path == "/v1/messages")
     told = send(own_gateway, operation).headers

@@ -160,7 +160,7 @@ def test_streams_and_large_bodies_pass_over_http_2_too(front: Front, upstream: F
     assert version == "2" and json.loads(told)["error"]["code"] != "request_too_large"
 
 
-def test_browsers_are_told_once_to_stay_with_tls(http: httpx.Client) -> None:
+def test_browsers_are_reported_once_to_stay_with_tls(http: httpx.Client) -> None:
     answer = http.get("/v1/models")
     assert answer.status_code == 200 and len(answer.headers.get_list("strict-transport-security")) == 1
     assert "server" not in answer.headers or "/" not in answer.headers["server"], "no version"

@@ -50,7 +50,7 @@ def test_an_application_gets_in_and_stays_until_it_leaves(gateway: Tenant, app: 
     assert app.refresh(fresh["refresh_token"]).json()["error"] == "invalid_grant"
 
 
-def test_registration_tells_what_was_kept_and_leaves_out_what_is_not_there(gateway: Tenant, app: App) -> None:
+def test_registration_shows_what_was_kept_and_leaves_out_what_is_not_there(gateway: Tenant, app: App) -> None:
     told = app.answer.json()
     assert app.answer.status_code == 201 and "no-store" in app.answer.headers["cache-control"]
     assert told["redirect_uris"] == [BACK] and told["token_endpoint_auth_method"] == "none"
@@ -102,7 +102,7 @@ def test_who_denies_is_told_to_the_application(app: App, person: Person) -> None
     assert told["iss"] == app.base and "code" not in told
 
 
-def test_the_page_tells_who_asks_for_what_and_lets_choose_among_ones_own_keys(
+def test_the_page_shows_who_asks_for_what_and_lets_choose_among_ones_own_keys(
     gateway: Tenant, app: App, person: Person
 ) -> None:
     page = person.open(app.address())
@@ -271,7 +271,7 @@ def test_a_client_that_registers_with_a_key_has_tokens_of_it_until_it_is_rolled(
     assert web.post(f"{gateway.address}/oauth/register", json=metadata).status_code == 401
 
 
-def test_broken_bodies_are_told_as_such(gateway: Tenant, person: Person) -> None:
+def test_broken_bodies_are_reported_as_such(gateway: Tenant, person: Person) -> None:
     web, form = httpx.Client(trust_env=False), "application/x-www-form-urlencoded"
     cases = [
         ("/oauth/token", b"grant_type=a&grant_type=b", form),

@@ -51,7 +51,7 @@ def ask(client: OpenAI, **more: Any) -> Any:
     return client.chat.completions.create(**wanted)
 
 
-def test_a_request_that_went_well_is_told_whole(
+def test_a_request_that_went_well_is_reported_whole(
     gateway: LocalGateway, client: OpenAI, lines: Callable[[], Lines]
 ) -> None:
     ask(client, extra_headers={"x-request-id": "mine-1", "x-forwarded-for": "6.6.6.6, 203.0.113.9"})
@@ -66,7 +66,7 @@ def test_a_request_that_went_well_is_told_whole(
     assert len(line["request_id"]) == 32 and line["at"].endswith("Z") and "code" not in line
 
 
-def test_a_stream_is_told_once_when_it_is_over(client: OpenAI, lines: Callable[[], Lines]) -> None:
+def test_a_stream_is_reported_once_when_it_is_over(client: OpenAI, lines: Callable[[], Lines]) -> None:
     stream = ask(client, stream=True)
     next(iter(stream))
     for _ in stream:
@@ -75,7 +75,7 @@ def test_a_stream_is_told_once_when_it_is_over(client: OpenAI, lines: Callable[[
     assert line["status"] == 200 and line["first_token_ms"] > 0 and float(line["cost_usd"]) > 0
 
 
-def test_refusals_before_any_attempt_are_told_with_reason_and_remedy(
+def test_refusals_before_any_attempt_are_reported_with_reason_and_remedy(
     gateway: LocalGateway, client: OpenAI, lines: Callable[[], Lines]
 ) -> None:
     with pytest.raises(APIStatusError):
@@ -100,7 +100,7 @@ def test_a_failure_names_every_attempt(upstream: FakeOpenAI, client: OpenAI, lin
     assert (line["tried"][0]["provider"], line["tried"][0]["status"]) == ("openai", 401)
 
 
-def test_an_answer_that_is_given_again_is_told_too(
+def test_an_answer_that_is_given_again_is_reported_too(
     gateway: LocalGateway, client: OpenAI, lines: Callable[[], Lines]
 ) -> None:
     for _ in range(2):

@@ -100,7 +100,7 @@ def test_a_stream_is_in_the_log_once_it_has_ended(gateway: LocalGateway, path: s
     assert look_up(gateway, label)["log"]["streamed"] is True
 
 
-def test_a_caller_who_hangs_up_is_told_apart(gateway: LocalGateway) -> None:
+def test_a_caller_who_hangs_up_is_distinguished(gateway: LocalGateway) -> None:
     connection = http.client.HTTPConnection(gateway.address.removeprefix("http://"), timeout=20)
     body = {"model": "mint/coin", "stream": True, "max_tokens": 400} | BODIES[CHAT]("tokens:400 gap:0.02")
     headers = {"Authorization": f"Bearer {gateway.key}", "x-request-id": "left"} | JSON
@@ -112,7 +112,7 @@ def test_a_caller_who_hangs_up_is_told_apart(gateway: LocalGateway) -> None:
     assert (found["status"], found["error"]) == (200, "request_cancelled")
 
 
-def test_a_request_that_failed_everywhere_tells_what_its_caller_was_told(settings, tmp_path: Path) -> None:
+def test_a_request_that_failed_everywhere_shows_what_its_caller_was_told(settings, tmp_path: Path) -> None:
     with local_gateway(settings, **write_mint(tmp_path / "catalogue", "http://127.0.0.1:9/v1")) as gateway:
         answer = send(gateway, CHAT, "Hello", "failed")
         found = look_up(gateway, "failed")

@@ -69,7 +69,7 @@ def test_every_fault_is_a_clear_error_and_no_row_charges_it(
     assert (caught.value.status_code, caught.value.code) == (status, code)
 
 
-def test_the_sandbox_rests_for_nobody(sandboxed: OpenAI, bare: LocalGateway) -> None:
+def test_the_sandbox_never_cools_down(sandboxed: OpenAI, bare: LocalGateway) -> None:
     for _ in range(2):
         for model, _, code in FAULTS:
             with pytest.raises(openai.APIStatusError) as caught:

@@ -56,14 +56,14 @@ def test_a_surface_is_served_by_its_line_in_the_table(toy, path):
     assert (status, body) == (200, {"said": "HELLO"})
 
 
-def test_its_errors_are_told_in_its_own_format(toy):
+def test_its_errors_are_reported_in_its_own_format(toy):
     status, headers, body = toy("POST", "/toy/shout", {})
     assert (status, body["oops"]) == (400, "Say something.")
     assert headers["toy-id"] == headers["x-request-id"] == body["id"]
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("POST", "/toy/whisper", 404), ("DELETE", "/toy/shout", 405)])
-def test_what_the_framework_refuses_below_its_prefix_is_told_in_its_format_too(toy, method, path, status):
+def test_what_the_framework_refuses_below_its_prefix_is_reported_in_its_format_too(toy, method, path, status):
     answered, _, body = toy(method, path)
     assert (answered, set(body)) == (status, {"oops", "id"})
 
@@ -78,7 +78,7 @@ def test_it_is_described_with_its_own_errors():
     assert document["components"]["schemas"]["error.toy"] == TOY_ERRORS.schema
 
 
-def test_the_longest_prefix_decides_how_errors_are_told(monkeypatch):
+def test_the_longest_prefix_decides_how_errors_are_reported(monkeypatch):
     inner = Surface("inner", TOY_ERRORS, (), prefixes=("/v1/messages/toy",))
     monkeypatch.setattr(table, "SURFACES", (*table.SURFACES, inner))
     assert table.errors_at("/v1/messages/toy/x").name == "toy"

@@ -105,7 +105,7 @@ def own_key(installation: Installation) -> str:
     return re.findall(r"key_[0-9a-f]{32}", installation.gateway.manage("keys", "list"))[0]
 
 
-def test_redis_that_is_away_is_told_and_harms_nobody(installation: Installation, own_key: str) -> None:
+def test_redis_that_is_away_is_reported_and_harms_nobody(installation: Installation, own_key: str) -> None:
     line = installation.request(installation.ask())
     assert line["status"] == 200 and line["key"] == own_key
     assert "REDIS_URL" in installation.event("redis.away")["remedy"] and installation.metric("redis_up") == 0
@@ -119,7 +119,7 @@ def test_a_provider_that_fails_is_named_with_every_try(installation: Installatio
     assert installation.metric("attempts_total", 'provider="openai"', 'outcome="server_error"') == len(line["tried"])
 
 
-def test_a_provider_that_limits_our_rate_is_told_apart(installation: Installation) -> None:
+def test_a_provider_that_limits_our_rate_is_distinguished(installation: Installation) -> None:
     installation.upstream.script(Answer(status=429))
     line = installation.request(installation.ask())
     assert (line["status"], line["code"]) == (429, "upstream_rate_limited") and "add a provider" in line["remedy"]
@@ -135,7 +135,7 @@ def test_a_stream_that_breaks_has_its_line_although_its_status_was_good(
     assert installation.metric("streams_cut_total", 'provider="openai"') == 1
 
 
-def test_a_provider_that_is_not_there_is_told_as_unreachable(installation: Installation) -> None:
+def test_a_provider_that_is_not_there_is_reported_as_unreachable(installation: Installation) -> None:
     line = installation.request(installation.ask("groq/gpt-oss-120b"))
     assert line["status"] in (502, 503) and line["tried"][0]["error"] == "network_error" and line["remedy"]
     resting = installation.event("provider.resting")
@@ -143,13 +143,13 @@ def test_a_provider_that_is_not_there_is_told_as_unreachable(installation: Insta
     assert installation.metric("cooldowns", 'provider="groq"', 'reason="unreachable"') == 1
 
 
-def test_an_unknown_key_is_told_by_its_address(installation: Installation) -> None:
+def test_an_unknown_key_is_reported_by_its_address(installation: Installation) -> None:
     line = installation.request(installation.ask(key="llmgtwy_nobody_has_ever_seen_this_one"))
     assert (line["status"], line["code"], line["ip"]) == (401, "invalid_api_key", "127.0.0.1") and "key" not in line
     assert "keys list" in line["remedy"] and installation.metric("errors_total", 'kind="unauthenticated"') == 1
 
 
-def test_bytes_that_are_no_request_are_told_by_their_address(installation: Installation) -> None:
+def test_bytes_that_are_no_request_are_reported_by_their_address(installation: Installation) -> None:
     with socket.create_connection(("127.0.0.1", installation.gateway.port)) as stranger:
         stranger.sendall(b"this is not HTTP\r\n\r\n")
         assert b" 400 " in stranger.recv(1000)
@@ -157,7 +157,7 @@ def test_bytes_that_are_no_request_are_told_by_their_address(installation: Insta
     assert (line["status"], line["code"], line["ip"]) == (400, "malformed_request", "127.0.0.1")
 
 
-def test_a_deactivated_key_is_told_by_its_id(installation: Installation) -> None:
+def test_a_deactivated_key_is_reported_by_its_id(installation: Installation) -> None:
     ident, token = installation.key_of()
     installation.gateway.manage("keys", "deactivate", ident)
     line = installation.request(installation.ask(key=token))
@@ -166,7 +166,7 @@ def test_a_deactivated_key_is_told_by_its_id(installation: Installation) -> None
     assert "inactive" in shown
 
 
-def test_a_spent_limit_is_told_by_key_and_seen_by_the_command(installation: Installation) -> None:
+def test_a_spent_limit_is_reported_by_key_and_seen_by_the_command(installation: Installation) -> None:
     ident, token = installation.key_of()
     installation.gateway.manage("limits", "set", ident, "--total", "0.000000001")
     line = installation.request(installation.ask(key=token))
@@ -175,7 +175,7 @@ def test_a_spent_limit_is_told_by_key_and_seen_by_the_command(installation: Inst
     assert installation.metric("errors_total", 'kind="limit_reached"') == 1
 
 
-def test_spent_credits_are_told_by_organization(installation: Installation) -> None:
+def test_spent_credits_are_reported_by_organization(installation: Installation) -> None:
     organization = installation.gateway.manage("credits", "unlimited", "--off").split()[0]
     line = installation.request(installation.ask())
     assert (line["status"], line["code"], line["organization"]) == (402, "insufficient_credits", organization)
@@ -186,7 +186,7 @@ def test_spent_credits_are_told_by_organization(installation: Installation) -> N
     installation.gateway.manage("credits", "unlimited")
 
 
-def test_a_refused_credential_is_told_as_one(installation: Installation) -> None:
+def test_a_refused_credential_is_reported_as_one(installation: Installation) -> None:
     installation.upstream.script(*[Answer(status=401)] * 3)
     ids = [installation.ask() for _ in range(3)]
     line = installation.request(ids[-1])
@@ -196,7 +196,7 @@ def test_a_refused_credential_is_told_as_one(installation: Installation) -> None
     assert installation.metric("credentials", 'provider="openai"', 'state="refused"') == 1
 
 
-def test_a_killed_worker_is_told_with_what_it_had_under_way(installation: Installation) -> None:
+def test_a_killed_worker_is_reported_with_what_it_had_under_way(installation: Installation) -> None:
     (pid,) = installation.gateway.workers()
     os.kill(pid, signal.SIGKILL)
     installation.find(
@@ -208,7 +208,7 @@ def test_a_killed_worker_is_told_with_what_it_had_under_way(installation: Instal
         time.sleep(0.05)
 
 
-def test_the_command_tells_version_and_catalogue_of_each_worker_and_what_rests(installation: Installation) -> None:
+def test_the_command_shows_version_and_catalogue_of_each_worker_and_its_cooldowns(installation: Installation) -> None:
     until = time.monotonic() + 20
     while True:
         # Each time anew: on a busy machine the command takes longer than a provider rests after one failure.

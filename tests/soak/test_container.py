@@ -74,7 +74,7 @@ def test_the_image_serves_and_writes_to_its_data_alone(image: Image, gateway: Ga
     assert contents(image) == built, "its root may be read-only"
 
 
-def test_its_health_check_tells_whether_it_serves(gateway: GatewayProcess, final: Stage) -> None:
+def test_its_health_check_shows_whether_it_serves(gateway: GatewayProcess, final: Stage) -> None:
     assert run(gateway, *final.health_command).returncode == 0
     elsewhere = gateway.environment | {"PORT": "9"}
     done = subprocess.run(final.health_command, env=elsewhere, capture_output=True, timeout=60)

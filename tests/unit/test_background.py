@@ -102,7 +102,7 @@ def test_a_leader_that_cannot_renew_stops_its_jobs(run_table, clock):
     assert work.runs == before
 
 
-def test_work_of_many_steps_is_told_when_its_worker_leads_no_more(run_table, clock):
+def test_work_of_many_steps_is_reported_when_its_worker_leads_no_more(run_table, clock):
     told = []
 
     def long(services, wanted):
@@ -115,7 +115,7 @@ def test_work_of_many_steps_is_told_when_its_worker_leads_no_more(run_table, clo
     assert told == [True, False]
 
 
-def test_work_of_many_steps_is_told_when_its_worker_leaves(run_table):
+def test_work_of_many_steps_is_reported_when_its_worker_leaves(run_table):
     told = []
 
     def long(services, wanted):
@@ -146,7 +146,7 @@ def test_a_job_that_fails_is_run_again_and_its_trouble_is_known(run_table, caplo
     assert sum("the job count failed" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_when_a_job_last_went_well_is_told_apart_from_when_it_was_done_last(run_table, clock):
+def test_when_a_job_last_went_well_is_distinguished_from_when_it_was_done_last(run_table, clock):
     runs = []
 
     def fail_later(services, wanted):

@@ -24,7 +24,7 @@ def test_the_example_keeps_streams_flowing_and_bodies_as_large_as_the_gateways()
     assert "max_form_mb = 128 " in (ROOT / "config" / "default.toml").read_text()
 
 
-def test_the_container_is_slim_without_root_and_tells_its_health() -> None:
+def test_the_container_is_slim_without_root_and_shows_its_health() -> None:
     build, final = read_stages()
     assert build.base == final.base and re.fullmatch(r"python:3\.\d+-slim-\w+", final.base)
     assert final.last("USER").split(":")[0].isdigit() and int(final.last("USER").split(":")[0]) > 0

@@ -22,13 +22,13 @@ def states(told: list[str]) -> StateLog:
     return made
 
 
-def test_what_stays_bad_is_told_once_and_its_end_once(states: StateLog, told: list[str]) -> None:
+def test_what_stays_bad_is_reported_once_and_its_end_once(states: StateLog, told: list[str]) -> None:
     for change in (BACK, AWAY, AWAY, BACK, BACK, AWAY):
         (states.resolve if change is BACK else states.fire)(change)
     assert told == ["redis.away", "redis.back", "redis.away"]
 
 
-def test_a_worse_state_of_the_same_subject_is_told(states: StateLog, told: list[str]) -> None:
+def test_a_worse_state_of_the_same_subject_is_reported(states: StateLog, told: list[str]) -> None:
     states.fire(StateChange("credits.low", "org", "low"))
     states.fire(StateChange("credits.spent", "org", "spent"))
     assert told == ["credits.low", "credits.spent"] and not states.is_healthy("org")

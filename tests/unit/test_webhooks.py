@@ -29,7 +29,7 @@ def test_a_secret_that_somebody_chose_is_taken_as_it_is() -> None:
         assert webhooks.sign(secret, "e", 1, b"")["webhook-signature"] == expected(secret.encode(), "e", 1, b"")
 
 
-def test_what_the_page_tells_a_receiver_to_check_takes_ours_and_nothing_else() -> None:
+def test_what_the_page_shows_a_receiver_to_check_takes_ours_and_nothing_else() -> None:
     (recipe,) = (one for one in blocks() if one.page == "docs/operating.md" and "webhook-signature" in one.text)
     named: dict = {}
     exec(recipe.text, named)

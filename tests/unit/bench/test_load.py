@@ -102,7 +102,7 @@ def test_port_that_already_answers_is_refused(mock_port):
         refuse_taken(mock_port)
 
 
-def test_process_that_ends_at_once_is_told_with_what_it_printed(tmp_path):
+def test_process_that_ends_at_once_is_reported_with_what_it_printed(tmp_path):
     with (
         running("mute", ["sh", "-c", "echo no such luck; exit 3"], 1, tmp_path) as process,
         pytest.raises(BenchError, match="no such luck"),

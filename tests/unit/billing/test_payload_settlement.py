@@ -118,7 +118,7 @@ def test_a_failure_without_usage_is_stored_at_no_cost(one, account, retention):
     assert one.spending.reserved_nusd() == 0
 
 
-def test_an_end_that_nobody_told_is_stored_at_no_cost(one, account, retention):
+def test_an_end_that_nobody_reported_is_stored_at_no_cost(one, account, retention):
     payload, settlement = payload_of(one, account, retention)
     settlement.close()
     payload.finish(500)
@@ -127,7 +127,7 @@ def test_an_end_that_nobody_told_is_stored_at_no_cost(one, account, retention):
     assert doctor(one.database) == []
 
 
-def test_the_end_told_twice_counts_once(one, account, used, retention):
+def test_the_end_reported_twice_counts_once(one, account, used, retention):
     payload, settlement = payload_of(one, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     for _ in range(2):
@@ -190,7 +190,7 @@ def test_a_payload_too_many_is_left_out_and_not_paid(one, account, used, threads
     assert spent(one, account) == (20_000, 20_000, 20_000) and payload.fee_nusd == 0
 
 
-def test_an_answer_that_cannot_be_settled_in_time_is_told(one, account, used, threads):
+def test_an_answer_that_cannot_be_settled_in_time_is_reported(one, account, used, threads):
     retention = Retention(one.database, one.journal, VAULT, threads, 0.01)
     payload, settlement = payload_of(one, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))

@@ -41,13 +41,13 @@ def one(start_billing, account, used):
         "DELETE FROM usage",
     ],
 )
-def test_one_nano_dollar_of_difference_is_told(one, sql):
+def test_one_nano_dollar_of_difference_is_reported(one, sql):
     assert doctor(one.database) == []
     one.database.write(lambda: one.database.execute(sql))
     assert doctor(one.database)
 
 
-def test_a_difference_tells_both_sides(one, account):
+def test_a_difference_shows_both_sides(one, account):
     sql = "UPDATE budget SET limit_nusd = limit_nusd + 1, leased_nusd = -2 WHERE kind = 'credits'"
     one.database.write(lambda: one.database.execute(sql))
     digits = account.organization.removeprefix("org_")
@@ -72,7 +72,7 @@ def test_closed_hours_agree_with_their_rows(one, account):
     assert any("hour" in line for line in doctor(one.database))
 
 
-def test_a_row_that_is_gone_without_being_removed_is_told(one, account):
+def test_a_row_that_is_gone_without_being_removed_is_reported(one, account):
     one.ledger.close_hour(account.organization, "2025-06-15T15", 20_000)
     assert doctor(one.database) == []
     one.database.write(lambda: one.database.execute("DELETE FROM usage"))
@@ -80,7 +80,7 @@ def test_a_row_that_is_gone_without_being_removed_is_told(one, account):
 
 
 @pytest.mark.parametrize("marked", [False, True])
-def test_a_team_whose_limits_bind_nobody_is_told(one, marked):
+def test_a_team_whose_limits_bind_nobody_is_reported(one, marked):
     organization, team = ids.new("org"), ids.new("team")
     run = one.database.execute
     one.database.write(lambda: (run(ORGANIZATION, (organization,)), run(TEAM, (team, organization, marked))))

@@ -63,7 +63,7 @@ def test_a_worker_that_leaves_measures_no_more(one):
     assert drift.gauges() == {}
 
 
-def test_without_a_store_nothing_is_told_at_once(one):
+def test_without_a_store_nothing_is_reported_at_once(one):
     drift = drift_of(one)
     drift.measure()
 
@@ -84,7 +84,7 @@ def test_a_difference_is_logged_once_with_what_to_do(one, caplog):
     assert line.getMessage() == "the books differ in 1 places by 0.000000007 USD" and "manage doctor" in line.remedy
 
 
-def test_how_far_statistics_are_behind_is_told_by_every_worker(one, start_billing):
+def test_how_far_statistics_are_behind_is_reported_by_every_worker(one, start_billing):
     leader, other, rollups = drift_of(one), drift_of(start_billing()), Rollups(one.database)
     assert "rollups_lag_seconds" not in other.gauges()
     rollups.catch_up()

@@ -58,7 +58,7 @@ def test_the_prices_of_its_time_give_what_was_billed(one, account):
     assert report.owed() == {} and report.left == {}
 
 
-def test_the_prices_of_now_tell_the_difference(one, account):
+def test_the_prices_of_now_show_the_difference(one, account):
     where = place(prices=DATED)
     serve(one, account, where)
     serve(one, account, place("byok", prices=DATED))
@@ -84,7 +84,7 @@ def test_a_period_has_a_beginning_and_an_end(one, account):
         assert rerate(one.database, catalogue(where.mapping), *span).lines == {}
 
 
-def test_what_cannot_be_priced_again_is_told_by_reason(one, account):
+def test_what_cannot_be_priced_again_is_reported_by_reason(one, account):
     where = place()
     serve(one, account, where)
     serve(one, account, where, usage=None, finish="", error=UpstreamFailed("no"))

@@ -134,7 +134,7 @@ def test_a_hang_up_bills_what_was_seen(one, account):
     assert doctor(one.database) == []
 
 
-def test_drained_usage_is_billed_as_told(one, account):
+def test_drained_usage_is_billed_as_reported(one, account):
     settlement = begun(one, account)
     gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect", output_length=4000)
     gone.usage = Usage(input=10, output=5, basis="drained")
@@ -220,7 +220,7 @@ def test_what_nobody_counted_is_billed_in_the_units_of_its_operation(one, accoun
     )
 
 
-def test_an_end_that_nobody_told_is_recorded_as_interrupted(one, account):
+def test_an_end_that_nobody_reported_is_recorded_as_interrupted(one, account):
     settlement = begun(one, account)
     settlement.close()
     one.rest()

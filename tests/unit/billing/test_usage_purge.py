@@ -85,7 +85,7 @@ def books(start_billing, account, used):
     del made.database.now_us
 
 
-def test_after_a_purge_the_books_agree_and_one_nano_dollar_is_told_still(books):
+def test_after_a_purge_the_books_agree_and_one_nano_dollar_is_reported_still(books):
     assert books.purge.run() == 8
     assert books.count("usage") == books.count("team_usage") == 0 and books.count("removed_spend") > 0
     assert books.close() == 0 and doctor(books.database) == []
@@ -166,7 +166,7 @@ def test_what_a_bound_provider_key_spent_is_compared_after_its_rows_are_gone(boo
     assert len(doctor(books.database)) == 1
 
 
-def test_a_row_that_goes_unnoticed_is_told_once_it_is_gone(books, used):
+def test_a_row_that_goes_unnoticed_is_reported_once_it_is_gone(books, used):
     books.spend(used, posted=False)  # behind the watermark, and gone before anybody looked again
     assert books.purge.run() == 9
     assert doctor(books.database)

@@ -170,7 +170,7 @@ def test_every_known_difference_is_still_one(check: str) -> None:
     assert set(reviewed(check)) - CHECKS[check]() == set()
 
 
-def test_every_model_tells_when_it_was_made() -> None:
+def test_every_model_shows_when_it_was_made() -> None:
     assert [model.id for model in CATALOGUE.models.values() if not model.released] == []
 
 

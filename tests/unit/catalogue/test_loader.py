@@ -73,7 +73,7 @@ def test_the_shipped_catalogue_has_no_mistake():
     assert check() == []
 
 
-def test_every_mistake_is_told_at_once(folder):
+def test_every_mistake_is_reported_at_once(folder):
     told = problems_of(
         folder,
         'name = 3\nprotocol = "smoke"\nshape = 1\n[[mappings]]\nmodel = "unknown"\nexternal_id = "x"\n'
@@ -106,7 +106,7 @@ def test_a_wrong_field_is_named(folder, old, new, told):
     assert any(told in line for line in problems_of(folder, PROVIDER.replace(old, new, 1)))
 
 
-def test_a_mapping_or_model_told_twice_is_a_mistake(folder):
+def test_a_mapping_or_model_declared_twice_is_a_mistake(folder):
     second = PROVIDER[PROVIDER.index("[[mappings]]") :]
     assert any("defined twice" in line for line in problems_of(folder, PROVIDER + second))
     assert any("defined twice" in line for line in problems_of(folder, PROVIDER, MODEL + MODEL))

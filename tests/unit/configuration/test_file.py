@@ -166,12 +166,12 @@ def test_the_file_may_be_anywhere_and_must_be_there(tmp_path: Path) -> None:
         ("[server\nport = 1", "gateway.toml: "),
     ],
 )
-def test_a_mistake_is_told_with_what_was_probably_meant(load: Load, text: str, told: str) -> None:
+def test_a_mistake_is_reported_with_what_was_probably_meant(load: Load, text: str, told: str) -> None:
     found = mistakes(load, text)
     assert told in found and "sk-" not in found
 
 
-def test_all_mistakes_are_told_at_once(load: Load) -> None:
+def test_all_mistakes_are_reported_at_once(load: Load) -> None:
     found = mistakes(load, "[sever]\n[server]\nprot = 1\nworkers = 0\n", PORT="x", GATEWAY_ENV="prodution")
     assert len(found.splitlines()) == 5 and "did you mean production?" in found
 

@@ -47,7 +47,7 @@ def test_our_own_fault_can_be_quoted():
 
 
 @pytest.mark.parametrize("wire", [None, 7, {}, {"cost": 1}])
-def test_usage_that_tells_nothing_is_none(wire):
+def test_usage_without_counts_is_none(wire):
     assert dialect.read_usage(wire) is None
 
 

@@ -120,7 +120,7 @@ def test_who_asks_within_a_project_and_the_order_of_members_do_not_matter():
     assert key(req=first) == key(req=msgspec.structs.replace(second, user="somebody"))
 
 
-def test_a_project_without_cache_a_wish_against_it_and_zero_retention_have_no_key():
+def test_a_project_without_cache_an_option_against_it_and_zero_retention_have_no_key():
     level = Level("organization", "org", policy=CompliancePolicy(zero_data_retention=True))
     wish = msgspec.structs.replace(context(), no_cache=True)
     assert [key(ctx=one) for one in (context(cache_enabled=False), wish, context(rules=(level,)))] == [""] * 3

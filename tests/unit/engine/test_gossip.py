@@ -90,7 +90,7 @@ class Away:
         return [(0.0, b"not json"), (0.0, b'{"form": 99}')]
 
 
-def test_what_could_not_be_told_is_told_when_the_store_is_back(clock):
+def test_what_could_not_be_told_is_reported_when_the_store_is_back(clock):
     health, board = Health(clock), Away()
     exchange = Gossip(health, board)
     health.sample(MAPPING, KEY, error=GONE)
@@ -101,7 +101,7 @@ def test_what_could_not_be_told_is_told_when_the_store_is_back(clock):
     assert len(board.posted) == 1 and b"unreachable" in board.posted[0]
 
 
-def test_a_worker_that_is_alone_tells_nobody(clock):
+def test_a_worker_that_is_alone_notifies_nobody(clock):
     health = Health(clock)
     health.sample(MAPPING, KEY, error=GONE)
     Gossip(health, None).beat()

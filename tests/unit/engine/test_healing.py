@@ -83,7 +83,7 @@ def test_text_in_several_parts_is_read_as_one_and_sources_lose_their_places(cloc
 
 
 @pytest.mark.parametrize("asked", [{"heal": False}, {"wanted": "text"}, {"wanted": ""}])
-def test_without_the_wish_or_a_json_format_nothing_is_touched(clock: Clock, asked: dict) -> None:
+def test_without_the_option_or_a_json_format_nothing_is_touched(clock: Clock, asked: dict) -> None:
     run = run_of(clock, **asked)
     result, batches = ChatResult((Choice((Text(FENCED),), "stop"),)), Batches()
     assert heal_result(run, result) is result

@@ -100,7 +100,7 @@ def slow() -> Iterator[bytes]:
         gevent.sleep(0.03)
 
 
-def test_a_stream_that_fails_inside_is_told_and_never_done_again(shop: Shop, other: Shop) -> None:
+def test_a_stream_that_fails_inside_is_reported_and_never_done_again(shop: Shop, other: Shop) -> None:
     def broken() -> Iterator[bytes]:
         yield b"a"
         raise ValueError("a mistake of ours")

@@ -207,7 +207,7 @@ def test_what_nobody_settled_counts_against_the_bound(start_billing, account, di
     assert spent(first) == 100_000 and doctor(first.database) == []
 
 
-def test_doctor_tells_one_nano_dollar_of_difference(one, account):
+def test_doctor_shows_one_nano_dollar_of_difference(one, account):
     bind(one, DOLLAR)
     begun(one, account).settle(attempt_at(own(), usage=USED, finish="stop"))
     assert doctor(one.database) == []

@@ -30,7 +30,7 @@ def test_an_attempt_may_take_half_of_the_time_while_another_provider_is_left_and
     assert run.patience() == run.deadline == now + DEADLINE_S
 
 
-def test_a_silent_stream_is_left_once_for_a_provider_that_waits_and_is_not_resting(run, clock):
+def test_a_silent_stream_is_left_once_for_a_provider_that_waits_and_is_not_cooling_down(run, clock):
     attempt = run.begin(run.walk.first())
     assert not run.gives_up(attempt)
     clock.advance(TIMEOUTS.first_byte_s)
@@ -65,7 +65,7 @@ def test_a_provider_key_that_may_not_spend_is_passed_over_and_counts_as_no_attem
     assert [one.error for one in run.passed] == [limited]
 
 
-def test_its_limit_is_told_when_no_other_key_is_left(clock, monkeypatch):
+def test_its_limit_is_reported_when_no_other_key_is_left(clock, monkeypatch):
     monkeypatch.setattr(run_module, "leave_out", lambda plan, passed: [one.credential for one in passed])
     run = make_run(clock, Providers(), target_at("north", bounded=True))
     run.settlement.broke = {"north": SpendingLimitReached("spent")}
@@ -110,7 +110,7 @@ def test_nothing_is_sent_to_a_place_where_nothing_answers(clock):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_the_caller_is_told_when_nobody_is_left_or_the_time_is_over(run, clock, late):
+def test_the_caller_is_reported_when_nobody_is_left_or_the_time_is_over(run, clock, late):
     attempt = run.begin(run.walk.first())
     if late:
         clock.advance(DEADLINE_S)

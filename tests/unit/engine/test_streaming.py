@@ -85,7 +85,7 @@ def test_more_is_reserved_when_an_answer_outgrows_what_is_surely_paid(clock):
     assert run.settlement.words().count("foresee") == 1
 
 
-def test_usage_that_is_told_on_the_way_counts_when_the_caller_leaves(clock):
+def test_usage_that_is_reported_midway_counts_when_the_caller_leaves(clock):
     run = make_run(clock, Providers(north=[BEGUN, HELLO, [Progress(USED)], HELLO, DONE]), NORTH)
     batches = streaming.events(run)
     next(batches), next(batches)

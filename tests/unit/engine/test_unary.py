@@ -38,13 +38,13 @@ def test_warnings_are_those_of_who_answered(clock):
     assert run.outcome.warnings == ["no seed"]
 
 
-def test_an_answer_without_usage_tells_its_size_for_an_estimate(clock):
+def test_an_answer_without_usage_shows_its_size_for_an_estimate(clock):
     run = make_run(clock, Providers(north=said("Hello.", usage=None)), NORTH)
     unary.answer(run)
     assert run.outcome.serving.output_length == 6 and run.outcome.serving.usage is None
 
 
-def test_the_callers_own_fault_is_told_at_once(clock):
+def test_the_callers_own_fault_is_reported_at_once(clock):
     run = make_run(clock, Providers(north=InvalidRequest("Bad.", upstream_status=400), south=said()), NORTH, SOUTH)
     with pytest.raises(InvalidRequest):
         unary.answer(run)

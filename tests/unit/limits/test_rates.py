@@ -25,7 +25,7 @@ def test_nothing_is_limited_by_default(rates):
         assert rates.enter(*WHO, 10).statuses == ()
 
 
-def test_the_request_beyond_the_limit_is_told_when_to_come_again(limits, rates):
+def test_the_request_beyond_the_limit_is_reported_when_to_come_again(limits, rates):
     limits.set_limit("key", "key_1", "requests", 3)
     for _ in range(3):
         rates.enter(*WHO, 10)
@@ -105,7 +105,7 @@ def test_without_redis_each_worker_admits_its_share(limits, rates, worker):
         rates.enter(*WHO, 10)
 
 
-def test_headers_tell_the_tightest_limit_of_each_kind():
+def test_headers_show_the_tightest_limit_of_each_kind():
     found = headers(
         [RateLimitStatus("requests", 600, 599, 60), RateLimitStatus("requests", 10, 3, 30)], 1_800_000_000_000_000
     )
@@ -128,7 +128,7 @@ def test_more_workers_never_mean_more_from_their_first_second_on(limits, rates, 
         rates.enter(*WHO, 10)
 
 
-def test_a_refusal_tells_the_limit_in_headers(limits, rates):
+def test_a_refusal_shows_the_limit_in_headers(limits, rates):
     limits.set_limit("key", "key_1", "requests", 0)
     with pytest.raises(RateLimited) as caught:
         rates.enter(*WHO, 10)

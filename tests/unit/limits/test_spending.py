@@ -79,7 +79,7 @@ def test_too_little_for_256_tokens_is_refused(worker, books, payer):
     assert caught.value.code == "key_limit_reached"
 
 
-def test_refusals_tell_their_limits_apart(worker, books, payer):
+def test_refusals_show_their_limits_apart(worker, books, payer):
     fund(books, payer)
     month = Limits(period_nusd=CENT, period=read_period("1mo"))
     other = payer._replace(key_id=ids.new("key"), member_id=ids.new("member"))

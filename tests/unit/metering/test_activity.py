@@ -72,7 +72,7 @@ def test_what_became_known_later_adds_cost_and_no_request(database, write) -> No
     assert (found.figures.requests, found.figures.cost_nusd, found.figures.input_tokens) == (1, 17, 4)
 
 
-def test_credits_and_own_keys_and_replays_are_told_apart(database, write) -> None:
+def test_credits_and_own_keys_and_replays_are_distinguished(database, write) -> None:
     write(row(mode=CREDITS), row(mode=BYOK, cost_nusd=3), row(flags=CACHED, cost_nusd=0))
     [found] = day(database)
     figures = found.figures
@@ -80,7 +80,7 @@ def test_credits_and_own_keys_and_replays_are_told_apart(database, write) -> Non
     assert (figures.cost_nusd, figures.byok_nusd) == (13, 3)
 
 
-def test_the_fee_for_storage_is_told_apart_and_by_who_paid_the_provider(database, write) -> None:
+def test_the_fee_for_storage_is_distinguished_and_by_who_paid_the_provider(database, write) -> None:
     write(row(storage_nusd=150), row(mode=BYOK, cost_nusd=3, storage_nusd=40), row(storage_nusd=None))
     [found] = day(database)
     figures = found.figures

@@ -117,7 +117,7 @@ def test_a_new_name_of_the_key_leaves_its_tokens(small_office) -> None:
     assert small_office.callers().caller(issued.access, RESOURCE).key_name == "Renamed"
 
 
-def test_a_blocked_organization_is_told_as_by_key(small_office) -> None:
+def test_a_blocked_organization_is_reported_as_by_key(small_office) -> None:
     issued = small_office.connect()
     set_organization_status(
         small_office.database, small_office.control, small_office.organization_id, "blocked", actor="operator"

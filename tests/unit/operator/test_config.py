@@ -179,7 +179,7 @@ def test_every_mistake_is_a_line(run: Callable[..., str], monkeypatch: pytest.Mo
     assert "did you mean port?" in run("config", "check", status=1)
 
 
-def test_a_file_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "gateway.toml").touch()
     assert manage.run(["--config", str(tmp_path / "gatewy.toml"), "config", "check"]) == 1
     assert "did you mean gateway.toml?" in capsys.readouterr().err

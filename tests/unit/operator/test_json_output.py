@@ -28,7 +28,7 @@ def test_every_command_takes_json() -> None:
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
-def test_what_changes_something_tells_it_as_json(run, capsys) -> None:
+def test_what_changes_something_shows_it_as_json(run, capsys) -> None:
     def ask(*words: str, typed: str = "", status: int = 0) -> dict:
         return json.loads(run(*words, "--json", typed=typed, status=status))
 

@@ -19,5 +19,5 @@ def test_an_invitation_prints_its_link_once(run, organization, monkeypatch) -> N
 
 
 @pytest.mark.parametrize("email", ["nobody", "owner@localhost"])
-def test_who_cannot_be_invited_is_told(run, organization, email: str) -> None:
+def test_who_cannot_be_invited_is_reported(run, organization, email: str) -> None:
     assert "error: " in run("members", "invite", organization, email, status=1)

@@ -81,7 +81,7 @@ def test_rates_are_set_shown_and_cleared(run) -> None:
     assert run("rates", "show") == "There are no rate limits."
 
 
-def test_a_rate_of_nobody_is_refused_and_an_unknown_model_is_told(run) -> None:
+def test_a_rate_of_nobody_is_refused_and_an_unknown_model_is_reported(run) -> None:
     for scope, subject in (("organization", "org_x"), ("project", "proj_x"), ("key", "key_x"), ("operation", "chatt")):
         assert run("rates", "set", scope, subject, "requests", "1", status=1).startswith("error: There is no "), scope
     assert "did you mean gpt-4o-mini" in run("rates", "set", "model", "gpt-4o-mimi", "requests", "1")
@@ -136,7 +136,7 @@ def test_a_discount_of_nothing_known_is_refused(run) -> None:
     assert "There is no discount" in run("discounts", "remove", "disc_" + "0" * 32, status=1)
 
 
-def test_doctor_tells_a_difference_with_status_1(run, open_store) -> None:
+def test_doctor_shows_a_difference_with_status_1(run, open_store) -> None:
     store = open_store(os.environ["DATABASE_URL"])
     sql = "UPDATE budget SET limit_nusd = limit_nusd + 1 WHERE kind = 'credits'"
     store.write(lambda: store.execute(sql))
@@ -175,7 +175,7 @@ def test_caps_on_active_keys_are_set_and_refuse_one_more(run) -> None:
     assert "error: " in run("organizations", "key-caps", organization, "--max", "few", status=1)
 
 
-def test_the_doctor_tells_when_a_backup_holds_data_and_key(run, monkeypatch, tmp_path) -> None:
+def test_the_doctor_shows_when_a_backup_holds_data_and_key(run, monkeypatch, tmp_path) -> None:
     """Each made key lies in the data folder first; moved elsewhere by its file, everything goes on and it is silent."""
     if os.environ["DATABASE_URL"].startswith("postgresql"):
         assert "backup" not in run("doctor")

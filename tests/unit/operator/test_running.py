@@ -86,7 +86,7 @@ def test_of_several_that_run_one_must_be_chosen(proc: Path, tmp_path: Path) -> N
         running.adopt()
 
 
-def test_nothing_is_told_of_passwords(tmp_path: Path) -> None:
+def test_nothing_is_reported_of_passwords(tmp_path: Path) -> None:
     found = running.absolute({"DATABASE_URL": "sqlite:///a/b.db"}, tmp_path)
     assert found["DATABASE_URL"] == f"sqlite:///{tmp_path}/a/b.db"
     chosen = type("Chosen", (), {"scheme": "postgresql", "url": "postgresql://me:secret@db/x"})

@@ -35,7 +35,9 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("url", ["localhost:6379", "http://localhost", "redis://localhost:port/0"])
-def test_a_redis_url_that_means_nothing_is_told_with_the_forms_that_do(refused: Callable[..., str], url: str) -> None:
+def test_a_redis_url_that_means_nothing_is_reported_with_the_forms_that_do(
+    refused: Callable[..., str], url: str
+) -> None:
     told = refused(REDIS_URL=url)
     assert "REDIS_URL" in told and "redis://host:6379/0" in told
 
@@ -60,7 +62,7 @@ def test_a_first_start_on_a_full_disk_says_so(refused: Callable[..., str], monke
     assert "GATEWAY_DATA_DIR: the disk of" in told and "make room" in told
 
 
-def test_an_address_of_another_machine_is_told(refused: Callable[..., str]) -> None:
+def test_an_address_of_another_machine_is_reported(refused: Callable[..., str]) -> None:
     assert "HOST" in refused(HOST="203.0.113.7")
 
 

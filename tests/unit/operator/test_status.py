@@ -22,7 +22,7 @@ def installation(run):
     made.close()
 
 
-def test_status_tells_workers_providers_and_what_rests(run, installation, monkeypatch) -> None:
+def test_status_shows_workers_providers_and_its_cooldowns(run, installation, monkeypatch) -> None:
     monkeypatch.setenv("LLM_OPENAI_API_KEY", "sk-secret-of-the-tests")
     shown = run("status", status=1)
     assert "No worker lives" in shown and "openai" in shown and "sk-secret" not in shown
@@ -57,7 +57,7 @@ def test_status_tells_workers_providers_and_what_rests(run, installation, monkey
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
-def test_status_tells_how_far_a_database_is(run, monkeypatch, tmp_path) -> None:
+def test_status_shows_how_far_a_database_is(run, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/behind.db")
     for words in (("status",), ("keys", "list"), ("backup", str(tmp_path / "copy.db"))):
         assert "There is no database at" in run(*words, status=1)
@@ -84,7 +84,7 @@ def test_status_goes_on_where_the_catalogue_has_mistakes(run, monkeypatch, tmp_p
     assert "config check tells" in run("status", status=1)
 
 
-def test_spend_is_told_by_day_project_key_and_model(run, installation) -> None:
+def test_spend_is_reported_by_day_project_key_and_model(run, installation) -> None:
     (key,) = list_keys(installation.database)
     now_us = installation.database.now_us()
     mine = {"project": raw_id(key.project_id), "api_key": raw_id(key.id), "served": "gpt-4o-mini", "provider": "openai"}

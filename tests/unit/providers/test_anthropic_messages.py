@@ -304,7 +304,7 @@ def test_sampling_gives_way_to_thinking_with_warnings():
 # Settings.
 
 
-def test_sampling_is_clamped_and_what_has_no_word_is_told():
+def test_sampling_is_clamped_and_what_has_no_word_is_reported():
     sampling = Sampling(temperature=1.7, top_p=0.5, top_k=3, presence_penalty=1.0, stop=("END", " "))
     body = written(sampling=sampling)
     assert (body["temperature"], body["top_k"], body["stop_sequences"]) == (1.0, 3, ["END"])
@@ -323,7 +323,7 @@ def test_the_limit_is_the_callers_the_models_or_the_budgets(asked, cap, sent):
     assert written(to=target(output_cap=cap), sampling=Sampling(max_tokens=asked))["max_tokens"] == sent
 
 
-def test_the_user_and_the_tier_are_told():
+def test_the_user_and_the_tier_are_reported():
     tiered = Mapping("anthropic", "m", "m", service_tiers={"priority": "1"})
     call = PROTOCOL.write(asking(options=Options(service_tier="default"), user_id="u1"), target(tiered))
     body = accepted(call)

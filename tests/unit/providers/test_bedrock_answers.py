@@ -136,7 +136,7 @@ def test_damaged_frame_fails_the_stream(ask):
     assert isinstance(last, Failed) and "damaged" in last.error.message
 
 
-def test_silence_before_the_answer_is_told(ask):
+def test_silence_before_the_answer_is_reported(ask):
     events = ask(Answer("Hi", silence_s=0.5), stream=True)
     assert isinstance(events[0], Heartbeat) and isinstance(events[-1], Finished)
 
@@ -210,7 +210,7 @@ def test_refusals_find_who_is_to_blame(ask, status, kind, message, error):
     assert raised.value.blame == ("caller" if error is InvalidRequest else "provider")
 
 
-def test_callers_fault_is_told_in_the_services_words(ask):
+def test_callers_fault_is_reported_in_the_services_words(ask):
     with pytest.raises(InvalidRequest, match="Input is too long") as raised:
         ask(Answer(status=400, error="ValidationException", message="Input is too long for requested model."))
     assert raised.value.code == "ValidationException"

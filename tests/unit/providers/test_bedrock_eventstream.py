@@ -75,7 +75,7 @@ def test_a_frame_that_comes_in_crumbs_is_looked_at_once_it_is_whole(monkeypatch)
     assert len(looked) <= 4
 
 
-def test_a_long_frame_is_told_once_and_nothing_of_it_is_lost():
+def test_a_long_frame_is_reported_once_and_nothing_of_it_is_lost():
     long = encode_frame("long", {"text": "x" * (3 * LONG)})
     wire = FRAMES[0] + long + long + FRAMES[1]
     reader, found, told = FrameReader(), [], 0

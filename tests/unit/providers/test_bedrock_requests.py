@@ -99,7 +99,7 @@ def test_plain_request_is_exactly_this():
     }
 
 
-def test_model_is_one_segment_of_the_path_and_the_verb_tells_of_streams():
+def test_model_is_one_segment_of_the_path_and_the_verb_shows_of_streams():
     base = "https://bedrock-runtime.eu-west-1.amazonaws.com/model/"
     assert call(asking()).url == base + "eu.anthropic.claude-haiku-4-5-20251001-v1%3A0/converse"
     streamed = call(asking(stream=True), target("arn:aws:bedrock:eu-west-1:123456789012:inference-profile/x"))
@@ -371,7 +371,7 @@ def test_highest_level_goes_with_no_limit_so_a_limit_lowers_it():
     assert "inferenceConfig" not in free
 
 
-def test_sampling_is_clamped_and_what_has_no_word_is_told():
+def test_sampling_is_clamped_and_what_has_no_word_is_reported():
     sampling = Sampling(temperature=1.7, top_p=0.5, top_k=3, presence_penalty=1.0, n=2, parallel_tool_calls=False)
     found = body(asking(sampling=sampling))
     assert found["inferenceConfig"] == {"temperature": 1.0}

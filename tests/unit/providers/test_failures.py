@@ -175,7 +175,7 @@ def test_error_inside_a_stream_is_the_providers():
         {"object": "error", "message": {"detail": [{"loc": ["body", "messages", 0, "role"], "msg": "Field required"}]}},
     ],
 )
-def test_list_of_shape_errors_is_told_with_its_place(body):
+def test_list_of_shape_errors_is_reported_with_its_place(body):
     error = failure(422, body=orjson.dumps(body))
     assert (error.message, error.param) == ("messages.0.role: Field required", "messages.0.role")
 

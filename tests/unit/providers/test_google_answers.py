@@ -149,7 +149,7 @@ def test_limited_account_is_refused_there():
         read(answer(finish="PUP_LIMITED_DISABLED"))
 
 
-def test_length_and_calls_are_told():
+def test_length_and_calls_are_reported():
     assert read(answer({"text": "x"}, finish="MAX_TOKENS")).choices[0].finish == "length"
     assert read(answer({"functionCall": {"name": "f"}})).choices[0].finish == "tool_calls"
 
@@ -191,7 +191,7 @@ def test_stream_cut_at_any_byte_never_looks_complete():
         assert isinstance(last, Failed) and isinstance(last.error, StreamTruncated), at
 
 
-def test_stream_broken_by_the_transport_tells_what_is_owed():
+def test_stream_broken_by_the_transport_shows_what_is_owed():
     last = events(chunk({"text": "x"}), UpstreamTimeout("slow"))[-1]
     assert type(last.error) is UpstreamTimeout and last.usage == Usage(input=3, output=2)
 

@@ -100,7 +100,7 @@ def test_broken_account_is_refused_without_showing_it(clock, secret):
         (200, b"{}", UpstreamFailed),
     ],
 )
-def test_refusal_of_the_token_service_is_told(clock, status, body, kind):
+def test_refusal_of_the_token_service_is_reported(clock, status, body, kind):
     with pytest.raises(kind) as raised:
         AccessTokens(Service(status, body), clock).token(account())
     assert raised.value.upstream_status == status

@@ -196,7 +196,7 @@ def test_result_without_a_call_is_the_callers_fault():
         write(ask(*HELLO, result("c9")))
 
 
-def test_error_result_is_told_as_one():
+def test_error_result_is_reported_as_one():
     turn = (*called(ToolCall("c1", "look", "{}")), result("c1", is_error=True))
     assert write(ask(*turn))["contents"][2]["parts"][0]["functionResponse"]["response"] == {"error": "blue"}
 
@@ -291,7 +291,7 @@ def test_older_image_model_is_not_asked_to_think():
     assert "thinkingConfig" not in write(ask(), target)["generationConfig"]
 
 
-def test_model_that_cannot_stop_reasoning_is_told():
+def test_model_that_cannot_stop_reasoning_is_reported():
     assert "cannot stop reasoning" in warnings_of(ask(reasoning=ReasoningOptions(effort="none")))
 
 
@@ -306,7 +306,7 @@ def test_schema_is_json_for_newer_models_and_googles_own_for_older_ones():
     assert older["parameters"]["properties"] == {"at": {"type": "STRING"}}
 
 
-def test_words_that_a_schema_loses_are_told_by_tool():
+def test_words_that_a_schema_loses_are_reported_by_tool():
     tool = FunctionTool("put", schema={"type": "object", "properties": {"a": {"type": "string", "pattern": "^x"}}})
     assert "tool put that this provider lacks were left out: pattern" in warnings_of(ask(tools=(tool,)))
 

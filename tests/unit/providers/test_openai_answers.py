@@ -184,7 +184,7 @@ def test_every_stream_begins_and_ends_once():
         assert sum(kind in (Finished, Failed) for kind in kinds) == 1 and kinds[-1] in (Finished, Failed)
 
 
-def test_silence_is_told():
+def test_silence_is_reported():
     assert isinstance(events(b"", TEXT_STREAM)[0], Heartbeat)
 
 
@@ -194,7 +194,7 @@ def test_answer_that_is_no_stream_is_a_failure():
     assert found[-1][-1].error.code == "upstream_rate_limited"
 
 
-def test_relayed_chunks_tell_what_a_caller_sees():
+def test_relayed_chunks_show_what_a_caller_sees():
     found = events(TEXT_STREAM, relayed=True)
     chunks = [event for event in found if isinstance(event, NativeChunk)]
     assert [event.content for event in chunks] == [False, True, True, False]
@@ -202,7 +202,7 @@ def test_relayed_chunks_tell_what_a_caller_sees():
     assert len(chunks[2].ready) == 2
 
 
-def test_calls_with_one_index_are_told_apart_by_id_and_name():
+def test_calls_with_one_index_are_distinguished_by_id_and_name():
     first = {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}]}
     second = {"tool_calls": [{"index": 0, "id": "b", "function": {"name": "g", "arguments": "{}"}}]}
     choice = collect(PROTOCOL.read_stream(Reply(chunk(first), chunk(second), DONE), False)).choices[0]
@@ -240,7 +240,7 @@ def test_each_choice_has_its_own_end():
 
 
 @pytest.mark.parametrize("relayed", [True, False])
-def test_finish_that_tells_of_a_failure_is_one_and_its_usage_is_known(relayed):
+def test_finish_that_shows_of_a_failure_is_one_and_its_usage_is_known(relayed):
     last = events(chunk({"content": "Half"}), chunk({}, "error", **USAGE), DONE, relayed=relayed)[-1]
     assert isinstance(last, Failed) and last.usage == Usage(input=3, output=2)
     body = {"choices": [{"message": {"content": "Half"}, "finish_reason": "error"}], **USAGE}

@@ -300,7 +300,7 @@ def test_a_failure_inside_a_200_is_no_answer(wire: dict, error: type) -> None:
         PROTOCOL.read(Body(**wire), False)
 
 
-def test_a_failure_inside_a_200_tells_what_it_cost() -> None:
+def test_a_failure_inside_a_200_shows_what_it_cost() -> None:
     used = {"input_tokens": 9, "output_tokens": 4, "total_tokens": 13}
     wire = {"status": "failed", "error": {"code": "server_error", "message": "x"}, "usage": used}
     with pytest.raises(UpstreamFailed) as raised:

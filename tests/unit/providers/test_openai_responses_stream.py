@@ -108,7 +108,7 @@ def test_every_good_end_has_its_reason_and_its_usage(answer: Answer, reason: str
     ],
 )
 @pytest.mark.parametrize("relayed", [False, True])
-def test_every_bad_end_is_an_error_that_tells_what_is_owed(answer, error, told, relayed) -> None:
+def test_every_bad_end_is_an_error_that_shows_what_is_owed(answer, error, told, relayed) -> None:
     end = last(answer, relayed)
     assert isinstance(end.error, error)
     assert (end.usage.output if end.usage else None) == told

@@ -136,7 +136,7 @@ def test_references_that_multiply_stay_small():
 
 
 @pytest.mark.parametrize("ref", ["https://example.com/a.json", "#/$defs/Missing", "other.json#/A", "#/%"])
-def test_foreign_reference_takes_anything_and_is_told(ref):
+def test_foreign_reference_takes_anything_and_is_reported(ref):
     result = rewrite({"type": "object", "properties": {"a": {"$ref": ref}}}, GOOGLE)
     assert result.dropped == (UNRESOLVED,)
     assert accepts(google_as_json(result.schema), {"a": [1]})
@@ -157,7 +157,7 @@ def test_constant_becomes_an_enum():
     assert of({"const": 3}, COHERE) == {"const": 3}
 
 
-def test_enum_of_numbers_is_told_in_words_where_only_texts_are_taken():
+def test_enum_of_numbers_is_reported_in_words_where_only_texts_are_taken():
     result = rewrite({"type": "object", "properties": {"a": {"type": "integer", "enum": [1, 2]}}}, GOOGLE)
     assert result.schema["properties"]["a"] == {"type": "INTEGER", "description": "One of: 1, 2."}
     assert result.dropped == ("enum",)
@@ -193,7 +193,7 @@ def test_dropped_pattern_properties_do_not_leave_a_closed_object():
     assert result.dropped == ("patternProperties",)
 
 
-def test_unsupported_words_are_told_and_annotations_are_not():
+def test_unsupported_words_are_reported_and_annotations_are_not():
     schema = {"type": "string", "contentEncoding": "base64", "examples": ["a"], "format": "uuid", "x-order": 1}
     result = rewrite({"type": "object", "properties": {"a": schema}, "dependentRequired": {"a": ["b"]}}, GOOGLE)
     assert result.schema["properties"]["a"] == {"type": "STRING"}

@@ -68,7 +68,7 @@ LINES = [b"data: a", b"data: b", b"event: e\ndata: c", b": note", b"data:d", b"d
 
 
 @given(st.lists(st.sampled_from(LINES)))
-def test_events_of_one_line_and_others_are_told_apart_in_any_company(blocks):
+def test_events_of_one_line_and_others_are_distinguished_in_any_company(blocks):
     alone = [event for block in blocks for event in EventReader().feed(block + b"\n\n")]
     assert EventReader().feed(b"".join(block + b"\n\n" for block in blocks)) == alone
 

@@ -20,7 +20,7 @@ def test_messages_without_a_context_are_not_made_anew() -> None:
     assert spell_out(messages, []) is messages
 
 
-def test_wished_citations_are_told_once() -> None:
+def test_wished_citations_are_reported_once() -> None:
     warnings: list[str] = []
     spell_out(
         (Message("user", (File(Media(data="x"), citations=True), File(Media(data="y"), citations=True))),), warnings
@@ -28,7 +28,7 @@ def test_wished_citations_are_told_once() -> None:
     assert warnings == [NO_CITATIONS]
 
 
-def test_names_are_told_once_and_their_absence_never() -> None:
+def test_names_are_reported_once_and_their_absence_never() -> None:
     warnings: list[str] = []
     warn_of_names((Message("user", (Text("Hello"),)),), warnings)
     assert warnings == []
@@ -36,7 +36,7 @@ def test_names_are_told_once_and_their_absence_never() -> None:
     assert warnings == [NO_NAMES]
 
 
-def test_only_an_unusual_mode_is_told() -> None:
+def test_only_an_unusual_mode_is_reported() -> None:
     warnings: list[str] = []
     warn_of_mode(ReasoningOptions(mode="standard"), warnings)
     assert warnings == []

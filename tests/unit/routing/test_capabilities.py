@@ -110,7 +110,7 @@ def test_servers_whose_entry_forces_no_tool_lack_it(lacking):
     assert lacking(forced, tools=True, quirks=("tool_choice_auto",)) == ("tool choice",)
 
 
-def test_offered_tools_of_providers_are_wishes(lacking):
+def test_offered_tools_of_providers_are_options(lacking):
     assert lacking(Requirements(web_search=True, search_offered=True)) == ("offered web search",)
     assert lacking(Requirements(web_search=True, search_offered=True), web_search=True) == ()
     assert lacking(Requirements(hosted="other")) == ("hosted tools",)

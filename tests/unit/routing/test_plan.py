@@ -94,7 +94,7 @@ def test_a_model_without_any_credential_is_refused_by_name(trio):
     assert (caught.value.status, caught.value.code) == (400, "no_provider_credential")
 
 
-def test_a_model_without_any_credential_tells_whose_would_do(trio):
+def test_a_model_without_any_credential_shows_whose_would_do(trio):
     with pytest.raises(NoCredential) as caught:
         trio(keys={}).plan()
     assert [one.id for one in caught.value.providers] == ["a", "b", "c"]
@@ -213,7 +213,7 @@ def test_a_service_tier_leaves_keys_with_own_addresses_out(world, mapping, key):
     assert [one.ident for one in plan.first.credentials] == ["k1"]
 
 
-def test_who_fulfils_a_wish_comes_first_and_the_others_stay_in_reserve(world, mapping):
+def test_who_fulfils_an_option_comes_first_and_the_others_stay_in_reserve(world, mapping):
     made = world(mapping("a", price=1), mapping("b", parallel_tool_calls=True))
     assert providers(made.plan(needs=Requirements(parallel_tools=True))) == ["b", "a"]
 
@@ -224,7 +224,7 @@ def test_neither_preference_nor_chance_put_a_lacking_provider_first(world, mappi
     assert providers(made.plan(needs=Requirements(reasoning=True), explore=1.0)) == ["b", "a"]
 
 
-def test_a_wish_that_nobody_fulfils_refuses_nothing(world, mapping):
+def test_an_option_that_nobody_fulfils_refuses_nothing(world, mapping):
     made = world(mapping("a", max_output=100))
     wishes = Requirements(max_tokens=200, reasoning=True, verbosity=True, parallel_tools=True)
     plan = made.plan(needs=wishes, options=Options(service_tier="flex"))
@@ -313,7 +313,7 @@ def test_a_request_that_tries_a_pinned_provider_where_nothing_answers_is_served_
     assert providers(world.plan("c/m", no_fallback=True)) == ["c"]
 
 
-def test_what_rests_is_told_in_the_record(trio):
+def test_its_cooldowns_is_reported_in_the_record(trio):
     world = trio()
     world.outcomes("a", 0, 1, UpstreamRateLimited("slow", retry_after=30, upstream_status=429))
     record = write_record(world.plan())
@@ -333,7 +333,7 @@ def test_a_strategy_does_not_go_with_a_pinned_provider(trio):
     assert (caught.value.status, caught.value.param) == (400, "routing")
 
 
-def test_wishes_of_auto_do_not_go_with_a_named_model(trio):
+def test_options_of_auto_do_not_go_with_a_named_model(trio):
     for name in ("free_models_only", "no_reasoning"):
         with pytest.raises(InvalidRequest, match=name):
             trio().plan(options=Options(**{name: True}))
@@ -466,7 +466,7 @@ def test_a_custom_provider_is_planned_without_the_catalogue(trio, mapping, provi
     assert providers(plan) == ["house"] and plan.resolution.kind == "custom"
 
 
-def test_the_record_tells_the_whole_decision_as_json(trio):
+def test_the_record_shows_the_whole_decision_as_json(trio):
     world = trio(denied={"b": "by rule"})
     record = json.loads(json.dumps(write_record(world.plan(no_fallback=True))))
     assert record["selectedProvider"] == "a" and record["selectionReason"] == "weighted-score"

@@ -79,7 +79,7 @@ def test_a_provider_that_does_not_serve_the_model_is_named_with_those_that_do(ca
 
 
 @pytest.mark.parametrize(("day", "refused"), [("2026-01-14", False), ("2026-01-15", True)])
-def test_a_model_that_ended_at_the_named_provider_is_told_with_who_still_serves_it(world, mapping, day, refused):
+def test_a_model_that_ended_at_the_named_provider_is_reported_with_who_still_serves_it(world, mapping, day, refused):
     made = world(mapping("a", deactivated="2026-01-15"), mapping("b")).catalogue
     assert resolve("m", made, day).model.id == "m" == resolve("b/m", made, day).model.id
     if not refused:

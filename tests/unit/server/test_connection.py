@@ -74,7 +74,7 @@ def test_large_reply_reaches_a_slow_reader_whole(pair):
     assert sending.successful() and not connection.stall.is_too_slow(10_000, 1, 1)
 
 
-def test_send_to_a_caller_that_left_is_told_as_such(pair):
+def test_send_to_a_caller_that_left_is_reported_as_such(pair):
     connection, caller = pair
     caller.close()
     with pytest.raises(ClientGone):

@@ -80,7 +80,7 @@ def test_the_same_head_with_another_length_is_read_once(heads):
 
 
 @pytest.mark.parametrize("line", ["x-a: 2", "x-a: 1\r\nx-b: 1", "X-A: 1", "authorization: Bearer other"])
-def test_heads_that_differ_anywhere_are_told_apart(heads, line):
+def test_heads_that_differ_anywhere_are_distinguished(heads, line):
     first, _ = heads.read(head("content-length: 12", "x-a: 1"))
     other, _ = heads.read(head("content-length: 12", line))
     assert other is not first

@@ -73,7 +73,7 @@ def test_lines_are_few_however_often_the_loop_is_held(caplog, monkeypatch):
     assert len(lines) == 2 and "49 more" in lines[1].getMessage()
 
 
-def test_what_is_no_request_is_told_by_its_place():
+def test_what_is_no_request_is_reported_by_its_place():
     found = []
 
     def look():

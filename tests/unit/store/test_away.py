@@ -65,7 +65,7 @@ def ask(run: Callable[[Callable[[], None]], None]) -> bool:
     return True
 
 
-def test_a_full_disk_is_told_once_although_reads_go_on(store, told: list[StateChange], clock) -> None:
+def test_a_full_disk_is_reported_once_although_reads_go_on(store, told: list[StateChange], clock) -> None:
     database, backend = store
     backend.writes = FULL
     for _ in range(5):
@@ -98,7 +98,7 @@ def test_a_store_that_could_not_be_read_is_back_with_the_first_answer(store, tol
     assert [one.event for one in told] == ["database.away", "database.back"]
 
 
-def test_that_it_is_away_is_told_once_over_the_tries_of_a_start(told: list[StateChange], clock) -> None:
+def test_that_it_is_away_is_reported_once_over_the_tries_of_a_start(told: list[StateChange], clock) -> None:
     first, backend = StateLog(), Backend()
     first.listen(told.append)
     backend.reads = BROKEN

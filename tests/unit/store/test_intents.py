@@ -89,7 +89,7 @@ def test_two_heirs_never_hold_the_same_file(intents, tmp_path):
     assert files(tmp_path) == []
 
 
-def test_a_file_that_cannot_be_made_is_told(tmp_path):
+def test_a_file_that_cannot_be_made_is_reported(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(Unavailable):

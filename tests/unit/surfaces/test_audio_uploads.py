@@ -59,7 +59,7 @@ def ms_of(data: bytes) -> int:
     return found.most_ms
 
 
-def test_a_container_that_tells_too_short_a_length_lasts_as_long_as_its_bytes_at_the_highest_rate() -> None:
+def test_a_container_that_shows_too_short_a_length_lasts_as_long_as_its_bytes_at_the_highest_rate() -> None:
     """The length is what is reserved: a header that says a second must not stand for an hour."""
     size = 4_000_000
     assert 70_000 < ms_of(xing(38, size)) < 72_000

@@ -65,7 +65,7 @@ def test_anything_is_a_body_or_refused(noise, coding, data, at):
 
 @pytest.mark.parametrize("coding", PACKERS)
 @pytest.mark.parametrize("cut", [1, 5, 9])
-def test_a_cut_body_is_told_as_broken_at_any_size(coding, cut):
+def test_a_cut_body_is_reported_as_broken_at_any_size(coding, cut):
     packed = PACKERS[coding](bytes(range(256)) * 4000)
     with pytest.raises(InvalidRequest) as caught:
         decode_body(packed[:-cut], coding, 2_000_000)

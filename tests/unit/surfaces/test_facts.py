@@ -32,7 +32,7 @@ def facts_of(*attempts: Attempt, cached: bool = False) -> Facts:
 
 
 @pytest.mark.parametrize("region", ["", "eu"])
-def test_the_trail_tells_each_attempt_whatever_was_told_before(region):
+def test_the_trail_shows_each_attempt_whatever_was_told_before(region):
     one, other = target(region=region), target()
     for failures in ((False,), (True, False), (False,)):
         facts = facts_of(*[attempt(one if failed else other, failed) for failed in failures])
@@ -57,7 +57,7 @@ def test_what_was_written_of_an_attempt_that_broke_is_its_error():
 
 
 @pytest.mark.parametrize(("version", "shown"), [("", None), ("v9", "v9")])
-def test_headers_tell_provider_attempts_cost_and_price_version(version, shown):
+def test_headers_show_provider_attempts_cost_and_price_version(version, shown):
     at = target(price_version=version)
     headers = dict(headers_of(facts_of(attempt(at, True), attempt(at)), Clock(), streamed=False))
     assert (headers["x-llmgateway-provider"], headers["x-llmgateway-attempts"]) == ("p", "2")

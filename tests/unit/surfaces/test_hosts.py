@@ -22,7 +22,7 @@ LISTED = Hosts(("llm.example.com", "*.gate.example"), "https://public.example:84
         ("[::1]:4001", False),
     ],
 )
-def test_names_are_told_apart(host, allowed):
+def test_names_are_distinguished(host, allowed):
     assert LISTED.allows(host, "/v1/models") == allowed
     assert Hosts().allows(host, "/") and LISTED.allows(host, "/healthz")
 

@@ -38,7 +38,7 @@ def test_a_large_picture_of_a_data_url_lies_on_the_disk(tmp_path: Path) -> None:
     ["%%", "AAA", b64encode(PNG).decode() + "=", "AA==" + "A" * (1 << 18), "A" * ((1 << 18) - 1) + "=" + "AAAA"],
     ids=len,
 )
-def test_what_is_no_base64_is_told_by_its_field(tmp_path: Path, text: str) -> None:
+def test_what_is_no_base64_is_reported_by_its_field(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         load(tmp_path, text)
     assert (caught.value.param, caught.value.code) == ("images.0.image_url", "invalid_parameters")

@@ -134,7 +134,7 @@ def test_a_zstd_body_without_a_size_in_its_frame_is_unpacked() -> None:
 
 
 @pytest.mark.parametrize("broken", [b"nonsense", zstandard.ZstdCompressor().compress(b"x" * 5000)[:-3]])
-def test_a_broken_zstd_body_is_told_apart_from_a_large_one(broken: bytes) -> None:
+def test_a_broken_zstd_body_is_distinguished_from_a_large_one(broken: bytes) -> None:
     with pytest.raises(InvalidRequest) as caught:
         decode_body(broken, "zstd", 10_000)
     assert caught.value.code == "malformed_request"

@@ -131,7 +131,7 @@ def test_an_organization_hears_of_what_concerns_it_and_its_operators_of_all(
     )
 
 
-def test_a_test_is_sent_at_once_and_tells_what_came_back(workers, hooks, first, receiver, address) -> None:
+def test_a_test_is_sent_at_once_and_shows_what_came_back(workers, hooks, first, receiver, address) -> None:
     made = hooks.add(first, address, actor="test")
     receiver.secret = made.secret
     assert workers().test(first, made.id) == (True, "taken") and receiver.events[0]["type"] == "test"
@@ -157,7 +157,7 @@ def test_what_is_no_address_is_refused(hooks, first, url: str) -> None:
         hooks.add(first, url, actor="test")
 
 
-def test_only_chosen_events_are_told_and_hooks_are_capped(hooks, first, address) -> None:
+def test_only_chosen_events_are_reported_and_hooks_are_capped(hooks, first, address) -> None:
     hooks.add(first, address, ["books.differ"], actor="test")
     assert hooks.concerned("credential.refused", "") == [] and len(hooks.concerned("books.differ", "")) == 1
     with pytest.raises(InvalidRequest):

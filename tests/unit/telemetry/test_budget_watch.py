@@ -49,7 +49,7 @@ def spend(database: Database, ident: str, spent: int) -> None:
     database.write(lambda: database.execute("UPDATE budget SET settled_nusd = ? WHERE id = ?", (spent, ident)))
 
 
-def test_a_limit_is_told_when_nearly_when_wholly_spent_and_when_it_has_room_again(database, watch, told) -> None:
+def test_a_limit_is_reported_when_nearly_when_wholly_spent_and_when_it_has_room_again(database, watch, told) -> None:
     budget(database, "key", "total", 10 * DOLLAR, 7 * DOLLAR)
     watch.look()
     assert told == []
@@ -60,7 +60,7 @@ def test_a_limit_is_told_when_nearly_when_wholly_spent_and_when_it_has_room_agai
     assert told[0].facts["left_usd"] == "2" and "limits set" in told[0].remedy
 
 
-def test_credits_are_told_by_what_is_left_and_not_by_what_was_ever_granted(database, watch, told) -> None:
+def test_credits_are_reported_by_what_is_left_and_not_by_what_was_ever_granted(database, watch, told) -> None:
     budget(database, "organization", "credits", 1000 * DOLLAR, 990 * DOLLAR)
     watch.look()
     assert told == []

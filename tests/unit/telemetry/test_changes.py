@@ -35,7 +35,9 @@ def test_a_rest_of_one_organization_names_it(changes: ProviderChanges, told: lis
     assert told[0].facts["organization"] == "org_1" and told[0].facts["model"] == "openai/gpt-5"
 
 
-def test_a_provider_that_goes_on_failing_is_told_once(changes: ProviderChanges, told: list[StateChange], clock) -> None:
+def test_a_provider_that_goes_on_failing_is_reported_once(
+    changes: ProviderChanges, told: list[StateChange], clock
+) -> None:
     for _ in range(5):
         changes("openai", "unreachable", 1.0)
         clock.advance(2)
@@ -43,7 +45,7 @@ def test_a_provider_that_goes_on_failing_is_told_once(changes: ProviderChanges, 
     assert events(told) == ["provider.resting", "provider.back"]
 
 
-def test_one_that_comes_and_goes_is_told_once_a_minute(changes, told: list[StateChange], clock) -> None:
+def test_one_that_comes_and_goes_is_reported_once_a_minute(changes, told: list[StateChange], clock) -> None:
     for _ in range(10):
         changes("openai/gpt-5#k", "limited", 1.0)
         changes("openai/gpt-5#k", "", 0.0)
@@ -53,7 +55,7 @@ def test_one_that_comes_and_goes_is_told_once_a_minute(changes, told: list[State
     assert events(told) == ["provider.resting", "provider.back", "provider.resting"]
 
 
-def test_health_tells_what_this_worker_found_and_not_what_others_told(clock, changes, told: list[StateChange]) -> None:
+def test_health_shows_what_this_worker_found_and_not_what_others_told(clock, changes, told: list[StateChange]) -> None:
     here, there = Health(clock, changes), Health(clock)
     there.cooldowns.trip("openai", "unreachable")
     here.merge(there.export())

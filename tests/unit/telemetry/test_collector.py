@@ -21,7 +21,7 @@ class Exporter:
         return self.result
 
 
-def test_a_collector_that_is_away_is_told_once_for_traces_and_metrics_together() -> None:
+def test_a_collector_that_is_away_is_reported_once_for_traces_and_metrics_together() -> None:
     states, told = StateLog(), []
     states.listen(lambda change: told.append(change.event))
     spans, metrics = Exporter(), Exporter()

@@ -15,7 +15,7 @@ def record(message: str, *values: object, **more: object) -> logging.LogRecord:
     return made
 
 
-def test_an_event_tells_its_name_its_remedy_and_what_it_is_about() -> None:
+def test_an_event_shows_its_name_its_remedy_and_what_it_is_about() -> None:
     told = record("redis is away", event="redis.away", remedy="start it", facts={"address": "r:6379"})
     line = json.loads(formatter_of("json").format(told))
     assert (line["event"], line["remedy"], line["address"]) == ("redis.away", "start it", "r:6379")
@@ -37,7 +37,7 @@ def test_the_json_form_keeps_an_exception_within_its_line() -> None:
     assert len(line.splitlines()) == 1 and "ValueError: broken" in json.loads(line)["error"]
 
 
-def test_a_collector_that_is_away_is_told_once_a_minute_and_other_lines_always() -> None:
+def test_a_collector_that_is_away_is_reported_once_a_minute_and_other_lines_always() -> None:
     kept, away = Repeated(), record("Failed to export %s", "spans")
     away.name = "opentelemetry.exporter.otlp"
     assert [kept.filter(away) for _ in range(3)] == [True, False, False]

@@ -102,7 +102,7 @@ def test_a_readable_line_is_known_letter_by_letter(finished: FinishedRequest, to
 
 
 @pytest.mark.parametrize("finished", [*(one for one, _ in TOLD.values()), failed()], ids=[*TOLD, "failed"])
-def test_both_forms_tell_the_same_by_the_same_names_in_the_same_order(finished: FinishedRequest) -> None:
+def test_both_forms_show_the_same_by_the_same_names_in_the_same_order(finished: FinishedRequest) -> None:
     facts = json.loads(written("json", finished))
     assert list(facts)[:6] == ["at", "level", "event", "request_id", "operation", "status"]
     head = [str(facts.pop(name)) for name in ("at", "level", "event", "operation", "status")]

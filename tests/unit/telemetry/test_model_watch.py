@@ -11,7 +11,7 @@ def mapping(name: str, end: str) -> SimpleNamespace:
     return SimpleNamespace(key=f"openai/{name}", deactivated=end)
 
 
-def test_models_in_use_that_end_soon_are_told_once(clock) -> None:
+def test_models_in_use_that_end_soon_are_reported_once(clock) -> None:
     today = clock.now().date()
     soon, later, past = (str(today + timedelta(days=days)) for days in (10, 90, -1))
     mappings = [mapping("used", soon), mapping("unused", soon), mapping("far", later), mapping("gone", past)]

@@ -95,7 +95,7 @@ def test_a_refused_request_is_kept_with_its_code_model_and_label(log, journal) -
     ],
     ids=["nobody", "good", "free", "unknown"],
 )  # fmt: skip
-def test_what_is_nobodys_and_what_usage_rows_tell_leaves_no_entry(log, journal, finished) -> None:
+def test_what_is_nobodys_and_what_usage_rows_show_leaves_no_entry(log, journal, finished) -> None:
     log.failed(finished)
     log.marked(finished)
     assert journal.rows == []
@@ -124,7 +124,7 @@ def test_metadata_is_kept_once_whether_the_request_went_well_or_not(log, journal
     assert len(journal.rows) == 4
 
 
-def test_a_flood_of_refusals_writes_little_and_is_told_in_full(log, journal) -> None:
+def test_a_flood_of_refusals_writes_little_and_is_reported_in_full(log, journal) -> None:
     for _ in range(5_000):
         log.failed(ended(OutOfCredits("none")))
     assert len(journal.entries) == KEY_BURST

@@ -13,7 +13,7 @@ PRIVATE = (
 
 
 @pytest.mark.parametrize("text", PRIVATE)
-def test_address_that_is_not_public_is_told(text):
+def test_address_that_is_not_public_is_reported(text):
     assert not is_public(text)
 
 

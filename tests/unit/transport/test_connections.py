@@ -89,7 +89,7 @@ def test_killed_reader_of_a_kept_connection_frees_its_place_at_once(upstream, ke
     assert call(kept, upstream).read_all() == b"ok"
 
 
-def test_reader_is_told_at_once_when_its_request_is_closed_by_another(upstream, kept):
+def test_reader_is_reported_at_once_when_its_request_is_closed_by_another(upstream, kept):
     upstream.answer(2.0, OK)
     pending = kept.send("POST", upstream.url, {}, b"{}", deadline=time.monotonic() + 5)
     reader = gevent.spawn(pending.wait)
@@ -132,7 +132,7 @@ def test_switch_that_was_not_meant_for_the_wait_does_not_end_it(upstream, kept):
     assert caller.get(timeout=1).read_all() == b"ok"
 
 
-def test_kept_connection_that_breaks_off_its_next_answer_is_told_of(upstream, kept):
+def test_kept_connection_that_breaks_off_its_next_answer_is_reported_of(upstream, kept):
     upstream.answer(LONG, 0.02, b"x", None)
     with pytest.raises(StreamTruncated):
         call(kept, upstream).read_all()

@@ -168,7 +168,7 @@ def world(sqlite_url, open_store, clock, monkeypatch):
     return make
 
 
-def test_new_rows_are_told_of_once_they_are_a_moment_old(world):
+def test_new_rows_are_reported_of_once_they_are_a_moment_old(world):
     one = world()
     one.rollups.advance()
     one.clock.advance(3)
@@ -334,7 +334,7 @@ def test_rebuilding_mends_what_is_wrong(world):
     one.check()
 
 
-def test_rebuilding_finds_hours_that_nothing_tells_of(world):
+def test_rebuilding_finds_hours_that_nothing_shows_of(world):
     one = world()
     one.post(30)
     one.settle()

@@ -111,7 +111,7 @@ def check(told, question: RollupQuestion) -> None:
     bucket=st.sampled_from(["hour", "day", "all"]),
     dimensions=st.sampled_from([(), ("name",), ("name", "provider")]),
 )
-def test_any_period_is_told_as_its_rows_say(told, start, hours, bucket, dimensions) -> None:
+def test_any_period_is_reported_as_its_rows_say(told, start, hours, bucket, dimensions) -> None:
     first = max(row.at for row in told[1]) // HOUR_US - LONG * 24 + start
     series = Series.PROJECT_MODEL if dimensions else Series.PROJECT
     figures = ("requests", "cost_nusd")
@@ -119,7 +119,7 @@ def test_any_period_is_told_as_its_rows_say(told, start, hours, bucket, dimensio
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_days_of_a_zone_are_told_as_its_clock_says_and_add_up_to_those_of_utc(told, zone) -> None:
+def test_days_of_a_zone_are_reported_as_its_clock_says_and_add_up_to_those_of_utc(told, zone) -> None:
     now_us = max(row.at for row in told[1])
     span = read_window({"first": "2026-03-01", "last": "2026-04-15", "timezone": zone}, now_us).span
     question = RollupQuestion(

@@ -65,7 +65,7 @@ def parts_of(*messages: dict[str, Any]) -> list[tuple]:
         (file({"type": "text", "text": "Words."}, "text/plain"), Text("Words.")),
     ],
 )  # fmt: skip
-def test_files_are_told_by_their_kind_and_form(given: dict, part: Any) -> None:
+def test_files_are_reported_by_their_kind_and_form(given: dict, part: Any) -> None:
     assert parts_of(user(given)) == [(part,)]
 
 
@@ -200,7 +200,7 @@ def test_search_tools_of_vendors_are_the_models_own(ident: str, kind: str) -> No
     assert talk.tool_choice.mode == "web_search" and question.search == "finder" and question.warnings == []
 
 
-def test_what_has_no_counterpart_is_told_once_each() -> None:
+def test_what_has_no_counterpart_is_reported_once_each() -> None:
     odd = {"type": "provider", "id": "openai.shell", "name": "shell", "args": {"big": 2**80}}
     question = read(
         tools=[odd], toolChoice={"type": "auto"}, stopSequences=["x"], seed=0, topK=1, includeRawChunks=True

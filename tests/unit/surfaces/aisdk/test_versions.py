@@ -98,7 +98,7 @@ def test_a_search_always_has_a_query(arguments: str) -> None:
         (Internal("x"), "internal_server_error"),
     ],
 )
-def test_errors_have_the_types_that_clients_tell_apart(error: GatewayError, kind: str) -> None:
+def test_errors_have_the_types_that_clients_show_apart(error: GatewayError, kind: str) -> None:
     assert error_type(error) == kind
 
 

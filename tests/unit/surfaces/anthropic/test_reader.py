@@ -206,7 +206,7 @@ def test_tool_choices_have_neutral_words(wire: dict, choice: ToolChoice, forced:
     assert parallel is (False if "disable_parallel_tool_use" in wire else None)
 
 
-def test_thinking_of_either_form_is_a_wish():
+def test_thinking_of_either_form_is_an_option():
     fixed = read(thinking={"type": "enabled", "budget_tokens": 2000}, max_tokens=9000)
     assert (
         fixed.conversation().reasoning == ReasoningOptions(budget=2000, enabled=True) and fixed.requirements.reasoning

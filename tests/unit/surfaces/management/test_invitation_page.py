@@ -87,7 +87,7 @@ def test_an_ended_invitation_says_why_and_what_to_do(browser, shared_tenants, ch
 
 
 @pytest.mark.parametrize("query", ["", "?token=x", "?token=llmginv_" + "x" * 40, "?token=llmginv_a%0d%0aSet-Cookie:b"])
-def test_a_link_to_nothing_is_a_404_that_tells_what_to_do(browser, query) -> None:
+def test_a_link_to_nothing_is_a_404_that_shows_what_to_do(browser, query) -> None:
     page = follow(browser, PAGE + query)
     assert page.status_code == 404 and ("link" in page.text) and "Set-Cookie" not in page.headers
 
@@ -153,7 +153,7 @@ def test_looking_up_is_slowed_down(tenants) -> None:
     assert codes[:60] == [404] * 60 and set(codes[60:]) == {429}
 
 
-def test_who_invited_is_told_by_name_when_there_is_one(tenants) -> None:
+def test_who_invited_is_reported_by_name_when_there_is_one(tenants) -> None:
     owner = tenants["acme owner"]
     database = tenants.services.store.database
     sql = "UPDATE \"user\" SET name = 'Ann Owner' WHERE id = ?"

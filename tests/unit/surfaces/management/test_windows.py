@@ -25,7 +25,7 @@ def day_of(window: ReportRange, hour: int) -> int:
     return (hour * 60 + minutes) // 1440
 
 
-def test_without_a_wish_it_is_the_last_seven_days_unpadded() -> None:
+def test_without_an_option_it_is_the_last_seven_days_unpadded() -> None:
     window = read_window({}, NOW)
     assert span({}) == ("2026-03-23T00:00:00+00:00", "2026-03-30T00:00:00+00:00")
     assert window.padding == () and window.granularity == "daily" and window.span.step == "day"

@@ -157,7 +157,7 @@ def test_broken_stream_ends_in_an_error_and_never_in_done():
     assert error == {"message": "It broke.", "type": "upstream_error", "param": "", "code": "stream_truncated"}
 
 
-def test_error_raised_inside_a_stream_is_told_too():
+def test_error_raised_inside_a_stream_is_reported_too():
     def breaking() -> Iterator[list]:
         yield [TextDelta("Hi")]
         raise Unavailable()
@@ -260,13 +260,13 @@ def test_pieces_that_are_ready_go_out_one_by_one_under_our_identity():
     assert first["id"] == second["id"] and first["object"] == "chat.completion.chunk"
 
 
-def test_warnings_are_told_in_the_last_chunk():
+def test_warnings_are_reported_in_the_last_chunk():
     assert chunks([Started(), Notice("top_k was left out.")], [Finished("stop")])[-1]["metadata"]["warnings"] == [
         "top_k was left out."
     ]
 
 
-def test_citation_of_a_document_is_told_as_left_out_and_never_as_a_page():
+def test_citation_of_a_document_is_reported_as_left_out_and_never_as_a_page():
     source = Source("", "Facts", "x", place=SourceRange("pages", 0, 1, 2))
     body = written(Text("x", sources=(source, Source("https://a.example"))))
     assert len(body["choices"][0]["message"]["annotations"]) == 1

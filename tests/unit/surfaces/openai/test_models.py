@@ -361,7 +361,7 @@ def test_a_pseudo_model_is_retrieved(services):
     assert model_of(services, "auto")["object"] == "model"
 
 
-def test_an_unknown_model_is_not_found_and_near_names_are_told(services):
+def test_an_unknown_model_is_not_found_and_near_names_are_reported(services):
     with pytest.raises(NotFound, match="Did you mean both") as raised:
         model_of(services, "bothe")
     assert (raised.value.param, raised.value.code) == ("model", "model_not_found")

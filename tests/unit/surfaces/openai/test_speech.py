@@ -20,7 +20,7 @@ TEXT = "The quick brown fox jumps over the lazy dog."
         ({"prompt": "0.0000006", "completion": "0.000012"}, "x-llmgateway-estimated-cost", "0.0009066"),
     ],
 )
-def test_a_cost_that_is_not_known_yet_is_told_as_an_estimate(prices: Any, name: str, cost: str) -> None:
+def test_a_cost_that_is_not_known_yet_is_reported_as_an_estimate(prices: Any, name: str, cost: str) -> None:
     mapping = Mapping("a", "b", "c", operations=("speech",), prices=read_prices(prices))
     serving = SimpleNamespace(target=SimpleNamespace(mapping=mapping))
     outcome: Any = SimpleNamespace(serving=serving, request=speech.read(speech.SpeechBody(model="b", input=TEXT)))

@@ -191,7 +191,7 @@ def test_a_broken_answer_never_looks_whole() -> None:
     assert got[-1]["error"]["code"] == got[-1]["code"] == "stream_truncated"
 
 
-def test_a_failure_before_any_content_is_told_in_order_too() -> None:
+def test_a_failure_before_any_content_is_reported_in_order_too() -> None:
     assert kinds(write(Heartbeat(), Failed(StreamTruncated("Cut.")))) == ["created", "in_progress", "failed", "error"]
 
 
