@@ -13,13 +13,13 @@ from gateway.engine.attempts import Walk, final_error
 from gateway.engine.decisions import Decisions
 from gateway.engine.key_bounds import Passed, leave_out
 from gateway.engine.planning import Planner, RoutePlan
-from gateway.engine.wire_capture import WireCapture
 from gateway.errors import Cancelled, GatewayError, NotSupported, SpendingLimitReached
 from gateway.limits.cost_bound import CostBound
 from gateway.neutral.cache_marks import apply_policy
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.request import Request
 from gateway.neutral.usage import Usage
+from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
 from gateway.settings import Timeouts
@@ -59,7 +59,7 @@ class Run(Struct, eq=False):
             return request
         return apply_policy(request, self.context.caller.cache_markers)
 
-    def listener(self, target: Target) -> WireCapture | None:
+    def listener(self, target: Target) -> CallListener | None:
         """What listens to the upstream call, for a caller who asked to see it."""
         payload, trace = self.context.payload, self.context.trace
         listener = None if payload is None else payload.capture_call(target)

@@ -15,7 +15,10 @@ from urllib.parse import urlsplit
 from gateway import __version__
 from gateway.billing.outcome import Attempt, error_type
 from gateway.clock import Clock
+from gateway.files import MessageBody
 from gateway.lazy_import import LazyImport
+from gateway.neutral.usage import Usage
+from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Call, Target
 from gateway.settings import CONFIG, Otel, SettingsError
 from gateway.states import StateLog
@@ -64,7 +67,7 @@ class TraceContext:
         """The id of the span of an attempt; -1: of the request."""
         return hashlib.blake2b(f"{self.request_id}:{number}".encode(), digest_size=8).hexdigest()
 
-    def listener(self, number: int, inner: Any) -> "TracedCall":
+    def listener(self, number: int, inner: CallListener | None) -> "TracedCall":
         """What listens to the call of an attempt and passes the trace on with it."""
         line = f"00-{self.trace_id}-{self.span(number)}-{'01' if self.sampled else '00'}"
         return TracedCall(line, self.state, inner)
@@ -73,7 +76,7 @@ class TraceContext:
 class TracedCall:
     """Listens to one upstream call (providers.openers.CallListener), for another listener where there is one."""
 
-    def __init__(self, traceparent: str, state: str, inner: Any) -> None:
+    def __init__(self, traceparent: str, state: str, inner: CallListener | None) -> None:
         self._traceparent, self._state, self._inner = traceparent, state, inner
 
     def sending(self, call: Call) -> None:
@@ -85,7 +88,7 @@ class TracedCall:
         if self._inner is not None:
             self._inner.sending(call)
 
-    def sent(self, method: str, url: str, body: Any) -> None:
+    def sent(self, method: str, url: str, body: bytes | MessageBody) -> None:
         if self._inner is not None:
             self._inner.sent(method, url, body)
 
@@ -240,7 +243,7 @@ class Tracing:
         self._tokens = make("gen_ai.client.token.usage", "{token}", "Tokens used, by direction.", **more)
 
 
-def _details(attempt: Attempt, usage: Any) -> dict[str, Any]:
+def _details(attempt: Attempt, usage: Usage | None) -> dict[str, Any]:
     """What a span tells of an attempt beside what metrics do."""
     facts: dict[str, Any] = {"llmgateway.cost_nano_usd": attempt.charge.total}
     if usage is not None:

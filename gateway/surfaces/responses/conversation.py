@@ -26,6 +26,7 @@ from gateway.neutral.parts import (
     Part,
     Reasoning,
     Refusal,
+    Role,
     Text,
     ToolCall,
     ToolResult,
@@ -105,7 +106,7 @@ class _Messages:
             case _:
                 self._add_foreign(item)
 
-    def _say(self, role: Any, parts: tuple[Part, ...]) -> None:
+    def _say(self, role: Role, parts: tuple[Part, ...]) -> None:
         self._flush()
         self._messages.append(Message(role, parts))
 

@@ -89,6 +89,14 @@ def test_who_is_not_signed_in_does_that_first_and_goes_on_where_they_were(browse
     )
 
 
+def test_single_sign_on_leads_to_the_form_with_the_email_filled_in(browser) -> None:
+    first = browser.get("/sso?email=ada%40example.com&redirect=%2Fconnect%2Flogs")
+    shown = browser.get(first.headers["Location"])
+    assert first.status_code == 303 and fields(shown)["redirect"] == "/connect/logs"
+    assert 'value="ada@example.com"' in shown.text
+    assert browser.get("/sso?redirect=https%3A%2F%2Fevil.example").headers["Location"].startswith("http://localhost/")
+
+
 @pytest.mark.parametrize("path", ["/connect", "/connect/alerts"])
 def test_a_button_that_a_page_does_not_have_does_nothing(browser, path) -> None:
     sign_in(browser)
