@@ -94,7 +94,8 @@ def read_tier(wire: Any) -> str:
 
 def _by_modality(wire: dict[str, Any], name: str) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for entry in wire.get(name) or ():
+    entries = wire.get(name)
+    for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("modality"), str):
             counts[entry["modality"]] = counts.get(entry["modality"], 0) + read_count(entry.get("tokenCount"))
     return counts

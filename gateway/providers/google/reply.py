@@ -151,8 +151,8 @@ def count_searches(groundings: Iterable[Any], model: str) -> int:
     queries = {
         query
         for grounding in groundings
-        if isinstance(grounding, dict)
-        for query in grounding.get("webSearchQueries") or ()
+        if isinstance(grounding, dict) and isinstance(grounding.get("webSearchQueries"), list)
+        for query in grounding["webSearchQueries"]
         if isinstance(query, str) and query
     }
     return len(queries) if generation_of(model) >= BILLED_BY_QUERY else min(len(queries), 1)

@@ -103,7 +103,8 @@ class GoogleStreamReader(WireStream):
     def _read_chunk(self, chunk: dict[str, Any], batch: Batch) -> None:
         if not self._started:
             self._started = True
-            self._model = chunk.get("modelVersion") or ""
+            model = chunk.get("modelVersion")
+            self._model = model if isinstance(model, str) else ""
             batch.append(Started(self._model, chunk.get("responseId") or ""))
         # Cumulative: the last one wins.
         self._wire_usage = chunk.get("usageMetadata") or self._wire_usage

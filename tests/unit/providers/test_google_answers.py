@@ -244,3 +244,17 @@ def test_a_choice_of_no_possible_number_is_the_providers_fault(number: object) -
     candidate = {"index": number, "content": {"parts": [{"text": "a"}]}}
     last = events(b"data: " + orjson.dumps({"candidates": [candidate]}) + b"\r\n\r\n")[-1]
     assert type(last) is Failed and type(last.error) is UpstreamFailed
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"modelVersion": -1},
+        {"usageMetadata": {**USAGE, "promptTokensDetails": -1}},
+        {"candidates": [{**answer({"text": "a"})["candidates"][0], "groundingMetadata": {"webSearchQueries": 7}}]},
+    ],
+)
+def test_odd_words_beside_the_answer_break_no_stream(more: dict) -> None:
+    """They ended it as a fault of the gateway's own."""
+    sent = {**answer({"text": "a"}), "usageMetadata": USAGE, **more}
+    assert type(events(b"data: " + orjson.dumps(sent) + b"\r\n\r\n")[-1]) is Finished
