@@ -6,7 +6,7 @@ from msgspec import structs
 
 from gateway.billing.outcome import Attempt
 from gateway.engine.run import Run
-from gateway.errors import GatewayError, StreamTruncated, UpstreamTimeout
+from gateway.errors import GatewayError, StreamTruncated, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.events import (
     Batch,
     Failed,
@@ -19,6 +19,7 @@ from gateway.neutral.events import (
     has_content,
     text_length,
 )
+from gateway.providers.answers import ODD
 from gateway.providers.upstream import Answering
 from gateway.threads import Pump, spawn
 
@@ -130,23 +131,26 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
 
 
 def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
-    """Note what a batch tells of the attempt; whether it has content."""
+    """Note what a batch tells of the attempt; whether it has content. UpstreamFailed for a text that is none."""
     content, size = False, 0
-    for event in batch:
-        if type(event) is NativeChunk:  # most events of most streams
-            if event.content:
+    try:
+        for event in batch:
+            if type(event) is NativeChunk:  # most events of most streams
+                if event.content:
+                    content = True
+                    size += event.size
+            elif has_content(event):
                 content = True
-                size += event.size
-        elif has_content(event):
-            content = True
-            size += text_length(event)
-        elif type(event) is Started:
-            attempt.model, attempt.upstream_id = event.model, event.upstream_id
-            attempt.usage = event.usage or attempt.usage
-        elif type(event) is Progress:
-            attempt.usage = event.usage
-        elif type(event) is Notice:
-            warnings.append(event.message)
+                size += text_length(event)
+            elif type(event) is Started:
+                attempt.model, attempt.upstream_id = event.model, event.upstream_id
+                attempt.usage = event.usage or attempt.usage
+            elif type(event) is Progress:
+                attempt.usage = event.usage
+            elif type(event) is Notice:
+                warnings.append(event.message)
+    except TypeError:
+        raise UpstreamFailed(ODD, upstream_status=200) from None
     attempt.output_length += size
     return content
 

@@ -170,9 +170,13 @@ class Message:
     name: str = ""
 
 
+LENGTH = str.__len__  # unlike `len`, of texts alone
+
+
 def text_length(event: object) -> int:
-    """Length of the text that an event or part brings, for estimates where a provider reports no usage."""
+    """Length of the text that an event or part brings, for estimates where a provider reports no usage. TypeError for
+    what is no text: readers take a provider's words as they are."""
     size = getattr(event, "size", None)
     if size is not None:
         return size
-    return len(getattr(event, "text", "")) + len(getattr(event, "arguments", ""))
+    return LENGTH(getattr(event, "text", "")) + LENGTH(getattr(event, "arguments", ""))

@@ -6,8 +6,9 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.errors import UpstreamFailed
+from gateway.neutral.parts import text_length
 from gateway.neutral.request import Native, Request
-from gateway.providers.answers import check_parts
+from gateway.providers.answers import ODD, check_parts
 from gateway.providers.protocol import AnswerReader, Call, Codec, Target, UpstreamReply
 from gateway.threads import compute
 
@@ -62,5 +63,18 @@ def read(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Any:
         # What is not passed on as it came is written for its caller on the event loop.
         if not relayed and sum(len(choice.parts) for choice in getattr(result, "choices", ())) > MOST_CALLS:
             raise UpstreamFailed(f"The provider sent an answer of more than {MOST_CALLS:,} texts and calls.")
-        return result
-    return codec.read(Whole(reply, body), relayed)
+    else:
+        result = codec.read(Whole(reply, body), relayed)
+    if not relayed:
+        _check_texts(result)
+    return result
+
+
+def _check_texts(result: Any) -> None:
+    """UpstreamFailed where one of its texts is none: readers take a provider's words as they are."""
+    try:
+        for choice in getattr(result, "choices", ()):
+            for part in choice.parts:
+                text_length(part)
+    except TypeError:
+        raise UpstreamFailed(ODD, upstream_status=200) from None

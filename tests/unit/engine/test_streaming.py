@@ -6,7 +6,7 @@ from support.engine_runs import TIMEOUTS, Providers, make_run, target_at
 
 from gateway.engine import streaming
 from gateway.errors import StreamTruncated, Unavailable, UpstreamFailed
-from gateway.neutral.events import Failed, Finished, Heartbeat, Notice, Progress, Started, TextDelta
+from gateway.neutral.events import Failed, Finished, Heartbeat, Notice, Progress, Started, TextDelta, ToolCallDelta
 from gateway.neutral.usage import Usage
 
 NORTH, SOUTH = target_at("north"), target_at("south")
@@ -109,3 +109,10 @@ def test_after_a_hang_up_a_stream_is_read_on_for_its_exact_usage(clock):
     gevent.sleep(0.1)
     assert run.outcome.serving.usage.basis == "drained" and run.upstreams.answering[0].closed
     assert run.settlement.words().count("abandon") == 1 and run.settlement.words()[-1] == "close"
+
+
+@pytest.mark.parametrize("event", [TextDelta(5), TextDelta({"a": 1}), TextDelta(None), ToolCallDelta(0, ["x"])])
+def test_a_text_that_is_none_is_the_providers_fault(clock, event):
+    """It ended the stream as a fault of the gateway's own, and nobody else was asked."""
+    run = make_run(clock, Providers(north=[BEGUN, [event], DONE], south=GOOD), NORTH, SOUTH)
+    assert texts(read(run)) == ["Hello"]

@@ -12,7 +12,7 @@ from gateway.engine.codec import flatten
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice
 from gateway.neutral.embeddings import EmbeddingsResult
-from gateway.neutral.parts import ToolCall
+from gateway.neutral.parts import Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers import offload
 from gateway.providers.answers import MOST_PARTS, check_parts
@@ -154,3 +154,15 @@ def test_many_vectors_are_written_one_by_one() -> None:
 def test_what_is_no_vector_is_the_providers_fault(vector: object) -> None:
     with pytest.raises(UpstreamFailed):
         OpenAIEmbeddings().read(Reply(orjson.dumps({"data": [{"embedding": vector}]})), False)
+
+
+@pytest.mark.parametrize("part", [Text(5), Text({"a": 1}), Text(None), ToolCall("c", "f", ["x"])])  # type: ignore[arg-type]
+def test_a_text_that_is_none_is_the_providers_fault(part: Text | ToolCall) -> None:
+    """It was answered as a fault of the gateway's own, and nobody else was asked."""
+
+    class Odd:
+        def read(self, reply: object, relayed: bool) -> ChatResult:
+            return ChatResult((Choice((part,), "stop"),), Usage())
+
+    with pytest.raises(UpstreamFailed):
+        offload.read(Odd(), Reply(b"{}"), False)  # type: ignore[arg-type]
