@@ -70,7 +70,7 @@ def test(ctx: click.Context, hook_id: str, organization: str | None) -> int:
     sender = Alerts(_hooks(installation), Documents(installation.database), transport, StateLog(), installation.clock)
     delivered, result = sender.test(choose_organization(installation, organization), hook_id)
     transport.close()
-    print_result(f"{hook_id}: {result}.", id=hook_id, delivered=delivered, result=result)
+    print_result(f"{hook_id}: {result.rstrip('.')}.", id=hook_id, delivered=delivered, result=result)
     return 0 if delivered else 1
 
 
