@@ -85,7 +85,9 @@ def await_store(error: Unavailable) -> str:
     full = full_disks(chosen.database)
     reason = full[0] if full else str(error.__cause__ or error).strip().splitlines()[0]
     if not served_before(chosen):
-        raise SettingsError(f"DATABASE_URL: {reason}; start that server, or correct the address") from None
+        raise SettingsError(
+            f"DATABASE_URL: {reason}; start that server, or correct address, user and password"
+        ) from None
     return f"Warning: the database is away ({reason}); the gateway is not ready until it is back"
 
 

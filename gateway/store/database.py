@@ -206,7 +206,10 @@ def open_database(
 
 
 def check_scheme(config: settings.DatabaseSettings) -> None:
-    """SettingsError for a URL of a store that nobody knows."""
+    """SettingsError for a URL of a store that nobody knows, or that would be read otherwise than it is meant."""
     if config.scheme not in SCHEMES:
         # What else is in the URL may be a password.
         raise settings.SettingsError(f"DATABASE_URL: {config.scheme[:20]}:// is not known; use {KNOWN_URLS}")
+    if config.scheme == "postgresql" and config.url.partition("://")[2].partition("/")[0].count("@") > 1:
+        # The driver would take a part of the password for the host, and name it.
+        raise settings.SettingsError("DATABASE_URL: write an @ in the user or password as %40")

@@ -17,7 +17,7 @@ SQLITE_RETRY = {5, 6}
 SQLITE_AWAY = {3, 7, 8, 10, 11, 13, 14, 15, 22, 23, 26}
 
 
-SQLITE_FULL, DISK_FULL = 13, "53100"
+SQLITE_FULL, DISK_FULL, INSUFFICIENT_PRIVILEGE = 13, "53100", "42501"
 
 
 class Verdict(enum.Enum):
@@ -46,6 +46,11 @@ def is_full(error: Exception) -> bool:
     """Whether it is that the store's disk has no room."""
     cause = _cause_of(error)
     return getattr(cause, "sqlite_errorcode", 0) & 0xFF == SQLITE_FULL or getattr(cause, "sqlstate", "") == DISK_FULL
+
+
+def is_denied(error: Exception) -> bool:
+    """Whether it is that the store's user lacks a right."""
+    return getattr(_cause_of(error), "sqlstate", "") == INSUFFICIENT_PRIVILEGE
 
 
 def _cause_of(error: Exception) -> BaseException | None:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import peewee
 from playhouse.migrate import SchemaMigrator
 
 from gateway import errors, settings
 from gateway.store.database import Database
+from gateway.store.faults import is_denied
 
 DIRECTORY = settings.ROOT / "migrations"
 STARTED, APPLIED = "started", "applied"
@@ -57,15 +59,24 @@ def look(database: Database, directory: Path = DIRECTORY) -> SchemaState:
 
 def migrate(database: Database, directory: Path = DIRECTORY) -> list[str]:
     """Apply what is missing, in order, and return the names. Safe to run at once from many processes and to repeat
-    after a crash. Internal when an applied step has changed since, or a step fails (it is then undone whole).
+    after a crash. SettingsError where the store's user may make no tables; Internal when an applied step has changed
+    since, or a step fails (it is then undone whole).
     """
     steps = _list_steps(directory)
     state = _read_state(database)
     _refuse_changed(steps, state)
     missing = [step for step in steps if state.get(step.name, ("", ""))[1] != APPLIED]
-    if missing:
-        database.write(lambda: _prepare(database))
-    return [step.name for step in missing if _apply(database, step)]
+    try:
+        if missing:
+            database.write(lambda: _prepare(database))
+        return [step.name for step in missing if _apply(database, step)]
+    except peewee.ProgrammingError as error:
+        if not is_denied(error):
+            raise
+        reason = str(error).strip().splitlines()[0]
+        raise settings.SettingsError(
+            f"DATABASE_URL: {reason}; make its user the owner of the database, or grant it CREATE on the schema"
+        ) from None
 
 
 def _apply(database: Database, step: Step) -> bool:

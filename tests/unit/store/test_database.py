@@ -196,6 +196,12 @@ def test_an_unknown_scheme_is_refused(clock, threads):
         open_database(Config("mysql://x/y", "", 2, 1.0), clock, threads)
 
 
+def test_a_sign_that_would_make_a_host_of_a_part_of_the_password_is_refused(clock, threads):
+    with pytest.raises(SettingsError, match="write an @ in the user or password as %40") as caught:
+        open_database(Config("postgresql://gateway:ge@heim@db.example/gateway", "", 2, 1.0), clock, threads)
+    assert "heim" not in str(caught.value)
+
+
 def test_a_server_that_is_not_there_is_unavailable(tmp_path, open_store):
     database = open_store(f"postgresql://postgres@/x?host={tmp_path}")
     with pytest.raises(errors.Unavailable) as caught:

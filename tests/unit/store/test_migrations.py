@@ -7,7 +7,7 @@ import gevent
 import pytest
 
 from gateway import errors
-from gateway.settings import ROOT
+from gateway.settings import ROOT, SettingsError
 from gateway.store.migrations import migrate, verify
 
 FIRST = "def up(migrator, db):\n    db.execute_sql('CREATE TABLE one (n INTEGER)')\n"
@@ -148,3 +148,16 @@ def test_nothing_to_do_is_one_look_and_no_write(database, monkeypatch):
     monkeypatch.setattr(database, "write", lambda work, patient=False: said.append("a transaction"))
     assert migrate(database) == []
     assert said == ["SELECT name, checksum, state FROM migration"]
+
+
+def test_a_user_who_may_make_no_tables_is_told_what_is_missing(postgresql_url, open_store, steps):
+    owner = open_store(postgresql_url)
+    owner.write(lambda: owner.execute("DROP TABLE IF EXISTS migration"))
+    for sql in ("CREATE ROLE reader LOGIN", "REVOKE CREATE ON SCHEMA public FROM PUBLIC"):
+        owner.write(lambda sql=sql: owner.execute(sql))
+    try:
+        reader = open_store(postgresql_url.replace("postgres@", "reader@"))
+        with pytest.raises(SettingsError, match="DATABASE_URL: permission denied for schema public; make its user"):
+            migrate(reader, steps)
+    finally:
+        owner.write(lambda: owner.execute("DROP ROLE reader"))
