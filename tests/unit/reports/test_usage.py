@@ -194,15 +194,17 @@ def test_an_empty_period_has_zero_totals_and_null_rankings(case: Case) -> None:
     assert page["rows"] == [] and page["coverage"] == report["appUsageCoverage"] and page["updatedAt"] is None
 
 
-@pytest.mark.parametrize("newest_first", [False, True])
-def test_a_report_was_updated_with_the_newest_sum_of_its_period(case: Case, newest_first: bool) -> None:
+@pytest.mark.parametrize("newest_first, days_ago", [(False, 10), (True, 10), (False, 0)])
+def test_a_report_was_updated_with_the_newest_sum_of_its_period(case: Case, newest_first: bool, days_ago: int) -> None:
+    if not case.seen("acme owner", case.today - timedelta(days=days_ago), case.today):
+        pytest.skip("the day has just begun")
     database, scope = case.services.store.database, case.scope("acme owner")
-    parted = from_datetime(datetime.combine(case.today - timedelta(days=10), time(), UTC)) // HOUR_US
+    parted = from_datetime(datetime.combine(case.today - timedelta(days=days_ago), time(), UTC)) // HOUR_US
     old, new = ("2026-01-01T00:00:00.000Z", "2026-01-01T00:00:07.000Z")[:: -1 if newest_first else 1]
     at_us = [from_datetime(datetime.fromisoformat(moment)) for moment in (old, new)]
     sql = "UPDATE rollup SET updated_at = CASE WHEN hour < ? THEN ? ELSE ? END"
     database.write(lambda: database.execute(sql, (parted, *at_us)))
-    days = [(case.today - timedelta(days=back)).isoformat() for back in (25, 11, 10, 0)]
+    days = [(case.today - timedelta(days=back)).isoformat() for back in (25, days_ago + 1, days_ago, 0)]
     for first, last, wanted in ((0, 1, old), (2, 3, new), (0, 3, max(old, new))):
         assert case.reports.get_usage(scope, days[first], days[last])["updatedAt"] == wanted
         page = case.reports.get_usage_breakdown(scope, "model", from_date=days[first], to_date=days[last])

@@ -22,7 +22,7 @@ from support.usage import (
     usage_row,
 )
 
-from gateway.clock import DAY_US, HOUR_US, SECOND_US
+from gateway.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from gateway.errors import Unavailable
 from gateway.metering.models import BYOK, CACHED, CREDITS, LATE
 from gateway.metering.rollups import job, late
@@ -342,6 +342,19 @@ def test_rebuilding_finds_hours_that_nothing_shows_of(world):
         one.database.write(lambda name=table: one.database.execute(f"DELETE FROM {name}"))
     hour = one.clock.now_us() // HOUR_US
     assert one.rollups.rebuild(hour - 3, hour) >= 2
+    one.check()
+
+
+@pytest.mark.parametrize("begun_us", [-50 * MINUTE_US, 55 * MINUTE_US], ids=["before the hour", "by a fast clock"])
+def test_rebuilding_an_hour_finds_an_attempt_of_a_request_of_another_hour(world, begun_us):
+    one = world()
+    hour = one.clock.now_us() // HOUR_US - 5
+    at_us = hour * HOUR_US + 10 * MINUTE_US
+    one.add(some_row(one.dice, at_us, request=request_at(at_us + begun_us), posted_at=at_us))
+    one.settle()
+    for table in ("rollup", "rollup_hour"):
+        one.database.write(lambda name=table: one.database.execute(f"DELETE FROM {name}"))
+    assert one.rollups.rebuild(hour, hour) == 1
     one.check()
 
 
