@@ -39,7 +39,7 @@ VARIABLE = {
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},
     # The provider's own word for what is wrong with the request; the page says so.
     ("providers/failures.py", "code"): {"invalid_request", "request_too_large"},
-    ("providers/openai/responses_reply.py", "said.code"): set(),
+    ("providers/openai/responses_reply.py", "cause.code"): set(),
 }
 
 

@@ -35,7 +35,7 @@ GROWTH = 5.5  # of steps when four times as much comes; by the square it would b
 class Facts:
     """What every writer asks of the answer that it writes."""
 
-    answer_id, asked, served = f"resp_{'0' * 32}", "acme/model", "acme/model"
+    answer_id, requested_model, served = f"resp_{'0' * 32}", "acme/model", "acme/model"
     created, service_tier, hides_reasoning = 1_767_225_600, "", False
     usage = Usage(input=3, output=4)
     context = SimpleNamespace(shown_id="r1")
