@@ -37,7 +37,7 @@ def apply_policy(request: ChatRequest, policy: str) -> ChatRequest:
 
 def add_marks(conversation: Conversation) -> Conversation:
     """Marks on the last long instruction, the last long texts and, from three turns on, the last part."""
-    if is_marked(conversation):
+    if _is_small(conversation) or is_marked(conversation):
         return conversation
     places = [
         (row, column) for row, message in enumerate(conversation.messages) for column in range(len(message.parts))
@@ -64,6 +64,17 @@ def is_marked(conversation: Conversation) -> bool:
     parts = [part for message in conversation.messages for part in message.parts]
     inner = [one for part in parts if isinstance(part, ToolResult) for one in part.parts]
     return any(getattr(one, "cache", None) is not None for one in (*conversation.tools, *parts, *inner))
+
+
+def _is_small(conversation: Conversation) -> bool:
+    """Whether it has too few turns and too short texts to be marked anywhere, as most have: a look without any list."""
+    if len(conversation.messages) >= LEAST_TURNS:
+        return False
+    for message in conversation.messages:
+        for part in message.parts:
+            if _is_long(part):
+                return False
+    return True
 
 
 def _part(conversation: Conversation, place: tuple[int, int]) -> Part:
