@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 from gateway.dialects.anthropic import BETAS, VERSION
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest
-from gateway.providers.protocol import Target
+from gateway.providers.protocol import Target, Way
 
 PATH = "/messages"
 # Quirks of an entry: the model stands in the path and the version in the body; tools may have their plain members only.
@@ -20,6 +20,7 @@ RAW_VERSION = "vertex-2023-10-16"
 GLOBAL_HOST = "aiplatform.googleapis.com"
 JOINT_REGIONS = ("us", "eu")  # regions of several countries have a host form of their own
 OAUTH, SIGNED = "google-oauth", "sigv4"
+WAY = "way of messages"  # what a target keeps of it
 PLAIN_TOOL = ("type", "name", "description", "input_schema", "cache_control")
 
 # Opt-ins that change what the model does and nothing else, on every host. An unknown one is refused with 400, so only
@@ -78,6 +79,21 @@ def _regional(base: str, target: Target) -> str:
         return base
     host = f"aiplatform.{region}.rep.googleapis.com" if region in JOINT_REGIONS else f"{region}-{GLOBAL_HOST}"
     return base.replace(GLOBAL_HOST, host, 1)
+
+
+def way_of(request: ChatRequest, target: Target, stream: bool, tokens: Tokens | None) -> Way:
+    """Where a call goes, and its headers; errors as `write_headers`. Made once for a target, unless the caller opts in
+    to something, or the key may be one that is exchanged for tokens, which have an end."""
+    lasting = target.provider.auth != OAUTH and not request.options.extra.get(BETAS)
+    way: Way | None = target.memo.get((WAY, stream)) if lasting else None
+    if way is None:
+        headers = write_headers(request, target, tokens)
+        headers["content-type"] = "application/json"
+        headers["accept"] = "text/event-stream" if stream else "application/json"
+        way = Way(locate(target, stream), headers)
+        if lasting:
+            target.memo[WAY, stream] = way
+    return way
 
 
 def write_headers(request: ChatRequest, target: Target, tokens: Tokens | None) -> dict[str, str]:

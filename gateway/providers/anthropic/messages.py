@@ -85,10 +85,8 @@ class AnthropicMessages:
             body["stream"] = True
         if "tools" in body:
             body["tools"] = hosts.plain_tools(body["tools"], target)
-        headers = hosts.write_headers(request, target, self._tokens)
-        headers["content-type"] = "application/json"
-        headers["accept"] = "text/event-stream" if stream else "application/json"
-        return Call("POST", hosts.locate(target, stream), headers, json.encode(body), stream, tuple(warnings))
+        way = hosts.way_of(request, target, stream, self._tokens)
+        return Call("POST", way.url, way.headers, json.encode(body), stream, tuple(warnings), None, way)
 
 
 def _fits(body: dict[str, Any], request: ChatRequest, target: Target) -> bool:

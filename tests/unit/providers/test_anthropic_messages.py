@@ -434,6 +434,19 @@ def test_only_listed_opt_ins_go_on():
     assert "anthropic-beta" not in PROTOCOL.write(request, target(listed)).headers
 
 
+def test_where_a_targets_calls_go_is_made_once_but_neither_opt_ins_nor_passing_tokens_are_kept():
+    to, opting = target(), asking(options=Options(extra={BETAS: ("context-1m-2025-08-07",)}))
+    first, opted, again, streamed = (
+        PROTOCOL.write(one, to) for one in (asking(), opting, asking(), asking(stream=True))
+    )
+    assert again.way is first.way and "anthropic-beta" in opted.headers and "anthropic-beta" not in again.headers
+    assert streamed.headers["accept"] == "text/event-stream" and first.headers["accept"] == "application/json"
+    passing = iter(("one", "two"))
+    protocol, account = AnthropicMessages(lambda secret: next(passing)), raw_target('{"type": "service_account"}', "eu")
+    sent = [protocol.write(asking(), account).headers["authorization"] for _ in range(2)]
+    assert sent == ["Bearer one", "Bearer two"]
+
+
 # The relay.
 
 
