@@ -1,11 +1,14 @@
 """Embeddings in OpenAI's format, of its vendor and of servers that are compatible with it."""
 
+import struct
+from base64 import b64decode
+
 import orjson
 import pytest
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import UpstreamFailed
-from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
+from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, encode
 from gateway.neutral.request import Native, Requirements
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
 from gateway.providers.protocol import Credential, Target
@@ -74,3 +77,13 @@ def test_vectors_come_in_the_order_of_the_inputs() -> None:
 def test_an_answer_without_vectors_is_the_providers_failure(answer: dict) -> None:
     with pytest.raises(UpstreamFailed):
         CODEC.read(Reply(answer), False)
+
+
+@pytest.mark.parametrize("vector", ["%%%", "AAA", "QUE="])
+def test_base64_that_is_no_vector_is_the_providers_fault(vector: str) -> None:
+    with pytest.raises(UpstreamFailed):
+        encode(vector, "float")
+
+
+def test_a_number_beyond_32_bits_is_infinite_where_they_are_asked_for() -> None:
+    assert b64decode(encode([1e39, 1.0], "base64")) == struct.pack("<2f", float("inf"), 1.0)
