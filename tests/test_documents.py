@@ -136,17 +136,6 @@ def test_the_figures_of_a_bound_are_those_of_the_code(what: str) -> None:
     assert set(FIGURES[what]) <= told
 
 
-def test_the_figures_of_sizing_are_those_of_the_measured() -> None:
-    """docs/deployment.md, "How much it takes": what it says is measured stands in docs/performance.md."""
-    section = (ROOT / "docs" / "deployment.md").read_text().split("## How much it takes")[1].split("\n## ")[0]
-    lines = [
-        line.split("|")[2] for line in section.splitlines() if line.startswith(("| CPU of", "| memory of a worker"))
-    ]
-    figures = [figure for line in lines for figure in re.findall(r"\b\d[\d,]*\b", line)]
-    measured = set(re.findall(r"\b\d[\d,]*\b", (ROOT / "docs" / "performance.md").read_text()))
-    assert len(figures) == 8 and set(figures) <= measured
-
-
 MANAGE = re.compile(r"(?:\./manage|llmgateway-manage) ")
 PATHS = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (/[^\s?]*)$")
 VARIABLE = re.compile(r"(?<![A-Z_])(?:GATEWAY|LLM)_[A-Z_]+[A-Z]")

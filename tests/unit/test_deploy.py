@@ -132,9 +132,13 @@ def test_the_sizing_is_what_was_measured() -> None:
     for pattern in (r"(\d+ to \d+) µs", r"(\d+) MB idle", r"(\d+) MB after ten thousand", r"(\d+) MB with its master"):
         figure = re.search(pattern, told)
         assert figure is not None and re.search(rf"\b{figure[1]}\b", measured), pattern
-    stream = re.search(r"CPU of a stream of 50 events \| (\d+) µs", told)
+    stream = re.search(r"CPU of a stream of 50 events \| (\d+) to (\d+) µs", told)
     assert stream is not None
     assert re.search(rf"CPU µs a stream of 50 events \| \d+ \| \d+ \| {stream[1]} ", measured)
+    # A busier day.
+    most = re.search(r"(\d+) to (\d+) MB with its master", told)
+    assert most is not None and f"{stream[2]} a stream" in measured and f"{most[2]} MB" in measured
+    assert f"workers × ({most[2]} MB" in told
     for name in ("server.bodies_mb", "server.uploads_mb", "database.pool_size", "metering.usage_days"):
         section, key = name.split(".")
         assert re.search(rf"`({section}\.)?{key}` \({chosen[section][key]:,}\)", told), name
