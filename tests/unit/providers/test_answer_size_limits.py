@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import orjson
 import pytest
+from support.replies import MemoryReply
 
 from gateway.engine import codec
 from gateway.engine.codec import flatten
@@ -25,17 +26,6 @@ from gateway.providers.vectors import MOST_BYTES
 from gateway.surfaces.openai import embeddings
 
 
-class Reply:
-    status = 200
-    headers: dict[str, str] = {}
-
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-
-    def read_all(self) -> bytes:
-        return self.body
-
-
 class Never:
     def read(self, reply: object, relayed: bool) -> None:
         raise AssertionError("it was decoded")
@@ -47,7 +37,7 @@ MANY = b'{"choices":[' + b"[]," * MOST_PARTS + b"[]]}"
 def test_an_answer_of_too_many_parts_is_not_decoded() -> None:
     """22 MB of small objects held the interpreter for 1.5 s."""
     with pytest.raises(UpstreamFailed, match="parts"):
-        offload.read(Never(), Reply(MANY), False)  # type: ignore[arg-type]
+        offload.read(Never(), MemoryReply(MANY, headers={}), False)  # type: ignore[arg-type]
 
 
 class Calls:
@@ -63,9 +53,9 @@ class Calls:
 def test_an_answer_of_too_many_calls_is_refused() -> None:
     """100,000 of them were written for the caller in 0.4 s of the event loop."""
     body = bytes(offload.LARGE)
-    assert offload.read(Calls(offload.MOST_CALLS), Reply(body), False).choices  # type: ignore[arg-type]
+    assert offload.read(Calls(offload.MOST_CALLS), MemoryReply(body, headers={}), False).choices  # type: ignore[arg-type]
     with pytest.raises(UpstreamFailed, match="calls"):
-        offload.read(Calls(offload.MOST_CALLS + 1), Reply(body), False)  # type: ignore[arg-type]
+        offload.read(Calls(offload.MOST_CALLS + 1), MemoryReply(body, headers={}), False)  # type: ignore[arg-type]
 
 
 def test_the_likeliest_of_each_token_and_a_text_full_of_code_are_read() -> None:
@@ -88,7 +78,7 @@ def test_an_event_of_too_many_parts_is_not_decoded() -> None:
 
 
 def test_of_a_refusal_so_much_is_looked_at() -> None:
-    assert len(read_refusal(Reply(MANY))) == MOST_REFUSAL  # type: ignore[arg-type]
+    assert len(read_refusal(MemoryReply(MANY, headers={}))) == MOST_REFUSAL  # type: ignore[arg-type]
 
 
 # A million numbers, as answers of each format have them.
@@ -133,10 +123,10 @@ def test_many_vectors_are_read_one_by_one(kind: str) -> None:
     """Three million numbers in one call of the decoder held every other request of the worker for 0.2 s."""
     reader, answer = ANSWERS[kind]
     body = orjson.dumps(answer)
-    read = reader.read(Reply(body), False)  # type: ignore[attr-defined]
+    read = reader.read(MemoryReply(body, headers={}), False)  # type: ignore[attr-defined]
     assert read.vectors == [NUMBERS] * 1_000
     at_once = longest_call(lambda: orjson.loads(body))
-    assert longest_call(lambda: reader.read(Reply(body), False)) < at_once / 2  # type: ignore[attr-defined]
+    assert longest_call(lambda: reader.read(MemoryReply(body, headers={}), False)) < at_once / 2  # type: ignore[attr-defined]
 
 
 def test_many_vectors_are_written_one_by_one() -> None:
@@ -153,7 +143,7 @@ def test_many_vectors_are_written_one_by_one() -> None:
 @pytest.mark.parametrize("vector", [[0.125] * (MOST_BYTES // 6 + 1), ["a"], [None], {}, "", []])
 def test_what_is_no_vector_is_the_providers_fault(vector: object) -> None:
     with pytest.raises(UpstreamFailed):
-        OpenAIEmbeddings().read(Reply(orjson.dumps({"data": [{"embedding": vector}]})), False)
+        OpenAIEmbeddings().read(MemoryReply(orjson.dumps({"data": [{"embedding": vector}]}), headers={}), False)
 
 
 @pytest.mark.parametrize("part", [Text(5), Text({"a": 1}), Text(None), ToolCall("c", "f", ["x"])])  # type: ignore[arg-type]
@@ -165,4 +155,4 @@ def test_a_text_that_is_none_is_the_providers_fault(part: Text | ToolCall) -> No
             return ChatResult((Choice((part,), "stop"),), Usage())
 
     with pytest.raises(UpstreamFailed):
-        offload.read(Odd(), Reply(b"{}"), False)  # type: ignore[arg-type]
+        offload.read(Odd(), MemoryReply(b"{}", headers={}), False)  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 import orjson
 import pytest
 from fakes.anthropic_checks import Refused, check_body, sign
+from support.replies import json_reply
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.dialects.anthropic import BETAS
@@ -52,19 +53,6 @@ NEW = Mapping("anthropic", "claude-opus-5", "claude-opus-5", reasoning_efforts=(
 PNG = "iVBORw0KGgoAAAANSUhEUg=="
 WEATHER = FunctionTool("weather", schema={"type": "object", "properties": {"city": {"type": "string"}}})
 RAW_ADDRESS = "https://aiplatform.googleapis.com/v1/projects/p/locations/us-east5/publishers/anthropic"
-
-
-class Reply:
-    """A refusal from memory."""
-
-    headers: dict[str, str] = {}
-
-    def __init__(self, kind: str, message: str, status: int) -> None:
-        self.status = status
-        self._body = orjson.dumps({"type": "error", "error": {"type": kind, "message": message}})
-
-    def read_all(self) -> bytes:
-        return self._body
 
 
 def target(mapping: Mapping = OLD, address="https://api.anthropic.com/v1", secret="sk-ant-x", **entry) -> Target:
@@ -510,6 +498,8 @@ def test_a_native_body_that_the_model_would_refuse_is_written_anew(more: dict):
     ],
 )
 def test_a_refusal_has_the_right_blame(status, kind, message, expected, blame):
-    error: GatewayError = PROTOCOL.failure(Reply(kind, message, status), target())
+    error: GatewayError = PROTOCOL.failure(
+        json_reply({"type": "error", "error": {"type": kind, "message": message}}, status), target()
+    )
     assert isinstance(error, expected) and error.blame == blame
     assert error.status in (status, 502)

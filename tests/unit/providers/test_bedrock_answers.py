@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from fakes.bedrock import ACCESS, API_KEY, Answer, FakeBedrock, encode_frame
+from support.replies import MemoryReply
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.clock import Clock
@@ -70,24 +71,11 @@ def ask(upstream, upstreams) -> Callable[..., ChatResult]:
     return send
 
 
-class Reply:
-    """An upstream's answer from memory, in pieces."""
-
-    status = 200
-    headers = {"content-type": "application/vnd.amazon.eventstream"}
-
-    def __init__(self, *pieces: bytes) -> None:
-        self._pieces = pieces
-
-    def read_all(self) -> bytes:
-        return b"".join(self._pieces)
-
-    def chunks(self) -> Iterator[bytes]:
-        yield from self._pieces
+EVENTS = {"content-type": "application/vnd.amazon.eventstream"}
 
 
 def streamed(*frames: bytes) -> list:
-    return [event for batch in PROTOCOL.read_stream(Reply(*frames), False) for event in batch]
+    return [event for batch in PROTOCOL.read_stream(MemoryReply(*frames, headers=EVENTS), False) for event in batch]
 
 
 @pytest.mark.parametrize("secret", [API_KEY, ":".join(ACCESS)])
@@ -251,7 +239,7 @@ def test_citations_and_images_of_an_answer_are_read():
     block = {"citationsContent": {"content": [{"text": "It is."}], "citations": [cited]}}
     image = {"image": {"format": "png", "source": {"bytes": "AAAA"}}}
     wire = {"output": {"message": {"content": [block, image]}}, "stopReason": "end_turn"}
-    parts = PROTOCOL.read(Reply(_json(wire)), False).choices[0].parts
+    parts = PROTOCOL.read(MemoryReply(_json(wire)), False).choices[0].parts
     assert parts[0] == Text("It is.", sources=(Source("https://x.example", "Doc", "so it is"),))
     assert parts[1].media.data == "AAAA"
 
@@ -259,7 +247,7 @@ def test_citations_and_images_of_an_answer_are_read():
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"output": 1, "stopReason": "end_turn"}', b"{}"])
 def test_answers_of_another_shape_are_the_providers_fault(body):
     with pytest.raises(UpstreamFailed):
-        PROTOCOL.read(Reply(body), False)
+        PROTOCOL.read(MemoryReply(body), False)
 
 
 def test_events_of_another_shape_fail_the_stream():

@@ -2,6 +2,7 @@
 
 import orjson
 import pytest
+from support.replies import json_reply
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import NotSupported, UpstreamFailed
@@ -13,16 +14,6 @@ from gateway.providers.protocol import Credential, Target
 CODEC = CohereEmbeddings()
 PROVIDER = Provider("cohere", "Cohere", "cohere", auth="bearer")
 TARGET = Target(PROVIDER, Mapping("cohere", "m", "embed-v4.0"), Credential("key"), "https://cohere.example/v2")
-
-
-class Reply:
-    status = 200
-
-    def __init__(self, body: object) -> None:
-        self._body = orjson.dumps(body)
-
-    def read_all(self) -> bytes:
-        return self._body
 
 
 def request(dimensions: int | None = None, token_ids: int = 0) -> EmbeddingsRequest:
@@ -56,12 +47,12 @@ def test_no_caller_speaks_this_dialect() -> None:
 
 def test_vectors_come_with_what_was_billed() -> None:
     body = {"id": "e-1", "embeddings": {"float": [[0.5], [1.0]]}, "meta": {"billed_units": {"input_tokens": 4}}}
-    found = CODEC.read(Reply(body), False)
+    found = CODEC.read(json_reply(body), False)
     assert (found.vectors, found.usage.input, found.upstream_id) == ([[0.5], [1.0]], 4, "e-1")
-    assert CODEC.read(Reply({"embeddings": {"float": [[0.5]]}}), False).usage is None
+    assert CODEC.read(json_reply({"embeddings": {"float": [[0.5]]}}), False).usage is None
 
 
 @pytest.mark.parametrize("found", [None, {}, {"float": []}, {"float": [[]]}, {"float": ["x"]}, {"int8": [[1]]}])
 def test_an_answer_without_vectors_is_the_providers_failure(found: object) -> None:
     with pytest.raises(UpstreamFailed):
-        CODEC.read(Reply({"embeddings": found}), False)
+        CODEC.read(json_reply({"embeddings": found}), False)

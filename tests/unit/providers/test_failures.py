@@ -1,5 +1,6 @@
 import orjson
 import pytest
+from support.replies import MemoryReply
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import (
@@ -23,21 +24,10 @@ TARGET = Target(
 )
 
 
-class Reply:
-    def __init__(self, status: int, body: bytes = b"", **headers: str) -> None:
-        self.status = status
-        self.headers = {name.replace("_", "-"): text for name, text in headers.items()}
-        self._body = body
-
-    def read_all(self) -> bytes:
-        return self._body
-
-    def close(self) -> None: ...
-
-
 def failure(status: int, error=None, body: bytes | None = None, **headers: str) -> GatewayError:
     payload = body if body is not None else orjson.dumps({"error": error or {"message": "It went wrong."}})
-    return failures.upstream_failure(Reply(status, payload, **headers), TARGET)
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    return failures.upstream_failure(MemoryReply(payload, headers=named, status=status), TARGET)
 
 
 @pytest.mark.parametrize("status", [301, 401, 402, 403, 404, 405, 408, 421, 425, 429, 500, 502, 503, 504, 529])

@@ -1,8 +1,8 @@
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 import pytest
+from support.replies import MemoryReply
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamRateLimited, UpstreamRefused, UpstreamTimeout
 from gateway.neutral.events import Failed, Finished, Heartbeat, Started, collect
@@ -20,28 +20,8 @@ SIGNATURE = "+++//wABCg=="
 USAGE = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
 
 
-class Reply:
-    """An upstream's answer from memory: whole, or in pieces where an exception is raised in its place."""
-
-    def __init__(self, *pieces: bytes | Exception, headers: dict | None = None) -> None:
-        self.status = 200
-        self.headers = SSE if headers is None else headers
-        self._pieces = pieces
-
-    def read_all(self) -> bytes:
-        return b"".join(self._pieces)
-
-    def chunks(self) -> Iterator[bytes]:
-        for piece in self._pieces:
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece
-
-    def close(self) -> None: ...
-
-
 def events(*pieces: bytes | Exception) -> list:
-    return [event for batch in PROTOCOL.read_stream(Reply(*pieces), False) for event in batch]
+    return [event for batch in PROTOCOL.read_stream(MemoryReply(*pieces), False) for event in batch]
 
 
 def answer(*parts: dict, finish="STOP", **more) -> dict:
@@ -56,11 +36,11 @@ def chunk(*parts: dict, finish=None, **more) -> bytes:
 
 
 def read(body: dict):
-    return PROTOCOL.read(Reply(orjson.dumps(body), headers={}), False)
+    return PROTOCOL.read(MemoryReply(orjson.dumps(body), headers={}), False)
 
 
 def test_whole_answer_is_read_into_disjoint_counts():
-    result = PROTOCOL.read(Reply(TEXT_REPLY, headers={}), False)
+    result = PROTOCOL.read(MemoryReply(TEXT_REPLY, headers={}), False)
     usage = Usage(
         input=25, cache_read=52, input_audio=12, input_audio_cached=8, input_image=10, output=46, reasoning=30
     )
@@ -70,7 +50,7 @@ def test_whole_answer_is_read_into_disjoint_counts():
 
 
 def test_signature_stays_on_the_part_that_it_came_with():
-    parts = PROTOCOL.read(Reply(TEXT_REPLY, headers={}), False).choices[0].parts
+    parts = PROTOCOL.read(MemoryReply(TEXT_REPLY, headers={}), False).choices[0].parts
     assert parts == (
         Reasoning("**Greeting**\n\nThe user says hello.", vendor="google", summary=True),
         Text("Hello there.", signature=SIGNATURE, vendor="google"),
@@ -83,7 +63,7 @@ def test_text_after_a_signature_is_a_part_of_its_own():
 
 
 def test_sources_are_cited_by_characters_of_the_text():
-    result = PROTOCOL.read(Reply(SEARCH_REPLY, headers={}), False)
+    result = PROTOCOL.read(MemoryReply(SEARCH_REPLY, headers={}), False)
     text = result.choices[0].parts[0]
     assert [(source.url[-1], text.text[source.start : source.end]) for source in text.sources[:3]] == [
         ("a", "Zürich is in Switzerland."),
@@ -105,7 +85,7 @@ def test_streamed_search_equals_the_whole_one():
     text = body["candidates"][0]["content"]["parts"][0]["text"]
     pieces = [chunk({"text": text[:9]}), chunk({"text": text[9:]}), chunk(finish="STOP", groundingMetadata=grounding)]
     streamed = collect([events(*pieces)])
-    assert streamed.choices == PROTOCOL.read(Reply(SEARCH_REPLY, headers={}), False).choices
+    assert streamed.choices == PROTOCOL.read(MemoryReply(SEARCH_REPLY, headers={}), False).choices
     assert streamed.usage.searches == 2
 
 
@@ -162,7 +142,7 @@ def test_call_without_id_and_arguments_gets_both():
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"7", b"{}", b'{"candidates":[]}', b'{"candidates":[7]}'])
 def test_answer_of_another_shape_is_the_providers_failure(body):
     with pytest.raises(UpstreamFailed):
-        PROTOCOL.read(Reply(body, headers={}), False)
+        PROTOCOL.read(MemoryReply(body, headers={}), False)
 
 
 def test_end_without_content_or_tokens_is_a_failure():
@@ -204,7 +184,7 @@ def test_error_inside_a_stream_ends_it():
 
 
 def test_answer_that_is_no_stream_fails():
-    reply = Reply(b'{"error":{"code":503,"message":"overloaded"}}', headers={"content-type": "application/json"})
+    reply = MemoryReply(b'{"error":{"code":503,"message":"overloaded"}}', headers={"content-type": "application/json"})
     first, last = next(iter(PROTOCOL.read_stream(reply, False)))
     assert type(first) is Started and type(last.error) is UpstreamFailed
 
@@ -226,7 +206,7 @@ def test_silence_is_passed_on_and_usage_is_the_last_told():
 )
 def test_served_tier_is_read(usage, headers, tier):
     body = answer({"text": "x"}) | {"usageMetadata": USAGE | usage}
-    assert PROTOCOL.read(Reply(orjson.dumps(body), headers=headers), False).service_tier == tier
+    assert PROTOCOL.read(MemoryReply(orjson.dumps(body), headers=headers), False).service_tier == tier
 
 
 def test_made_images_have_a_count_of_their_own():

@@ -2,6 +2,7 @@
 
 import orjson
 import pytest
+from support.replies import json_reply
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import NotSupported, UpstreamFailed
@@ -14,16 +15,6 @@ from gateway.providers.protocol import Credential, Target
 STUDIO = "https://studio.example/v1beta"
 VERTEX = "https://vertex.example/v1/projects/p/locations/eu/publishers/google"
 CODEC = GoogleEmbeddings(GoogleGenerate(lambda secret: "ya29.x").authorize)
-
-
-class Reply:
-    status = 200
-
-    def __init__(self, body: object) -> None:
-        self._body = orjson.dumps(body)
-
-    def read_all(self) -> bytes:
-        return self._body
 
 
 def write(address: str, dimensions: int | None = None, token_ids: int = 0):
@@ -56,16 +47,16 @@ def test_predictions_are_vectors_with_their_tokens():
         {"embeddings": {"values": [0.5, 1.0], "statistics": {"truncated": False, "token_count": tokens}}}
         for tokens in (3, 4)
     ]
-    result = CODEC.read(Reply({"predictions": rows, "metadata": {"billableCharacterCount": 6}}), False)
+    result = CODEC.read(json_reply({"predictions": rows, "metadata": {"billableCharacterCount": 6}}), False)
     assert result.vectors == [[0.5, 1.0], [0.5, 1.0]] and result.usage.input == 7
     del rows[1]["embeddings"]["statistics"]
-    assert CODEC.read(Reply({"predictions": rows}), False).usage is None
+    assert CODEC.read(json_reply({"predictions": rows}), False).usage is None
 
 
 @pytest.mark.parametrize("wire", [{"predictions": []}, {"predictions": [{}]}, {"predictions": [{"embeddings": {}}]}])
 def test_an_answer_without_vectors_is_the_providers_fault(wire):
     with pytest.raises(UpstreamFailed):
-        CODEC.read(Reply(wire), False)
+        CODEC.read(json_reply(wire), False)
 
 
 def test_token_numbers_are_no_text():

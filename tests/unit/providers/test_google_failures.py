@@ -1,5 +1,6 @@
 import orjson
 import pytest
+from support.replies import MemoryReply
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import GatewayError, InvalidRequest, UpstreamFailed, UpstreamRateLimited, UpstreamRefused
@@ -12,18 +13,10 @@ TARGET = Target(
 )
 
 
-class Reply:
-    def __init__(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-        self.status, self._body, self.headers = status, body, headers
-
-    def read_all(self) -> bytes:
-        return self._body
-
-
 def failure(code: int, status: str, message="It went wrong.", details=None, wrap=lambda body: body, **headers):
     error = {"code": code, "message": message, "status": status} | ({"details": details} if details else {})
     names = {name.replace("_", "-"): text for name, text in headers.items()}
-    return read_failure(Reply(code, orjson.dumps(wrap({"error": error})), names), TARGET)
+    return read_failure(MemoryReply(orjson.dumps(wrap({"error": error})), headers=names, status=code), TARGET)
 
 
 RETRY = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}]
@@ -86,4 +79,4 @@ def test_secrets_are_hidden():
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"[7]", b'{"error":7}', b'{"error":{"details":{}}}'])
 def test_any_body_gives_an_error(body):
     for status in (302, 400, 429, 503):
-        assert isinstance(read_failure(Reply(status, body, {}), TARGET), GatewayError)
+        assert isinstance(read_failure(MemoryReply(body, headers={}, status=status), TARGET), GatewayError)

@@ -1,9 +1,9 @@
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 import pytest
+from support.replies import MemoryReply
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.events import Failed, Finished, Heartbeat, NativeChunk, Started, collect, has_content
@@ -19,28 +19,8 @@ PROTOCOL = OpenAIChat()
 SSE = {"content-type": "text/event-stream; charset=utf-8"}
 
 
-class Reply:
-    """An upstream's answer from memory: whole, or in pieces where an exception is raised in its place."""
-
-    def __init__(self, *pieces: bytes | Exception, headers: dict | None = None, status: int = 200) -> None:
-        self.status = status
-        self.headers = SSE if headers is None else headers
-        self._pieces = pieces
-
-    def read_all(self) -> bytes:
-        return b"".join(self._pieces)
-
-    def chunks(self) -> Iterator[bytes]:
-        for piece in self._pieces:
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece
-
-    def close(self) -> None: ...
-
-
 def events(*pieces: bytes | Exception, relayed=False) -> list:
-    return [event for batch in PROTOCOL.read_stream(Reply(*pieces), relayed) for event in batch]
+    return [event for batch in PROTOCOL.read_stream(MemoryReply(*pieces), relayed) for event in batch]
 
 
 def chunk(delta: dict, finish=None, **more) -> bytes:
@@ -53,7 +33,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def test_whole_answer_is_read_into_disjoint_counts():
-    result = PROTOCOL.read(Reply(TEXT_REPLY, headers={}), False)
+    result = PROTOCOL.read(MemoryReply(TEXT_REPLY, headers={}), False)
     assert (result.model, result.service_tier, result.native) == ("gpt-5-mini-2026-01-01", "default", None)
     assert result.choices[0].parts == (Text("Hello there."),)
     usage = Usage(input=25, cache_read=60, cache_write=5, input_audio=10, output=46, reasoning=30, output_audio=4)
@@ -61,7 +41,7 @@ def test_whole_answer_is_read_into_disjoint_counts():
 
 
 def test_relayed_answer_keeps_its_body():
-    assert PROTOCOL.read(Reply(TEXT_REPLY, headers={}), True).native.body["id"] == "chatcmpl-upstream"
+    assert PROTOCOL.read(MemoryReply(TEXT_REPLY, headers={}), True).native.body["id"] == "chatcmpl-upstream"
 
 
 @pytest.mark.parametrize(
@@ -81,25 +61,25 @@ def test_relayed_answer_keeps_its_body():
 @pytest.mark.parametrize("relayed", [True, False])
 def test_success_that_brings_nothing_is_the_providers_fault(body, relayed):
     with pytest.raises(UpstreamFailed) as caught:
-        PROTOCOL.read(Reply(body, headers={}), relayed)
+        PROTOCOL.read(MemoryReply(body, headers={}), relayed)
     assert caught.value.blame == "provider"
 
 
 def test_filtered_answer_may_be_empty():
     body = b'{"choices":[{"index":0,"message":{"content":null},"finish_reason":"content_filter"}]}'
-    assert PROTOCOL.read(Reply(body, headers={}), False).choices[0].finish == "content_filter"
+    assert PROTOCOL.read(MemoryReply(body, headers={}), False).choices[0].finish == "content_filter"
 
 
 def test_content_in_parts_is_text_and_reasoning():
     content = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "Hi"}]
     body = orjson.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]})
-    assert PROTOCOL.read(Reply(body, headers={}), False).choices[0].parts == (Reasoning("hm"), Text("Hi"))
+    assert PROTOCOL.read(MemoryReply(body, headers={}), False).choices[0].parts == (Reasoning("hm"), Text("Hi"))
 
 
 def test_call_without_id_gets_one_and_objects_become_text():
     call = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
     body = orjson.dumps({"choices": [{"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]})
-    result = PROTOCOL.read(Reply(body, headers={}), True)
+    result = PROTOCOL.read(MemoryReply(body, headers={}), True)
     part = result.choices[0].parts[0]
     assert part.id.startswith("call_") and part.arguments == '{"x":1}'
     native = result.native.body["choices"][0]["message"]["tool_calls"][0]
@@ -109,7 +89,7 @@ def test_call_without_id_gets_one_and_objects_become_text():
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_stream_is_the_same_in_pieces_of_any_size(size):
     pieces = [TEXT_STREAM[at : at + size] for at in range(0, len(TEXT_STREAM), size)]
-    result = collect(PROTOCOL.read_stream(Reply(*pieces), False))
+    result = collect(PROTOCOL.read_stream(MemoryReply(*pieces), False))
     assert result.choices[0].parts == (Text("Grüße aus Köln."),)
     assert (result.usage.input, result.usage.output, result.upstream_id) == (20, 9, "chatcmpl-upstream")
 
@@ -117,7 +97,7 @@ def test_stream_is_the_same_in_pieces_of_any_size(size):
 @pytest.mark.parametrize("size", [1, 64, 10_000])
 def test_three_interleaved_calls_are_put_together(size):
     pieces = [TOOLS_STREAM[at : at + size] for at in range(0, len(TOOLS_STREAM), size)]
-    choice = collect(PROTOCOL.read_stream(Reply(*pieces), False)).choices[0]
+    choice = collect(PROTOCOL.read_stream(MemoryReply(*pieces), False)).choices[0]
     assert [(part.id, part.name) for part in choice.parts] == [(f"call_{i}", f"tool_{i}") for i in range(3)]
     assert [orjson.loads(part.arguments) for part in choice.parts] == [
         {"city": "Paris", "days": [1, 2]},
@@ -190,7 +170,7 @@ def test_silence_is_reported():
 
 def test_answer_that_is_no_stream_is_a_failure():
     json = {"content-type": "application/json"}
-    found = list(PROTOCOL.read_stream(Reply(b'{"error":{"message":"x","code":429}}', headers=json), False))
+    found = list(PROTOCOL.read_stream(MemoryReply(b'{"error":{"message":"x","code":429}}', headers=json), False))
     assert found[-1][-1].error.code == "upstream_rate_limited"
 
 
@@ -205,7 +185,7 @@ def test_relayed_chunks_show_what_a_caller_sees():
 def test_calls_with_one_index_are_distinguished_by_id_and_name():
     first = {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}]}
     second = {"tool_calls": [{"index": 0, "id": "b", "function": {"name": "g", "arguments": "{}"}}]}
-    choice = collect(PROTOCOL.read_stream(Reply(chunk(first), chunk(second), DONE), False)).choices[0]
+    choice = collect(PROTOCOL.read_stream(MemoryReply(chunk(first), chunk(second), DONE), False)).choices[0]
     assert [part.id for part in choice.parts] == ["a", "b"]
     relayed = [event.body for event in events(chunk(first), chunk(second), DONE, relayed=True)[1:3]]
     assert [body["choices"][0]["delta"]["tool_calls"][0]["index"] for body in relayed] == [0, 1]
@@ -214,20 +194,20 @@ def test_calls_with_one_index_are_distinguished_by_id_and_name():
 def test_id_that_changes_with_every_piece_is_noise():
     pieces = [{"index": 0, "id": f"id{n}", "function": {"arguments": text}} for n, text in enumerate(('{"a"', ":1}"))]
     pieces[0]["function"]["name"] = "f"
-    found = collect(PROTOCOL.read_stream(Reply(*(chunk({"tool_calls": [p]}) for p in pieces), DONE), False))
+    found = collect(PROTOCOL.read_stream(MemoryReply(*(chunk({"tool_calls": [p]}) for p in pieces), DONE), False))
     assert found.choices[0].parts == (ToolCall("id0", "f", '{"a":1}'),)
 
 
 def test_calls_without_index_or_id_continue_the_last():
     pieces = [{"function": {"name": "f", "arguments": '{"a"'}}, {"function": {"arguments": ":1}"}}]
-    found = collect(PROTOCOL.read_stream(Reply(*(chunk({"tool_calls": [p]}) for p in pieces), DONE), False))
+    found = collect(PROTOCOL.read_stream(MemoryReply(*(chunk({"tool_calls": [p]}) for p in pieces), DONE), False))
     (part,) = found.choices[0].parts
     assert (part.name, part.arguments, part.id[:5]) == ("f", '{"a":1}', "call_")
 
 
 def test_reasoning_and_text_are_blocks_in_their_order():
     deltas = [{"reasoning_content": "a"}, {"reasoning": "b"}, {"content": "c"}, {"content": "d"}]
-    found = collect(PROTOCOL.read_stream(Reply(*map(chunk, deltas), DONE), False))
+    found = collect(PROTOCOL.read_stream(MemoryReply(*map(chunk, deltas), DONE), False))
     assert found.choices[0].parts == (Reasoning("ab"), Text("cd"))
 
 
@@ -245,7 +225,7 @@ def test_finish_that_shows_of_a_failure_is_one_and_its_usage_is_known(relayed):
     assert isinstance(last, Failed) and last.usage == Usage(input=3, output=2)
     body = {"choices": [{"message": {"content": "Half"}, "finish_reason": "error"}], **USAGE}
     with pytest.raises(UpstreamFailed) as raised:
-        PROTOCOL.read(Reply(orjson.dumps(body), headers={}), relayed)
+        PROTOCOL.read(MemoryReply(orjson.dumps(body), headers={}), relayed)
     assert raised.value.spent == Usage(input=3, output=2)
 
 
@@ -259,7 +239,7 @@ def test_reasoning_in_details_alone_is_read_in_pieces_and_as_all_so_far(pieces):
 def test_reasoning_in_details_of_a_whole_answer_is_read():
     message = {"content": "42", "reasoning_details": [{"type": "reasoning.text", "text": "Hm."}]}
     body = {"choices": [{"message": message, "finish_reason": "stop"}], **USAGE}
-    parts = PROTOCOL.read(Reply(orjson.dumps(body), headers={}), False).choices[0].parts
+    parts = PROTOCOL.read(MemoryReply(orjson.dumps(body), headers={}), False).choices[0].parts
     assert parts == (Reasoning("Hm."), Text("42"))
 
 
@@ -328,9 +308,9 @@ MESSAGES = [
 ]
 
 
-def whole(*messages: dict, finish="stop", **more) -> Reply:
+def whole(*messages: dict, finish="stop", **more) -> MemoryReply:
     choices = [{"message": message, "finish_reason": finish} for message in messages]
-    return Reply(orjson.dumps({"id": "x", "model": "m", "choices": choices, **USAGE, **more}), headers={})
+    return MemoryReply(orjson.dumps({"id": "x", "model": "m", "choices": choices, **USAGE, **more}), headers={})
 
 
 @pytest.mark.parametrize("message", MESSAGES)
@@ -357,8 +337,8 @@ def test_choices_that_are_read_late_are_values_like_others(message):
         whole({"content": "Hi", "annotations": 7}),
         whole({"content": None, "tool_calls": [7]}),
         whole(PLAIN[0], {"content": 7, "tool_calls": 7}),
-        Reply(b'{"choices": [7]}', headers={}),
-        Reply(b'{"choices": []}', headers={}),
+        MemoryReply(b'{"choices": [7]}', headers={}),
+        MemoryReply(b'{"choices": []}', headers={}),
     ],
 )
 def test_relayed_answer_that_is_none_is_refused_at_once(reply):

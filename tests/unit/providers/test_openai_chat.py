@@ -1,6 +1,7 @@
 import orjson
 import pytest
 from fakes.openai_checks import Refused, check_request
+from support.replies import MemoryReply
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import InvalidRequest, NotSupported
@@ -40,19 +41,6 @@ MAPPING = Mapping(
     "openai", "gpt-5", "gpt-5-2026", reasoning=True, parallel_tool_calls=True, verbosity=True, web_search=True
 )
 PIXEL = Image(Media(media_type="image/png", data="aGVsbG8="))
-
-
-class Reply:
-    """A refusal from memory."""
-
-    headers: dict[str, str] = {}
-
-    def __init__(self, body: bytes, status: int) -> None:
-        self.status = status
-        self._body = body
-
-    def read_all(self) -> bytes:
-        return self._body
 
 
 def target(mapping: Mapping = MAPPING, address="https://api.openai.com/v1", secret="sk-x", **entry) -> Target:
@@ -241,7 +229,7 @@ def test_relay_retargets_and_leaves_the_callers_body_alone():
 
 def test_failure_is_read_from_the_answer():
     body = b'{"error":{"message":"Bad.","type":"invalid_request_error","param":"n","code":null}}'
-    error = PROTOCOL.failure(Reply(body, status=400), target())
+    error = PROTOCOL.failure(MemoryReply(body, headers={}, status=400), target())
     assert isinstance(error, InvalidRequest) and (error.message, error.param) == ("Bad.", "n")
 
 

@@ -5,6 +5,7 @@ from base64 import b64decode
 
 import orjson
 import pytest
+from support.replies import json_reply
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import UpstreamFailed
@@ -14,16 +15,6 @@ from gateway.providers.openai.embeddings import OpenAIEmbeddings
 from gateway.providers.protocol import Credential, Target
 
 CODEC = OpenAIEmbeddings()
-
-
-class Reply:
-    status = 200
-
-    def __init__(self, body: object) -> None:
-        self._body = orjson.dumps(body)
-
-    def read_all(self) -> bytes:
-        return self._body
 
 
 def target(*quirks: str) -> Target:
@@ -66,9 +57,9 @@ def test_the_callers_own_body_goes_to_the_targets_model() -> None:
 def test_vectors_come_in_the_order_of_the_inputs() -> None:
     rows = [{"index": 1, "embedding": [2.0]}, {"index": 0, "embedding": [1.0]}]
     usage = {"prompt_tokens": 5, "total_tokens": 5}
-    found = CODEC.read(Reply({"data": rows, "model": "x", "usage": usage}), False)
+    found = CODEC.read(json_reply({"data": rows, "model": "x", "usage": usage}), False)
     assert found.vectors == [[1.0], [2.0]] and (found.usage.input, found.model) == (5, "x")
-    assert CODEC.read(Reply({"data": rows}), False).usage is None
+    assert CODEC.read(json_reply({"data": rows}), False).usage is None
 
 
 @pytest.mark.parametrize(
@@ -76,7 +67,7 @@ def test_vectors_come_in_the_order_of_the_inputs() -> None:
 )
 def test_an_answer_without_vectors_is_the_providers_failure(answer: dict) -> None:
     with pytest.raises(UpstreamFailed):
-        CODEC.read(Reply(answer), False)
+        CODEC.read(json_reply(answer), False)
 
 
 @pytest.mark.parametrize("vector", ["%%%", "AAA", "QUE="])
