@@ -15,13 +15,14 @@ from gateway.providers.google.reply import read_result
 from gateway.providers.google.request import write_body
 from gateway.providers.google.stream import GoogleStreamReader
 from gateway.providers.google.traits import numbered_generation, traits_of
-from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.protocol import Call, Target, UpstreamReply, Way
 from gateway.providers.tool_names import renamed
 from gateway.threads import compute_if
 
 WHOLE, STREAMED = "generateContent", "streamGenerateContent"
 OAUTH = "google-oauth"
 KEY_HEADER = "x-goog-api-key"
+WAY = "way of generate"  # what a target keeps of it
 USUAL_TIERS = ("auto", "default")
 # Vertex AI guide, flex and priority pay-as-you-go: the tier is asked for by these two headers.
 TIER_HEADER = "x-vertex-ai-llm-shared-request-type"
@@ -62,19 +63,30 @@ class GoogleGenerate:
         body = compute_if(request.large, write_body, request, target, traits, warnings)
         if 0 < numbered_generation(target.mapping.external_id) < UNFILTERED_FROM:
             body["safetySettings"] = NO_FILTERS
-        headers = {name.lower(): value for name, value in target.provider.headers.items()}
-        headers["content-type"] = "application/json"
-        headers["accept"] = "text/event-stream" if request.requirements.stream else "application/json"
-        tier = _tier(request, target)
-        if tier and traits.enterprise:
-            headers |= {TIER_HEADER: tier, **SHARED_HEADER}
-        elif tier:
+        tier, stream = _tier(request, target), request.requirements.stream
+        if tier and not traits.enterprise:
             body["serviceTier"] = tier
-        self.authorize(headers, target)
-        url = address_of(target, STREAMED if request.requirements.stream else WHOLE)
+        way = self._way_of(target, stream, tier if traits.enterprise else "")
         names = renamed(request.conversation().tools)
         data = compute_if(request.large, json.encode, body)
-        return Call("POST", url, headers, data, request.requirements.stream, tuple(warnings), names)
+        return Call("POST", way.url, way.headers, data, stream, tuple(warnings), names, way)
+
+    def _way_of(self, target: Target, stream: bool, tier: str) -> Way:
+        """Where a call goes, and its headers. Made once for a target, unless it names a tier, or its credential is
+        exchanged for tokens, which have an end."""
+        lasting = not tier and not _is_exchanged(target)
+        way: Way | None = target.memo.get((WAY, stream)) if lasting else None
+        if way is None:
+            headers = {name.lower(): value for name, value in target.provider.headers.items()}
+            headers["content-type"] = "application/json"
+            headers["accept"] = "text/event-stream" if stream else "application/json"
+            if tier:
+                headers |= {TIER_HEADER: tier, **SHARED_HEADER}
+            self.authorize(headers, target)
+            way = Way(address_of(target, STREAMED if stream else WHOLE), headers)
+            if lasting:
+                target.memo[WAY, stream] = way
+        return way
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
         """No caller speaks this dialect."""
@@ -96,12 +108,18 @@ class GoogleGenerate:
         auth, secret = target.provider.auth, target.credential.secret
         if not secret or auth == "none":
             return
-        if auth == OAUTH or target.settings.get("token_type") == "oauth" or is_service_account(secret):
+        if _is_exchanged(target):
             headers["authorization"] = f"Bearer {self._token_of(secret)}"
         elif auth == "bearer" or auth.startswith("query:"):
             headers[KEY_HEADER] = secret
         else:
             headers[auth.lower()] = secret
+
+
+def _is_exchanged(target: Target) -> bool:
+    """Whether its credential is a service account's, or stands where one may."""
+    auth, secret = target.provider.auth, target.credential.secret
+    return auth == OAUTH or target.settings.get("token_type") == "oauth" or is_service_account(secret)
 
 
 def address_of(target: Target, method: str) -> str:

@@ -405,6 +405,15 @@ def test_service_account_becomes_a_token_wherever_it_is_used():
     assert call(at(auth="google-oauth", secret="ya29.own")).headers["authorization"] == "Bearer ya29.x"
 
 
+def test_where_a_targets_calls_go_is_made_once_but_no_token_is_kept():
+    to = at()
+    assert call(to).way is call(to).way and call(to, stream=True).headers["accept"] == "text/event-stream"
+    tokens = iter(("one", "two"))
+    protocol, account = GoogleGenerate(lambda secret: next(tokens)), at(secret='{"type":"service_account"}')
+    sent = [protocol.write(ask(), account).headers["authorization"] for _ in range(2)]
+    assert sent == ["Bearer one", "Bearer two"]
+
+
 def test_odd_names_of_models_stay_in_their_place():
     assert call(at(model="tunedModels/mine-1")).url == f"{STUDIO}/tunedModels/mine-1:generateContent"
     assert call(at(model="a?b#c")).url == f"{STUDIO}/models/a%3Fb%23c:generateContent"
