@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES
-from gateway.metering.rollups.reading import Column, RollupQuestion, Row, Shifts, ask, ask_columns
 from gateway.metering.rollups.reading import Dimension as ColumnName
+from gateway.metering.rollups.reading import RollupQuestion, Row, Shifts, StepColumns, ask, ask_columns
 from gateway.metering.rollups.table import HOURS, Series
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
@@ -71,7 +71,7 @@ def measure(
 
 def measure_columns(
     database: Database, owners: Owners, span: Span, dimension: Dimension, figures: tuple[str, ...]
-) -> list[Column]:
+) -> list[StepColumns]:
     """The same for tens of thousands of them; see `reading.ask_columns`."""
     return [one for question in _questions(owners, span, dimension, figures) for one in ask_columns(database, question)]
 

@@ -23,8 +23,9 @@ DAY_MINUTES = HOURS * 60
 MADE_OF = {"hour": (), "day": (DAY,), "all": (BLOCK, DAY)}
 HOUR = SumStep(0, 0, 1)
 
-# Numbers as the JSON of a list: one cell for many.
+# Cells as the JSON of a list, one in the place of many; ids as text.
 LIST = {"sqlite": "json_group_array({})", "postgresql": "array_to_json(array_agg({}))::text"}
+HEX = {"sqlite": "lower(hex(owner))", "postgresql": "encode(owner, 'hex')"}
 
 # What tells the rows of a series apart.
 APART: dict[Series, set[str]] = {
@@ -37,7 +38,6 @@ APART: dict[Series, set[str]] = {
 Bucket = Literal["hour", "day", "all"]
 Dimension = Literal["owner", "name", "provider"]
 Shifts = tuple[tuple[int, int], ...]
-Statement = tuple[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,21 @@ class Row:
         self.updated_us = max(self.updated_us, other.updated_us)
 
 
-class Column(NamedTuple):
-    """Figures of one value of the dimensions, by step: a list of numbers for each of the question's `figures`."""
+class StepColumns(NamedTuple):
+    """What there is of one step: a list for each of the question's dimensions, of ids in hex, and for each of its
+    figures; an item of each list belongs together."""
 
-    value: tuple[Any, ...]
-    steps: list[int]
+    step: int
+    dimensions: list[list[str]]
     figures: list[list[int]]
+
+
+class Statement(NamedTuple):
+    """`order`: the column by which its lines come."""
+
+    sql: str
+    params: tuple[Any, ...]
+    order: str
 
 
 def at_once(database: Database, work: Callable[[], T]) -> T:
@@ -108,8 +117,8 @@ def ask(database: Database, question: RollupQuestion) -> list[Row]:
     found: dict[tuple[int, tuple[Any, ...]], Row] = {}
     width = 1 + len(question.dimensions)
     moments = ("MAX(hour)", "MAX(updated_at)"), ("hour", "updated_at")
-    lines = (line for one in _statements(database, question, *moments) for line in fetch_sums(database, *one))
-    for line in lines:
+    statements = _statements(database, question, *moments)
+    for line in (line for one in statements for line in fetch_sums(database, one.sql, one.params)):
         figures = ActivityFigures()
         vars(figures).update(
             {name: int(value) for name, value in zip(question.figures, line[width + 2 :], strict=True) if value}
@@ -121,27 +130,25 @@ def ask(database: Database, question: RollupQuestion) -> list[Row]:
     return list(found.values())
 
 
-def ask_columns(database: Database, question: RollupQuestion) -> list[Column]:
-    """The same without moments, for tens of thousands of them: the store makes the lists. What lies in several runs of
-    hours has a column in each. Inside `at_once`."""
-    listed = ("step", *question.figures)
-    lists = (LIST[database.kind].format(name) for name in listed)
-    dimensions = question.dimensions
-    grouped = f" GROUP BY {', '.join(dimensions)}" if dimensions else ""
-    outer = f"SELECT {', '.join((*dimensions, *lists))} FROM ({{}}) steps{grouped}"
+def ask_columns(database: Database, question: RollupQuestion) -> list[StepColumns]:
+    """The same without moments, for tens of thousands of them: the store makes the lists. A step may come in pieces.
+    Inside `at_once`."""
+    wide, listed = len(question.dimensions), LIST[database.kind]
+    names = (HEX[database.kind] if name == "owner" else name for name in question.dimensions)
+    lists = ", ".join(listed.format(name) for name in (*names, *question.figures))
     found = []
-    for sql, params in _statements(database, question):
-        for line in fetch_sums(database, outer.format(sql), params):
-            steps, *figures = map(_read_numbers, line[len(dimensions) :])
-            if steps:
-                found.append(Column(_values(question, ("", *line)), steps, figures))
+    for sql, params, order in _statements(database, question):
+        outer = f"SELECT MIN(step), {lists} FROM ({sql}) lines GROUP BY {order}"
+        for step, *cells in fetch_sums(database, outer, params):
+            dimensions = [orjson.loads(cell) for cell in cells[:wide]]
+            found.append(StepColumns(int(step), dimensions, [_read_numbers(cell) for cell in cells[wide:]]))
     return found
 
 
-def _read_numbers(text: str | None) -> list[int]:
-    numbers = orjson.loads(text or "[]")
+def _read_numbers(text: str) -> list[int]:
+    numbers: list[int] = orjson.loads(text)
     # Beyond 64 bits PostgreSQL is exact still, and SQLite gives the nearest double.
-    return numbers if max(numbers, default=0) < LEAST_BEYOND else [int(number) for number in json.loads(text or "")]
+    return numbers if max(numbers) < LEAST_BEYOND else [int(number) for number in json.loads(text)]
 
 
 def is_filled(database: Database) -> bool:
@@ -203,7 +210,7 @@ def _ready(database: Database, state: State, step: SumStep, first: int, end: int
 
 
 def _statements(
-    database: Database, question: RollupQuestion, summed: tuple[str, ...] = (), plain: tuple[str, ...] = ()
+    database: Database, question: RollupQuestion, summed: tuple[str, ...] = (), plain: tuple[str, ...] = ("hour",)
 ) -> Iterator[Statement]:
     """For lines of step, dimensions, what else is asked for (where lines are summed up, and where not), and figures."""
     for run in _runs(database, question):
@@ -219,17 +226,18 @@ def _statement(
         # One line for each answer already.
         figures = (f"COALESCE({name}, 0) AS {name}" for name in question.figures)
         shown, grouped = ", ".join((f"{bucket} AS step", *question.dimensions, *plain, *figures)), ""
+        order = "hour"
     else:
         figures = (f"COALESCE(sum({name}), 0) AS {name}" for name in question.figures)
         shown = ", ".join((f"{bucket} AS step", *question.dimensions, *summed, *figures))
         # By the series where nothing is told apart: without any group, nothing at all would be summed up in one line.
         keys = (bucket if question.bucket != "all" else "series", *question.dimensions)
-        grouped = f" GROUP BY {', '.join(keys)}"
+        grouped, order = f" GROUP BY {', '.join(keys)}", "step"
     sql = (
         f"SELECT {shown} FROM rollup WHERE series = ? AND owner IN ({', '.join('?' * len(owners))}) "
         f"AND hour >= ? AND hour < ?{grouped}"
     )
-    return sql, (question.series + run.step.coarse, *owners, run.first, run.end)
+    return Statement(sql, (question.series + run.step.coarse, *owners, run.first, run.end), order)
 
 
 def _bucket_sql(bucket: Bucket, minutes: int | None) -> str:

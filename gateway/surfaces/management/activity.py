@@ -19,7 +19,7 @@ from gateway.metering.activity import (
     merge,
 )
 from gateway.metering.figures import ActivityFigures
-from gateway.metering.rollups.reading import Column, Row, at_once
+from gateway.metering.rollups.reading import Row, StepColumns, at_once
 from gateway.money import NANO, usd_number
 from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
@@ -36,11 +36,12 @@ DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user
 SHORT = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nusd")
 # With more parts than that an answer takes milliseconds to write.
 MANY = 1_000
-COST = itemgetter("cost")
+# Of a part: its value, then SHORT.
+VALUE, COST = itemgetter(0), itemgetter(1 + SHORT.index("cost_nusd"))
 BREAKDOWNS = {"model": "modelBreakdown", "apiKey": "apiKeyBreakdown", "user": "userBreakdown"}
 
-Parts = dict[str, tuple[int, ...]]  # figures by label
-Describe = Callable[[tuple[Any, ...]], dict[str, Any]]
+Part = tuple[Any, ...]
+Describe = Callable[[tuple[str, ...]], dict[str, Any]]
 
 
 class ActivityQuery(Body):
@@ -74,7 +75,7 @@ def activity(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     apart = owners if group == "model" or key_id else Owners(key_ids=tuple(keys))
     database = visitor.services.store.database
 
-    def read() -> tuple[list[Row], list[Column]]:
+    def read() -> tuple[list[Row], list[StepColumns]]:
         totals = measure(database, owners, window.span, "total")
         return totals, measure_columns(database, apart, window.span, DIMENSIONS[group], SHORT)
 
@@ -82,8 +83,8 @@ def activity(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     describe = _describer(visitor, group, keys)
     if group == "user":
         users = {key: describe((info.member_id,))["id"] for key, info in keys.items()}
-        parts = [one._replace(value=(users[f"key_{one.value[0].hex()}"],)) for one in parts]
-    many = sum(len(one.steps) for one in parts) > MANY
+        parts = [one._replace(dimensions=[[users[f"key_{owner}"] for owner in one.dimensions[0]]]) for one in parts]
+    many = sum(len(one.figures[0]) for one in parts) > MANY
     body: dict[str, Any] = {"activity": compute_if(many, write_rows, totals, parts, window, group, describe)}
     if "timeRange" in given:
         body["granularity"] = window.granularity
@@ -120,55 +121,58 @@ def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def write_rows(
-    totals: list[Row], parts: list[Column], window: ReportRange, group: str, describe: Describe
+    totals: list[Row], parts: list[StepColumns], window: ReportRange, group: str, describe: Describe
 ) -> list[dict[str, Any]]:
     """One object for each hour or day that has rows, and for each of the window's own when it is padded. `parts` tell
-    SHORT of whatever they are broken down by; of steps and values there may be tens of thousands."""
+    SHORT of whatever they are broken down by; there may be tens of thousands."""
     days: dict[str, ActivityFigures] = {label: ActivityFigures() for label in window.padding}
     labels = {step: window.label(step) for step in {row.step for row in totals}}
     for row in totals:
         days.setdefault(labels[row.step], ActivityFigures()).add(row.figures)
-    breakdowns = _write_parts(_join_parts(parts, labels), describe, days)
+    by_label: dict[str, list[StepColumns]] = {label: [] for label in days}
+    for one in parts:
+        by_label[labels[one.step]].append(one)
+    described: dict[tuple[str, ...], dict[str, Any]] = {}
     written = []
     for label in sorted(days):
         empty: dict[str, list[Any]] = {"modelBreakdown": [], "apiKeyBreakdown": []}
-        written.append({"date": label, **write_figures(days[label]), **empty, BREAKDOWNS[group]: breakdowns[label]})
+        lines = [part for one in by_label[label] for part in _parts_of(one)]
+        described.update((part[0], describe(part[0])) for part in lines if part[0] not in described)
+        breakdown = _write_parts(_merge_parts(lines), described)
+        written.append({"date": label, **write_figures(days[label]), **empty, BREAKDOWNS[group]: breakdown})
     return written
 
 
-def _join_parts(parts: list[Column], labels: Mapping[int, str]) -> dict[tuple[Any, ...], Parts]:
-    """By value and label; what comes several times is added up."""
-    joined: dict[tuple[Any, ...], Parts] = {}
-    for value, steps, figures in parts:
-        known = joined.setdefault(value, {})
-        for label, part in zip(map(labels.__getitem__, steps), zip(*figures, strict=True), strict=True):
-            before = known.get(label)
-            known[label] = part if before is None else tuple(map(add, before, part))
-    return joined
+def _parts_of(one: StepColumns) -> Iterable[Part]:
+    return zip(zip(*one.dimensions, strict=True), *one.figures, strict=True)
 
 
-def _write_parts(
-    joined: Mapping[tuple[Any, ...], Parts], describe: Describe, labels: Iterable[str]
-) -> dict[str, list[dict[str, Any]]]:
-    """By label, dearest first, of the same cost in the order of their values."""
-    written: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
-    for value in sorted(joined):
-        described = describe(value)
-        for label, (requests, tokens_in, tokens_out, cost, saved) in joined[value].items():
-            written[label].append(
-                {
-                    **described,
-                    "requestCount": requests,
-                    "inputTokens": tokens_in,
-                    "outputTokens": tokens_out,
-                    "totalTokens": tokens_in + tokens_out,
-                    "cost": cost / NANO,
-                    "discountSavings": saved / NANO,
-                }
-            )
-    for breakdown in written.values():
-        breakdown.sort(key=COST, reverse=True)
-    return written
+def _merge_parts(parts: list[Part]) -> list[Part]:
+    """One part for each value, in their order, dearest first."""
+    if len({part[0] for part in parts}) < len(parts):
+        merged: dict[tuple[str, ...], tuple[int, ...]] = {}
+        for value, *figures in parts:
+            known = merged.get(value)
+            merged[value] = tuple(figures) if known is None else tuple(map(add, known, figures))
+        parts = [(value, *figures) for value, figures in merged.items()]
+    parts.sort(key=VALUE)
+    parts.sort(key=COST, reverse=True)
+    return parts
+
+
+def _write_parts(parts: list[Part], described: Mapping[tuple[str, ...], dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            **described[value],
+            "requestCount": requests,
+            "inputTokens": tokens_in,
+            "outputTokens": tokens_out,
+            "totalTokens": tokens_in + tokens_out,
+            "cost": cost / NANO,
+            "discountSavings": saved / NANO,
+        }
+        for value, requests, tokens_in, tokens_out, cost, saved in parts
+    ]
 
 
 def write_figures(figures: ActivityFigures) -> dict[str, Any]:
@@ -275,14 +279,15 @@ def _describer(visitor: Visitor, group: str, keys: Mapping[str, KeyInfo]) -> Des
     if group == "model":
         return lambda value: {"id": value[0], "provider": value[1]}
     if group == "apiKey":
-        return lambda value: _describe_key(f"key_{value[0].hex()}", keys)
+        return lambda value: _describe_key(f"key_{value[0]}", keys)
     people = {
-        one.id: one
+        ident: one
         for organization_id in visitor.memberships
         for one in list_members(visitor.services.store.database, organization_id)
+        for ident in (one.id, one.user_id)
     }
 
-    def describe(value: tuple[Any, ...]) -> dict[str, Any]:
+    def describe(value: tuple[str, ...]) -> dict[str, Any]:
         member = people.get(value[0])
         if member is None:
             return {"id": value[0], "description": "", "email": ""}

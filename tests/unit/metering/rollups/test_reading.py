@@ -89,9 +89,9 @@ def plain(rows, question: RollupQuestion) -> dict:
 def by_columns(database, question: RollupQuestion) -> dict:
     """The same of the columns, which may tell a step and value in pieces."""
     found: dict = defaultdict(lambda: [0, 0])
-    for value, steps, figures in at_once(database, lambda: ask_columns(database, question)):
-        for step, requests, cost in zip(steps, *figures, strict=True):
-            known = found[step, value]
+    for step, dimensions, figures in at_once(database, lambda: ask_columns(database, question)):
+        for *value, requests, cost in zip(*dimensions, *figures, strict=True):
+            known = found[step, tuple(value)]
             known[:] = [known[0] + requests, known[1] + cost]
     return dict(found)
 
