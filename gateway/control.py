@@ -17,7 +17,8 @@ LEASE_S = 1.0
 POLL_S = 0.25
 BEAT_S = 0.5
 WORKER_S = 1.5
-CONFIRM_S = 0.02
+# How soon `confirm` looks again: at first, and at most.
+CONFIRM_S, CONFIRM_MOST_S = 0.002, 0.02
 # How long a request waits for the read that another one started.
 SHARE_S = 5.0
 # Rows of workers that died so long ago that whoever recovers their leases has done so.
@@ -115,11 +116,12 @@ class Control:
 
     def confirm(self) -> None:
         """Call after the commit: returns once no worker can act on the old state any more, at most LEASE_S later."""
-        deadline = self._clock.monotonic() + LEASE_S
+        deadline, again_s = self._clock.monotonic() + LEASE_S, CONFIRM_S
         try:
             version = self._refresh()
             while self._clock.monotonic() < deadline and self._count_behind(version):
-                pause(CONFIRM_S)
+                pause(again_s)
+                again_s = min(2 * again_s, CONFIRM_MOST_S)
         except errors.Unavailable:
             # The change is committed; without a store to ask, the lease time settles it.
             pause(max(0.0, deadline - self._clock.monotonic()))

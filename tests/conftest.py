@@ -29,7 +29,7 @@ from pathlib import Path  # noqa: E402
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
-from support import cheap_disks, cheap_passwords, cheap_starts, postgres, servers, trust  # noqa: E402
+from support import cheap_disks, cheap_passwords, cheap_removals, cheap_starts, postgres, servers, trust  # noqa: E402
 from support.clock import FakeClock  # noqa: E402
 from support.handed_tests import look_for_them  # noqa: E402
 from support.ordering import long_first  # noqa: E402
@@ -57,6 +57,7 @@ trust.without_public_authorities()
 cheap_passwords.make_cheap()
 cheap_starts.make_cheap()
 cheap_disks.make_cheap()
+cheap_removals.make_cheap()
 
 POSTGRESQL_FIXTURES = {"postgres_url", "postgres_databases", "postgresql_url"}
 

@@ -250,3 +250,15 @@ def test_a_row_that_came_unnoticed_keeps_its_partition_until_it_is_counted(books
     books.rollups.catch_up()
     books.purge.run()
     assert books.count("usage") == 0 and doctor(books.database) == []
+
+
+def test_removing_rests_for_most_of_the_time_and_never_for_long(books, monkeypatch) -> None:
+    """Or one commit in a hundred of others would find the writer held."""
+    rests: list[float] = []
+    monkeypatch.setattr(module, "SHARE", 1 / 100)
+    monkeypatch.setattr(module, "pause", rests.append)
+    moments = iter([0.0, 0.02, 10.0, 10.5, 20.0])
+    monkeypatch.setattr(books.purge._clock, "monotonic", lambda: next(moments))
+    counts = iter([2_500, 10, None])
+    assert books.purge._repeat(lambda: next(counts), lambda: True) == 2_510
+    assert rests == [pytest.approx(1.98), 5.0]

@@ -39,6 +39,7 @@ def die_at(method):
 Database.execute, Database.execute_many = die_at(Database.execute), die_at(Database.execute_many)
 database = open_database(settings.DatabaseSettings(url, "", 3, 5.0), Clock(), Threads())
 job.Rollups(database).catch_up()
+purge.SHARE = 1.0
 purge.UsagePurge(database, Clock(), 3, "%never%").run()
 """
 
