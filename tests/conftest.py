@@ -33,6 +33,7 @@ from support import cheap_disks, cheap_passwords, cheap_removals, cheap_starts, 
 from support.clock import FakeClock  # noqa: E402
 from support.handed_tests import look_for_them  # noqa: E402
 from support.ordering import long_first  # noqa: E402
+from support.shared_rewriting import rewrite_share  # noqa: E402
 
 from gateway import settings as settings_module  # noqa: E402
 from gateway.clock import Clock  # noqa: E402
@@ -64,6 +65,9 @@ POSTGRESQL_FIXTURES = {"postgres_url", "postgres_databases", "postgresql_url"}
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     look_for_them(session.config)
+    if WORKER:
+        number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+        rewrite_share(session.config, number, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 
 
 @pytest.hookimpl(wrapper=True)
