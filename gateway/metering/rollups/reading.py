@@ -94,7 +94,7 @@ class StepColumns(NamedTuple):
     figures: list[list[int]]
 
 
-class Statement(NamedTuple):
+class RollupQuery(NamedTuple):
     """`order`: the column by which its lines come."""
 
     sql: str
@@ -211,7 +211,7 @@ def _ready(database: Database, state: State, step: SumStep, first: int, end: int
 
 def _statements(
     database: Database, question: RollupQuestion, summed: tuple[str, ...] = (), plain: tuple[str, ...] = ("hour",)
-) -> Iterator[Statement]:
+) -> Iterator[RollupQuery]:
     """For lines of step, dimensions, what else is asked for (where lines are summed up, and where not), and figures."""
     for run in _runs(database, question):
         for start in range(0, len(question.owners), OWNERS):
@@ -220,7 +220,7 @@ def _statements(
 
 def _statement(
     question: RollupQuestion, owners: Sequence[bytes], run: HourRun, summed: tuple[str, ...], plain: tuple[str, ...]
-) -> Statement:
+) -> RollupQuery:
     bucket = _bucket_sql(question.bucket, run.minutes)
     if len(owners) == 1 and run.step is DAY and question.bucket == "day" and _is_apart(question):
         # One line for each answer already.
@@ -237,7 +237,7 @@ def _statement(
         f"SELECT {shown} FROM rollup WHERE series = ? AND owner IN ({', '.join('?' * len(owners))}) "
         f"AND hour >= ? AND hour < ?{grouped}"
     )
-    return Statement(sql, (question.series + run.step.coarse, *owners, run.first, run.end), order)
+    return RollupQuery(sql, (question.series + run.step.coarse, *owners, run.first, run.end), order)
 
 
 def _bucket_sql(bucket: Bucket, minutes: int | None) -> str:
