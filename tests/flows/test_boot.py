@@ -29,7 +29,7 @@ Start = Callable[..., GatewayProcess]
 def get(gateway: GatewayProcess, path: str, **headers: str) -> tuple[int, str]:
     request = urllib.request.Request(gateway.address + path, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=15) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
