@@ -68,6 +68,18 @@ def test_a_csv_of_usage_adds_up_to_what_activity_shows(used: Tenants) -> None:
         )
 
 
+def test_the_breakdown_by_user_has_names_and_addresses_and_adds_up_to_the_day(used: Tenants) -> None:
+    [day] = used.ok("GET", "/activity?days=1&groupBy=user", used["acme owner"])["activity"]
+    found = {one["id"]: one for one in day["userBreakdown"]}
+    people = [used[f"acme {role}"] for role in ("owner", "developer")]
+    assert {ident: one["email"] for ident, one in found.items()} == {
+        who.user_id: f"{role}@acme.example" for who, role in zip(people, ("owner", "developer"), strict=True)
+    }
+    assert all(one["description"] for one in found.values())
+    assert sum(one["requestCount"] for one in found.values()) == day["requestCount"]
+    assert round(sum(one["cost"] for one in found.values()) * 10**9) == round(day["cost"] * 10**9)
+
+
 def test_a_request_of_two_days_is_in_the_export_of_each_with_the_attempts_of_that_day(tenants: Tenants) -> None:
     owner, now_us = tenants["acme owner"], tenants.services.clock.now_us()
     midnight_us = now_us // DAY_US * DAY_US
