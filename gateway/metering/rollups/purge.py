@@ -34,11 +34,11 @@ LEAST_DAYS = 3
 # GROUPS groups. Both take the writer some 10 to 20 ms.
 STEP_ROWS, FIRST_ROWS, LEAST_ROWS, GROUPS = 2_500, 250, 100, 250
 STEP_HOURS = 24
-# The share of the time that removing takes: half of it the writer is held, and of a hundred commits of others so fewer
-# than one finds it so. That is 1,000 rows a second and more where every hour is full of others.
+# The share of the time that removing takes: for half of it the writer is held, so that of a hundred commits of others
+# fewer than one finds it so. Where every hour is full that is 500 to 800 rows a second. It rests for so long at most.
 SHARE, LONGEST_S = 1 / 100, 5.0
-# A round ends after so many steps; the next one goes on.
-ROUND_STEPS = 20_000
+# A round ends after so many steps, an hour or so; the next one goes on, and has the next partitions ready before.
+ROUND_STEPS = 1_000
 WEEKS_FROM_DAYS = 60  # who keeps rows for longer has partitions of a week, else of a day
 
 MERGED = ", ".join(f"{v} = NULLIF(COALESCE(rollup.{v}, 0) + COALESCE(excluded.{v}, 0), 0)" for v in VALUES)
