@@ -182,10 +182,9 @@ def _add_failure(line: RequestLine, reason: GatewayError, attempts: list[Attempt
 write_json = json.Encoder().encode  # the line as JSON
 
 
-def write_text(line: RequestLine) -> bytes:
+def write_text(one: RequestLine) -> bytes:
     """The line for people: time, level, what was asked and how it ended, then name=value. Whatever a caller chose is
     quoted, so that it neither breaks the line nor looks like another name."""
-    one = line
     label = f" label={_quote(one.label)}" if one.label is not None else ""
     owner = f" key={one.key} project={one.project} organization={one.organization}" if one.key is not None else ""
     model = f" model={_value(one.model)}" if one.model is not None else ""

@@ -14,7 +14,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 def rewrite_share(config: pytest.Config, number: int, processes: int) -> None:
-    """Rewrite every so manieth module, as the process of this number: the others find it done."""
+    """Rewrite the share of the process with this number: the others find it done."""
     state = config.stash[rewrite.assertstate_key]
     for path in sorted(TESTS.rglob("test_*.py"))[number::processes]:
         folder = rewrite.get_cache_dir(path)
