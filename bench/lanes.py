@@ -42,6 +42,7 @@ GOOGLE = {
 }  # fmt: skip
 
 EVENTS = 50
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n"
 
 
 def _event(name: str, **members: object) -> bytes:
@@ -52,25 +53,53 @@ EMBEDDING = {
     "object": "list", "model": "text-embedding-3-small", "usage": {"prompt_tokens": 8, "total_tokens": 8},
     "data": [{"object": "embedding", "index": 0, "embedding": "AACAPwAAgD8AAIA/" * 16}],
 }  # fmt: skip
-STREAM = b"".join(
+WORDS = [f"t{number} " for number in range(EVENTS)]
+ANTHROPIC_STREAM = b"".join(
     (
         _event("message_start", message={**ANTHROPIC, "content": [], "stop_reason": None}),
         _event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
-        *[
-            _event("content_block_delta", index=0, delta={"type": "text_delta", "text": f"t{number} "})
-            for number in range(EVENTS)
-        ],
+        *[_event("content_block_delta", index=0, delta={"type": "text_delta", "text": word}) for word in WORDS],
         _event("content_block_stop", index=0),
         _event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 50}),
         _event("message_stop"),
     )
 )
+
+
+def _chunk(word: str, reason: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": {"content": word} if word else {}, "logprobs": None, "finish_reason": reason}
+    return _data({**OPENAI, "object": "chat.completion.chunk", "choices": [choice], "usage": None})
+
+
+def _candidate(word: str, **members: object) -> bytes:
+    content = {"role": "model", "parts": [{"text": word}]}
+    return _data({**GOOGLE, "candidates": [{"content": content, "index": 0, **members}]})
+
+
+def _data(wire: object) -> bytes:
+    return b"data: %b\n\n" % orjson.dumps(wire)
+
+
+OPENAI_STREAM = b"".join(
+    (
+        *map(_chunk, WORDS),
+        _chunk("", "stop"),
+        _data({**OPENAI, "object": "chat.completion.chunk", "choices": []}),
+        b"data: [DONE]\n\n",
+    )
+)
+GOOGLE_STREAM = b"".join((*map(_candidate, WORDS), _candidate("", finishReason="STOP")))
 # What a path ends in → the answer to it.
 ANSWERS = {
     b"/chat/completions": OPENAI,
     b"/embeddings": EMBEDDING,
     b"/messages": ANTHROPIC,
     b":generateContent": GOOGLE,
+}
+STREAMS = {
+    b"/chat/completions": OPENAI_STREAM,
+    b"/messages": ANTHROPIC_STREAM,
+    b":streamGenerateContent": GOOGLE_STREAM,
 }
 PROVIDERS = ("OPENAI", "ANTHROPIC", "GOOGLE_AI_STUDIO")
 AIM, AI_AIM = 1.30, 1.20
@@ -124,17 +153,19 @@ class Lane:
     most_us: int = 0
 
 
-CLAUDE = "anthropic/claude-haiku-4-5"
+GPT, CLAUDE, GEMINI = "openai/gpt-4o-mini", "anthropic/claude-haiku-4-5", "google-ai-studio/gemini-2.5-flash-lite"
 LANES = (
-    Lane("relay to OpenAI", "openai/gpt-4o-mini"),
+    Lane("relay to OpenAI", GPT),
     Lane("to Anthropic", CLAUDE, "relay to OpenAI"),
-    Lane("to Google", "google-ai-studio/gemini-2.5-flash-lite", "relay to OpenAI"),
+    Lane("to Google", GEMINI, "relay to OpenAI"),
     Lane("AI SDK", CLAUDE, "to Anthropic", AI_AIM, write=write_ai_request),
-    Lane("stream", CLAUDE, stream=True),
+    Lane("relayed stream", GPT, stream=True),
+    Lane("stream", CLAUDE, "relayed stream", stream=True),
+    Lane("stream, Google", GEMINI, "relayed stream", stream=True),
     Lane("AI SDK stream", CLAUDE, "stream", AI_AIM, stream=True, write=write_ai_request),
     Lane("embeddings", "openai/text-embedding-3-small", "relay to OpenAI", 1.20, write=write_embeddings_request),
     Lane("AI SDK config", CLAUDE, write=write_config_request),
-    Lane("MCP chat", "openai/gpt-4o-mini", "relay to OpenAI", write=write_chat_call),
+    Lane("MCP chat", GPT, "relay to OpenAI", write=write_chat_call),
     Lane("MCP tools/list", "", write=write_tool_list, most_us=1000),
     Lane("MCP get-account", "", write=write_account_call, most_us=1000),
 )
@@ -210,6 +241,14 @@ def write_table(figures: dict[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
+def write_stream(head: bytes, body: bytes) -> bytes:
+    """The streamed answer to a request, in one write; b"" to one that asks for a whole answer."""
+    path = head.split(b" ", 2)[1].partition(b"?")[0]
+    asked = b'"stream":true' in body or path.endswith(b":streamGenerateContent")
+    stream = next((stream for end, stream in STREAMS.items() if asked and path.endswith(end)), b"")
+    return stream and STREAM_HEAD % len(stream) + stream
+
+
 def answer(connection: socket.socket) -> None:
     """The requests of one connection, which come one at a time."""
     with connection, contextlib.suppress(OSError):
@@ -221,12 +260,8 @@ def answer(connection: socket.socket) -> None:
                     return
                 data += more
                 continue
-            streamed = b'"stream":true' in rest[: size_of(head)]
-            connection.sendall(STREAMED if streamed else write_reply(head, ANSWERS))
+            connection.sendall(write_stream(head, rest) or write_reply(head, ANSWERS))
             data = rest[size_of(head) :]
-
-
-STREAMED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(STREAM) + STREAM
 
 
 if __name__ == "__main__":

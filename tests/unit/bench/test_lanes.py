@@ -1,6 +1,7 @@
 import orjson
+import pytest
 
-from bench.lanes import ANSWERS, LANES, write_table
+from bench.lanes import ANSWERS, EVENTS, LANES, write_stream, write_table
 from bench.upstreams import size_of, write_reply
 
 
@@ -12,6 +13,19 @@ def test_each_format_is_answered_in_its_own():
     body = write_reply(head("/models/gemini-2.5-flash:generateContent?alt=json"), ANSWERS).partition(b"\r\n\r\n")[2]
     assert "candidates" in orjson.loads(body)
     assert b'"stop_reason":"end_turn"' in write_reply(head("/v1/messages"), ANSWERS)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "word"),
+    [
+        ("/v1/chat/completions", b'{"stream":true}', b'"content":"t'),
+        ("/v1/messages", b'{"stream":true}', b'"text":"t'),
+        ("/models/gemini-2.5-flash:streamGenerateContent?alt=sse", b"{}", b'"text":"t'),
+    ],
+)
+def test_a_stream_has_fifty_pieces_of_its_format(path, body, word):
+    assert write_stream(head(path), body).count(word) == EVENTS
+    assert not write_stream(head(path.replace(":streamG", ":g")), b"{}")
 
 
 def test_an_unknown_path_is_no_answer():
