@@ -12,8 +12,8 @@ import resource  # noqa: E402
 import sys  # noqa: E402
 
 from gateway import accepted, settings  # noqa: E402
+from gateway.server.huge_pages import prefer_huge_pages  # noqa: E402
 from gateway.server.log import logger_class as make_logger_class  # noqa: E402
-from gateway.server.pages import prefer_huge_pages  # noqa: E402
 
 OPEN_FILES = 65_536
 M_MMAP_THRESHOLD, MAPPED_BYTES = -3, 1 << 20  # <malloc.h>

@@ -8,7 +8,7 @@ from typing import Any
 import greenlet
 
 from gateway.server.connection import CallerConnection
-from gateway.server.heads import Heads, RequestHead
+from gateway.server.request_heads import HeadCache, RequestHead
 
 # By then memories are filled and the interpreter has specialised what runs often.
 WARM_REQUESTS = 2_000
@@ -78,18 +78,18 @@ def name_of(code: CodeType) -> str:
 
 def install(target: Path) -> None:
     """Trace the first request of a connection that comes after the warm ones: from its head to the next one's."""
-    take, seen, tracers = Heads.take, 0, {}
+    take, seen, tracers = HeadCache.take, 0, {}
 
-    def traced(heads: Heads, connection: CallerConnection) -> tuple[RequestHead, int] | None:
+    def traced(heads: HeadCache, connection: CallerConnection) -> tuple[RequestHead, int] | None:
         nonlocal seen
         seen += 1
         tracer = tracers.get(connection)
         if tracer is not None:
             target.write_text(tracer.end().write())
-            Heads.take = take
+            HeadCache.take = take
         elif seen > WARM_REQUESTS and not tracers:
             tracers[connection] = Tracer()
             tracers[connection].begin()
         return take(heads, connection)
 
-    Heads.take = traced
+    HeadCache.take = traced

@@ -11,8 +11,8 @@ from gateway import settings as configuration
 from gateway.background import Background, make_background
 from gateway.errors import GatewayError, Internal, InvalidRequest, MethodNotAllowed, NotFound
 from gateway.server.express import ExpressLane
-from gateway.server.front import Front
 from gateway.server.metrics_port import open_metrics_port
+from gateway.server.middleware import Middleware
 from gateway.services import Services
 from gateway.states import StateLog
 from gateway.surfaces import replies, table
@@ -92,8 +92,8 @@ def create_app(
     pages = Browsers(chosen.security.cors_origins)
     hosts = Hosts(chosen.server.allowed_hosts, chosen.server.public_url)
     report = reporter_of(chosen.server, wired.telemetry.requests)
-    front = Front(flask.wsgi_app, addresses, pages, table.errors_at, hosts, report)
-    wsgi = _express(front, wired, addresses, pages, hosts) if chosen.server.express_lane else front
+    middleware = Middleware(flask.wsgi_app, addresses, pages, table.errors_at, hosts, report)
+    wsgi = _express(middleware, wired, addresses, pages, hosts) if chosen.server.express_lane else middleware
     return Application(wsgi, flask, wired, background)
 
 
@@ -119,11 +119,13 @@ def reporter_of(
     return report
 
 
-def _express(front: Front, services: Services, addresses: Addresses, pages: Browsers, hosts: Hosts) -> ExpressLane:
+def _express(
+    middleware: Middleware, services: Services, addresses: Addresses, pages: Browsers, hosts: Hosts
+) -> ExpressLane:
     server = services.settings.server
     hot = {(o.method, o.path): guard(services, o) for o in table.operations() if o.hot}
     return ExpressLane(
-        front,
+        middleware,
         hot,
         _crashed,
         addresses.settle,

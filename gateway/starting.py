@@ -11,7 +11,7 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError, Unavailable
 from gateway.metering.counters import Counters
 from gateway.operator.installation import opened
-from gateway.server.front import Front
+from gateway.server.middleware import Middleware
 from gateway.settings import Settings
 from gateway.states import StateLog
 from gateway.store import migrations
@@ -56,11 +56,11 @@ class StartingApplication:
         addresses = Addresses(path for _, path in self._operations)
         pages = Browsers(chosen.security.cors_origins)
         hosts = Hosts(server.allowed_hosts, server.public_url)
-        self._front = Front(self._serve, addresses, pages, table.errors_at, hosts, self.refused)
+        self._middleware = Middleware(self._serve, addresses, pages, table.errors_at, hosts, self.refused)
         self._note(error)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        return self._front(environ, start_response)
+        return self._middleware(environ, start_response)
 
     def refused(self, error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
         """Tell of a request that gets `error` as its answer."""

@@ -1,20 +1,22 @@
-"""The HTTP server under the application: gunicorn's arbiter and worker, and the express lane before Flask.
+"""The HTTP server: gunicorn's arbiter and worker, HTTP/1.1 for callers, and the express lane before Flask.
 
-`launch` starts it, under the arbiter in `master`; `ports` says why nothing can listen; `boot` is the start of a worker,
-`siblings` how many others are ready;
-`worker` is what gunicorn runs; `connection`, `http1` and `reply` are one connection, the reading of requests and the
-writing of answers; `pulse` is the beat of a worker, `sweeper` notices callers that hung up; `drain` is the end of a
-worker; `heads` are request heads that came before; `express` answers the hot operations without Flask dispatch; `front`
-is what all others pass before it; `intake` bounds what callers take up, `bodies` takes it in; `watchdog` names who
-holds the event loop; `pages` are of memory.
+Starting: `launch` is the entry point, `master` the arbiter, `ports` checks that an address can be listened on, `boot`
+starts a worker, `ready_workers` counts the workers that are ready. `huge_pages` asks for large memory pages.
+Serving: `worker` is the gunicorn worker, `worker_state` what its connections share, `connection` one connection;
+`http1` parses requests, `request_heads` caches parsed heads, `request_bodies` reads bodies within the limits of
+`resource_limits`, `response_writer` writes responses. `express` answers the hot operations without Flask; every other
+request passes `middleware` first.
+Protecting: `connection_timeouts` ends idle, slow and abandoned connections, `send_progress` measures how fast a
+response is read, `watchdog` reports what blocks the event loop, `drain` is the graceful shutdown, `metrics_port` a
+separate port for metrics.
 
-May not know: dialects, providers, the engine, Flask. It sees a WSGI callable, which may carry attributes, all
-optional: `max_body` and `max_form` (bytes), `spool_dir` (where large forms lie), `express` (the lane before it),
-`limits` (the settings of the server), `owner_of` (whose a request is, by its headers; raises), `refused` (told
-of what was no request: the error, an id, the environ of the connection), `follow` (called with
-what takes the application that this one stands in for), `watch` (called with what gives the figures of the worker),
-`draining` (called with True when a worker begins to leave) and `close` (called last).
+May not know: dialects, providers, the engine, Flask. It sees a WSGI callable, which may carry attributes, all optional:
+`max_body` and `max_form` (bytes), `spool_dir` (where large forms are stored), `express` (the lane before it), `limits`
+(the server's settings), `owner_of` (returns whose request it is, from its headers; raises), `refused` (called for input
+that was no valid request, with the error, an id and the connection's environ), `follow` (called with a callback that
+replaces this application by another), `watch` (called with a function that returns the worker's gauges), `draining`
+(called with True when the worker begins to shut down) and `close` (called last).
 
-Decided against: a timer or watcher a request (one sweep four times a second serves all), HTTP/2 (a proxy's task), and
-letting the C parser read bodies (it cannot stop between pipelined requests).
+Decided against: a timer or watcher per request (one sweep four times a second serves all), HTTP/2 (left to a proxy),
+and letting the C parser read bodies (it cannot stop between pipelined requests).
 """

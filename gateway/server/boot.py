@@ -1,4 +1,4 @@
-"""The start of a worker: its boot, and the application that it serves, which may take the place of one that waits."""
+"""The start of a worker: booting, and replacing the placeholder application by the real one."""
 
 import os
 import sys
@@ -10,32 +10,33 @@ import gevent
 from gevent.server import StreamServer
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway.server import siblings
-from gateway.server.bodies import Bodies
-from gateway.server.heads import Heads
+from gateway.server import ready_workers
+from gateway.server.request_bodies import RequestBodies
+from gateway.server.request_heads import HeadCache
 from gateway.server.watchdog import Gauges
 
-# Before a worker that could not boot ends, so that another arbiter than ours does not start them in a whirl.
+# A worker that could not boot waits this long before it exits, so that an arbiter other than ours does not restart it
+# in a tight loop.
 BOOT_REST_S = 1.0
 
 
-class RestingServer(StreamServer):
-    """One that begins to accept again only when it is told to, and not whenever a connection of its pool ends."""
+class PausableServer(StreamServer):
+    """A listener that can be paused: gevent's own would start accepting again whenever a connection of its pool ends."""
 
-    resting = False
+    paused = False
 
     def start_accepting(self) -> None:
-        if not self.resting:
+        if not self.paused:
             super().start_accepting()
 
 
 class BootingWorker(GeventWorker, ABC):
-    """A worker whose boot, when it fails, ends this worker alone: the status that gunicorn has for it ends all."""
+    """A worker whose failed boot ends only itself: gunicorn's own exit status would end all workers."""
 
-    _servers: Sequence[RestingServer] = ()
+    _servers: Sequence[PausableServer] = ()
     _accepts = True
 
-    _bodies: Bodies
+    _bodies: RequestBodies
 
     def init_process(self) -> None:
         """Boot and serve."""
@@ -47,11 +48,11 @@ class BootingWorker(GeventWorker, ABC):
             sys.exit(1)
 
     def _take_application(self) -> None:
-        """Serve `wsgi` from now on."""
+        """Serve `self.wsgi` from now on."""
         self._bodies.limit_to(self.wsgi)
         self._owner_of = getattr(self.wsgi, "owner_of", None)
         self._lane: Any = getattr(self.wsgi, "express", None)
-        self._heads = Heads(self._lane.find if self._lane is not None else lambda environ: None)
+        self._heads = HeadCache(self._lane.find if self._lane is not None else lambda environ: None)
         self._on_refusal: Any = getattr(self.wsgi, "refused", None)
         watch = getattr(self.wsgi, "watch", None)
         if watch is not None:
@@ -61,11 +62,11 @@ class BootingWorker(GeventWorker, ABC):
         if follow is not None:
             follow(self._replace_application)
         else:
-            # The byte by which the master knows that this worker is ready.
+            # This byte tells the master that the worker is ready.
             os.ftruncate(self.tmp.fileno(), 1)
 
     def _replace_application(self, application: Any) -> None:
-        """What the application that waits calls with the one that it waited for."""
+        """Callback of the placeholder application: serve the real one from now on."""
         if not self.alive:
             application.close()
             return
@@ -74,12 +75,13 @@ class BootingWorker(GeventWorker, ABC):
         self.cfg.post_worker_init(self)
 
     def _share(self) -> None:
-        """Take no connections while this worker waits and another one is ready: what waits in the kernel is theirs."""
-        accepts = not self._waiting or not siblings.ready.read()
+        """Stop accepting connections while this worker is not ready and another is: the other accepts those that are
+        queued."""
+        accepts = not self._waiting or not ready_workers.ready_count.read()
         if accepts != self._accepts:
             self._accepts = accepts
             for server in self._servers:
-                server.resting = not accepts
+                server.paused = not accepts
                 if accepts:
                     server.start_accepting()
                 else:
@@ -87,4 +89,4 @@ class BootingWorker(GeventWorker, ABC):
 
     @abstractmethod
     def _gauges(self) -> Gauges:
-        """What the server itself tells on `/metrics`."""
+        """The server's own gauges for `/metrics`."""

@@ -1,4 +1,4 @@
-"""One caller's connection: buffered reading, sending without timers, and what the sweeper must know of it."""
+"""One caller's connection: buffered reading, sending without timers, and the state that timeouts need."""
 
 import socket
 from collections.abc import Callable
@@ -8,40 +8,43 @@ import gevent
 
 from gateway.errors import InvalidRequest
 from gateway.server.http1 import MOST_DIGITS, malformed
-from gateway.server.pulse import ClientGone, Pulse
-from gateway.server.stalls import Stall
+from gateway.server.send_progress import SendProgress
+from gateway.server.worker_state import ClientGone, WorkerState
 from gateway.surfaces.wsgi import FREE_BODY
 from gateway.threads import compute_if
 
 IDLE, READING, ANSWERING = range(3)
-READ = 1  # of the event loop: what to wait for
+READ = 1  # events of the event loop: what to wait for
 RECEIVE_BYTES = 65_536
 BODY_RECEIVE_BYTES = 262_144
 HEAD_BYTES = 65_536
-# A socket of TLS with data waiting never yields, so after this many receives the other greenlets get a turn.
+# A TLS socket with data waiting never yields, so after this many receives other greenlets get a turn.
 RECEIVES_PER_TURN = 16
-LONG_BYTES = 1 << 20  # of a body that is joined in a thread, or sent in slices of SLICE_BYTES
+LONG_BYTES = 1 << 20  # a body of this size is joined in a thread, or sent in slices of SLICE_BYTES
 SLICE_BYTES = 1 << 18
 LINGER_S = 2.0
 LINGER_BYTES = 64 * 1024 * 1024
 
 
 class CallerConnection:
-    """A client socket with its surplus bytes. `since` is the tick of the pulse when its phase began; `received` are the
-    bytes that came to its request since; `stall` tells of waits for the caller to take its answer; `head` is what its
-    last request began with, where the next one's may be the same. `weigh` is called with the bytes that it holds of a
-    request of which nobody knows whose it is, and may refuse them (Overloaded)."""
+    """A client socket with its read buffer.
+
+    `since` is the tick at which its phase began; `received` counts the bytes of the current request since then;
+    `progress` measures how fast the caller reads the response; `head` is the last request's head, since the next is
+    often the same. `weigh` is called with the bytes held for a request whose owner is not known yet, and may refuse
+    them (Overloaded).
+    """
 
     __slots__ = (
         "socket",
         "peer",
         "greenlet",
-        "pulse",
+        "state",
         "peekable",
         "phase",
         "since",
         "received",
-        "stall",
+        "progress",
         "expired",
         "killed",
         "head",
@@ -52,17 +55,17 @@ class CallerConnection:
     )
 
     def __init__(
-        self, sock: Any, peer: Any, pulse: Pulse, peekable: bool = True, weigh: Callable[[int], object] = int
+        self, sock: Any, peer: Any, state: WorkerState, peekable: bool = True, weigh: Callable[[int], object] = int
     ) -> None:
         self.socket = sock
         self.peer = peer
         self.greenlet = gevent.getcurrent()
-        self.pulse = pulse
+        self.state = state
         self.peekable = peekable
         self.phase = IDLE
-        self.since = pulse.tick
+        self.since = state.tick
         self.received = 0
-        self.stall: Stall | None = None
+        self.progress: SendProgress | None = None
         self._weigh, self._held = weigh, 0
         self.expired = False
         self.killed = False
@@ -70,7 +73,7 @@ class CallerConnection:
         self._buffer = b""
         self._at = 0
         self._receives = 0
-        # The C functions themselves where no layer of TLS lies between, which may hold bytes that nobody can wait for.
+        # Without TLS the C functions are called directly; a TLS layer may hold bytes that no poll reports.
         self._send = sock._sock.send if peekable else sock.send
         self._recv = sock._sock.recv if peekable else None
         hub = gevent.get_hub()
@@ -80,24 +83,24 @@ class CallerConnection:
         self._waiting: Any = None
 
     def wait(self) -> None:
-        """Between two requests."""
-        self.since = self.pulse.tick
+        """Enter the idle phase, between two requests."""
+        self.since = self.state.tick
         self.phase = IDLE
 
     def answer(self) -> None:
-        """The request is read; from now on a caller that hangs up ends it."""
-        self.since = self.pulse.tick
+        """The request is read; from now on a disconnect of the caller cancels it."""
+        self.since = self.state.tick
         self.phase = ANSWERING
-        self.stall = None
+        self.progress = None
 
     @property
     def surplus(self) -> bool:
-        """Whether bytes were received that nothing has consumed."""
+        """Whether bytes were received that nothing has consumed yet."""
         return self._at < len(self._buffer)
 
     def take_repeated(self, before: bytes, after: bytes) -> int:
-        """Take a head that is `before`, the digits of a length, `after`: the length. -1, and nothing taken, when the
-        next head is another one, is not here whole or the caller left."""
+        """If the next head is `before`, the digits of a length, `after`: consume it and return the length. -1,
+        consuming nothing, when it is a different head, is incomplete, or the caller disconnected."""
         buffer, at = self._buffer, self._at
         if at == len(buffer):
             buffer, at = self._receive_some(RECEIVE_BYTES), 0
@@ -113,7 +116,7 @@ class CallerConnection:
         return int(digits)
 
     def take_head(self) -> bytes | None:
-        """The next request head with its blank line; None when the caller left. InvalidRequest: 408, 431."""
+        """The next request head including its blank line; None when the caller disconnected. InvalidRequest: 408, 431."""
         searched = 0
         if self._at == len(self._buffer) and not self._receive():
             return None
@@ -147,16 +150,16 @@ class CallerConnection:
         parts = [self._buffer[self._at :]]
         missing = end - len(self._buffer)
         self._buffer, self._at = b"", 0
-        self._hold(size if size <= FREE_BODY else 0)  # longer ones were weighed
+        self._hold(size if size <= FREE_BODY else 0)  # longer bodies were counted already
         while missing:
             parts.append(self._receive_body(min(missing, BODY_RECEIVE_BYTES)))
             missing -= len(parts[-1])
         self._hold(0)
-        # Where it is long the interpreter lets others run while it joins.
+        # For a long body the interpreter lets other threads run while it joins.
         return compute_if(size >= LONG_BYTES, b"".join, parts)
 
     def take_to(self, write: Callable[[bytes], object], size: int) -> None:
-        """Give exactly `size` bytes to `write`, as they come."""
+        """Pass exactly `size` bytes to `write` as they arrive."""
         at_hand = self._buffer[self._at : self._at + size]
         self._at += len(at_hand)
         write(at_hand)
@@ -169,7 +172,7 @@ class CallerConnection:
             write(data)
 
     def take_line(self, limit: int) -> bytes:
-        """The bytes before the next line end, at most `limit`."""
+        """The bytes up to the next line end, at most `limit`."""
         while True:
             end = self._buffer.find(b"\r\n", self._at)
             if end < 0 and len(self._buffer) - self._at <= limit:
@@ -183,7 +186,7 @@ class CallerConnection:
             return line
 
     def send(self, data: bytes) -> None:
-        """Send all of `data`. Most replies fit the kernel's buffer, so the first call does it all. ClientGone."""
+        """Send all of `data`. Most responses fit the kernel's buffer, so one call is usually enough. ClientGone."""
         try:
             try:
                 sent = self._send(data)
@@ -192,11 +195,11 @@ class CallerConnection:
             if sent < len(data):
                 self._send_rest(memoryview(data)[sent:])
         except OSError:
-            # Told apart from the OSErrors of an application: those are crashes, this is nobody's fault.
+            # Distinguished from an application's own OSError: that is a crash, this is nobody's fault.
             raise ClientGone() from None
 
     def linger(self) -> None:
-        """Take in what the caller still sends, for a moment: a reset would destroy the reply on its way."""
+        """Read and discard for a moment what the caller still sends: a reset would destroy the response on its way."""
         left = LINGER_BYTES
         with gevent.Timeout(LINGER_S, False):
             self.shut(socket.SHUT_WR)
@@ -204,26 +207,27 @@ class CallerConnection:
                 left -= len(data)
 
     def close(self) -> None:
-        """End it, in the greenlet that reads from it."""
+        """Close the connection, called in the greenlet that reads from it."""
         self._hold(0)
         if self._readable is not None:
             self._readable.close()
         self.socket.close()
 
     def expire(self) -> None:
-        """End the caller's sending side: the greenlet that waits for it sees the end, and answers 408 if it must."""
+        """Shut down the caller's sending side: the reading greenlet sees end of input, and answers 408 if it must."""
         self.expired = True
         self.shut(socket.SHUT_RD)
 
     def shut(self, how: int) -> None:
         try:
-            # Past a TLS layer's own shutdown, which would drop its state under a waiting reader.
+            # Bypasses the TLS layer's own shutdown, which would drop its state while a reader waits.
             self.socket._sock.shutdown(how)
         except OSError:
             pass
 
     def is_gone(self) -> bool:
-        """Whether the caller closed its side, seen without taking a byte. A half-closed connection counts as gone."""
+        """Whether the caller closed its side, checked without consuming a byte. A half-closed connection counts as
+        gone."""
         try:
             # gevent's own recv would wait; the socket beneath it is non-blocking.
             return not self.socket._sock.recv(1, socket.MSG_PEEK)
@@ -233,18 +237,18 @@ class CallerConnection:
             return True
 
     def _send_rest(self, rest: memoryview) -> None:
-        """As fast as the caller takes it, which the sweeper watches; and the others have their turns."""
-        stall = self.stall = self.stall or Stall(self.socket.fileno())
-        stall.begin(self.pulse.tick)
+        """Send the rest as fast as the caller reads it, monitored by the timeouts, letting other greenlets run."""
+        progress = self.progress = self.progress or SendProgress(self.socket.fileno())
+        progress.begin(self.state.tick)
         while rest:
             sent = self.socket.send(rest[:SLICE_BYTES])
-            stall.give(sent)
+            progress.give(sent)
             rest = rest[sent:]
             gevent.sleep(0)
-        stall.end(self.pulse.tick)
+        progress.end(self.state.tick)
 
     def _hold(self, size: int) -> None:
-        """So many bytes are held for a request that is not here whole. Overloaded when those of all are too many."""
+        """Count bytes held for an incomplete request. Overloaded when all of them together are too many."""
         if size != self._held:
             self._weigh(size - self._held)
             self._held = size
@@ -274,14 +278,15 @@ class CallerConnection:
         return data
 
     def _begin_reading(self) -> None:
-        """A request is here in part; from now on the rest has its time."""
-        self.phase, self.since, self.received = READING, self.pulse.tick, 0
+        """A request has begun to arrive; its timeouts start."""
+        self.phase, self.since, self.received = READING, self.state.tick, 0
 
     def _receive_some(self, most: int) -> bytes:
-        """What one receive brings; b"" is the caller's end. The others get their turn meanwhile."""
+        """The bytes of one receive; b"" when the caller closed. Other greenlets run meanwhile."""
         if self._recv is None:
             return self._receive_sealed(most)
-        # A receive before the wait would nearly always be in vain; and the watcher is kept over all waits.
+        # Waits before receiving, since an immediate receive would almost always fail; the watcher is reused for all
+        # waits.
         if not self._watched:
             self._watched = True
             self._readable.start(self._wake)
@@ -295,15 +300,15 @@ class CallerConnection:
         try:
             return self._recv(most)
         except BlockingIOError:
-            return self.socket.recv(most)  # a false alarm: with gevent's own waiting then
+            return self.socket.recv(most)  # a false alarm: wait with gevent's own recv
 
     def _wake(self) -> None:
-        """Something can be received. Called in the hub."""
+        """Callback of the hub: something can be received."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.switch(self)
             return
-        # Nobody reads now: what lies there would call again at once, and for ever.
+        # Nobody reads now: the pending data would trigger the callback again at once, endlessly.
         self._watched = False
         self._readable.stop()
 
@@ -320,5 +325,5 @@ class CallerConnection:
 
 
 def late() -> InvalidRequest:
-    """The error of a request whose bytes stopped coming."""
+    """The error of a request whose bytes stopped arriving."""
     return InvalidRequest("The request did not arrive in time.", code="request_timeout", status=408)

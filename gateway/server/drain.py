@@ -1,4 +1,4 @@
-"""The end of a worker: readiness first, then the listeners, then the open requests, the books last."""
+"""Graceful shutdown of a worker: readiness off, listeners closed, open requests finished, accounts settled last."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ import gevent
 
 from gateway.clock import Clock
 from gateway.server.connection import IDLE, CallerConnection
-from gateway.server.pulse import TICK_S, ServerStopping
-from gateway.server.sweeper import end
+from gateway.server.connection_timeouts import end
+from gateway.server.worker_state import TICK_S, ServerStopping
 
-# Load balancers look at readiness about once a second; until they have, connections are still accepted.
+# Load balancers check readiness about once a second; until they have, connections are still accepted.
 NOTICE_S = 1.0
-# Before the process is killed: time for the `finally` blocks of what is cut, then for `close`.
+# Reserved before the process is killed: for the `finally` blocks of cancelled requests, then for `close`.
 SETTLE_S = 2.0
 CLOSE_S = 1.0
 SPARE_S = 0.25
@@ -22,7 +22,7 @@ STEP_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class DrainPlan:
-    """Moments on the monotonic clock."""
+    """The deadlines of a shutdown, on the monotonic clock."""
 
     stop_accepting_at: float
     cut_at: float
@@ -31,7 +31,7 @@ class DrainPlan:
 
 
 def make_plan(began_at: float, grace_s: float) -> DrainPlan:
-    """What happens when, of a drain that began at `began_at` and is ended by a kill `grace_s` later."""
+    """The deadlines of a shutdown that began at `began_at` and is ended by SIGKILL `grace_s` later."""
     settle = min(SETTLE_S, grace_s / 2)
     return DrainPlan(
         stop_accepting_at=began_at + min(NOTICE_S, grace_s / 10),
@@ -43,8 +43,10 @@ def make_plan(began_at: float, grace_s: float) -> DrainPlan:
 
 @dataclass(slots=True)
 class Drain:
-    """One worker's way out: `log` is gunicorn's, `busy` says whether a connection is left, `hurried` whether the
-    operator asked twice.
+    """The graceful shutdown of one worker.
+
+    `log` is gunicorn's logger, `busy` returns whether a connection is open, `hurried` whether the operator signalled a
+    second time.
     """
 
     log: Any
@@ -56,13 +58,13 @@ class Drain:
     hurried: Callable[[], bool]
 
     def run(self, announce: Callable[[], None], stop_accepting: Callable[[], None], close: Callable[[], None]) -> None:
-        """Readiness false (`announce`), wait, `stop_accepting`, let requests finish, cut the rest, `close`."""
+        """Announce (readiness off), wait, `stop_accepting`, let requests finish, cancel the rest, `close`."""
         self._call(announce, "telling the application that the worker leaves")
         self._wait(lambda: self._is_past(self.plan.stop_accepting_at))
         self._call(stop_accepting, "closing the listeners")
         self._wait(lambda: self._finish_idle() or self._is_past(self.plan.cut_at))
         if self.hurried():
-            # The arbiter now kills in two seconds, whatever the grace was.
+            # The arbiter now kills in two seconds, whatever the grace period was.
             self.plan = make_plan(self.clock.monotonic() - SETTLE_S, 2 * SETTLE_S)
         if self.busy():
             self._cut()
@@ -82,7 +84,7 @@ class Drain:
         return self.hurried() or self.clock.monotonic() >= moment
 
     def _finish_idle(self) -> bool:
-        """End the connections that wait for a request; whether none of any kind is left."""
+        """Close idle connections; whether none of any kind is left."""
         for connection in tuple(self.connections):
             if connection.phase == IDLE and not connection.expired:
                 connection.expire()
@@ -96,7 +98,7 @@ class Drain:
 
     def _close(self, close: Callable[[], None]) -> None:
         closing = gevent.spawn(self._call, close, "closing the application")
-        # Never less than a moment, however late the rest was.
+        # At least a moment, however long the previous steps took.
         closing.join(max(SPARE_S, self.plan.leave_at - self.clock.monotonic()))
         if not closing.dead:
             self.log.error("closing the application took too long; the worker leaves without it")

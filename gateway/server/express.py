@@ -1,10 +1,10 @@
-"""The express lane: the few hot operations answered before Flask dispatch, by the same handlers."""
+"""The express lane: answers the few hot operations before Flask dispatch, with the same handlers."""
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from gateway.ids import new_hex
-from gateway.server.heads import Handler, RequestHead
+from gateway.server.request_heads import Handler, RequestHead
 from gateway.surfaces.cors import Browsers
 from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.http import Inbound, Outbound
@@ -13,18 +13,18 @@ from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY, NO_PROXIES, REFUSAL, Star
 
 Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
-# A request with one of these takes the long way, where it is dealt with once for all operations.
+# A request with one of these headers goes through Flask, where it is handled once for all operations.
 ODD = ("HTTP_CONTENT_ENCODING", "HTTP_TRANSFER_ENCODING", "HTTP_EXPECT", "HTTP_UPGRADE")
 NO_PARAMS: dict[str, str] = {}
 
 
 class ExpressLane:
-    """A WSGI application around another: `table` holds handlers by exact (method, path), the rest goes through.
-    `settle` gives the exact path of one that is spelled otherwise; `pages` are let in where a request has an Origin.
+    """A WSGI application around another: `table` maps exact (method, path) to handlers, everything else goes to the
+    inner one.
 
-    The gateway's own worker asks `find` and `answer` and saves the way through an environ. The handlers map errors to
-    replies themselves and leave framing to the server; `on_crash` logs an unexpected exception of one and makes its
-    reply.
+    `settle` corrects the spelling of a path; `pages` are the browser origins that are allowed. The gateway's own worker
+    calls `find` and `answer` directly and skips the environ. Handlers turn errors into responses themselves and leave
+    framing to the server; `on_crash` logs a handler's unexpected exception and returns its response.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ExpressLane:
         return start(outbound, start_response)
 
     def find(self, environ: MutableMapping[str, Any]) -> Handler | None:
-        """The handler of a plain request for a hot operation, whatever its length; its path is then put right."""
+        """The handler for a plain request to a hot operation, whatever its length; also corrects the request's path."""
         path = self._settle(environ.get("PATH_INFO", ""))
         table = self._paged if "HTTP_ORIGIN" in environ else self._table
         handler = table.get((environ["REQUEST_METHOD"], path))
@@ -81,7 +81,7 @@ class ExpressLane:
         return handler
 
     def answer(self, handler: Handler, head: RequestHead, body: bytes, base: Mapping[str, Any]) -> Outbound:
-        """The answer of `handler` to a request that the worker read itself; `base` is the environ of its connection."""
+        """The response of `handler` to a request that the worker read itself; `base` is the environ of its connection."""
         headers, peer = head.headers, base["REMOTE_ADDR"]
         if self._proxied:
             peer = self._proxies.caller(peer, headers)
@@ -95,7 +95,7 @@ class ExpressLane:
             return self._on_crash(inbound, error)
 
     def _has_fair_length(self, environ: Mapping[str, Any]) -> bool:
-        """Whether a GET comes without a body, anything else with one that anyone may send."""
+        """Whether a GET has no body, and any other request has one of permitted size."""
         length = environ.get("CONTENT_LENGTH") or ""
         if environ["REQUEST_METHOD"] == "GET":
             return not length
@@ -103,7 +103,7 @@ class ExpressLane:
 
 
 def let_in(handler: Handler, pages: Browsers) -> Handler:
-    """`handler` whose answers a page of another origin may read."""
+    """Wrap `handler` so that pages of other origins may read its responses."""
 
     def handle(inbound: Inbound) -> Outbound:
         outbound = handler(inbound)

@@ -1,4 +1,4 @@
-"""Requests off the wire: heads through the C parser, bodies by length or chunks (RFC 9112)."""
+"""Parses HTTP/1.1 requests: heads with the C parser, bodies by length or in chunks (RFC 9112)."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,15 +14,16 @@ from gateway.errors import GatewayError, InvalidRequest
 from gateway.surfaces.codings import too_large
 
 CHUNKED = -1
-MOST_DIGITS = 18  # of a length that needs no second look
+MOST_DIGITS = 18  # digits of a length that needs no further check
 CHUNK_LINE_BYTES = 1024
 TRAILER_LINES = 64
-# A body in crumbs costs steps and not bytes: so many chunks are free, above them each must bring this many bytes.
+# A body in tiny chunks costs steps rather than bytes: this many chunks are free, beyond them each must bring this many
+# bytes.
 FREE_CHUNKS = 512
 LEAST_CHUNK_BYTES = 16
 CHUNKS_PER_TURN = 256
-# RFC 9112, 7.1.1 and 5: what may stand after a chunk's size, and a line after the last chunk. A line end or a null
-# inside would be read by another server as the end of the line.
+# RFC 9112, 7.1.1 and 5: what may follow a chunk's size, and a trailer line. A bare line end or a null inside would be
+# read by another server as the end of the line.
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _QUOTED = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*+"'
 CHUNK_LINE = re.compile(
@@ -30,18 +31,19 @@ CHUNK_LINE = re.compile(
 )
 REQUEST_LINE = re.compile(rb"%b [!-~\x80-\xff]++ HTTP/[0-9]\.[0-9]\r\n" % _TOKEN)
 TRAILER = re.compile(rb"(%b):[\t -~\x80-\xff]*" % _TOKEN)
-# RFC 9110, 6.5.1: what says where a message ends or goes is no trailer; a reader that heeded it would read another one.
+# RFC 9110, 6.5.1: fields about framing or routing are not allowed as trailers; a reader that honoured them would read
+# another message.
 NO_TRAILERS = frozenset({b"content-length", b"transfer-encoding", b"host"})
 ONCE = frozenset({"CONTENT_LENGTH", "CONTENT_TYPE", "HTTP_HOST", "HTTP_TRANSFER_ENCODING", "HTTP_AUTHORIZATION"})
 PLAIN_KEYS = {
     b"content-type": "CONTENT_TYPE",
     b"content-length": "CONTENT_LENGTH",
-    b"session_id": "HTTP_SESSION_ID",  # coding clients write it so; it means what its twin means
+    b"session_id": "HTTP_SESSION_ID",  # coding clients write it with an underscore
 }
 
 
 class ByteSource(Protocol):
-    """What bodies are read from; both raise ConnectionError when the caller stops in the middle."""
+    """What bodies are read from; both methods raise ConnectionError when the caller disconnects in the middle."""
 
     def take(self, size: int) -> bytes: ...
 
@@ -62,7 +64,7 @@ class Framing:
 
 
 class _HeadParser:
-    """Collects one head into a WSGI environ; the C parser calls it."""
+    """Collects one head into a WSGI environ; its methods are callbacks of the C parser."""
 
     __slots__ = ("environ", "target", "complete", "problem")
 
@@ -98,7 +100,7 @@ class _HeadParser:
 def name_key(name: bytes) -> str | None:
     """The WSGI key of a header, or None for one to drop.
 
-    A name with an underscore would be taken for its twin with a dash; `Proxy` would become HTTP_PROXY, which
+    A name with an underscore would be confused with the same name with a dash; `Proxy` would become HTTP_PROXY, which
     programs read as a setting.
     """
     plain = PLAIN_KEYS.get(name.lower())
@@ -112,7 +114,7 @@ def name_key(name: bytes) -> str | None:
 def read_head(data: bytes, environ: dict[str, Any]) -> Framing:
     """Fill `environ` (fresh, without HTTP_ keys) from one head, its blank line included. GatewayError if malformed."""
     if not REQUEST_LINE.match(data):
-        # The C parser skips a lone line end before the method and takes several spaces for one; others do not.
+        # The C parser accepts a lone line end before the method and several spaces as one; other servers do not.
         raise malformed("The request line is not a method, a target and a version, with one space between them.")
     collected = _HeadParser(environ)
     parser = httptools.HttpRequestParser(collected)
@@ -135,12 +137,12 @@ def read_head(data: bytes, environ: dict[str, Any]) -> Framing:
 
 
 def malformed(message: str) -> GatewayError:
-    """The error of a request that breaks the protocol; its connection is closed."""
+    """The error of a request that violates the protocol; its connection is closed."""
     return InvalidRequest(message, code="malformed_request")
 
 
 def _read_target(target: bytes, method: str, environ: dict[str, Any]) -> None:
-    """Origin form, absolute form or `*` (RFC 9112, 3.2); CONNECT has no resource here."""
+    """Origin form, absolute form or `*` (RFC 9112, 3.2); CONNECT is not supported."""
     if method == "CONNECT":
         raise InvalidRequest("CONNECT is not served.", code="method_not_allowed", status=405)
     environ["RAW_URI"] = target.decode("latin-1")
@@ -161,7 +163,7 @@ def _strip_authority(target: bytes) -> bytes:
 
 
 def _read_framing(modern: bool, environ: Mapping[str, str]) -> Framing:
-    """How the body is delimited (RFC 9112, 6.3): anything two readers could take differently is refused."""
+    """How the body is delimited (RFC 9112, 6.3). Anything that two parsers could read differently is refused."""
     get = environ.get
     if modern and "HTTP_HOST" not in environ:
         raise malformed("The header Host is missing.")
@@ -193,7 +195,7 @@ def _read_length(modern: bool, environ: Mapping[str, str]) -> int:
 
 
 def read_chunked(source: ByteSource, cap: int, grow: Callable[[int], object] = int) -> bytes:
-    """A chunked body; see `take_chunks`."""
+    """Read a chunked body; see `take_chunks`."""
     body = bytearray()
     take_chunks(source, cap, body.extend, grow)
     return bytes(body)
@@ -202,8 +204,8 @@ def read_chunked(source: ByteSource, cap: int, grow: Callable[[int], object] = i
 def take_chunks(
     source: ByteSource, cap: int, write: Callable[[bytes], object], grow: Callable[[int], object] = int
 ) -> None:
-    """Give a chunked body (RFC 9112, 7.1) to `write`, extensions and trailers dropped; `grow` is called with the size
-    of each chunk before it is taken. RequestTooLarge over `cap` bytes."""
+    """Pass a chunked body (RFC 9112, 7.1) to `write`, without extensions and trailers; `grow` is called with each
+    chunk's size before it is read. RequestTooLarge over `cap` bytes."""
     taken = count = 0
     while size := _read_chunk_size(source.take_line(CHUNK_LINE_BYTES)):
         taken += size

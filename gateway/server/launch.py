@@ -1,4 +1,4 @@
-"""Starts the server: `python -m gateway.server.launch <what gunicorn takes>`."""
+"""Entry point of the server: `python -m gateway.server.launch <arguments of gunicorn>`."""
 
 import os
 import sys
@@ -15,14 +15,14 @@ from gateway.server.master import Master  # noqa: E402
 
 
 class GunicornApplication(WSGIApplication):
-    """gunicorn's application, under our master."""
+    """gunicorn's application, run by our arbiter."""
 
     def run(self) -> None:
         if self.cfg.print_config or self.cfg.check_config:
             super().run()
         if self.cfg.daemon:
             daemonize(self.cfg.enable_stdio_inheritance)
-        # Where the module of the application lies: an installed wheel has it in a folder of its own.
+        # The module of the application is here: an installed wheel has it in a folder of its own.
         for folder in (self.cfg.pythonpath or "").split(","):
             if folder and os.path.abspath(folder) not in sys.path:
                 sys.path.insert(0, os.path.abspath(folder))

@@ -1,4 +1,4 @@
-"""gunicorn's log in the form of all other lines."""
+"""gunicorn's logs in the same format as all other lines."""
 
 from gunicorn.config import Config
 from gunicorn.glogging import Logger
@@ -7,10 +7,10 @@ from gateway.telemetry.formats import Form, formatter_of
 
 
 def logger_class(form: Form) -> type[Logger]:
-    """What gunicorn takes as its `logger_class`."""
+    """The class for gunicorn's `logger_class` setting."""
 
     class ServerLogger(Logger):
-        """Both of its logs in the chosen form."""
+        """gunicorn's error and access log in the chosen format."""
 
         def setup(self, cfg: Config) -> None:
             super().setup(cfg)

@@ -1,8 +1,8 @@
-"""The master: gunicorn's arbiter, which here never ends because of a worker or of a change that means nothing.
+"""The master process: gunicorn's arbiter, which here survives failing workers and invalid configuration.
 
-A configuration is checked before any worker is forked for it. A reload starts new workers beside the old ones, which
-leave as the new ones are ready. A worker that ends before it was ready is started again, later each time. The second
-signal to end hurries the first.
+A configuration is validated before any worker is forked for it. A reload starts new workers beside the old ones, which
+leave as the new ones become ready. A worker that exits before it was ready is restarted with increasing delay. A second
+termination signal hurries the shutdown.
 """
 
 import os
@@ -17,28 +17,28 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
 from gateway import accepted
-from gateway.server import siblings
+from gateway.server import ready_workers
 from gateway.server.ports import problem_of
 from gateway.settings import MANAGE, SettingsError
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
-# A second signal this long after the first is an operator in a hurry, not one signal come twice.
+# A second signal within this time is an operator in a hurry, not one signal delivered twice.
 HURRY_AFTER_S, HURRY_S = 1.2, 3.0
 STEP_S = 0.1
-# Set by whoever listens for us already: the master before, systemd.
+# Set by whoever passes us open sockets: the previous master, or systemd.
 INHERITED = ("GUNICORN_FD", "LISTEN_FDS")
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 class Master(Arbiter):
-    """One per installation and node. Its workers carry `ready` and `leaving`, as it knows them."""
+    """One per installation and node. Its worker objects carry `ready` and `leaving`."""
 
     def __init__(self, app: Any) -> None:
         super().__init__(app)
-        # How SIGUSR2 starts the next master.
+        # The command with which SIGUSR2 starts the next master.
         self.START_CTX["args"] = [sys.executable, "-m", "gateway.server.launch", *sys.argv[1:]]
-        self._old_age = 0  # workers up to this age are of the configuration before
-        self._failed = 0  # workers in a row that ended before they were ready
+        self._old_age = 0  # workers up to this age run the previous configuration
+        self._failed = 0  # consecutive workers that exited before they were ready
         self._backoff_until = 0.0
         self._files = accepted.fingerprint(self._accepted().settings)
 
@@ -47,7 +47,7 @@ class Master(Arbiter):
         return accepted.current() or accepted.begin()
 
     def start(self) -> None:
-        """Listen; a port that cannot be had ends the start with one line."""
+        """Bind the listeners; an address that cannot be bound ends the start with one line."""
         chosen = self._accepted().settings
         inherited = self.LISTENERS or any(name in chosen.environment for name in INHERITED)
         server = chosen.server
@@ -62,7 +62,7 @@ class Master(Arbiter):
     # Workers.
 
     def manage_workers(self) -> None:
-        """Keep as many workers as wanted; those of an older configuration leave as new ones are ready."""
+        """Keep the wanted number of workers; those of an older configuration leave as new ones become ready."""
         self._look()
         staying = sorted((one for one in self.WORKERS.values() if not one.leaving), key=lambda one: one.age)
         current = [one for one in staying if one.age > self._old_age]
@@ -83,14 +83,14 @@ class Master(Arbiter):
         self._look()
 
     def spawn_worker(self) -> Any:
-        """Fork a worker; in the child this does not return."""
+        """Fork a worker; does not return in the child."""
         pid = super().spawn_worker()
         worker = self.WORKERS[pid]
         worker.ready = worker.leaving = False
         return pid
 
     def reap_workers(self) -> None:
-        """Take leave of workers that ended. One that could not boot is no reason to end the others."""
+        """Collect workers that exited. One that could not boot does not end the others."""
         self._look()
         before = dict(self.WORKERS)
         while True:
@@ -107,14 +107,14 @@ class Master(Arbiter):
                 self.log.error("Worker (pid:%s) ended before it was ready; the next one in %.1f s", pid, rest_s)
 
     def _look(self) -> None:
-        """Notice which workers are ready: those write a byte into the file of their sign of life."""
+        """Find out which workers are ready: a ready worker writes a byte to its heartbeat file."""
         for worker in self.WORKERS.values():
             if not worker.ready and os.fstat(worker.tmp.fileno()).st_size:
                 worker.ready, self._failed = True, 0
-        siblings.ready.write(sum(one.ready and not one.leaving for one in self.WORKERS.values()))
+        ready_workers.ready_count.write(sum(one.ready and not one.leaving for one in self.WORKERS.values()))
 
     def _look_at_files(self) -> None:
-        """Tell of a change that a worker started now does not take, and whether a reload would."""
+        """Log a configuration change that a worker started now does not use, and whether a reload would."""
         if not self.WORKERS and not self._old_age:
             return
         files = accepted.fingerprint(self._accepted().settings)
@@ -132,7 +132,7 @@ class Master(Arbiter):
     # Signals.
 
     def reload(self) -> None:
-        """SIGHUP: take the configuration as it is now, or keep what is in force and say why."""
+        """SIGHUP: use the configuration as it is now, or keep the current one and log why."""
         self._stats["reloads"] += 1
         try:
             waiting = accepted.renew()
@@ -153,7 +153,7 @@ class Master(Arbiter):
         self.manage_workers()
 
     def stop(self, graceful: bool = True) -> None:
-        """End the workers in order; another signal to end hurries them."""
+        """Shut the workers down gracefully; another termination signal hurries them."""
         unlink = self.reexec_pid == self.master_pid == 0 and not self.systemd and not self.cfg.reuse_port
         sock.close_sockets(self.LISTENERS, unlink)
         self.LISTENERS: list[Any] = []
@@ -181,7 +181,7 @@ class Master(Arbiter):
                 return False
 
     def _log_refused(self, when: str, problems: list[str] | tuple[str, ...]) -> None:
-        """The operator reads what is wrong and what to do; workers say the same to probes, without the details."""
+        """Log details for the operator; workers report the same problem to probes, without the details."""
         self.log.error(
             "Refused %s: %s. What was in force stays so. To see all: %s config check",
             when,

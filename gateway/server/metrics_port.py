@@ -1,4 +1,4 @@
-"""A port of its own for the metrics, where callers cannot reach it: each worker listens there, any of them answers."""
+"""A separate port for metrics, out of callers' reach: every worker listens on it, and any of them may answer."""
 
 import logging
 import socket
@@ -17,7 +17,7 @@ class MetricsPort:
     """Serves `expose()` at /metrics of `host`:`port` until `close`; `port` 0 is a free one."""
 
     def __init__(self, host: str, port: int, expose: Callable[[], tuple[str, bytes]]) -> None:
-        """OSError when another program has the port."""
+        """OSError when another program uses the port."""
         self._expose = expose
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -31,7 +31,7 @@ class MetricsPort:
         self._server.start()
 
     def close(self) -> None:
-        """Let go of the port."""
+        """Release the port."""
         self._server.stop(timeout=0.1)
 
     def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -44,7 +44,7 @@ class MetricsPort:
 
 
 def open_metrics_port(host: str, port: int, expose: Callable[[], tuple[str, bytes]]) -> MetricsPort | None:
-    """The port; None, with a line that says so, where it cannot be had: metrics are no reason not to serve."""
+    """Open the port; None, after logging an error, when it cannot be bound: metrics are no reason not to serve."""
     try:
         return MetricsPort(host, port, expose)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Whether an address can be listened on, and in one line why not."""
+"""Checks whether an address can be listened on, and explains in one line why not."""
 
 import errno
 import socket
@@ -12,7 +12,7 @@ REASONS = {
 
 
 def problem_of(host: str, port: int) -> str:
-    """Why nothing can listen at `host` and `port`; "" when it can. Nothing stays bound."""
+    """Why `host` and `port` cannot be listened on; "" when they can. Nothing stays bound."""
     bare = host.removeprefix("[").removesuffix("]")
     where = f"{host}:{port}"
     if not 0 <= port <= 65535:

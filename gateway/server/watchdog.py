@@ -1,7 +1,7 @@
-"""The watchdog of a worker: how late its event loop is, and which request made it so.
+"""The watchdog of a worker: measures event loop lag, and names the request that caused it.
 
-A timer in the loop beats; a native thread looks whether the beat is late, and then at what the loop's thread is doing.
-Nothing is asked of a request for it.
+A timer in the loop sets a heartbeat; a native thread checks whether the heartbeat is late, and then samples what the
+loop's thread is doing. Requests themselves carry no instrumentation for it.
 """
 
 import logging
@@ -20,11 +20,11 @@ log = logging.getLogger("gateway")
 BEAT_S = 0.05
 WINDOW_S = 30.0
 LOG_EVERY_S = 1.0
-SHOWN = 200  # characters of a path
-DEEPEST = 400  # frames
+SHOWN = 200  # characters of a path that are shown
+DEEPEST = 400  # frames that are inspected
 STATM = Path("/proc/self/statm")
 PACKAGE = "gateway"
-# The real ones: gevent's would wait for the loop that is watched.
+# The original functions: gevent's would wait for the loop that is being watched.
 start_thread = monkey.get_original("_thread", "start_new_thread")
 thread_id = monkey.get_original("_thread", "get_ident")
 sleep = monkey.get_original("time", "sleep")
@@ -35,7 +35,7 @@ Gauges = dict[str, tuple[str, float]]
 
 
 class Watchdog:
-    """Watches the loop of the thread that starts it. Who holds the loop for `limit_s` or longer is logged."""
+    """Watches the loop of the thread that starts it. Whatever blocks the loop for `limit_s` or longer is logged."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = max(limit_s, BEAT_S)
@@ -65,7 +65,7 @@ class Watchdog:
             self._timer = None
 
     def gauges(self) -> Gauges:
-        """What is known now: name → (what it means, value)."""
+        """The current gauges: name → (help text, value)."""
         return {
             "loop_lag_seconds": ("Longest wait for the event loop in the last half to whole minute.", max(self._lags)),
             "loop_busy_seconds": ("Most CPU time in one turn of the event loop, as long.", max(self._busy)),
@@ -100,7 +100,7 @@ class Watchdog:
         log.warning("the event loop was held for %.3f s (%.3f s of CPU) by %s%s", lag, busy, what, more)
 
     def _look(self) -> None:
-        """The native thread: once for each late beat."""
+        """Runs in the native thread: once for each late heartbeat."""
         while self._running:
             sleep(BEAT_S)
             if not self._holder and time.perf_counter() - self._at >= self._limit_s:
@@ -110,8 +110,8 @@ class Watchdog:
 
 
 def describe(frame: FrameType | None) -> str:
-    """Whose work `frame` is, by what the frames above it hold: method, path and ids; and where in the code. Nothing of
-    a request's headers, query or body."""
+    """Whose work `frame` is, from the local variables of the frames above it: method, path and ids; and the place in
+    the code. Nothing of a request's headers, query or body."""
     place, method, path, request, key = "", "", "", "", ""
     for _ in range(DEEPEST):
         if frame is None:
@@ -132,7 +132,7 @@ def describe(frame: FrameType | None) -> str:
         frame = frame.f_back
     if not path:
         return f"background work at {place or 'an unknown place'}"
-    # The path is the caller's: nothing in it ends the line.
+    # The path is chosen by the caller, so line ends in it are escaped.
     shown = path[:SHOWN].encode("unicode_escape").decode()
     text = f"{method} {shown}, request {request or 'unknown'}, key {key or 'unknown'}"
     return f"{text}, at {place}" if place else text
@@ -143,7 +143,7 @@ def _sender_of(head: Any) -> Any:
 
 
 def read_resident() -> float:
-    """Bytes of memory that this process holds; 0 where the system does not report it."""
+    """The process's resident memory in bytes; 0 where the system does not report it."""
     try:
         return float(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

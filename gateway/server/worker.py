@@ -1,4 +1,4 @@
-"""The gunicorn worker: gunicorn's arbiter and signals, our own connections, hang-up sweep and drain."""
+"""The gunicorn worker: gunicorn's arbiter and signals, with our own connections, timeouts and graceful shutdown."""
 
 import os
 import socket
@@ -16,46 +16,48 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError, Internal, Overloaded, Unavailable
 from gateway.files import StoredFile
 from gateway.ids import new_hex
-from gateway.server.bodies import Bodies
-from gateway.server.boot import BootingWorker, RestingServer
+from gateway.server.boot import BootingWorker, PausableServer
 from gateway.server.connection import ANSWERING, CallerConnection
+from gateway.server.connection_timeouts import TimeoutSweeper
 from gateway.server.drain import Drain, make_plan
-from gateway.server.heads import RequestHead
-from gateway.server.intake import AddressCounts
-from gateway.server.pulse import TICK_S, Pulse, ServerStopping
-from gateway.server.reply import HEAD_END, ReplyWriter, secure_end, write_refusal
-from gateway.server.sweeper import Sweeper
+from gateway.server.request_bodies import RequestBodies
+from gateway.server.request_heads import RequestHead
+from gateway.server.resource_limits import ConnectionCounts
+from gateway.server.response_writer import HEAD_END, ResponseWriter, secure_end, write_refusal
 from gateway.server.watchdog import Gauges, Watchdog
+from gateway.server.worker_state import TICK_S, ServerStopping, WorkerState
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import HELD, REFUSAL
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-ACCEPTS_PER_TURN = 4  # new connections between two looks at those that are there
-# A keep-alive caller that always has the next request ready never lets go, so after this many the others get a turn.
+ACCEPTS_PER_TURN = 4  # new connections accepted before existing ones are served again
+# A keep-alive caller that always has the next request ready never yields, so after this many requests others get a
+# turn.
 REQUESTS_PER_TURN = 64
 TICKS_PER_NOTIFY = 4
-# The key of a connection's environ for the last lines of a head, plain and behind TLS.
+# The key of a connection's environ for the last lines of a response head, plain and behind TLS.
 ENDS = "gateway.ends"
-# Of all connections that a worker takes: above it those without a request under way make room for new ones.
+# Share of all connections that a worker accepts: above it, connections without a request in progress are closed for new
+# ones.
 ROOM = 0.9
 TOO_MANY = "Too many connections from this address; use fewer, or keep them for several requests."
-# A second SIGINT or SIGQUIT this long after the first is an operator in a hurry, not one signal come twice.
+# A second SIGINT or SIGQUIT this long after the first is an operator in a hurry, not one signal delivered twice.
 HURRY_AFTER_S = 1.0
 
 
 class AccessLine:
-    """What gunicorn's access logger asks of a response."""
+    """The attributes that gunicorn's access logger reads from a response."""
 
     __slots__ = ("status", "headers", "sent")
 
-    def __init__(self, reply: ReplyWriter) -> None:
+    def __init__(self, reply: ResponseWriter) -> None:
         self.status = reply.status or "-"
         self.headers = reply.headers
         self.sent = reply.sent
 
 
 class GatewayWorker(BootingWorker):
-    """Serves one WSGI callable over HTTP/1.1; see the package for the attributes that the callable may have."""
+    """Serves one WSGI callable over HTTP/1.1; the package's docstring lists the attributes that the callable may have."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -71,14 +73,15 @@ class GatewayWorker(BootingWorker):
         self._leave()
 
     def handle_quit(self, sig: int, frame: Any) -> None:
-        """SIGINT and SIGQUIT drain alike, for cutting requests at once would lose their accounts; again: hurry."""
+        """SIGINT and SIGQUIT also drain, since cancelling requests at once would lose their accounting; the second
+        time: hurry."""
         since = self._leaving_since
         if since is not None and self._clock.monotonic() - since > HURRY_AFTER_S:
             self._hurry = True
         self._leave()
 
     def notify(self) -> None:
-        """Tell the arbiter that this worker lives; without its arbiter it leaves in order."""
+        """Tell the arbiter that this worker is alive; without an arbiter it shuts down gracefully."""
         self.tmp.notify()
         if self.ppid != os.getppid():
             self._leave()
@@ -110,11 +113,11 @@ class GatewayWorker(BootingWorker):
         self.alive = False
 
     def _prepare(self) -> None:
-        self._pulse = Pulse(self._clock)
+        self._state = WorkerState(self._clock)
         limits = getattr(self.wsgi, "limits", None) or settings.load().server
         head_s = limits.head_timeout_s
-        self._sweeper = Sweeper(
-            self._pulse,
+        self._sweeper = TimeoutSweeper(
+            self._state,
             self.cfg.keepalive or head_s,
             head_s,
             body_s=limits.body_timeout_s,
@@ -128,8 +131,8 @@ class GatewayWorker(BootingWorker):
         self._room = round(self.worker_connections * ROOM)
         self._proxies = Proxies(networks=limits.trusted_proxies)
         shared = Proxies(networks=(*limits.trusted_proxies, *limits.shared_addresses))
-        self._addresses = AddressCounts(limits.address_connections, shared.trusts)
-        self._bodies = Bodies(limits)
+        self._addresses = ConnectionCounts(limits.address_connections, shared.trusts)
+        self._bodies = RequestBodies(limits)
         self._secure = self.cfg.is_ssl or limits.public_url.startswith("https:")
         self._secure_end = secure_end(limits.hsts_s)
         self._keepalive = self.cfg.keepalive > 0
@@ -147,7 +150,7 @@ class GatewayWorker(BootingWorker):
         return self._watchdog.gauges() | connections | self._bodies.gauges()
 
     def _make_environ(self, listener: Any) -> dict[str, Any]:
-        """What every request of one listener shares."""
+        """The part of the environ that all requests of one listener share."""
         name = listener.getsockname()
         host, port = name[:2] if isinstance(name, tuple) else (name, "")
         return base_environ(self.cfg) | {
@@ -158,10 +161,11 @@ class GatewayWorker(BootingWorker):
             "SERVER_PORT": str(port),
         }
 
-    def _serve_listener(self, listener: Any) -> RestingServer:
+    def _serve_listener(self, listener: Any) -> PausableServer:
         listener.setblocking(True)
-        server = RestingServer(listener, handle=partial(self.handle, listener), spawn=self._pool)
-        # A burst spreads over the workers, and over turns of the loop, so that it delays nobody who is connected.
+        server = PausableServer(listener, handle=partial(self.handle, listener), spawn=self._pool)
+        # A burst of connections spreads over the workers and over turns of the loop, so that it does not delay those
+        # connected.
         server.max_accept = 1 if self.cfg.workers > 1 else ACCEPTS_PER_TURN
         server.start()
         return server
@@ -170,11 +174,11 @@ class GatewayWorker(BootingWorker):
         self._sweeper.sweep(self._connections)
         if len(self._connections) > self._room:
             self._sweeper.shed(self._connections, self._room)
-        if self._pulse.tick % TICKS_PER_NOTIFY == 0:
+        if self._state.tick % TICKS_PER_NOTIFY == 0:
             self.notify()
 
     def _announce(self) -> None:
-        self._pulse.leaving = True
+        self._state.leaving = True
         self.log.info("Worker leaves after its %d connections", len(self._pool))
         announce = getattr(self.wsgi, "draining", None)
         if announce is not None:
@@ -189,14 +193,14 @@ class GatewayWorker(BootingWorker):
     # One connection.
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
-        """Serve one connection to its end; its errors stay here."""
+        """Serve one connection until it ends; errors do not leave this method."""
         address = addr[0] if isinstance(addr, tuple) else ""
         entered = self._addresses.enter(address)
         try:
             if self._tls is not None:
                 if not entered:
                     return
-                # Counted and in time like all else: before its end nothing is known of who shakes hands.
+                # Counted and timed like all others: before the handshake ends nothing is known about the peer.
                 with gevent.Timeout(self._head_s, TimeoutError):
                     client = self._tls.wrap_socket(client, server_side=True)
             self._serve_caller(listener, client, addr, entered)
@@ -208,12 +212,12 @@ class GatewayWorker(BootingWorker):
             client.close()
 
     def _serve_caller(self, listener: Any, client: Any, addr: Any, entered: bool) -> None:
-        """`entered`: one more connection of its address is not too many."""
-        connection = CallerConnection(client, addr, self._pulse, peekable=self._tls is None, weigh=self._bodies.weigh)
+        """`entered`: whether the connection is within its address's limit."""
+        connection = CallerConnection(client, addr, self._state, peekable=self._tls is None, weigh=self._bodies.weigh)
         self._connections.add(connection)
         try:
             if not entered:
-                connection.send(write_refusal(Overloaded(TOO_MANY, retry_after=1.0), self._pulse.date))
+                connection.send(write_refusal(Overloaded(TOO_MANY, retry_after=1.0), self._state.date))
                 return
             if client.family != socket.AF_UNIX:
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -228,9 +232,9 @@ class GatewayWorker(BootingWorker):
             base["REMOTE_ADDR"], base["REMOTE_PORT"] = addr[0], str(addr[1])
         else:
             base["REMOTE_ADDR"] = ""
-        # Whether X-Forwarded-Proto holds.
+        # Whether X-Forwarded-Proto is trusted.
         base["gateway.trusted_peer"] = self._proxies.trusts(base["REMOTE_ADDR"])
-        # By whether a proxy says that its caller came by TLS.
+        # By whether a proxy says that its caller used TLS.
         always, trusted_peer = self._secure, base["gateway.trusted_peer"]
         secure = self._secure_end
         base[ENDS] = (secure if always else HEAD_END, secure if always or trusted_peer else HEAD_END)
@@ -267,8 +271,8 @@ class GatewayWorker(BootingWorker):
     def _serve_weighed(
         self, connection: CallerConnection, base: dict[str, Any], head: RequestHead, length: int
     ) -> bool:
-        """Serve a request whose body may be long or coded: then its head must tell whose it is, and there must be room.
-        Whether the connection may carry another request; not after a body that was not read."""
+        """Serve a request whose body may be long or encoded: its head must identify the owner, and there must be room.
+        Returns whether the connection can carry another request; it cannot after a body that was not read."""
         held = self._bodies.hold(head, length, lambda: self._ask_owner(head))
         try:
             self._bodies.check(head, length)
@@ -290,14 +294,14 @@ class GatewayWorker(BootingWorker):
         self, connection: CallerConnection, base: dict[str, Any], head: RequestHead | None, error: GatewayError
     ) -> None:
         """Answer a request whose head (None) or body stays unread, in the dialect of its path where the application
-        knows it; then let the caller finish, for it may read no answer before it has sent all."""
+        knows it; then let the caller finish sending, since it may not read the response before."""
         if head is None or self._owner_of is None:
             if self._on_refusal is not None:
                 self._on_refusal(error, new_hex(), base)
-            connection.send(write_refusal(error, self._pulse.date, head is not None and head.bare))
+            connection.send(write_refusal(error, self._state.date, head is not None and head.bare))
         else:
             connection.answer()
-            reply = ReplyWriter(connection, False, head.modern, head.bare, base[ENDS][head.secure])
+            reply = ResponseWriter(connection, False, head.modern, head.bare, base[ENDS][head.secure])
             result = self.wsgi(head.environ_for({**base, REFUSAL: error}, b"", 0), reply.start)
             try:
                 reply.deliver(result)
@@ -313,10 +317,10 @@ class GatewayWorker(BootingWorker):
         body: bytes | StoredFile,
         length: int,
     ) -> bool:
-        """Answer a request that is here whole; whether the connection may carry another."""
+        """Answer a request that was read completely; whether the connection can carry another."""
         connection.answer()
         keep_alive = head.keep_alive and self._keepalive and not connection.expired
-        reply = ReplyWriter(connection, keep_alive, head.modern, head.bare, base[ENDS][head.secure])
+        reply = ResponseWriter(connection, keep_alive, head.modern, head.bare, base[ENDS][head.secure])
         began_at = self._clock.monotonic() if self._logs_access else 0.0
         result = None
         try:
@@ -354,9 +358,9 @@ class GatewayWorker(BootingWorker):
         head: RequestHead,
         body: bytes | StoredFile,
         length: int,
-        reply: ReplyWriter,
+        reply: ResponseWriter,
     ) -> Any:
-        """The application's body; None when it took the socket over (a websocket) and is done with it."""
+        """The application's response body; None when it took over the socket (a websocket) and is done with it."""
         environ = head.environ_for(base, body, length)
         environ["gunicorn.socket"] = connection.socket
         try:
@@ -366,7 +370,7 @@ class GatewayWorker(BootingWorker):
                 raise
             return None
 
-    def _log_access(self, reply: ReplyWriter, head: RequestHead, began_at: float, base: dict[str, Any]) -> None:
+    def _log_access(self, reply: ResponseWriter, head: RequestHead, began_at: float, base: dict[str, Any]) -> None:
         took = timedelta(seconds=self._clock.monotonic() - began_at)
         self.log.access(AccessLine(reply), [], {**base, **head.environ}, took)
 
@@ -379,8 +383,8 @@ class GatewayWorker(BootingWorker):
                 self.log.exception("Error closing the answer to %s", head.path)
 
 
-def stop_accepting(servers: list[RestingServer]) -> None:
-    """Take in what the kernel has already accepted for us, then close: a closed backlog is a reset for each caller."""
+def stop_accepting(servers: list[PausableServer]) -> None:
+    """Accept what is already in the kernel's queue, then close: closing a queue resets its connections."""
     for server in servers:
         server.stop_accepting()
         while (accepted := server.do_read()) is not None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from gateway.clock import Clock
 from gateway.errors import GatewayError
 from gateway.server.connection import CallerConnection
-from gateway.server.heads import Heads
 from gateway.server.http1 import CHUNKED, read_chunked
-from gateway.server.pulse import Pulse
+from gateway.server.request_heads import HeadCache
+from gateway.server.worker_state import WorkerState
 
 MOST = 100_000
 BYTES = [
@@ -86,9 +86,9 @@ def streams(draw) -> bytes:
     return data
 
 
-def read_ours(data: bytes, heads: Heads, cuts: list[int]) -> list[tuple[bytes, bytes, bytes]]:
+def read_ours(data: bytes, heads: HeadCache, cuts: list[int]) -> list[tuple[bytes, bytes, bytes]]:
     ours, theirs = socketpair()
-    connection = CallerConnection(ours, "", Pulse(Clock()))
+    connection = CallerConnection(ours, "", WorkerState(Clock()))
     try:
         reading = gevent.spawn(_read_on, connection, heads)
         begun = 0
@@ -103,7 +103,7 @@ def read_ours(data: bytes, heads: Heads, cuts: list[int]) -> list[tuple[bytes, b
         theirs.close()
 
 
-def _read_on(connection: CallerConnection, heads: Heads) -> list[tuple[bytes, bytes, bytes]]:
+def _read_on(connection: CallerConnection, heads: HeadCache) -> list[tuple[bytes, bytes, bytes]]:
     found = []
     try:
         while (taken := heads.take(connection)) is not None:
@@ -142,7 +142,7 @@ def read_h11(data: bytes) -> tuple[list[tuple[bytes, bytes, bytes]], str]:
 
 @given(streams(), st.lists(st.integers(1, 400), max_size=3))
 def test_what_is_taken_in_a_strict_reader_takes_in_alike(data: bytes, cuts: list[int]) -> None:
-    ours = read_ours(data, Heads(lambda environ: None), cuts)
+    ours = read_ours(data, HeadCache(lambda environ: None), cuts)
     theirs, why = read_h11(data)
     # RFC 9112, 2.2 lets a server skip blank lines before a request, which h11 does not.
     assume("no request line" not in why)
@@ -153,8 +153,8 @@ def test_what_is_taken_in_a_strict_reader_takes_in_alike(data: bytes, cuts: list
 
 @given(streams(), streams(), st.lists(st.integers(1, 400), max_size=3))
 def test_what_came_before_changes_nothing(data: bytes, before: bytes, cuts: list[int]) -> None:
-    heads = Heads(lambda environ: None)
-    fresh = read_ours(data, Heads(lambda environ: None), [])
+    heads = HeadCache(lambda environ: None)
+    fresh = read_ours(data, HeadCache(lambda environ: None), [])
     read_ours(before, heads, [])
     for _ in range(3):
         assert read_ours(data, heads, cuts) == fresh

@@ -38,7 +38,7 @@ import gateway.starting  # noqa: E402, F401
 import gateway.store.postgresql  # noqa: E402, F401
 from gateway import accepted, manage  # noqa: E402
 from gateway.catalogue import loader  # noqa: E402
-from gateway.server import launch, siblings  # noqa: E402
+from gateway.server import launch, ready_workers  # noqa: E402
 
 LONGEST = 1 << 20  # bytes of a message
 DESCRIPTORS = 3
@@ -51,7 +51,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "gunicorn": wsgiapp.run,
 }
 # Whom a program shares memory with: its own children, and no other program.
-SHARED: tuple[Any, ...] = (accepted.refusal, siblings.ready)
+SHARED: tuple[Any, ...] = (accepted.refusal, ready_workers.ready_count)
 
 
 def count_shared() -> int:

@@ -4,7 +4,7 @@ from support.small_server import Server
 
 from gateway.clock import Clock
 from gateway.server.connection import CallerConnection
-from gateway.server.pulse import Pulse
+from gateway.server.worker_state import WorkerState
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,7 @@ def caller(server):
 def pair():
     """A connection of the worker, and its caller's socket."""
     ours, theirs = socketpair()
-    connection = CallerConnection(ours, "", Pulse(Clock()))
+    connection = CallerConnection(ours, "", WorkerState(Clock()))
     yield connection, theirs
     connection.close()
     theirs.close()

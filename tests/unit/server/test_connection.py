@@ -8,7 +8,7 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.server.connection import READING
 from gateway.server.http1 import read_chunked
-from gateway.server.pulse import ClientGone
+from gateway.server.worker_state import ClientGone
 
 
 def test_half_a_head_that_stops_coming_is_answered_408(pair):
@@ -71,7 +71,7 @@ def test_large_reply_reaches_a_slow_reader_whole(pair):
     while received < 3_000_000:
         received += len(caller.recv(100_000))
     sending.join(1)
-    assert sending.successful() and not connection.stall.is_too_slow(10_000, 1, 1)
+    assert sending.successful() and not connection.progress.is_too_slow(10_000, 1, 1)
 
 
 def test_send_to_a_caller_that_left_is_reported_as_such(pair):

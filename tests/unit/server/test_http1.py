@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from gateway.clock import Clock
 from gateway.errors import GatewayError
 from gateway.server.connection import CallerConnection
-from gateway.server.heads import Heads
 from gateway.server.http1 import read_chunked
-from gateway.server.pulse import Pulse
+from gateway.server.request_heads import HeadCache
+from gateway.server.worker_state import WorkerState
 
 NAMES = ("Content-Length", "content-length", "CONTENT-LENGTH", "Content-length", "Content_Length", "Content-Length ")
 LENGTHS = [
@@ -38,7 +38,7 @@ STARTS = st.sampled_from(("POST /x HTTP/1.1\r\nHost: a\r\n", "GET /x HTTP/1.1\r\
 HEAD = st.builds(lambda start, lines: (start + "".join(map("".join, lines)) + "\r\n").encode(), STARTS, LINES)
 
 
-def outcome(heads: Heads, connection: CallerConnection):
+def outcome(heads: HeadCache, connection: CallerConnection):
     try:
         taken = heads.take(connection)
     except GatewayError as error:
@@ -51,16 +51,16 @@ def outcome(heads: Heads, connection: CallerConnection):
 
 def read_all(wire: list[bytes], shared: bool) -> list:
     """What comes of each head: over one connection that knows the last ones, or each over one of its own."""
-    found, heads = [], Heads(lambda environ: None)
+    found, heads = [], HeadCache(lambda environ: None)
     ours, theirs = socketpair()
-    connection = CallerConnection(ours, "", Pulse(Clock()))
+    connection = CallerConnection(ours, "", WorkerState(Clock()))
     try:
         for data in wire:
             if not shared:
                 connection.close()
                 theirs.close()
                 ours, theirs = socketpair()
-                connection, heads = CallerConnection(ours, "", Pulse(Clock())), Heads(lambda environ: None)
+                connection, heads = CallerConnection(ours, "", WorkerState(Clock())), HeadCache(lambda environ: None)
             theirs.sendall(data)
             with gevent.Timeout(5):
                 found.append(outcome(heads, connection))
@@ -84,7 +84,7 @@ def test_a_head_is_read_alike_whatever_came_before(wire):
 
 
 def test_a_known_head_hides_no_second_length_of_another_spelling():
-    heads = Heads(lambda environ: None)
+    heads = HeadCache(lambda environ: None)
     for _ in range(2):
         assert heads.read(SMUGGLED.replace(b"Content-Length: 68\r\n", b""))[1] == 0
     with pytest.raises(GatewayError) as caught:
@@ -108,7 +108,7 @@ def refuse(pair, wire: bytes) -> None:
     connection, caller = pair
     caller.sendall(wire)
     with pytest.raises(GatewayError) as caught:
-        Heads(lambda environ: None).take(connection)
+        HeadCache(lambda environ: None).take(connection)
     assert caught.value.status == 400
 
 

@@ -12,8 +12,8 @@ from support.small_server import Server
 
 from gateway.clock import Clock
 from gateway.server.connection import RECEIVES_PER_TURN, CallerConnection
-from gateway.server.heads import Heads
-from gateway.server.pulse import Pulse
+from gateway.server.request_heads import HeadCache
+from gateway.server.worker_state import WorkerState
 
 HEAD = b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n"
 
@@ -33,7 +33,7 @@ def pair(server_context):
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     greeting = gevent.spawn(context.wrap_socket, theirs)
     connection = CallerConnection(
-        server_context.wrap_socket(ours, server_side=True), "", Pulse(Clock()), peekable=False
+        server_context.wrap_socket(ours, server_side=True), "", WorkerState(Clock()), peekable=False
     )
     caller = greeting.get(timeout=5)
     yield connection, caller
@@ -43,7 +43,7 @@ def pair(server_context):
 
 def test_a_caller_under_tls_is_read_and_answered(pair):
     connection, caller = pair
-    heads = Heads(lambda environ: None)
+    heads = HeadCache(lambda environ: None)
     for number in range(RECEIVES_PER_TURN * 2):
         caller.sendall(HEAD + b"%04d" % number)
         assert heads.take(connection)[1] == 4 and connection.take(4) == b"%04d" % number

@@ -1,4 +1,4 @@
-"""What stands before Flask for each request that takes the long way: addresses put right, CORS, an id on the answer."""
+"""WSGI middleware before Flask: corrects paths, handles CORS, checks the host, and adds a request id to the response."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -22,9 +22,9 @@ def _nothing(error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> 
     return
 
 
-class Front:
-    """A WSGI application around another. `errors_at` gives the format of errors at a path; `on_refusal` is called with
-    what is refused here: the error, the id that the caller sees, the environ."""
+class Middleware:
+    """A WSGI application around another. `errors_at` returns the error format of a path; `on_refusal` is called for
+    each request refused here, with the error, the id that the caller sees and the environ."""
 
     def __init__(
         self,

@@ -1,12 +1,12 @@
-"""Heads that came before are known again, and never mistaken for another."""
+"""Request heads are cached by their bytes, and a cached head is never used for a different one."""
 
 import gevent
 import pytest
 
 from gateway.errors import GatewayError
 from gateway.server.connection import CallerConnection
-from gateway.server.heads import REMEMBERED, Heads
 from gateway.server.http1 import CHUNKED
+from gateway.server.request_heads import REMEMBERED, HeadCache
 
 
 def head(*lines: str, target: str = "/v1/x") -> bytes:
@@ -14,11 +14,11 @@ def head(*lines: str, target: str = "/v1/x") -> bytes:
 
 
 @pytest.fixture
-def heads() -> Heads:
-    return Heads(lambda environ: None)
+def heads() -> HeadCache:
+    return HeadCache(lambda environ: None)
 
 
-def send_known(heads: Heads, connection: CallerConnection, caller) -> None:
+def send_known(heads: HeadCache, connection: CallerConnection, caller) -> None:
     """Requests until the connection knows its head by its bytes."""
     for _ in range(3):
         caller.sendall(head("Content-Length: 2", "authorization: one") + b"ab")
@@ -146,7 +146,7 @@ def test_memory_of_heads_is_bounded(heads):
 
 def test_the_handler_of_a_hot_operation_is_found_once():
     asked: list[str] = []
-    heads = Heads(lambda environ: asked.append(environ["PATH_INFO"]) or (lambda inbound: None))
+    heads = HeadCache(lambda environ: asked.append(environ["PATH_INFO"]) or (lambda inbound: None))
     for length in (1, 2, 3):
         assert heads.read(head(f"Content-Length: {length}", target="/hot"))[0].handler is not None
     assert asked == ["/hot"]

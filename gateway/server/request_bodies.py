@@ -1,21 +1,21 @@
-"""Bodies taken in: those of forms onto the disk where they are large, all others into memory, each within a budget."""
+"""Reads request bodies: large forms to disk, everything else into memory, each within a budget."""
 
 from collections.abc import Callable
 from functools import partial
 
 from gateway.files import IN_MEMORY, StoredFile
 from gateway.server.connection import CallerConnection
-from gateway.server.heads import RequestHead
 from gateway.server.http1 import CHUNKED, read_chunked, take_chunks
-from gateway.server.intake import UNREAD, BodyBudget, HeldBody
+from gateway.server.request_heads import RequestHead
+from gateway.server.resource_limits import UNREAD, BodyBudget, BodyReservation
 from gateway.settings import Server
 from gateway.surfaces.codings import too_large
 from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY
 from gateway.threads import bulk_turn
 
 
-class Bodies:
-    """Those of a worker, whatever application it serves."""
+class RequestBodies:
+    """The body reader of a worker, with its memory and disk budgets."""
 
     def __init__(self, limits: Server) -> None:
         self._memory = BodyBudget(limits.bodies_mb << 20, limits.organization_bodies_mb << 20)
@@ -25,7 +25,7 @@ class Bodies:
         self.free = FREE_BODY
 
     def limit_to(self, application: object) -> None:
-        """The caps of an application in bytes, `max_body` and `max_form`, and where large forms of it lie."""
+        """Take over an application's limits: `max_body` and `max_form` in bytes, and the folder for its large forms."""
         self._max_body = int(getattr(application, "max_body", MAX_BODY))
         self._max_form = int(getattr(application, "max_form", MAX_BODY))
         self._spool_dir = str(getattr(application, "spool_dir", ""))
@@ -37,27 +37,28 @@ class Bodies:
             "uploads_bytes": ("Bytes of uploads under way, which lie on the disk.", self._disk.held),
         }
 
-    def hold(self, head: RequestHead, length: int, ask: Callable[[], str]) -> HeldBody:
-        """Room for a body of `length` bytes, or CHUNKED, whose owner `ask` tells; it is asked when that is due."""
+    def hold(self, head: RequestHead, length: int, ask: Callable[[], str]) -> BodyReservation:
+        """A reservation for a body of `length` bytes, or CHUNKED. `ask` returns the owner; it is called only when
+        needed."""
         form = _is_form(head)
         on_disk = form and not 0 < length <= IN_MEMORY
-        return HeldBody(self._disk if on_disk else self._memory, ask, -1 if head.coded else self.free)
+        return BodyReservation(self._disk if on_disk else self._memory, ask, -1 if head.coded else self.free)
 
     def weigh(self, size: int) -> None:
-        """Hold `size` more bytes (fewer where it is negative) of requests that are here in part and of which nobody
-        knows yet whose they are. Overloaded."""
+        """Count `size` more bytes (negative: fewer) of requests that are still being received and whose owner is
+        unknown. Overloaded."""
         self._memory.grow(UNREAD, size)
 
     def check(self, head: RequestHead, length: int) -> None:
-        """RequestTooLarge for a body that is told to be."""
+        """RequestTooLarge when the declared length is over the limit."""
         most = self._max_form if _is_form(head) else self._max_body
         if length > most:
             raise too_large(most)
 
     def take(
-        self, connection: CallerConnection, head: RequestHead, length: int, held: HeldBody
+        self, connection: CallerConnection, head: RequestHead, length: int, held: BodyReservation
     ) -> "bytes | StoredFile":
-        """The whole body; RequestTooLarge, Overloaded, and what the caller's end raises."""
+        """Read the whole body. RequestTooLarge, Overloaded, or ConnectionError when the caller disconnects."""
         if not _is_form(head):
             if length == CHUNKED:
                 return read_chunked(connection, self._max_body, held.grow)
@@ -72,7 +73,7 @@ class Bodies:
 
 
 def _store(file: StoredFile, data: bytes) -> None:
-    """Append a piece of a long upload once it has its turn."""
+    """Append a piece of a large upload when it is this greenlet's turn."""
     bulk_turn()
     file.write(data)
 

@@ -1,4 +1,4 @@
-"""What all connections of a worker share: its beat, and the ways in which it ends a request."""
+"""What all connections of a worker share: its clock tick, and the exceptions that end a request."""
 
 from email.utils import format_datetime
 
@@ -10,15 +10,17 @@ TICK_S = 0.25
 
 
 class ClientGone(GreenletExit):
-    """Ends the greenlet of a request whose caller hung up; `finally` blocks run, `except Exception` does not see it."""
+    """Ends the greenlet of a request whose caller disconnected; `finally` blocks run, `except Exception` does not catch
+    it."""
 
 
 class ServerStopping(GreenletExit):
-    """Ends the greenlet of a request that outlasted the worker's grace."""
+    """Ends the greenlet of a request that outlasted the worker's grace period."""
 
 
-class Pulse:
-    """What every connection of a worker reads without a call: the tick, the Date line, whether it is leaving."""
+class WorkerState:
+    """What every connection reads without a call: the current tick, the Date header line, whether the worker is
+    shutting down."""
 
     __slots__ = ("tick", "date", "leaving", "_clock")
 
@@ -30,6 +32,6 @@ class Pulse:
         self.advance()
 
     def advance(self) -> None:
-        """One tick on; ticks start at 1."""
+        """Advance by one tick; ticks start at 1."""
         self.tick += 1
         self.date = f"Date: {format_datetime(self._clock.now(), usegmt=True)}"

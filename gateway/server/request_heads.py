@@ -1,4 +1,4 @@
-"""Request heads, read once: a caller sends the same again and again but for the length of the body."""
+"""Parsed request heads, cached: a client sends the same head again and again, with only the body's length changed."""
 
 from collections.abc import Callable, Mapping, MutableMapping
 from io import BytesIO
@@ -12,7 +12,7 @@ from gateway.surfaces.http import Inbound, Outbound, Sender
 from gateway.surfaces.wsgi import UPLOAD, is_form, read_headers
 
 Handler = Callable[[Inbound], Outbound]
-# How the length is spelled by nearly all; a head with another spelling is read anew each time.
+# The usual spelling of Content-Length; a head with another spelling is parsed anew each time.
 LENGTHS = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
 LENGTH_SIZE = len(LENGTHS[0])
 REMEMBERED = 512
@@ -20,14 +20,14 @@ REMEMBERED_BYTES = 4096
 
 
 class RequestHead:
-    """What a request head says, its body's length apart. Shared by all requests with this head: nobody changes it.
+    """A parsed request head, without the body's length. Shared by all requests with this head, so it is never modified.
 
-    `environ` are its WSGI keys, `headers` the same by lower-case name; `handler` is the express lane's, None when the
-    request goes through the application; `secure`: a proxy says that its caller came by TLS. `before` and `after` are
-    its bytes on both sides of the length, b"" where it is not one of those that are told by them. `sender` is what
-    the surfaces learned from `headers` alone. `coded`: its body is packed; `odd`: its body is not just read, whatever
-    its length; `form`: it is a multipart form; `bare`: its reply has no body; `filled`: the express lane takes it with
-    a body only, or, a GET, without one only.
+    `environ` are its WSGI keys, `headers` the same by lower-case name; `handler` is the express lane's handler, None
+    when the request goes through Flask; `secure`: a trusted proxy says that the caller used TLS. `before` and `after`
+    are the bytes on both sides of the length, b"" where it cannot be cached that way. `sender` is what the surfaces
+    derived from `headers` alone. `coded`: the body has a content coding; `odd`: the body needs special handling
+    whatever its length; `form`: it is a multipart form; `bare`: the response has no body; `filled`: whether the express
+    lane takes it only with a body, or, for a GET, only without one.
     """
 
     __slots__ = ("method", "path", "query", "environ", "headers", "host", "secure", "modern", "keep_alive") + (
@@ -41,7 +41,7 @@ class RequestHead:
         self.method, self.path, self.query = environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"]
         self.headers: Mapping[str, str] = read_headers(environ)
         self.host = environ.get("HTTP_HOST", "")
-        # Of several proxies the first one speaks of the caller.
+        # With several proxies, the first entry describes the caller.
         self.secure = self.headers.get("x-forwarded-proto", "").lower().startswith("https")
         self.coded = is_coded(self.headers.get("content-encoding"))
         self.odd = expects or self.coded
@@ -66,19 +66,21 @@ class RequestHead:
         return environ
 
     def scheme(self, base: Mapping[str, Any]) -> str:
-        """How the caller came: by the connection's own scheme, or by TLS where a proxy of ours says so."""
+        """The caller's scheme: the connection's own, or https where a trusted proxy says so."""
         return "https" if self.secure and base["gateway.trusted_peer"] else base["wsgi.url_scheme"]
 
 
-class Heads:
-    """Those that were read lately. `find(environ)` gives the express lane's handler of a request, None without one."""
+class HeadCache:
+    """The most recently parsed heads. `find(environ)` returns the express lane's handler of a request, None without
+    one."""
 
     def __init__(self, find: Callable[[MutableMapping[str, Any]], Handler | None]) -> None:
         self._find = find
         self._known: dict[bytes, RequestHead] = {}
 
     def take(self, connection: CallerConnection) -> tuple[RequestHead, int] | None:
-        """The next request's head, and the length of its body or CHUNKED; None when the caller left. GatewayError."""
+        """The next request's head, and the length of its body or CHUNKED; None when the caller disconnected.
+        GatewayError."""
         last: RequestHead | None = connection.head
         if last is not None:
             length = connection.take_repeated(last.before, last.after)
@@ -92,7 +94,8 @@ class Heads:
         return head, length
 
     def read(self, data: bytes) -> tuple[RequestHead, int]:
-        """A head (its blank line included) and the length of its body or CHUNKED. GatewayError if it is malformed."""
+        """Parse a head (its blank line included): the head, and the length of its body or CHUNKED. GatewayError if
+        malformed."""
         at = data.find(LENGTHS[0])
         if at < 0:
             at = data.find(LENGTHS[1])
@@ -112,7 +115,7 @@ class Heads:
         environ: dict[str, Any] = {}
         framing = read_head(data, environ)
         declared = environ.pop("CONTENT_LENGTH", "0")
-        handler = self._find(environ)  # which puts a loose path right
+        handler = self._find(environ)  # which also corrects the path's spelling
         head = RequestHead(environ, framing.modern, framing.keep_alive, framing.expects, handler)
         if framing.length != CHUNKED and declared.encode() == digits and _is_plain(data, rest):
             self._keep(rest, head)
@@ -127,6 +130,6 @@ class Heads:
 
 
 def _is_plain(data: bytes, rest: bytes) -> bool:
-    """Whether what was cut out is the length and nothing else: a folded line could belong to it, and what is left could
-    hold a second length of another spelling, which a head that is known would hide."""
+    """Whether what was cut out is the length and nothing else: a folded line could belong to it, and the remainder
+    could hold a second length in another spelling, which a cached head would hide."""
     return b"\r\n " not in data and b"\t" not in data and b"content-length" not in rest.lower()

@@ -1,4 +1,4 @@
-"""What callers may take up in a worker: the bytes of bodies that it holds at once, and connections of one address."""
+"""Limits on what callers can occupy in a worker: the bytes of request bodies held at once, and connections per address."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,12 @@ from gateway.errors import Overloaded
 from gateway.surfaces.proxies import network_of
 
 RETRY_S = 1.0
-UNREAD = "unread"  # requests that are not here whole and of which nobody knows yet whose they are
-ANYONE = "anyone"  # whose a request is where nobody can tell
+UNREAD = "unread"  # owner of requests that are still incomplete and cannot be attributed
+ANYONE = "anyone"  # owner of requests that nobody can attribute
 
 
 class BodyBudget:
-    """Bytes of request bodies under way, of all callers and of each: `most` and `most_each` at once."""
+    """A budget of request body bytes held at once: `most` in total, `most_each` per owner."""
 
     def __init__(self, most: int, most_each: int) -> None:
         self._most, self._most_each = most, most_each
@@ -19,7 +19,7 @@ class BodyBudget:
         self.held = 0
 
     def grow(self, owner: str, size: int) -> None:
-        """Hold `size` more (less where it is negative). Overloaded when that is too much; then nothing changes."""
+        """Add `size` bytes (negative: release). Overloaded when that is too much; then nothing changes."""
         own = self._each.get(owner, 0) + size
         if size > 0 and self.held + size > self._most:
             raise _full("The gateway holds as many request bodies as it can; try again.")
@@ -32,9 +32,9 @@ class BodyBudget:
             self._each.pop(owner, None)
 
 
-class HeldBody:
-    """What one request holds. `ask` shows whose it is, by its head; it is asked, and may refuse, once the request holds
-    more than `free` bytes."""
+class BodyReservation:
+    """The bytes that one request reserves. `ask` returns its owner, from its head; it is called, and may refuse, once
+    the request holds more than `free` bytes."""
 
     __slots__ = ("_bodies", "_ask", "_free", "_owner", "_size")
 
@@ -43,7 +43,7 @@ class HeldBody:
         self._owner, self._size = "", 0
 
     def grow(self, size: int) -> None:
-        """Overloaded: see `Bodies.grow`; and what `ask` raises."""
+        """Reserve `size` more bytes. Overloaded (see `BodyBudget.grow`), and whatever `ask` raises."""
         if not self._owner and self._size + size > self._free:
             owner, held = self._ask(), self._size
             self.release()
@@ -53,20 +53,21 @@ class HeldBody:
         self._size += size
 
     def release(self) -> None:
-        """All of it; the request is over."""
+        """Release everything; the request is over."""
         size, self._size = self._size, 0
         self._bodies.grow(self._owner, -size)
 
 
-class AddressCounts:
-    """Connections by the caller's address: at most `most` of each (0: any number), of `shared` ones any number."""
+class ConnectionCounts:
+    """Connections per caller address: at most `most` each (0: unlimited); addresses that `shared` accepts are not
+    limited."""
 
     def __init__(self, most: int, shared: Callable[[str], bool]) -> None:
         self._most, self._shared = most, shared
         self._open: dict[str, int] = {}
 
     def enter(self, address: str) -> bool:
-        """Count one more; False, and nothing counted, when that is too many."""
+        """Count one more; False, counting nothing, when that is too many."""
         if not self._most or self._shared(address):
             return True
         place = network_of(address)
@@ -77,7 +78,7 @@ class AddressCounts:
         return True
 
     def leave(self, address: str) -> None:
-        """One that entered is gone."""
+        """Count one fewer."""
         place = network_of(address)
         left = self._open.get(place, 0) - 1
         if left > 0:

@@ -1,4 +1,4 @@
-"""What callers may take up in a worker is counted, given back, and refused above its bounds."""
+"""What callers occupy in a worker is counted, released, and refused above its limits."""
 
 import time
 
@@ -6,7 +6,7 @@ import pytest
 from support.small_server import Server
 
 from gateway.errors import Overloaded, Unauthenticated
-from gateway.server.intake import AddressCounts, BodyBudget, HeldBody
+from gateway.server.resource_limits import BodyBudget, BodyReservation, ConnectionCounts
 from gateway.surfaces.proxies import Proxies
 
 FREE = 10
@@ -14,15 +14,15 @@ FREE = 10
 
 def test_bodies_of_one_organization_leave_room_for_others():
     bodies = BodyBudget(100, 60)
-    first, second = HeldBody(bodies, lambda: "one", FREE), HeldBody(bodies, lambda: "one", FREE)
+    first, second = BodyReservation(bodies, lambda: "one", FREE), BodyReservation(bodies, lambda: "one", FREE)
     first.grow(60)
     with pytest.raises(Overloaded) as caught:
         second.grow(11)
     assert caught.value.status == 529 and caught.value.retry_after
-    other = HeldBody(bodies, lambda: "two", FREE)
+    other = BodyReservation(bodies, lambda: "two", FREE)
     other.grow(40)
     with pytest.raises(Overloaded):
-        HeldBody(bodies, lambda: "three", FREE).grow(11)
+        BodyReservation(bodies, lambda: "three", FREE).grow(11)
     for held in (first, second, other):
         held.release()
     assert bodies.held == 0 and bodies._each == {}
@@ -31,7 +31,7 @@ def test_bodies_of_one_organization_leave_room_for_others():
 
 def test_whose_a_body_is_is_asked_once_it_is_more_than_anyone_may_send():
     asked, bodies = [], BodyBudget(100, 100)
-    held = HeldBody(bodies, lambda: asked.append(1) or "one", FREE)
+    held = BodyReservation(bodies, lambda: asked.append(1) or "one", FREE)
     for _ in range(FREE):
         held.grow(1)
     assert asked == []
@@ -48,7 +48,7 @@ def test_a_refused_owner_leaves_nothing_behind():
         raise Unauthenticated("no key")
 
     bodies = BodyBudget(100, 100)
-    held = HeldBody(bodies, refuse, FREE)
+    held = BodyReservation(bodies, refuse, FREE)
     held.grow(5)
     with pytest.raises(Unauthenticated):
         held.grow(50)
@@ -57,7 +57,7 @@ def test_a_refused_owner_leaves_nothing_behind():
 
 
 def test_connections_of_one_address_are_capped_and_of_shared_ones_not():
-    addresses = AddressCounts(2, Proxies(networks=["10.0.0.0/8"]).trusts)
+    addresses = ConnectionCounts(2, Proxies(networks=["10.0.0.0/8"]).trusts)
     assert [addresses.enter("9.9.9.9") for _ in range(3)] == [True, True, False]
     assert addresses.enter("9.9.9.8") and all(addresses.enter("10.1.1.1") for _ in range(9))
     addresses.leave("9.9.9.9")
@@ -65,7 +65,7 @@ def test_connections_of_one_address_are_capped_and_of_shared_ones_not():
 
 
 def test_addresses_of_one_ipv6_network_are_one():
-    addresses = AddressCounts(1, Proxies().trusts)
+    addresses = ConnectionCounts(1, Proxies().trusts)
     assert (
         addresses.enter("2001:db8::1") and not addresses.enter("2001:db8::2:3") and addresses.enter("2001:db8:0:1::1")
     )
@@ -92,7 +92,7 @@ def test_one_address_cannot_shut_the_others_out(tmp_path):
 
 
 def test_nothing_is_remembered_of_who_left():
-    addresses = AddressCounts(2, Proxies().trusts)
+    addresses = ConnectionCounts(2, Proxies().trusts)
     for number in range(300):
         addresses.enter(f"9.9.9.{number % 256}")
     for number in range(300):

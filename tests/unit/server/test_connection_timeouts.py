@@ -1,14 +1,14 @@
-"""The sweep ends what nobody waits for, once, and nothing younger than a tick."""
+"""The timeout sweep ends abandoned connections, once, and nothing younger than a tick."""
 
 from datetime import UTC, datetime
 
 import pytest
 
-from gateway.server import stalls
+from gateway.server import send_progress
 from gateway.server.connection import ANSWERING, IDLE, READING
-from gateway.server.pulse import ClientGone, Pulse
-from gateway.server.stalls import Stall
-from gateway.server.sweeper import Sweeper
+from gateway.server.connection_timeouts import TimeoutSweeper
+from gateway.server.send_progress import SendProgress
+from gateway.server.worker_state import ClientGone, WorkerState
 
 
 class StoppedClock:
@@ -21,7 +21,7 @@ class Standing:
 
     def __init__(self, phase, gone=False):
         self.phase, self.gone = phase, gone
-        self.since, self.stall, self.peekable, self.received = 1, None, True, 0
+        self.since, self.progress, self.peekable, self.received = 1, None, True, 0
         self.expired = self.killed = False
         self.greenlet, self.ended = self, []
 
@@ -36,8 +36,8 @@ class Standing:
 
 
 def sweep(connection, times):
-    sweeper = Sweeper(
-        Pulse(StoppedClock()), keepalive_s=1, head_s=2, stall_s=3, body_s=5, least_rate=400, answer_rate=400
+    sweeper = TimeoutSweeper(
+        WorkerState(StoppedClock()), keepalive_s=1, head_s=2, stall_s=3, body_s=5, least_rate=400, answer_rate=400
     )
     for _ in range(times):
         sweeper.sweep([connection])
@@ -45,7 +45,7 @@ def sweep(connection, times):
 
 
 def test_date_line_is_an_http_date():
-    assert Pulse(StoppedClock()).date == "Date: Thu, 15 Jan 2026 08:30:00 GMT"
+    assert WorkerState(StoppedClock()).date == "Date: Thu, 15 Jan 2026 08:30:00 GMT"
 
 
 @pytest.mark.parametrize(("phase", "allowed"), [(IDLE, 4), (READING, 8)])
@@ -74,17 +74,17 @@ def test_caller_behind_tls_is_not_peeked_at():
 def kernel(monkeypatch):
     """What the kernel holds of an answer, as the test has it."""
     held = {"bytes": 0}
-    monkeypatch.setattr(stalls, "queued", lambda sock: held["bytes"])
+    monkeypatch.setattr(send_progress, "queued", lambda sock: held["bytes"])
     return held
 
 
-def wait_for(taking, kernel, ticks, stall=None):
+def wait_for(taking, kernel, ticks, progress=None):
     """A caller of whom 10 MB wait and who takes `taking` bytes a tick, after so many ticks."""
     connection = Standing(ANSWERING)
-    connection.stall = stall or Stall(0)
+    connection.progress = progress or SendProgress(0)
     kernel["bytes"] = 10_000_000
-    sweeper = Sweeper(Pulse(StoppedClock()), keepalive_s=1, stall_s=3, answer_rate=400)
-    connection.stall.begin(1)
+    sweeper = TimeoutSweeper(WorkerState(StoppedClock()), keepalive_s=1, stall_s=3, answer_rate=400)
+    connection.progress.begin(1)
     for _ in range(ticks):
         kernel["bytes"] -= taking
         sweeper.sweep([connection])
@@ -102,19 +102,19 @@ def test_caller_that_reads_a_byte_now_and_then_is_ended_and_a_slow_one_is_not(ke
 
 
 def test_waits_for_one_answer_count_together_and_those_of_ours_do_not(kernel):
-    stall = Stall(0)
-    stall.begin(1)
-    stall.end(9)
-    assert wait_for(1, kernel, 3, stall).ended == [] and wait_for(1, kernel, 14, Stall(0)).ended
-    stall = Stall(0)
-    stall.begin(1)
-    stall.end(11)
-    assert wait_for(1, kernel, 4, stall).ended == [ClientGone]
+    progress = SendProgress(0)
+    progress.begin(1)
+    progress.end(9)
+    assert wait_for(1, kernel, 3, progress).ended == [] and wait_for(1, kernel, 14, SendProgress(0)).ended
+    progress = SendProgress(0)
+    progress.begin(1)
+    progress.end(11)
+    assert wait_for(1, kernel, 4, progress).ended == [ClientGone]
 
 
 def test_nobody_is_ended_for_a_provider_that_says_nothing(kernel):
     connection = wait_for(0, kernel, 3)
-    connection.stall.end(4)
+    connection.progress.end(4)
     assert sweep(connection, 100).ended == []
 
 
@@ -136,7 +136,7 @@ def test_who_waits_longest_makes_room_and_who_is_answered_stays():
     standing = [Standing(phase) for phase in (IDLE, IDLE, READING, ANSWERING)]
     for number, one in enumerate(standing):
         one.since = -number
-    sweeper = Sweeper(Pulse(StoppedClock()), keepalive_s=1)
+    sweeper = TimeoutSweeper(WorkerState(StoppedClock()), keepalive_s=1)
     sweeper.shed(standing, room=3)
     assert [one.expired for one in standing] == [False, True, False, False]
     sweeper.shed(standing, room=1)

@@ -1,5 +1,5 @@
-"""Huge pages for what a worker has loaded: an interpreter is all over its memory in each request, and with pages of
-4 KB half of its misses are for the addresses."""
+"""Huge memory pages for what a worker has loaded: an interpreter touches memory all over in each request, and with 4 KB
+pages half of its cache misses are address lookups."""
 
 import ctypes
 import sys
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HUGE = 2 << 20
-# <linux/mman.h>; the second joins pages at once where the kernel knows how (6.1), else the kernel does it in time.
+# <linux/mman.h>; MADV_COLLAPSE joins pages at once (kernel 6.1 and later), otherwise the kernel does it in time.
 MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25
 MAPS = Path("/proc/self/maps")
 
 
 def prefer_huge_pages() -> int:
-    """Ask the kernel to hold this process's own memory in pages of 2 MB; how many bytes it was asked for.
+    """Ask the kernel to back this process's own memory with 2 MB pages; returns how many bytes were advised.
 
-    Asked for and never insisted on: 0 and no change where there is no such thing (madvise(2), transparent huge pages).
+    Best effort: 0 and no change where madvise(2) or transparent huge pages are not available.
     """
     if not sys.platform.startswith("linux"):
         return 0
@@ -29,8 +29,8 @@ def prefer_huge_pages() -> int:
 
 
 def regions(maps: str) -> Iterator[tuple[int, int]]:
-    """The parts of the heap and of private nameless memory that hold whole huge pages, as (start, bytes); `maps` in
-    the form of proc_pid_maps(5)."""
+    """The parts of the heap and of private anonymous memory that contain whole huge pages, as (start, bytes); `maps` is
+    in the format of proc_pid_maps(5)."""
     for line in maps.splitlines():
         addresses, rights, _, _, _, *name = line.split(None, 5)
         if rights != "rw-p" or name not in ([], ["[heap]"]):

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from gateway.server.pages import HUGE, prefer_huge_pages, regions
+from gateway.server.huge_pages import HUGE, prefer_huge_pages, regions
 
 MAPS = """\
 55f916800000-55f916e00000 rw-p 00000000 00:00 0                          [heap]

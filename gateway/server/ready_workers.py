@@ -1,4 +1,4 @@
-"""How many workers are ready, as the master knows it, told to all of them by memory that they share."""
+"""How many workers are ready, counted by the master and shared with all workers through shared memory."""
 
 import mmap
 import struct
@@ -7,7 +7,7 @@ COUNT = struct.Struct("<I")
 
 
 class ReadyCount:
-    """Written by the master alone; 0 under another arbiter, which does not know."""
+    """The shared counter, written by the master alone; stays 0 under another arbiter."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, COUNT.size)
@@ -20,4 +20,4 @@ class ReadyCount:
         return int(count)
 
 
-ready = ReadyCount()
+ready_count = ReadyCount()

@@ -1,4 +1,4 @@
-"""Answers onto the wire: WSGI's start_response, framing (RFC 9112, 6) and as few sends as possible."""
+"""Writes HTTP responses: WSGI's start_response, framing (RFC 9112, 6) and as few sends as possible."""
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -13,27 +13,27 @@ from gateway.surfaces.http import Outbound
 from gateway.surfaces.replies import OPENAI, error_reply
 from gateway.surfaces.wsgi import write_status
 
-# A body of declared length up to this goes out with its head in one send, however many pieces it comes in.
+# A body of declared length up to this goes out with its head in one send, however many pieces it has.
 JOIN_BYTES = 65_536
-# A stream whose pieces are always ready never yields, so after this many the other greenlets get a turn.
+# A stream whose pieces are always ready never yields, so after this many pieces other greenlets get a turn.
 ITEMS_PER_TURN = 32
-# Headers that the server answers for itself; Transfer-Encoding and Keep-Alive of an application are dropped.
+# Headers that the server sets itself; an application's Transfer-Encoding and Keep-Alive are dropped.
 OWN = frozenset({"content-length", "connection", "date", "transfer-encoding", "keep-alive"})
 
 BODILESS = (204, 304)
-# A (name, value) pair as its line, without a step of the interpreter when it is mapped over all.
+# A (name, value) pair as a header line, without interpreter steps when mapped over all.
 LINE = ": ".join
 LINE_END = "\r\n"
-# The last lines of every head: no answer of ours is to be taken for something else than it says.
+# The last lines of every head: no response of ours may be interpreted as another content type.
 HEAD_END = ("X-Content-Type-Options: nosniff", "", "")
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 Headers = list[tuple[str, str]]
 
 
-class ReplyWriter(Struct, eq=False):
-    """The answer to one request. After it `keep_alive` says whether the connection may carry another. `modern`: the
-    caller speaks HTTP/1.1; `bare`: the body stays here; `end` are the last lines of its head."""
+class ResponseWriter(Struct, eq=False):
+    """The response to one request. Afterwards `keep_alive` tells whether the connection can carry another request.
+    `modern`: the caller speaks HTTP/1.1; `bare`: the body is not sent; `end` are the last lines of the head."""
 
     _connection: CallerConnection
     keep_alive: bool
@@ -49,7 +49,8 @@ class ReplyWriter(Struct, eq=False):
     _dated: bool = False
 
     def start(self, status: str, headers: Headers, exc_info: ExcInfo | None = None) -> Callable[[bytes], None]:
-        """WSGI's start_response (PEP 3333): callable again only with `exc_info`, which is raised if the head is out."""
+        """WSGI's start_response (PEP 3333): may be called again only with `exc_info`, which is raised if the head was
+        sent."""
         if exc_info is not None:
             try:
                 if self.begun:
@@ -63,7 +64,8 @@ class ReplyWriter(Struct, eq=False):
         return self.write
 
     def deliver(self, result: Iterable[bytes]) -> None:
-        """Send the body: a list or a short declared body in one send with the head, anything else item by item."""
+        """Send the body: a list or a short body of declared length in one send with the head, anything else item by
+        item."""
         if self.status and not self.begun:
             lines = self._read_headers()
             if isinstance(result, list | tuple):
@@ -79,7 +81,7 @@ class ReplyWriter(Struct, eq=False):
         self._send_items(result)
 
     def answer(self, outbound: Outbound) -> None:
-        """Send an answer of the express lane, whose headers say nothing of framing."""
+        """Send a response of the express lane, whose headers contain no framing."""
         body, status = outbound.body, outbound.status
         self.status, self.headers = write_status(status), outbound.headers
         if self._bare or status < 200 or status in BODILESS:
@@ -97,7 +99,7 @@ class ReplyWriter(Struct, eq=False):
         self._send_message(head, body)
 
     def write(self, data: bytes) -> None:
-        """Send one piece; the head before the first. An empty piece is nothing."""
+        """Send one piece, with the head before the first. An empty piece is ignored."""
         if not self.begun:
             self._begin(self._read_headers())
         if not data or self._bare or self._is_bodiless():
@@ -117,12 +119,13 @@ class ReplyWriter(Struct, eq=False):
             self._connection.send(data)
 
     def fail(self, error: GatewayError) -> None:
-        """Answer `error` where nothing was sent yet; a reply that has begun is cut, so that it cannot look whole."""
+        """Answer with `error` if nothing was sent yet; a response that has begun is cut off, so that it cannot look
+        complete."""
         self.keep_alive = False
         if not self.begun:
             self.begun = True
             self.status = write_status(error.status)
-            self._connection.send(write_refusal(error, self._connection.pulse.date, self._bare))
+            self._connection.send(write_refusal(error, self._connection.state.date, self._bare))
 
     def _send_items(self, result: Iterable[bytes]) -> None:
         count = 0
@@ -147,7 +150,7 @@ class ReplyWriter(Struct, eq=False):
         elif self._length is None:
             lines.append(f"Content-Length: {len(body)}")
         elif len(body) != self._length:
-            # Too long: cut as declared. Too short: the caller learns it from the end of the connection.
+            # Too long: truncated to the declared length. Too short: the caller learns it from the closed connection.
             self.keep_alive = self.keep_alive and len(body) > self._length
             body = body[: self._length]
         head = self._write_head(lines)
@@ -164,7 +167,7 @@ class ReplyWriter(Struct, eq=False):
         self._connection.send(body)
 
     def _begin(self, lines: list[str]) -> None:
-        """Send the head of a body that comes in pieces."""
+        """Send the head of a body that is sent in pieces."""
         if self._length is None and not self._bare and not self._is_bodiless():
             if self._modern:
                 self._chunked = True
@@ -176,7 +179,7 @@ class ReplyWriter(Struct, eq=False):
         self._connection.send(head)
 
     def _read_headers(self) -> list[str]:
-        """The status and the application's headers as lines; notes what they say of length, date and connection."""
+        """The status and the application's headers as lines; remembers length, date and connection."""
         if not self.status:
             raise AssertionError("the application gave a body before start_response")
         self._length, self._dated = None, False
@@ -188,7 +191,7 @@ class ReplyWriter(Struct, eq=False):
         return lines
 
     def _note(self, name: str, value: str) -> bool:
-        """Take in one of OWN; whether it is sent as it is."""
+        """Remember one of the headers in OWN; whether it is sent as it is."""
         if name == "content-length":
             self._length = int(value)
             return not self._is_bodiless() or self.status.startswith("304")
@@ -200,33 +203,33 @@ class ReplyWriter(Struct, eq=False):
         return False
 
     def _is_bodiless(self) -> bool:
-        """1xx, 204 and 304 have no body and the first two no length (RFC 9110, 8.6)."""
+        """1xx, 204 and 304 have no body, and the first two no length (RFC 9110, 8.6)."""
         return self.status[:3] in ("204", "304") or self.status.startswith("1")
 
     def _write_head(self, lines: list[str]) -> bytes:
-        pulse = self._connection.pulse
+        state = self._connection.state
         if not self._dated:
-            lines.append(pulse.date)
-        if pulse.leaving or not self.keep_alive:
+            lines.append(state.date)
+        if state.leaving or not self.keep_alive:
             self.keep_alive = False
             lines.append("Connection: close")
         elif not self._modern:
             lines.append("Connection: keep-alive")
         lines += self._end
         text, ends = LINE_END.join(lines), len(lines) - 1
-        # One line end a line: a header that carries its own would be a second header, or a second reply.
+        # Exactly one line end per line: a header that contains one would become a second header, or a second response.
         if text.count("\n") != ends or text.count("\r") != ends or "\0" in text:
             raise ValueError("a response header holds a line end or a null")
         return text.encode("latin-1")
 
 
 def secure_end(hsts_s: int) -> tuple[str, ...]:
-    """The last lines of the head of an answer over https (RFC 6797)."""
+    """The last lines of the head of an https response (RFC 6797)."""
     return (f"Strict-Transport-Security: max-age={hsts_s}", *HEAD_END) if hsts_s else HEAD_END
 
 
 def join(result: Iterable[bytes], length: int) -> bytes:
-    """The pieces of `result` until `length` bytes are there."""
+    """The pieces of `result` until `length` bytes are reached."""
     pieces: list[bytes] = []
     missing = length
     for item in result:
@@ -238,7 +241,7 @@ def join(result: Iterable[bytes], length: int) -> bytes:
 
 
 def write_refusal(error: GatewayError, date: str, bare: bool = False) -> bytes:
-    """A whole reply for an error that no surface has seen; the connection ends with it."""
+    """A complete response for an error that occurs before any surface; the connection ends with it."""
     outbound = error_reply(error, OPENAI, new_hex())
     body = outbound.body if isinstance(outbound.body, bytes) else b"".join(outbound.body)
     lines = [f"HTTP/1.1 {write_status(error.status)}", *map(LINE, outbound.headers)]
