@@ -21,7 +21,8 @@ BOOT_REST_S = 1.0
 
 
 class PausableServer(StreamServer):
-    """A listener that can be paused: gevent's own would start accepting again whenever a connection of its pool ends."""
+    """A listener that can be paused: gevent's own would start accepting again whenever a connection of its pool
+    ends."""
 
     paused = False
 

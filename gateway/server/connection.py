@@ -116,7 +116,8 @@ class CallerConnection:
         return int(digits)
 
     def take_head(self) -> bytes | None:
-        """The next request head including its blank line; None when the caller disconnected. InvalidRequest: 408, 431."""
+        """The next request head including its blank line; None when the caller disconnected. InvalidRequest: 408,
+        431."""
         searched = 0
         if self._at == len(self._buffer) and not self._receive():
             return None

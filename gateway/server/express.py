@@ -81,7 +81,8 @@ class ExpressLane:
         return handler
 
     def answer(self, handler: Handler, head: RequestHead, body: bytes, base: Mapping[str, Any]) -> Outbound:
-        """The response of `handler` to a request that the worker read itself; `base` is the environ of its connection."""
+        """The response of `handler` to a request that the worker read itself; `base` is the environ of its
+        connection."""
         headers, peer = head.headers, base["REMOTE_ADDR"]
         if self._proxied:
             peer = self._proxies.caller(peer, headers)

@@ -1,4 +1,5 @@
-"""WSGI middleware before Flask: corrects paths, handles CORS, checks the host, and adds a request id to the response."""
+"""WSGI middleware before Flask: corrects paths, handles CORS, checks the host, and adds a request id to the
+response."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

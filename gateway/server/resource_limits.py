@@ -1,4 +1,5 @@
-"""Limits on what callers can occupy in a worker: the bytes of request bodies held at once, and connections per address."""
+"""Limits on what callers can occupy in a worker: the bytes of request bodies held at once, and connections per
+address."""
 
 from collections.abc import Callable
 

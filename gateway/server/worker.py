@@ -57,7 +57,8 @@ class AccessLine:
 
 
 class GatewayWorker(BootingWorker):
-    """Serves one WSGI callable over HTTP/1.1; the package's docstring lists the attributes that the callable may have."""
+    """Serves one WSGI callable over HTTP/1.1; the package's docstring lists the attributes that the callable may
+    have."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
