@@ -1,13 +1,14 @@
 """What the request line costs: `python -m bench.lines [--seconds 60]`.
 
 One worker under load switches its request line off, to JSON and to the readable form in turns of a quarter of a second:
-two processes that run the same are several µs apart already, and so are two minutes of one. Told is the CPU of each for
-a request, writing included, and what a form adds. Ends with status 1 where one adds more than 10 µs (median of the
-rounds).
+two processes that run the same are several µs apart already, and so are two minutes of one. Each round has an order of
+its own, since a turn bears a part of what stood before it. Printed is the CPU of each form for a request, writing
+included, and what a form adds. Ends with status 1 where one adds more than 10 µs (median of the rounds).
 """
 
 import argparse
 import json
+import random
 import sys
 import tempfile
 import time
@@ -80,7 +81,7 @@ def take_turns(ends: RequestEnds, found: Path) -> None:
     with found.open("a") as file:
         while True:
             costs = {}
-            for form, writer in writers.items():
+            for form, writer in random.sample(list(writers.items()), len(writers)):
                 ends.observers[:] = [writer] if writer is not None else []
                 before, used = answered.value, time.process_time()
                 pause(TURN_S)

@@ -186,16 +186,14 @@ def write_text(one: RequestLine) -> bytes:
     """The line for people: time, level, what was asked and how it ended, then name=value. Whatever a caller chose is
     quoted, so that it neither breaks the line nor looks like another name."""
     label = f" label={_quote(one.label)}" if one.label is not None else ""
-    owner = f" key={one.key} project={one.project} organization={one.organization}" if one.key is not None else ""
-    model = f" model={_value(one.model)}" if one.model is not None else ""
-    source = f" source={_quote(one.source)}" if one.source is not None else ""
+    long = one.model is not None and len(one.model) >= SHORT
+    caller = (_caller.__wrapped__ if long else _caller)(one.key, one.project, one.organization, one.model, one.source)
     replayed = " replayed=True" if one.replayed else ""
     served = _served(one) if one.provider is not None else ""
     failed = _failed(one) if one.code is not None else ""
     return (
-        f"{one.at} {'INFO' if one.status < FAULT else 'WARNING'} {one.event} {one.operation} {one.status}"
-        f" request_id={one.request_id} duration_ms={one.duration_ms} ip={_quote(one.ip)}"
-        f"{label}{owner}{model}{source}{replayed}{served}{failed}"
+        f"{one.at}{_result(one.operation, one.status)}{one.request_id} duration_ms={one.duration_ms}"
+        f"{_address(one.ip)}{label}{caller}{replayed}{served}{failed}"
     ).encode()
 
 
@@ -205,14 +203,36 @@ def _served(one: RequestLine) -> str:
     cached = " cached=True" if one.cached else ""
     finish = f" finish={one.finish}" if one.finish is not None else ""
     return (
-        f"{_target(one.provider, one.served)} attempts={one.attempts} cost_usd={one.cost_usd}"
+        f"{_target(one.provider, one.served, one.attempts)}{one.cost_usd}"
         f" provider_ms={one.provider_ms} gateway_ms={one.gateway_ms}{used}{first}{cached}{finish}"
     )
 
 
+# What comes again and again is put together once: a request finds little of its own code in the processor's caches.
+
+
 @lru_cache(maxsize=1_000)
-def _target(provider: str, served: str) -> str:
-    return f" provider={_quote(provider)} served={_quote(served)}"
+def _result(operation: str, status: int) -> str:
+    return f" {'INFO' if status < FAULT else 'WARNING'} request {operation} {status} request_id="
+
+
+@lru_cache(maxsize=1_000)
+def _address(ip: str) -> str:
+    return f" ip={_quote(ip)}"
+
+
+@lru_cache(maxsize=1_000)
+def _caller(
+    key: str | None, project: str | None, organization: str | None, model: str | None, source: str | None
+) -> str:
+    owner = f" key={key} project={project} organization={organization}" if key is not None else ""
+    asked = f" model={_value(model)}" if model is not None else ""
+    return owner + asked + (f" source={_quote(source)}" if source is not None else "")
+
+
+@lru_cache(maxsize=1_000)
+def _target(provider: str, served: str, attempts: int) -> str:
+    return f" provider={_quote(provider)} served={_quote(served)} attempts={attempts} cost_usd="
 
 
 def _failed(one: RequestLine) -> str:
