@@ -16,7 +16,7 @@ from gateway.neutral.json_parts import has_more_parts
 from gateway.surfaces.http import Inbound
 from gateway.threads import compute_if
 
-DECIMAL = re.compile(r"\d{1,12}(\.\d{1,9})?")
+DECIMAL = re.compile(r"(\d+)(?:\.(\d+))?")
 LONGEST_MOMENT = 40
 LARGEST_BODY = 2 << 20
 MOST_PARTS = 50_000  # values, objects and lists of a body: a thousand models with all that is said of them
@@ -89,11 +89,15 @@ class Usd(fields.Field):
         if not text:
             return None
         sign = -1 if self.signed and text.startswith("-") else 1
-        if not DECIMAL.fullmatch(text[1:] if sign < 0 else text):
+        found = DECIMAL.fullmatch(text[1:] if sign < 0 else text)
+        if found is None:
             raise ValidationError('Give a non-negative decimal amount of US dollars such as "12.50".')
+        whole, fraction = found.groups(default="")
         # Ten billion dollars would not fit the 64 bits of nano-dollars.
-        if len(text.partition(".")[0].lstrip("-")) > 9:
-            raise ValidationError("The amount is too large.")
+        if len(whole) > 9:
+            raise ValidationError("The amount is too large: give at most 999999999 dollars.")
+        if len(fraction) > 9:
+            raise ValidationError("Give at most nine places after the point: a billionth of a dollar is the least.")
         return money.parse_usd(text)
 
 

@@ -41,9 +41,10 @@ class ReportRange:
 
 
 def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:
-    """The window of `timeRange`, else `first` and `last` (both), else `days`; the days of the zone `timezone`.
+    """The window of `timeRange`, else of `first` and `last`, else `days`; the days of the zone `timezone`.
 
-    InvalidRequest for an unknown zone, a date that is none, or more than 366 days.
+    `first` alone reaches until today; `last` alone ends the `days` before it. InvalidRequest for an unknown zone, for a
+    date that is none, or for more than 366 days.
     """
     zone = _read_zone(given.get("timezone", "UTC"))
     chosen = given.get("timeRange", "")
@@ -52,9 +53,10 @@ def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:
     today = to_datetime(now_us).astimezone(zone).date()
     if chosen:
         return _days(today - timedelta(days=RANGES[chosen] - 1), today, zone, padded=True)
-    if "first" in given and "last" in given:
-        return _days(_read_date(given["first"], "from"), _read_date(given["last"], "to"), zone, padded=True)
-    return _days(today - timedelta(days=given.get("days", DEFAULT_DAYS) - 1), today, zone, padded=False)
+    last = _read_date(given["last"], "to") if "last" in given else today
+    if "first" in given:
+        return _days(_read_date(given["first"], "from"), last, zone, padded=True)
+    return _days(last - timedelta(days=given.get("days", DEFAULT_DAYS) - 1), last, zone, padded="last" in given)
 
 
 def _hours(count: int, zone: tzinfo, now_us: int) -> ReportRange:
@@ -67,7 +69,10 @@ def _hours(count: int, zone: tzinfo, now_us: int) -> ReportRange:
 def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> ReportRange:
     count = (last - first).days + 1
     if not 1 <= count <= LONGEST_DAYS:
-        raise InvalidRequest(f"from must not lie after to, and both at most {LONGEST_DAYS} days apart.", param="from")
+        raise InvalidRequest(
+            f"from must not lie after to (today if there is none), and both at most {LONGEST_DAYS} days apart.",
+            param="from",
+        )
     begin, end = (-(-_midnight(day, zone) // HOUR_US) for day in (first, last + timedelta(days=1)))
     padding = tuple((first + timedelta(days=i)).isoformat() for i in range(count)) if padded else ()
     shifts = () if zone is UTC else _shifts(begin, end, zone)

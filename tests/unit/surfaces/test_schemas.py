@@ -10,7 +10,7 @@ from marshmallow import fields
 from gateway.errors import InvalidRequest
 from gateway.surfaces import schemas
 from gateway.surfaces.http import Inbound
-from gateway.surfaces.schemas import LONG, MOST_PARTS, Body, read_body
+from gateway.surfaces.schemas import LONG, MOST_PARTS, Body, Usd, read_body
 
 thread_id: Callable[[], int] = get_original("_thread", "get_ident")
 
@@ -48,3 +48,16 @@ def test_a_long_body_is_checked_in_a_thread(monkeypatch: pytest.MonkeyPatch, siz
     with pytest.raises(InvalidRequest) as caught:
         ask({"items": [{"name": ["x" * size]}]})
     assert caught.value.param == "items.0.name"
+
+
+class Limit(Body):
+    limit = Usd()
+
+
+@pytest.mark.parametrize("given, said", [
+    ("0.0000000001", "at most nine places"), ("9999999999", "at most 999999999 dollars"), (1e30, "at most 999999999"),
+    ("-5", "non-negative"), ("1e3", "non-negative"), ("twelve", "non-negative"), ("5.", "non-negative"),
+], ids=str)  # fmt: skip
+def test_what_is_wrong_with_an_amount_of_dollars_is_said(given: object, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        read_body(Limit, Inbound("POST", "/x", {"content-type": "application/json"}, orjson.dumps({"limit": given})))

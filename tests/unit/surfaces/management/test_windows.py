@@ -68,7 +68,13 @@ def test_a_range_wins_over_dates_and_dates_win_over_days() -> None:
     dates = {"first": "2026-01-01", "last": "2026-01-02", "days": 3}
     assert span(dates) == ("2026-01-01T00:00:00+00:00", "2026-01-03T00:00:00+00:00")
     assert span({**dates, "timeRange": "7d"})[1] == "2026-03-30T00:00:00+00:00"
-    assert span({"first": "2026-01-01", "days": 1})[0] == "2026-03-29T00:00:00+00:00"
+
+
+def test_from_alone_reaches_until_today_and_to_alone_ends_the_days_before_it() -> None:
+    assert span({"first": "2026-01-01", "days": 1}) == ("2026-01-01T00:00:00+00:00", "2026-03-30T00:00:00+00:00")
+    assert span({"last": "2026-01-31"}) == ("2026-01-25T00:00:00+00:00", "2026-02-01T00:00:00+00:00")
+    window = read_window({"last": "2026-01-31", "days": 2}, NOW)
+    assert window.padding == ("2026-01-30", "2026-01-31")
 
 
 def test_days_of_a_zone_begin_at_its_midnight_even_when_the_clock_changes() -> None:
@@ -85,7 +91,8 @@ def test_a_step_is_named_by_its_day_in_the_zone() -> None:
 
 @pytest.mark.parametrize("given", [
     {"first": "2026-02-30", "last": "2026-03-01"}, {"first": "2026-03-02", "last": "2026-03-01"},
-    {"first": "2025-01-01", "last": "2026-01-02"}, {"timezone": "Mars/Olympus"}, {"timezone": "../etc/passwd"},
+    {"first": "2025-01-01", "last": "2026-01-02"}, {"first": "2026-03-30"}, {"first": "2025-03-28"},
+    {"timezone": "Mars/Olympus"}, {"timezone": "../etc/passwd"},
     {"timezone": "."}, {"first": "0001-01-01", "last": "0001-01-01"}, {"first": "9999-12-31", "last": "9999-12-31"},
 ], ids=str)  # fmt: skip
 def test_an_impossible_window_is_refused(given) -> None:
