@@ -88,9 +88,9 @@ mcp: .venv/test.stamp
 	$(BIN)/pytest tests/mcp_clients
 
 # A page in a real Chromium (Debian: apt-get install chromium) calls the gateway from another origin, and a person lets an
-# application in.
+# application in and reads the pages.
 browser: .venv/test.stamp
-	$(BIN)/pytest tests/flows/test_chromium.py tests/flows/test_chromium_oauth.py -rs
+	$(BIN)/pytest tests/flows/test_chromium.py tests/flows/test_chromium_oauth.py tests/flows/test_chromium_pages.py -rs
 
 .venv/bin/python:
 	@$(PYTHON) -c "import gateway"

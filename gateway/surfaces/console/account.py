@@ -80,13 +80,17 @@ def _remove(services: Services, inbound: Inbound, visitor: Visitor, given: dict[
     return redirect(inbound, PATH)
 
 
+def _day_and_time(at_us: int) -> str:
+    return to_datetime(at_us).strftime("%d %B %Y, %H:%M UTC")
+
+
 def _page(services: Services, inbound: Inbound, visitor: Visitor, error: GatewayError | None = None) -> Outbound:
     management, own = services.management, visitor.session
     sessions = [
         {
             "id": one.id,
             "agent": one.agent or "an unnamed program",
-            "since": to_datetime(one.created_at_us).strftime("%d %B %Y"),
+            "since": _day_and_time(one.created_at_us),
             "current": one.id == own.id,
         }
         for one in management.sessions.list_sessions(visitor.user_id)
@@ -96,7 +100,7 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
             "id": one.id,
             "name": one.client_name,
             "key": one.key_name,
-            "since": to_datetime(one.created_at_us).strftime("%d %B %Y"),
+            "since": _day_and_time(one.created_at_us),
         }
         for one in services.accounts.oauth.grants.list_grants(user_id=visitor.user_id)
     ]

@@ -28,10 +28,12 @@ FILTERS = {
     "source": "App",
     "apiKeyId": "API key id",
     "requestId": "Request id",
-    "metadata": "Metadata (name:value)",
-    "from": "From",
-    "to": "Until",
+    "metadata": "Metadata",
+    "from": "From (UTC)",
+    "to": "Until (UTC)",
 }
+# What somebody could write into a field whose name does not say it.
+EXAMPLES = {"metadata": "team:search", "from": "2026-01-31", "to": "2026-01-31"}
 # Characters of a payload that a page shows; the management API has all that is kept.
 SHOWN = 65_536
 # Facts of a request that have a line of their own, or are told elsewhere on its page.
@@ -54,7 +56,7 @@ def show_list(services: Services, inbound: Inbound) -> Outbound:
             raise
         shown["error"] = error
     shown["export"] = urlencode({name: value for name, value in given.items() if name in (*FILTERS, "projectId")})
-    fields = [(name, text, given.get(name, "")) for name, text in FILTERS.items()]
+    fields = [(name, text, given.get(name, ""), EXAMPLES.get(name, "")) for name, text in FILTERS.items()]
     projects = [
         (project.id, project.name, project.id == given.get("projectId"))
         for project in list_projects(services.store.database, list(visitor.memberships))
@@ -72,7 +74,6 @@ def show_one(services: Services, inbound: Inbound) -> Outbound:
         "log.html",
         "Request",
         wide=True,
-        path=PATH,
         id=one.request_id,
         facts=[(name, _text(value)) for name, value in facts if value not in (None, "", {})],
         tags=sorted(one.tags.items()),

@@ -75,3 +75,16 @@ def test_older_requests_are_behind_a_link(asked: Tenants, monkeypatch) -> None:
     [older] = re.findall(r'href="[^"]*(/connect/logs\?[^"]+)">Older', page)
     _, page, _ = read(asked, older.replace("&amp;", "&"), owner)
     assert page.count("/connect/logs/") == 1 and "Older" not in page
+
+
+def test_no_page_is_a_dead_end(asked: Tenants) -> None:
+    owner = asked["acme owner"]
+    for path in ("/connect", "/connect/logs", "/connect/logs/kept-1", "/connect/alerts", "/connect/device"):
+        _, page, _ = read(asked, path, owner)
+        assert {"/connect", "/connect/logs", "/connect/alerts"} <= ways_on(page), path
+    status, page, _ = read(asked, "/connect/logs/none-such", owner)
+    assert status == 404 and ways_on(page) == {"/connect"}
+
+
+def ways_on(page: str) -> set[str]:
+    return {re.sub(r"https?://[^/]*", "", one) for one in re.findall(r'<a href="([^"]*)"', page)}

@@ -1,0 +1,52 @@
+"""The pages for people in a real Chromium: in a dark room, and on a telephone."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from support.chromium import BROWSER, MISSING, Chromium
+from support.gateways import GatewayProcess
+from support.oauth import PASSWORD
+from support.signed_in_owner import EMAIL
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
+
+# The brightness, 0 to 1, of what the page and its text are painted with.
+BRIGHTNESS = """["backgroundColor", "color"].map(kind => {
+    const [red, green, blue] = getComputedStyle(document.body)[kind].match(/[\\d.]+/g).map(Number);
+    return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255;
+})"""
+LINES = """Math.round(document.querySelector("tbody a").getBoundingClientRect().height
+    / parseFloat(getComputedStyle(document.querySelector("tbody td")).fontSize))"""
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Chromium]:
+    made = Chromium(tmp_path / "browser")
+    yield made
+    made.close()
+
+
+def test_pages_are_dark_for_who_wants_that_and_a_telephone_shows_them_whole(
+    process: Callable[..., GatewayProcess], browser: Chromium
+) -> None:
+    gateway = process(GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD)
+    body = {"model": "none/" + "long" * 50, "messages": [{"role": "user", "content": "Hello"}]}
+    headers = {"Authorization": f"Bearer {gateway.key}"}
+    assert requests.post(f"{gateway.address}/v1/chat/completions", json=body, headers=headers).status_code == 400
+    browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    browser.ask("Emulation.setDeviceMetricsOverride", width=360, height=800, deviceScaleFactor=1, mobile=False)
+    browser.open(f"{gateway.address}/connect/login?redirect=/connect/logs")
+    browser.wait_for("!!document.querySelector('#password')")
+    page, text = browser.run(BRIGHTNESS)
+    assert page < 0.2 and text > 0.7
+    browser.run(f"document.querySelector('#email').value = '{EMAIL}'")
+    browser.run(f"document.querySelector('#password').value = '{PASSWORD}'")
+    browser.run("document.querySelector('form button').click()")
+    browser.wait_for("!!document.querySelector('tbody a')")
+    assert browser.run("document.documentElement.scrollWidth") <= 360
+    assert browser.run(LINES) == 1
+    browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
+    page, text = browser.run(BRIGHTNESS)
+    assert page > 0.9 and text < 0.2
