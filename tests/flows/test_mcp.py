@@ -370,7 +370,9 @@ def test_a_failure_upstream_is_a_tool_error(visitor: Visitor, upstream: FakeOpen
         ("chat", {"model": MODEL, "messages": []}, "messages"),
         ("chat", {"model": MODEL, "messages": TALK, "temperature": 3}, "temperature"),
         ("generate-image", {"prompt": "A boat", "n": 5}, "n"),
-        ("generate-alt-image", {"prompt": "A boat", "aspect_ratio": "2:1"}, "aspect_ratio"),
+        ("chat", {"model": MODEL, "messages": [{"role": "tool", "content": ""}]}, "none of assistant, system or user"),
+        ("chat", {"model": MODEL, "messages": TALK, "max_tokens": 1.5}, "max_tokens"),
+        ("generate-alt-image", {"prompt": "A boat", "aspect_ratio": "2:1"}, "'2:1' is none of 16:9, 1:1, 4:3 or 5:4"),
         ("generate-alt-image", {"prompt": "A boat", "filename": "../../etc/passwd"}, "filename"),
     ],
 )
@@ -380,6 +382,11 @@ def test_wrong_arguments_are_a_tool_error(
     refused = visitor.call(tool, **arguments)
     assert refused["isError"] and text(refused).startswith("400 ") and named in text(refused)
     assert upstream.calls == [] and usage_of(gateway) == []
+
+
+def test_a_whole_number_may_be_written_with_a_point(visitor: Visitor) -> None:
+    assert len(visitor.call("list-models", limit=3.0)["structuredContent"]["models"]) == 3
+    assert not visitor.call("chat", model=MODEL, messages=TALK, max_tokens=100.0, temperature=1).get("isError")
 
 
 def test_other_tools_ignore_what_they_do_not_know(visitor: Visitor) -> None:
@@ -436,7 +443,9 @@ def test_models_are_listed_by_family(visitor: Visitor) -> None:
     whole = visitor.call("list-models", limit=1000)["structuredContent"]["models"]
     some = visitor.call("list-models", limit=1000, family="OpenAI")["structuredContent"]["models"]
     assert 0 < len(some) < len(whole) and {one["family"].lower() for one in some} == {"openai"}
-    assert len(visitor.call("list-models")["structuredContent"]["models"]) == 20
+    some = visitor.call("list-models")
+    assert len(some["structuredContent"]["models"]) == 20 and "anthropic (" in text(some)
+    assert "openai (" in text(visitor.call("list-models", family="gpt"))
 
 
 # What is the operator's.

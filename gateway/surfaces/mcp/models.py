@@ -1,5 +1,6 @@
 """The tools that list models: what the caller's key may call, with prices and abilities."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,11 +21,9 @@ ABILITIES = ("vision", "tools", "reasoning", "streaming")
 
 def list_models(ctx: ToolContext, arguments: schemas.ListArguments) -> Json:
     """Models by family, with what they can do and cost."""
-    found = []
-    for catalogue, model, mappings in _visible(ctx, arguments.include_deactivated, arguments.exclude_deprecated):
-        if arguments.family and model.family.lower() != arguments.family.lower():
-            continue
-        found.append((catalogue, model, mappings))
+    visible = list(_visible(ctx, arguments.include_deactivated, arguments.exclude_deprecated))
+    wanted = (arguments.family or "").lower()
+    found = [one for one in visible if not wanted or one[1].family.lower() == wanted]
     found.sort(key=lambda one: (one[1].family.lower(), one[1].id))
     shown = [_entry(ctx, *one) for one in found[: arguments.limit]]
     lines = [f"# Models (showing {len(shown)} of {len(found)})"]
@@ -34,6 +33,10 @@ def list_models(ctx: ToolContext, arguments: schemas.ListArguments) -> Json:
             family = entry["family"]
             lines += ["", f"## {family or 'Other'}", ""]
         lines.append(_line(entry))
+    if len(shown) < len(found) or not found:
+        sizes = Counter(model.family.lower() for _, model, _ in visible if model.family)
+        counted = ", ".join(f"{name} ({count})" for name, count in sorted(sizes.items()))
+        lines += ["", f"Others: raise limit, or name as family one of {counted}."]
     return _listed("models", "\n".join(lines), shown, {})
 
 

@@ -1,6 +1,7 @@
 """Arguments of tools as structs, their JSON Schemas, and the shapes of what tools give."""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -76,15 +77,20 @@ class AnyArguments(Struct):
 
 
 def read(kind: type[T], given: Any) -> T:
-    """The arguments of a tool; null is as if not given. InvalidRequest tells which one is wrong."""
+    """The arguments of a tool; null is as if not given, 20.0 as 20. InvalidRequest tells which one is wrong."""
     if given is None:
         given = {}
     if isinstance(given, dict):
-        given = {name: value for name, value in given.items() if value is not None}
+        given = {name: _whole(value) for name, value in given.items() if value is not None}
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         raise _explain(str(error), kind) from None
+
+
+def _whole(value: Any) -> Any:
+    """JSON does not tell 20.0 from 20, and programs that know one kind of number write either."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _explain(text: str, kind: type) -> InvalidRequest:
@@ -92,8 +98,20 @@ def _explain(text: str, kind: type) -> InvalidRequest:
     if unknown and "$" not in text:
         name = unknown[1][:64]
         return InvalidRequest(f"There is no argument '{name}'; the key alone decides whose data is told.", param=name)
-    members = schema_of(kind)["properties"].items()
-    return explain(text, {name: tuple(member["enum"]) for name, member in members if "enum" in member})
+    schema = schema_of(kind)
+    return explain(text, dict(_choices(schema, schema.get("$defs", {}), "")))
+
+
+def _choices(schema: Json, parts: Json, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """By path without list indexes, the words that may stand there; `parts` are the schemas that others name."""
+    if "enum" in schema:
+        yield path, tuple(schema["enum"])
+    if "$ref" in schema:
+        yield from _choices(parts[schema["$ref"].rpartition("/")[2]], parts, path)
+    for one in (*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else ())):
+        yield from _choices(one, parts, path)
+    for name, member in schema.get("properties", {}).items():
+        yield from _choices(member, parts, f"{path}.{name}" if path else name)
 
 
 def schema_of(kind: type) -> Json:
