@@ -20,7 +20,7 @@ from bench.run import BUILD, PHASES, build, run_load
 from bench.targets import MOCK_PORTS, PATH, check_answers, start_gateway
 from gateway import logs
 from gateway.settings import Log
-from gateway.telemetry.ends import RequestEnds
+from gateway.telemetry.request_observers import RequestObservers
 from gateway.threads import pause, spawn
 
 FORMS = ("off", "json", "text")
@@ -69,20 +69,20 @@ def measure(seconds: float, port: int) -> list[dict[str, float]]:
     return rounds
 
 
-def install(ends: RequestEnds, found: Path) -> None:
+def install(requests: RequestObservers, found: Path) -> None:
     """In a worker: let the forms take turns, and write each round to `found`."""
-    spawn(take_turns, ends, found)
+    spawn(take_turns, requests, found)
 
 
-def take_turns(ends: RequestEnds, found: Path) -> None:
+def take_turns(requests: RequestObservers, found: Path) -> None:
     """For ever."""
     writers = {form: logs.request_lines(Log("info", "text", form)) for form in FORMS}
-    answered = ends.of(f"POST {PATH}").count(200, 0)
+    answered = requests.of(f"POST {PATH}").count(200, 0)
     with found.open("a") as file:
         while True:
             costs = {}
             for form, writer in random.sample(list(writers.items()), len(writers)):
-                ends.observers[:] = [writer] if writer is not None else []
+                requests.observers[:] = [writer] if writer is not None else []
                 before, used = answered.value, time.process_time()
                 pause(TURN_S)
                 if writer is not None:

@@ -24,8 +24,8 @@ from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.metrics import expose
 from gateway.surfaces.path_spelling import Addresses
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers
-from gateway.telemetry.ends import RequestEnds
 from gateway.telemetry.gauges import JobHealth
+from gateway.telemetry.request_observers import RequestObservers
 from gateway.wiring import build
 
 NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade request
@@ -107,14 +107,14 @@ def _mount(services: Services) -> Flask:
 
 
 def reporter_of(
-    server: configuration.Server, ends: RequestEnds
+    server: configuration.Server, requests: RequestObservers
 ) -> Callable[[GatewayError, str, Mapping[str, Any]], None]:
     """What tells of requests that no operation has seen."""
     proxies = make_proxies(server)
 
     def report(error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
         peer = proxies.caller(environ.get("REMOTE_ADDR", ""), read_headers(environ))
-        ends.refused(error, shown_id, peer)
+        requests.refused(error, shown_id, peer)
 
     return report
 

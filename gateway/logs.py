@@ -6,8 +6,8 @@ import threading
 from typing import Any
 
 from gateway.settings import Log
-from gateway.telemetry.formats import Repeated, formatter_of
-from gateway.telemetry.lines import RequestLines
+from gateway.telemetry.log_formats import Repeated, formatter_of
+from gateway.telemetry.request_line import RequestLines
 from gateway.threads import report_uncaught
 
 log = logging.getLogger("gateway")

@@ -65,12 +65,12 @@ from gateway.store.redis import Redis
 from gateway.store.shared_slots import SharedSlots
 from gateway.telemetry.alerts import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch
-from gateway.telemetry.ends import RequestEnds
 from gateway.telemetry.gauges import SHARED, JobHealth, budget_rows, job_rows, provider_rows
 from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
 from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log import RequestLog
+from gateway.telemetry.request_observers import RequestObservers
 from gateway.threads import Threads
 from gateway.transport import Transport
 
@@ -177,7 +177,7 @@ class BackgroundServices:
 class TelemetryServices:
     """What operators are told while the worker runs."""
 
-    requests: RequestEnds
+    requests: RequestObservers
     request_log: RequestLog
     states: StateLog
     budget_watch: BudgetWatch

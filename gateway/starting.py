@@ -23,8 +23,8 @@ from gateway.surfaces.http import Outbound
 from gateway.surfaces.path_spelling import Addresses
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers
 from gateway.surfaces.wsgi import start as send
-from gateway.telemetry.ends import RequestEnds
 from gateway.telemetry.finished import UNMATCHED
+from gateway.telemetry.request_observers import RequestObservers
 from gateway.threads import pause, spawn
 
 log = logging.getLogger(__name__)
@@ -49,10 +49,10 @@ class StartingApplication:
         self._proxies = make_proxies(server)
         self._operations = {(one.method, one.path): name_of(one) for one in table.operations()}
         # Nobody reads the counts of a worker that cannot serve yet.
-        self._ends = RequestEnds(Counters(Path(chosen.database.data_dir) / "metrics"), Clock())
+        self._requests = RequestObservers(Counters(Path(chosen.database.data_dir) / "metrics"), Clock())
         self._lines = logs.request_lines(chosen.log)
         if self._lines is not None:
-            self._ends.observe(self._lines)
+            self._requests.observe(self._lines)
         addresses = Addresses(path for _, path in self._operations)
         pages = Browsers(chosen.security.cors_origins)
         hosts = Hosts(server.allowed_hosts, server.public_url)
@@ -66,7 +66,7 @@ class StartingApplication:
         """Tell of a request that gets `error` as its answer."""
         peer = self._proxies.caller(environ.get("REMOTE_ADDR", ""), read_headers(environ))
         request = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
-        self._ends.refused(error, shown_id, peer, self._operations.get(request, UNMATCHED))
+        self._requests.refused(error, shown_id, peer, self._operations.get(request, UNMATCHED))
 
     def draining(self, leaving: bool = True) -> None:
         self._leaving = leaving

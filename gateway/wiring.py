@@ -61,7 +61,7 @@ from gateway.sharing import find_gossip_store, open_cache_store, open_pins
 from gateway.states import StateLog
 from gateway.store.intents import Intents
 from gateway.store.turns import Turns
-from gateway.telemetry.changes import ProviderChanges
+from gateway.telemetry.provider_changes import ProviderChanges
 from gateway.worker_base import WorkerBase, let_go, open_base
 
 SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable

@@ -28,11 +28,11 @@ from gateway.store.redis import open_redis
 from gateway.store.shared_slots import SharedSlots
 from gateway.telemetry.alerts import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch
-from gateway.telemetry.ends import RequestEnds
 from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
 from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log import RequestLog
+from gateway.telemetry.request_observers import RequestObservers
 from gateway.threads import Threads
 from gateway.transport import Transport
 
@@ -112,13 +112,13 @@ def _open_telemetry(
     states: StateLog,
     transport: Transport,
 ) -> TelemetryServices:
-    ends = RequestEnds(counters, clock)
+    requests = RequestObservers(counters, clock)
     log = RequestLog(store.journal, clock, counters, log_tables(store.database, settings.metering.log_days))
-    log.attach(ends)
+    log.attach(requests)
     low_nusd = round(settings.alerts.credits_low_usd * NANO)
     hooks = AlertHooks(store.database, store.control, store.vault)
     return TelemetryServices(
-        requests=ends,
+        requests=requests,
         request_log=log,
         states=states,
         budget_watch=BudgetWatch(store.database, store.documents, states, low_nusd),
@@ -126,16 +126,16 @@ def _open_telemetry(
         alerts=Alerts(hooks, store.documents, transport, states, clock),
         model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
         presence=WorkerPresence(store.documents, store.control, clock, settings.server.version or __version__),
-        tracing=_open_tracing(settings, clock, ends, states),
+        tracing=_open_tracing(settings, clock, requests, states),
     )
 
 
-def _open_tracing(settings: Settings, clock: Clock, ends: RequestEnds, states: StateLog) -> Tracing | None:
+def _open_tracing(settings: Settings, clock: Clock, requests: RequestObservers, states: StateLog) -> Tracing | None:
     """What tells a collector of requests; None where the operator named none."""
     if not settings.otel.endpoint:
         return None
     tracing = Tracing(settings.otel, clock, states)
-    ends.observe(tracing)
+    requests.observe(tracing)
     return tracing
 
 

@@ -3,7 +3,7 @@
 from gunicorn.config import Config
 from gunicorn.glogging import Logger
 
-from gateway.telemetry.formats import Form, formatter_of
+from gateway.telemetry.log_formats import Form, formatter_of
 
 
 def logger_class(form: Form) -> type[Logger]:

@@ -19,7 +19,7 @@ from gateway.surfaces.forms import digest_without
 from gateway.surfaces.http import ErrorFormat, Handler, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import REQUEST_ID, read_base_url, read_headers, read_inbound
-from gateway.telemetry.ends import EndedBody, OperationEnd
+from gateway.telemetry.request_observers import ClosingBody, OperationReporter
 from gateway.threads import compute
 
 KEY_HEADER = "idempotency-key"
@@ -62,7 +62,7 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
         if isinstance(body, bytes):
             end(inbound, outbound.status, started, failure or outbound.failure)
         else:
-            outbound.body = EndedBody(body, partial(end.of_stream, inbound, outbound.status, started))
+            outbound.body = ClosingBody(body, partial(end.of_stream, inbound, outbound.status, started))
         return outbound
 
     return _noticed(handle, replies.deprecation_headers(operation.deprecated)) if operation.deprecated else handle
@@ -102,7 +102,7 @@ def _with_files(handler: Handler) -> Handler:
         if isinstance(outbound.body, bytes):
             inbound.close_files()
         else:
-            outbound.body = EndedBody(outbound.body, inbound.close_files)
+            outbound.body = ClosingBody(outbound.body, inbound.close_files)
         return outbound
 
     return handle
@@ -127,7 +127,7 @@ def _once(
     errors: ErrorFormat,
     inbound: Inbound,
     handle: Callable[[Inbound], Outbound],
-    end: OperationEnd,
+    end: OperationReporter,
 ) -> Outbound:
     """The answer to a request with an Idempotency-Key: made now, or the one that was made before."""
     started = services.clock.monotonic()

@@ -16,8 +16,8 @@ from gateway.services import Services
 from gateway.surfaces.auth import token_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.replies import OPENAI
-from gateway.telemetry.ends import OWN_BUCKETS
 from gateway.telemetry.gauges import INSTALLATION, SHARED, merge
+from gateway.telemetry.request_observers import OWN_BUCKETS
 from gateway.threads import compute
 
 PREFIX = "llmgateway_"

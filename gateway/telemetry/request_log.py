@@ -14,8 +14,8 @@ from gateway.metering.log.entries import LogEntry, write_rows
 from gateway.metering.usage_table import raw_id
 from gateway.store.aging import AgingTables
 from gateway.store.journal import Journal
-from gateway.telemetry.ends import RequestEnds
 from gateway.telemetry.finished import FinishedRequest
+from gateway.telemetry.request_observers import RequestObservers
 
 # Refusals before any attempt and repetitions cost their caller nothing, so what they may write is bounded, for each key
 # and for each worker: so many at once, then so many a second. What passes that is counted, and told as one for many.
@@ -68,10 +68,10 @@ class RequestLog:
         self._keys: dict[bytes, Allowance] = {}
         self._flood: dict[LogEntry, int] = {}
 
-    def attach(self, ends: RequestEnds) -> None:
+    def attach(self, requests: RequestObservers) -> None:
         """Be told of the requests of this worker."""
-        ends.observe_failures(self.failed)
-        ends.observe_marked(self.marked)
+        requests.observe_failures(self.failed)
+        requests.observe_marked(self.marked)
 
     def failed(self, finished: FinishedRequest) -> None:
         """Keep a request that was refused, or failed at every provider. What its usage rows tell as well is left to

@@ -12,7 +12,7 @@ from openai import APIStatusError, OpenAI
 from support.gateways import LocalGateway, local_gateway
 
 from gateway.settings import Settings
-from gateway.telemetry.lines import RequestLines
+from gateway.telemetry.request_line import RequestLines
 
 MODEL = "openai/gpt-4o-mini"
 Lines = list[dict[str, Any]]

@@ -7,7 +7,7 @@ from gateway.errors import Forbidden, RateLimited, Unauthenticated
 from gateway.store.shared_slots import HeldSlots
 from gateway.surfaces.http import Outbound
 from gateway.surfaces.visitor import Visitor
-from gateway.telemetry.ends import EndedBody
+from gateway.telemetry.request_observers import ClosingBody
 
 BUSY_S = 10.0
 
@@ -36,7 +36,7 @@ def download(
         *more,
     ]
     # Given back whether it is read to its end, breaks off, or is never begun.
-    return Outbound(200, headers, EndedBody(_holding(pieces, held), held.give))
+    return Outbound(200, headers, ClosingBody(_holding(pieces, held), held.give))
 
 
 def check_again(visitor: Visitor) -> None:

@@ -13,11 +13,11 @@ from gateway.metering.counters import Counters
 from gateway.surfaces import openapi, policy, replies, table
 from gateway.surfaces.blueprints import guard
 from gateway.surfaces.http import Deprecated, Inbound, Operation
-from gateway.telemetry.ends import RequestEnds
+from gateway.telemetry.request_observers import RequestObservers
 
 
 def telemetry(folder: Path, clock: Any) -> SimpleNamespace:
-    return SimpleNamespace(requests=RequestEnds(Counters(folder), clock))
+    return SimpleNamespace(requests=RequestObservers(Counters(folder), clock))
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.routing.health import Health
 from gateway.states import StateChange, StateLog
-from gateway.telemetry.changes import ProviderChanges
+from gateway.telemetry.provider_changes import ProviderChanges
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ class Arrival(Protocol):
     def shown_id(self) -> str: ...
 
 
-class RequestEnds:
-    """The ends of a worker's requests. Observers are called in the request's own greenlet, once for each: they must
+class RequestObservers:
+    """The requests of a worker's requests. Observers are called in the request's own greenlet, once for each: they must
     neither wait nor raise."""
 
     def __init__(self, counters: Counters, clock: Clock) -> None:
@@ -39,7 +39,7 @@ class RequestEnds:
         self.observers: list[Observer] = []
         self.failure_observers: list[Observer] = []
         self.marked_observers: list[Observer] = []
-        self._operations: dict[str, OperationEnd] = {}
+        self._operations: dict[str, OperationReporter] = {}
 
     def observe(self, observer: Observer) -> None:
         """Tell `observer` of every request."""
@@ -53,9 +53,9 @@ class RequestEnds:
         """Tell `observer` of requests that brought metadata or got an earlier answer again, and of no others."""
         self.marked_observers.append(observer)
 
-    def of(self, operation: str, paid: bool = False) -> "OperationEnd":
+    def of(self, operation: str, paid: bool = False) -> "OperationReporter":
         """The end of requests for `operation`; `paid` ones ask models for something."""
-        return self._operations.setdefault(operation, OperationEnd(self, operation, paid))
+        return self._operations.setdefault(operation, OperationReporter(self, operation, paid))
 
     def refused(self, error: GatewayError, request_id: str, peer: str, operation: str = UNMATCHED) -> None:
         """A request that no operation has seen: an unknown path, another host, a body that was not read."""
@@ -77,18 +77,18 @@ class RequestEnds:
             observer(finished)
 
 
-class OperationEnd:
+class OperationReporter:
     """The end of the requests for one operation; called once for each, with what became of it."""
 
-    __slots__ = ("_answers", "_ends", "_now", "_now_us", "_observers", "_operation", "_own", "_paid", "_took")
+    __slots__ = ("_answers", "_requests", "_now", "_now_us", "_observers", "_operation", "_own", "_paid", "_took")
 
-    def __init__(self, ends: RequestEnds, operation: str, paid: bool = False) -> None:
-        self._ends, self._operation, self._paid = ends, operation, paid
+    def __init__(self, requests: RequestObservers, operation: str, paid: bool = False) -> None:
+        self._requests, self._operation, self._paid = requests, operation, paid
         self._answers: dict[int, Count] = {}
-        self._took = ends.counters.durations("request_seconds", (operation,)).observe
-        self._own = ends.counters.durations("overhead_seconds", (operation,), OWN_BUCKETS).observe
-        self._now, self._now_us = ends.clock.monotonic, ends.clock.now_us
-        self._observers = ends.observers
+        self._took = requests.counters.durations("request_seconds", (operation,)).observe
+        self._own = requests.counters.durations("overhead_seconds", (operation,), OWN_BUCKETS).observe
+        self._now, self._now_us = requests.clock.monotonic, requests.clock.now_us
+        self._observers = requests.observers
 
     def __call__(
         self,
@@ -108,7 +108,7 @@ class OperationEnd:
         if context is not None and context.own_s:
             self._own(context.own_s)
         if error is not None or replayed or context is not None and context.metadata:
-            self._ends.publish(self._finished(arrival, status, took_s, error, replayed))
+            self._requests.publish(self._finished(arrival, status, took_s, error, replayed))
         elif self._observers:
             finished = self._finished(arrival, status, took_s, None, False)
             for observer in self._observers:
@@ -128,7 +128,9 @@ class OperationEnd:
 
     def count(self, status: int, amount: int = 1) -> Count:
         """Count an answer by its status."""
-        counted = self._answers[status] = self._ends.counters.count("requests_total", (self._operation, str(status)))
+        counted = self._answers[status] = self._requests.counters.count(
+            "requests_total", (self._operation, str(status))
+        )
         counted.value += amount
         return counted
 
@@ -153,7 +155,7 @@ class OperationEnd:
         )
 
 
-class EndedBody(Iterator[bytes]):
+class ClosingBody(Iterator[bytes]):
     """A streamed body whose close tells the end of its request. It costs a stream nothing for each piece: who iterates
     is given the body's own iterator."""
 

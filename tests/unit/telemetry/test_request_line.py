@@ -14,9 +14,9 @@ from gateway.catalogue.prices import Charge
 from gateway.errors import Unauthenticated, UpstreamFailed
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
-from gateway.telemetry import lines
+from gateway.telemetry import request_line
 from gateway.telemetry.finished import FinishedRequest
-from gateway.telemetry.lines import MOST_LINES, RequestLines
+from gateway.telemetry.request_line import MOST_LINES, RequestLines
 
 AT_US = 1_768_465_800_042_999  # 2026-01-15T08:30:00.042999Z
 OPERATION = "POST /v1/chat/completions"
@@ -127,7 +127,7 @@ def test_json_is_compact_and_its_letters_are_as_they_were_written() -> None:
 
 def test_so_many_lines_are_written_at_once_and_the_rest_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     due: list[Any] = []
-    monkeypatch.setattr(lines, "later", lambda seconds, work: due.append(work))
+    monkeypatch.setattr(request_line, "later", lambda seconds, work: due.append(work))
     told: list[str] = []
     put, one = RequestLines("json", told.append), TOLD["served"][0]
     for _ in range(2 * MOST_LINES + 1):
@@ -149,7 +149,7 @@ def written(form: Any, *finished: FinishedRequest) -> str:
 
 
 def simple(value: object) -> bool:
-    return isinstance(value, int | float) or isinstance(value, str) and bool(lines.PLAIN.fullmatch(value))
+    return isinstance(value, int | float) or isinstance(value, str) and bool(request_line.PLAIN.fullmatch(value))
 
 
 def dumped(value: object) -> str:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gateway.telemetry.formats import Form, Repeated, formatter_of
+from gateway.telemetry.log_formats import Form, Repeated, formatter_of
 
 
 def record(message: str, *values: object, **more: object) -> logging.LogRecord:

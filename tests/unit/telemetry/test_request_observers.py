@@ -8,51 +8,51 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError, NotFound, OutOfCredits
 from gateway.metering.counters import Counters
 from gateway.surfaces.http import Inbound
-from gateway.telemetry.ends import EndedBody, RequestEnds
 from gateway.telemetry.finished import FinishedRequest
+from gateway.telemetry.request_observers import ClosingBody, RequestObservers
 
 OPERATION = "POST /v1/chat/completions"
 
 
 @pytest.fixture
-def ends(tmp_path: Path) -> RequestEnds:
-    return RequestEnds(Counters(tmp_path), Clock())
+def requests(tmp_path: Path) -> RequestObservers:
+    return RequestObservers(Counters(tmp_path), Clock())
 
 
-def test_an_end_is_counted_by_status_kind_of_error_and_time(ends: RequestEnds) -> None:
-    end, request = ends.of(OPERATION), Inbound("POST", "/v1/chat/completions", {})
+def test_an_end_is_counted_by_status_kind_of_error_and_time(requests: RequestObservers) -> None:
+    end, request = requests.of(OPERATION), Inbound("POST", "/v1/chat/completions", {})
     end(request, 200, Clock.monotonic() - 0.2)
     end(request, 402, Clock.monotonic(), OutOfCredits("none left"))
-    totals, rows = ends.counters.totals(), ends.counters.histograms()
+    totals, rows = requests.counters.totals(), requests.counters.histograms()
     assert totals["requests_total"] == {(OPERATION, "200"): 1, (OPERATION, "402"): 1}
     assert totals["errors_total"] == {(OPERATION, "out_of_credits"): 1}
     row = rows["request_seconds"][(OPERATION,)]
     assert sum(row[:-1]) == 2 and 0.2 <= row[-1] < 1
 
 
-def test_observers_of_failures_hear_of_nothing_else(ends: RequestEnds) -> None:
+def test_observers_of_failures_hear_of_nothing_else(requests: RequestObservers) -> None:
     failed: list[FinishedRequest] = []
-    ends.observe_failures(failed.append)
-    end, request = ends.of(OPERATION), Inbound("POST", "/v1/chat/completions", {"x-request-id": "theirs"})
+    requests.observe_failures(failed.append)
+    end, request = requests.of(OPERATION), Inbound("POST", "/v1/chat/completions", {"x-request-id": "theirs"})
     end(request, 200, 0.0)
     end(request, 402, 0.0, OutOfCredits("none left"))
     (told,) = failed
     assert told.refused and told.operation == OPERATION and told.shown_id == "theirs"
 
 
-def test_what_no_operation_has_seen_is_one_label(ends: RequestEnds) -> None:
+def test_what_no_operation_has_seen_is_one_label(requests: RequestObservers) -> None:
     every: list[FinishedRequest] = []
-    ends.observe(every.append)
+    requests.observe(every.append)
     for number in range(3):
-        ends.refused(NotFound(f"There is nothing at /{number}."), "id", "203.0.113.9")
-    assert ends.counters.totals()["requests_total"] == {("unmatched", "404"): 3}
+        requests.refused(NotFound(f"There is nothing at /{number}."), "id", "203.0.113.9")
+    assert requests.counters.totals()["requests_total"] == {("unmatched", "404"): 3}
     assert [one.peer for one in every] == ["203.0.113.9"] * 3
 
 
 def test_a_streamed_body_ends_once_and_passes_its_pieces_on_as_they_are() -> None:
     ended: list[str] = []
     pieces = iter([b"a", b"b"])
-    body = EndedBody(pieces, lambda: ended.append("end"))
+    body = ClosingBody(pieces, lambda: ended.append("end"))
     assert iter(body) is pieces and list(body) == [b"a", b"b"] and ended == []
     body.close()
     body.close()
@@ -72,7 +72,7 @@ def test_a_body_whose_close_fails_has_ended_all_the_same() -> None:
         def close(self) -> None:
             raise GatewayError("no")
 
-    body = EndedBody(Broken(), lambda: ended.append("end"))
+    body = ClosingBody(Broken(), lambda: ended.append("end"))
     with pytest.raises(GatewayError):
         body.close()
     assert ended == ["end"]
