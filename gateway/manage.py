@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "doctor": ("doctor", "doctor", "Whether ledger, balances, counters and usage agree."),
     "re-rate": ("doctor", "re_rate", "Price the usage of a period again."),
     "spend": ("spend", "spend", "What was spent, by project, key, model or day."),
-    "status": ("status", "status", "Nodes, workers, versions, providers, what rests, jobs."),
+    "status": ("status", "status", "Nodes, workers, versions, providers, cooldowns, jobs."),
     "backup": ("backup", "backup", "Copy the database into a file while the gateway runs."),
     "restore": ("backup", "restore", "Put a backup in the database's place, or only prove that it is one."),
     "transfer": ("transfer", "transfer", "From SQLite to PostgreSQL, with the same totals."),

@@ -80,10 +80,10 @@ class StartingApplication:
         spawn(self._try_on, replace)
 
     def _try_on(self, replace: Callable[[Application], None]) -> None:
-        rest_s = FIRST_PAUSE_S
+        pause_s = FIRST_PAUSE_S
         while not self._leaving:
-            pause(rest_s)
-            rest_s = min(LONGEST_PAUSE_S, rest_s * 2)
+            pause(pause_s)
+            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
             try:
                 application = self._make()
             except Exception as error:  # Whatever it is, the next try may do better, and nobody else would try.

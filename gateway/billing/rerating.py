@@ -56,8 +56,9 @@ class Report:
     lines: dict[RerateGroup, Line] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
 
-    def owed(self) -> dict[str, int]:
-        """Organization → what its credits were billed too little (positive) or too much (negative), without zeros."""
+    def adjustments(self) -> dict[str, int]:
+        """Organization → nano-dollars that it was billed too little (positive) or too much (negative), without
+        zeros."""
         sums: dict[str, int] = {}
         for place, line in self.lines.items():
             if place.billed:
@@ -103,13 +104,13 @@ def rerate(
 
 
 def post(ledger: LedgerBook, report: Report, reference: str) -> dict[str, int]:
-    """Post what each organization is owed or owes as one adjustment; once for each `reference`.
+    """Post the difference of each organization as one adjustment; once for each `reference`.
 
     Organization → the amount that this call posted: a positive one gives credits back. The usage rows stay as they
     were billed: a correction is an entry of its own.
     """
     posted = {}
-    for organization, nusd in report.owed().items():
+    for organization, nusd in report.adjustments().items():
         if ledger.post(organization, ADJUSTMENT, -nusd, f"rerate:{organization}:{reference}", "usage priced again"):
             posted[organization] = -nusd
     return posted

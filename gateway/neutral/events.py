@@ -170,7 +170,7 @@ class Finished(Struct):
 
 @final
 class Failed(Struct):
-    """The stream broke after it began. `usage` is what is known to be owed all the same."""
+    """The stream broke after it began. `usage` is what must be paid nevertheless, as far as it is known."""
 
     error: GatewayError
     usage: Usage | None = None

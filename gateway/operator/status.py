@@ -45,6 +45,7 @@ def examine(installation: Installation) -> dict[str, Any]:
     workers = {} if behind else Control.observer(installation.database).live_epochs()
     presence = {} if behind else read_presence(Documents(installation.database))
     leader = 0 if behind else _leader(installation)
+    cooldowns = _cooldowns(workers, presence)
     return {
         "version": installation.settings.server.version or __version__,
         "database": database,
@@ -56,7 +57,8 @@ def examine(installation: Installation) -> dict[str, Any]:
             for epoch, node in sorted(workers.items())
         ],
         "providers": _providers(installation),
-        "resting": _resting(workers, presence),
+        "cooldowns": cooldowns,
+        "resting": cooldowns,  # the name in earlier releases
         "jobs": [] if behind else _jobs(installation),
     }
 
@@ -88,14 +90,14 @@ def _providers(installation: Installation) -> list[dict[str, Any]]:
 
 
 def _versions(facts: WorkerFacts | None) -> dict[str, str | None]:
-    """Null of a worker that has not told yet."""
+    """Null for a worker that has not reported yet."""
     if facts is None:
         return {"version": None, "catalogue": None}
     return {"version": facts.version, "catalogue": facts.catalogue[:SHOWN]}
 
 
-def _resting(workers: dict[int, str], presence: dict[int, WorkerFacts]) -> list[dict[str, Any]]:
-    """What rests at the workers of each node, as they tell it every few seconds."""
+def _cooldowns(workers: dict[int, str], presence: dict[int, WorkerFacts]) -> list[dict[str, Any]]:
+    """The cooldowns in force at each node's workers, as they report them every few seconds."""
     found: dict[tuple[str, str, str], int] = {}
     for epoch, node in workers.items():
         for provider, reason, count in presence[epoch].resting if epoch in presence else ():
@@ -163,8 +165,8 @@ def _show(found: dict[str, Any], every: bool) -> None:
     else:
         click.echo(f"Without: {len(missing)} (status --all tells what each needs).")
     click.echo()
-    resting = [tuple(one.values()) for one in found["resting"]]
-    print_table(("NODE", "PROVIDER", "RESTS FOR", "MODELS AND KEYS"), resting, "Nothing rests at any worker.")
+    cooldowns = [tuple(one.values()) for one in found["cooldowns"]]
+    print_table(("NODE", "PROVIDER", "COOLDOWN", "MODELS AND KEYS"), cooldowns, "No cooldown at any worker.")
     click.echo()
     jobs = [tuple(one.values()) for one in found["jobs"]]
     print_table(("JOB", "LAST RUN", "LAST SUCCESS", "ERROR"), jobs, "No job has run yet.")

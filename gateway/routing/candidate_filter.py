@@ -16,7 +16,7 @@ Usable = Callable[[Mapping], tuple[KnownCredential, ...]]
 NAMED = 5  # providers that a refusal lists
 
 # How far a candidate came; the refusal of a request speaks of the ones that came furthest.
-CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST, BUDGET = (
+CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, COOLDOWN, BUDGET = (
     "catalogue",
     "operation",
     "choice",
@@ -27,7 +27,7 @@ CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST, BUDGET = (
     "budget",
 )
 # The last one is found when the request is sent, not by the filter. Kept decisions name stages by their place here.
-STAGES = (CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST, BUDGET)
+STAGES = (CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, COOLDOWN, BUDGET)
 
 
 class NoCredential(InvalidRequest):
@@ -183,14 +183,14 @@ class CandidateFilter:
         if late:
             late.sort(key=lambda one: one[0].until)
             first, cooling = late[0][0], tuple(one for _, one in late)
-            which = f"{len(late)} of {len(credentials)} keys rest" if ready else "rests"
+            which = f"{len(late)} of {len(credentials)} keys cooling down" if ready else "cooling down"
             reason = f"{which} for {first.until - self._now:.0f} s: {first.text}"
             self.cooling[candidate.key] = CoolingDown(first.until, cooling, not ready, reason, first.unanswered)
             return (*ready, *cooling)
         if not ready:
             cause = min(shut, key=lambda pause: pause.shut_until)
-            reason = f"rests for {cause.until - self._now:.0f} s: {cause.text}"
-            self._exclude(candidate, REST, reason, until=cause.shut_until)
+            reason = f"cooling down for {cause.until - self._now:.0f} s: {cause.text}"
+            self._exclude(candidate, COOLDOWN, reason, until=cause.shut_until)
         return tuple(ready)
 
     def _split(
@@ -293,7 +293,7 @@ REFUSALS: dict[str, Callable[[CandidateFilter, str, list[Excluded]], GatewayErro
     ACCESS: CandidateFilter._refuse_access,
     ABILITY: CandidateFilter._refuse_ability,
     CREDENTIAL: CandidateFilter._refuse_credential,
-    REST: CandidateFilter._refuse_cooling,
+    COOLDOWN: CandidateFilter._refuse_cooling,
 }
 
 

@@ -147,7 +147,8 @@ class Cooldowns:
             self._changed.add(key)
 
     def tidy(self) -> None:
-        """Forget what rested long ago, so that its provider is planned with the least effort again; cheap to call."""
+        """Forget cooldowns that ended long ago, so that their providers are planned on the fast path again; cheap to
+        call."""
         now = self._clock.monotonic()
         if now >= self._tidy_at:
             self._tidy_at = now + TIDY_S

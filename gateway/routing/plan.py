@@ -6,7 +6,7 @@ from gateway.clock import Clock
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import Options, Requirements
 from gateway.routing.auto import DEFAULT_OUTPUT, choose
-from gateway.routing.candidate_filter import REST, Allowed, CandidateFilter, Usable
+from gateway.routing.candidate_filter import COOLDOWN, Allowed, CandidateFilter, Usable
 from gateway.routing.candidates import GENERAL, Candidate, Traffic
 from gateway.routing.capabilities import read_demand
 from gateway.routing.decision import Plan, RouteRequest
@@ -177,7 +177,7 @@ class Router:
     def _is_failing(self, candidate_filter: CandidateFilter, entries: list[ScoreEntry]) -> bool:
         """Whether a named provider fails too often by faults of its own, or nothing answers there at present."""
         if not entries:
-            return any(one.stage == REST for one in candidate_filter.excluded)
+            return any(one.stage == COOLDOWN for one in candidate_filter.excluded)
         if min(entry.uptime for entry in entries) >= DEFAULT_UPTIME:
             return False
         _, tick = self.health.tick()

@@ -47,13 +47,13 @@ def pack(plan: Plan) -> Packed:
         [] if order == list(range(len(plan.ranked))) else order,
         _pack_excluded(plan.excluded, model),
     ]
-    resting = [
+    cooling = [
         (place, plan.cooling[one.key].reason) for place, one in enumerate(plan.ranked) if one.key in plan.cooling
     ]
-    if plan.waived or resting:
+    if plan.waived or cooling:
         packed.append(plan.waived)
-    if resting:
-        packed.append(resting)
+    if cooling:
+        packed.append(cooling)
     return packed
 
 
@@ -61,14 +61,14 @@ def unpack(packed: Sequence[Any]) -> dict[str, Any]:
     """The decision as JSON-able data, names as in the HTTP reference, 5.5.
 
     Beside them: `requestedModel`, `kind`, `weights`, `order` (mapping keys as tried), `excluded` (mapping, stage,
-    reason), `resting` (key and reason of what is tried last) and `waived`. `price` is USD per million units, `uptime`
-    percent, `latency` ms, `throughput` tokens/s.
+    reason), `resting` (key and reason of candidates in cooldown, which are tried last) and `waived`. `price` is USD per
+    million units, `uptime` percent, `latency` ms, `throughput` tokens/s.
     ValueError for a decision of another release.
     """
     if packed[0] != FORM:
         raise ValueError("a decision of another release")
     requested_model, kind, reason, strategy, flags, model, rows, order, groups, *more = packed[1:]
-    waived, resting, *_ = (*more, (), ())
+    waived, cooling, *_ = (*more, (), ())
     model = model or requested_model
     scores = [_unpack_score(row, model) for row in rows]
     order = order or range(len(scores))
@@ -92,8 +92,8 @@ def unpack(packed: Sequence[Any]) -> dict[str, Any]:
         record["noFallback"] = True
     if waived:
         record["waived"] = list(waived)
-    if resting:
-        record["resting"] = [{"key": _key_of(scores[place]), "reason": cause} for place, cause in resting]
+    if cooling:
+        record["resting"] = [{"key": _key_of(scores[place]), "reason": cause} for place, cause in cooling]
     return record
 
 

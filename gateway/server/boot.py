@@ -17,7 +17,7 @@ from gateway.server.watchdog import Gauges
 
 # A worker that could not boot waits this long before it exits, so that an arbiter other than ours does not restart it
 # in a tight loop.
-BOOT_REST_S = 1.0
+RESTART_PAUSE_S = 1.0
 
 
 class PausableServer(StreamServer):
@@ -45,7 +45,7 @@ class BootingWorker(GeventWorker, ABC):
             super().init_process()
         except Exception:
             self.log.exception("The worker could not %s", "go on" if self.booted else "boot")
-            gevent.sleep(BOOT_REST_S)
+            gevent.sleep(RESTART_PAUSE_S)
             sys.exit(1)
 
     def _take_application(self) -> None:

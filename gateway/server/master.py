@@ -102,9 +102,9 @@ class Master(Arbiter):
         for pid, worker in before.items():
             if pid not in self.WORKERS and not worker.ready and not worker.leaving:
                 self._failed += 1
-                rest_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self._failed - 1))
-                self._backoff_until = time.monotonic() + rest_s
-                self.log.error("Worker (pid:%s) ended before it was ready; the next one in %.1f s", pid, rest_s)
+                backoff_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self._failed - 1))
+                self._backoff_until = time.monotonic() + backoff_s
+                self.log.error("Worker (pid:%s) ended before it was ready; the next one in %.1f s", pid, backoff_s)
 
     def _look(self) -> None:
         """Find out which workers are ready: a ready worker writes a byte to its heartbeat file."""

@@ -22,7 +22,7 @@ class LabelledGauge(NamedTuple):
 
 # Each worker has these; those of a node come together as their largest.
 SHARED = {
-    "cooldowns": LabelledGauge("Models, places and keys at rest, by provider and reason.", ("provider", "reason")),
+    "cooldowns": LabelledGauge("Models, regions and keys in cooldown, by provider and reason.", ("provider", "reason")),
     "credentials": LabelledGauge("Provider keys of the platform by state.", ("provider", "state")),
     "job_last_run_timestamp_seconds": LabelledGauge("When recurring work was done last.", ("job",)),
     "job_last_success_timestamp_seconds": LabelledGauge("When recurring work last went well.", ("job",)),
@@ -54,12 +54,13 @@ class JobHealth(NamedTuple):
 
 
 def provider_rows(health: Health, credentials: Credentials) -> list[GaugeRow]:
-    """Rests, and the states of the platform's own credentials: ok, or why one rests for all of its models."""
+    """Cooldowns, and the state of each of the platform's own credentials: ok, or why it is cooling down for all
+    models."""
     cooling = health.cooldowns.active()
     counted = Counter((provider_label(provider_of(key)), reason) for key, reason in cooling.items())
     rows: list[GaugeRow] = [("cooldowns", labels, float(count)) for labels, count in counted.items()]
     states: Counter[Labels] = Counter()
-    # A key that rests for the requests of one organization alone is counted as resting too.
+    # A key that is cooling down for one organization's requests alone counts as cooling down too.
     cooling = {key.partition("@")[0]: reason for key, reason in cooling.items()}
     for provider, keys in credentials.platform().items():
         for key in keys:

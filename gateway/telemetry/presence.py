@@ -1,4 +1,4 @@
-"""What each worker tells of itself in the store, for the operator's command: version, catalogue, what rests."""
+"""What each worker tells of itself in the store, for the operator's command: version, catalogue, cooldowns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ AGAIN_S, TTL_S = 60.0, 180.0
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
     """What a worker told of itself last: the version of its code, the version of the catalogue that it serves, and how
-    many models, places and keys rest at it, as (provider, reason, count)."""
+    many models, regions and keys are cooling down, as (provider, reason, count)."""
 
     version: str
     catalogue: str

@@ -42,7 +42,7 @@ class ProviderChanges:
             return
         named = f"credential {credential} of {target}" if credential else target
         event = REFUSED if credential and kind == "refused" else "provider.resting"
-        message = f"{named} rests for {seconds:.0f} s: {POLICIES[kind].text}"
+        message = f"{named} is cooling down for {seconds:.0f} s: {POLICIES[kind].text}"
         level = INFO if kind == "limited" else WARNING
         facts |= {"reason": kind, "seconds": round(seconds)}
         self._states.fire(StateChange(event, subject, message, level, REMEDIES[kind], facts))

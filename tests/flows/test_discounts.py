@@ -102,4 +102,4 @@ def test_usage_is_priced_alike_again(gateway: LocalGateway) -> None:
     services = gateway.services
     services.store.journal.flush(5)
     report = rerate(services.store.database, services.routing.catalogue.current(), 0, services.clock.now_us() + 1)
-    assert report.owed() == {} and [line.rows for line in report.lines.values()] == [1]
+    assert report.adjustments() == {} and [line.rows for line in report.lines.values()] == [1]

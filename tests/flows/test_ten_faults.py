@@ -211,14 +211,14 @@ def test_a_killed_worker_is_reported_with_what_it_had_under_way(installation: In
 def test_the_command_shows_version_and_catalogue_of_each_worker_and_its_cooldowns(installation: Installation) -> None:
     until = time.monotonic() + 20
     while True:
-        # Each time anew: on a busy machine the command takes longer than a provider rests after one failure.
+        # Each time anew: on a busy machine the command takes longer than the cooldown after one failure.
         installation.request(installation.ask("groq/gpt-oss-120b"))
         found = json.loads(installation.gateway.manage("status", "--json"))
-        if found["resting"] and found["workers"] and found["workers"][0]["version"]:
+        if found["cooldowns"] and found["workers"] and found["workers"][0]["version"]:
             break
         assert time.monotonic() < until, found
     assert {one["catalogue"] for one in found["workers"]} == {found["catalogue"]}
-    assert {(one["provider"], one["reason"]) for one in found["resting"]} >= {("groq", "unreachable")}
+    assert {(one["provider"], one["reason"]) for one in found["cooldowns"]} >= {("groq", "unreachable")}
     assert "The books agree" in installation.gateway.manage("doctor")
 
 

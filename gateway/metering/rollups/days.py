@@ -29,7 +29,7 @@ from gateway.threads import pause
 # A day is summed up so many hours after its end.
 AFTER_HOURS = 1
 STEP_ROWS = 1_000  # that are read, in one transaction
-REST_S = 0.01
+PAUSE_S = 0.01
 
 MERGED = ", ".join(f"NULLIF(sum({name}), 0)" for name in ("rows", *FIGURES))
 COARSE = f"""
@@ -140,7 +140,7 @@ def _make(database: Database, step: SumStep, first: int) -> None:
     found = database.report(lambda: database.fetch(sql, (first, first + step.hours, *series)))
     for owned in _steps([(int(number), bytes(owner), count) for number, owner, count in found]):
         database.write(partial(_write, database, step, first, owned))
-        pause(REST_S)
+        pause(PAUSE_S)
 
 
 def _steps(found: list[tuple[int, bytes, int]]) -> Iterator[list[tuple[int, bytes]]]:

@@ -34,7 +34,7 @@ from gateway.threads import compute, pause
 LAG_US = 2 * SECOND_US
 # A step takes so many new rows as make about SUMS rows of the table, whose writing others wait for: some 20 ms.
 BATCH_ROWS, LEAST_ROWS, SUMS = 2_000, 100, 2_500
-REST_S = 0.02  # between two steps, so that no other writer waits for many of them
+PAUSE_S = 0.02  # between two steps, so that no other writer waits for many of them
 # So long the last batches are counted again in each round.
 COUNTED_US = 3 * MINUTE_US
 
@@ -55,15 +55,15 @@ class Rollups:
         self._database = database
         self._rows = LEAST_ROWS
 
-    def advance(self, go_on: GoOn = forever, lag_us: int = LAG_US, rest_s: float = REST_S) -> None:
+    def advance(self, go_on: GoOn = forever, lag_us: int = LAG_US, pause_s: float = PAUSE_S) -> None:
         """One round: everything that was posted until `lag_us` ago; asks `go_on` between its steps."""
-        try_again(lambda: self._advance(go_on, lag_us, rest_s))
+        try_again(lambda: self._advance(go_on, lag_us, pause_s))
 
-    def _advance(self, go_on: GoOn, lag_us: int, rest_s: float) -> None:
+    def _advance(self, go_on: GoOn, lag_us: int, pause_s: float) -> None:
         state = self._state()
         now_us = self._database.now_us()
-        state = self._count_new(state, now_us - lag_us, go_on, rest_s)
-        state = self._fill(state, now_us - lag_us, go_on, rest_s)
+        state = self._count_new(state, now_us - lag_us, go_on, pause_s)
+        state = self._fill(state, now_us - lag_us, go_on, pause_s)
         if state.filling or not go_on():
             return
         state = late.look_again(self._database, state)
@@ -71,12 +71,12 @@ class Rollups:
             if not go_on():
                 return
             state = self._compute_hour(state, hour, low, high)
-            pause(rest_s)
+            pause(pause_s)
         days.sum_up(self._database, state, hour_of(now_us), go_on)
 
     def catch_up(self) -> None:
         """Everything that is in the store, however long it takes (commands, and whoever compares)."""
-        self.advance(lag_us=0, rest_s=0)
+        self.advance(lag_us=0, pause_s=0)
 
     def rebuild(self, first_hour: int, last_hour: int) -> int:
         """Compute the hours (since the epoch) from the first to the last one anew, from the rows that are left and what
@@ -106,7 +106,7 @@ class Rollups:
         assert made is not None
         return made
 
-    def _count_new(self, state: State, until_us: int, go_on: GoOn, rest_s: float) -> State:
+    def _count_new(self, state: State, until_us: int, go_on: GoOn, pause_s: float) -> State:
         """Rows posted since the watermark, batch by batch."""
         while state.watermark < until_us and go_on():
             start_us = state.watermark
@@ -118,7 +118,7 @@ class Rollups:
             after = {"watermark": end_us, "counted": (*counted, (start_us, end_us, count))}
             state = self._add(state, [*groups, *outrun], after)
             if groups:
-                pause(rest_s)
+                pause(pause_s)
         return state
 
     def _end_of_batch(self, start_us: int, until_us: int) -> int:
@@ -131,7 +131,7 @@ class Rollups:
         groups, retried = sum_rows(self._database, "w.posted_at >= ? AND w.posted_at < ?", params, end_us, purged)
         return groups, sum_outrun(self._database, start_us, end_us, purged) if retried else []
 
-    def _fill(self, state: State, until_us: int, go_on: GoOn, rest_s: float) -> State:
+    def _fill(self, state: State, until_us: int, go_on: GoOn, pause_s: float) -> State:
         """One pass over the rows that were there when rollups began, in the order of request ids. What is posted
         meanwhile is counted in between."""
         while state.filling and go_on():
@@ -144,8 +144,8 @@ class Rollups:
                 partial(sum_rows, self._database, condition, params, state.fill_until, bytes.fromhex(state.purged))
             )
             state = self._add(state, groups, {"filled": None if end is None else end.hex()})
-            state = self._count_new(state, until_us, go_on, rest_s)
-            pause(rest_s)
+            state = self._count_new(state, until_us, go_on, pause_s)
+            pause(pause_s)
         return state
 
     def _end_of_range(self, last: bytes) -> bytes | None:

@@ -21,7 +21,7 @@ AGAIN_EVERY_US = 10 * MINUTE_US
 MADE_US = MINUTE_US
 # Rows that are looked at in one statement, where hours are to be computed anew.
 STEP_ROWS = 10_000
-REST_S = 0.01
+PAUSE_S = 0.01
 
 Ranges = dict[int, tuple[str, str]]  # of request ids (hex), by hour
 
@@ -81,7 +81,7 @@ def _steps(database: Database, low: bytes, end: bytes) -> Iterator[tuple[bytes, 
         if high == end:
             return
         low = high
-        pause(REST_S)
+        pause(PAUSE_S)
 
 
 def _count(database: Database, start_us: int, end_us: int) -> int:

@@ -223,13 +223,13 @@ def _with_room(run: Callable[[str, Sequence[Any]], T], sql: str, params: Sequenc
         return run(wider(), params)
 
 
-def try_again(work: Callable[[], T], attempts: int = 20, rest_s: float = 0.02) -> T:
+def try_again(work: Callable[[], T], attempts: int = 20, pause_s: float = 0.02) -> T:
     """The result of `work`, begun anew whenever somebody else was quicker, so many times."""
     for attempt in range(1, attempts):
         try:
             return work()
         except Overtaken:
-            pause(rest_s * attempt)
+            pause(pause_s * attempt)
     return work()
 
 

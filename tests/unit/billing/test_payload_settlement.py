@@ -144,7 +144,7 @@ def test_pricing_again_leaves_the_fee_alone(one, account, used, retention):
     dear = dataclasses.replace(target().mapping, prices=(Prices(TokenRates(prompt=3000 * MILLION)),))
     at = one.context.at_us
     report = rerate(one.database, Catalogue([Model("m-1", mappings=(dear,))], [], {}, "v1"), at, at + 1, now_us=at)
-    assert report.owed() == {account.organization: 10 * 3000 - 20_000}
+    assert report.adjustments() == {account.organization: 10 * 3000 - 20_000}
 
 
 def test_without_credits_for_the_fee_nothing_is_held(one, account, retention):

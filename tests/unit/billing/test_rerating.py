@@ -55,7 +55,7 @@ def test_the_prices_of_its_time_give_what_was_billed(one, account):
     billed = 16 * 1000 + 5 * 2000
     report = rerate(one.database, catalogue(where.mapping), AT, AT + 1)
     assert lines(report) == {("mock/m-1", True): (2, billed * 3 // 2, billed * 3 // 2)}
-    assert report.owed() == {} and report.left == {}
+    assert report.adjustments() == {} and report.left == {}
 
 
 def test_the_prices_of_now_show_the_difference(one, account):
@@ -64,7 +64,7 @@ def test_the_prices_of_now_show_the_difference(one, account):
     serve(one, account, place("byok", prices=DATED))
     report = rerate(one.database, catalogue(where.mapping), AT, AT + 1, now_us=AT + 40 * 86_400_000_000)
     assert lines(report) == {("mock/m-1", True): (1, 26_000, 34_000), ("mock/m-1", False): (1, 26_000, 34_000)}
-    assert report.owed() == {account.organization: 8000}
+    assert report.adjustments() == {account.organization: 8000}
 
 
 def test_a_difference_is_posted_once_and_the_books_agree(one, account):

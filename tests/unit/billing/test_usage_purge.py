@@ -254,11 +254,11 @@ def test_a_row_that_came_unnoticed_keeps_its_partition_until_it_is_counted(books
 
 def test_removing_rests_for_most_of_the_time_and_never_for_long(books, monkeypatch) -> None:
     """Or one commit in a hundred of others would find the writer held."""
-    rests: list[float] = []
+    pauses: list[float] = []
     monkeypatch.setattr(module, "SHARE", 1 / 100)
-    monkeypatch.setattr(module, "pause", rests.append)
+    monkeypatch.setattr(module, "pause", pauses.append)
     moments = iter([0.0, 0.02, 10.0, 10.5, 20.0])
     monkeypatch.setattr(books.purge._clock, "monotonic", lambda: next(moments))
     counts = iter([2_500, 10, None])
     assert books.purge._repeat(lambda: next(counts), lambda: True) == 2_510
-    assert rests == [pytest.approx(1.98), 5.0]
+    assert pauses == [pytest.approx(1.98), 5.0]

@@ -124,7 +124,7 @@ def test_with_prices_of_now_the_discounts_of_now_count(one, account):
     report = rerate(one.database, CATALOGUE, AT, AT + 1, now_us=AT, discounts=one.discounts)
     found = {place.billed: (line.recorded_nusd, line.rated_nusd) for place, line in report.lines.items()}
     assert found == {True: (15_000, 10_000), False: (20_000, 20_000)}
-    assert report.owed() == {account.organization: -5000}
+    assert report.adjustments() == {account.organization: -5000}
 
 
 COUNTS = st.integers(0, 30)
@@ -143,4 +143,4 @@ def test_any_discounted_row_adds_up_and_is_priced_alike_again(one, account, ppm,
     assert row.cost_nusd == row.input_nusd + row.output_nusd + row.cached_nusd + row.cache_write_nusd + rare
     tokens = used.input + used.cache_read + used.cache_write
     assert row.cost_nusd + row.discount_nusd == tokens * 1000 + used.output * 2000
-    assert rerate(one.database, CATALOGUE, AT, AT + 1).owed() == {} and doctor(one.database) == []
+    assert rerate(one.database, CATALOGUE, AT, AT + 1).adjustments() == {} and doctor(one.database) == []

@@ -45,7 +45,11 @@ def test_status_shows_workers_providers_and_its_cooldowns(run, installation, mon
     assert [one["epoch"] for one in found["workers"] if one["leads"]] == [1002]
     assert [one["version"] for one in found["workers"]] == ["1.0", "1.1", "1.1"]
     rest = {"provider": "openai", "reason": "limited"}
-    assert found["resting"] == [{"node": "north", **rest, "count": 2}, {"node": "south", **rest, "count": 1}]
+    assert (
+        found["cooldowns"]
+        == found["resting"]
+        == [{"node": "north", **rest, "count": 2}, {"node": "south", **rest, "count": 1}]
+    )
     assert found["version"] and found["catalogue"]
     database = found["database"]
     assert database["migration"].startswith("00") and (database["pending"], database["ahead"]) == ([], [])

@@ -31,12 +31,12 @@ def feed(health, one, credential, succeeded=0, failed=0, error=FAILED):
         health.sample(one, credential, error=error)
 
 
-def resting(health, clock, one, *credentials):
+def cooling_down(health, clock, one, *credentials):
     """Whether a mapping is tried last, with all these credentials."""
-    return resting_for("", health, clock, one, *credentials)
+    return cooling_down_for("", health, clock, one, *credentials)
 
 
-def resting_for(organization, health, clock, one, *credentials):
+def cooling_down_for(organization, health, clock, one, *credentials):
     now = clock.monotonic()
     if health.cooldown_of(one.key, one.provider, now):
         return True
@@ -90,9 +90,9 @@ def test_a_bucket_loses_weight_gradually():
 
 def test_a_refused_connection_rests_the_place_at_once_for_all_its_models(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
-    assert resting(health, clock, mapping("p", model="other"), key())
+    assert cooling_down(health, clock, mapping("p", model="other"), key())
     clock.advance(1.01)
-    assert not resting(health, clock, mapping("p"), key())
+    assert not cooling_down(health, clock, mapping("p"), key())
 
 
 def test_rests_grow_with_every_failed_probe_up_to_a_minute(health, clock, mapping, key):
@@ -112,11 +112,11 @@ def test_failures_of_requests_under_way_do_not_lengthen_a_rest(health, clock, ma
 def test_only_one_request_probes_after_a_rest(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
     clock.advance(1.01)
-    assert not resting(health, clock, mapping("p"), key())
+    assert not cooling_down(health, clock, mapping("p"), key())
     health.begin(mapping("p"), key())
-    assert resting(health, clock, mapping("p"), key())
+    assert cooling_down(health, clock, mapping("p"), key())
     health.sample(mapping("p"), key())
-    assert not resting(health, clock, mapping("p"), key())
+    assert not cooling_down(health, clock, mapping("p"), key())
 
 
 def test_a_silent_probe_does_not_hold_the_others_for_ever(health, clock, mapping, key):
@@ -124,57 +124,57 @@ def test_a_silent_probe_does_not_hold_the_others_for_ever(health, clock, mapping
     clock.advance(1.01)
     health.begin(mapping("p"), key())
     clock.advance(5.01)
-    assert not resting(health, clock, mapping("p"), key())
+    assert not cooling_down(health, clock, mapping("p"), key())
 
 
 def test_a_refused_credential_rests_alone(health, clock, mapping, key):
     health.sample(mapping("p"), key("bad"), error=UpstreamRefused("no", upstream_status=401))
-    assert not resting(health, clock, mapping("p", model="other"), key("bad"), key("good"))
-    assert resting(health, clock, mapping("p"), key("bad"))
+    assert not cooling_down(health, clock, mapping("p", model="other"), key("bad"), key("good"))
+    assert cooling_down(health, clock, mapping("p"), key("bad"))
 
 
 def test_a_model_unknown_there_does_not_rest_the_credential_for_others(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=UpstreamRefused("no such model", upstream_status=404))
-    assert resting(health, clock, mapping("p"), key())
-    assert not resting(health, clock, mapping("p", model="other"), key())
+    assert cooling_down(health, clock, mapping("p"), key())
+    assert not cooling_down(health, clock, mapping("p", model="other"), key())
 
 
 def test_retry_after_is_kept_exactly_and_without_a_probe(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=UpstreamRateLimited("slow down", retry_after=20))
     clock.advance(19.9)
-    assert resting(health, clock, mapping("p"), key())
+    assert cooling_down(health, clock, mapping("p"), key())
     clock.advance(0.2)
     health.begin(mapping("p"), key())
-    assert not resting(health, clock, mapping("p"), key())
+    assert not cooling_down(health, clock, mapping("p"), key())
 
 
 def test_an_absurd_retry_after_is_capped(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=UpstreamRateLimited("slow down", retry_after=10**9))
     clock.advance(3600.1)
-    assert not resting(health, clock, mapping("p"), key())
+    assert not cooling_down(health, clock, mapping("p"), key())
 
 
 def test_five_failures_in_a_row_open_the_circuit(health, clock, mapping, key):
     feed(health, mapping("p"), key(), failed=4)
     health.sample(mapping("p"), key())
     feed(health, mapping("p"), key(), failed=4)
-    assert not resting(health, clock, mapping("p"), key())
+    assert not cooling_down(health, clock, mapping("p"), key())
     feed(health, mapping("p"), key(), failed=1)
-    assert resting(health, clock, mapping("p"), key())
+    assert cooling_down(health, clock, mapping("p"), key())
 
 
 def test_a_callers_own_bad_key_says_nothing_of_the_provider(health, clock, mapping, key):
     own = key("own", "byok")
     feed(health, mapping("p"), own, failed=10, error=UpstreamRefused("no", upstream_status=401))
     assert health.view("p/m").uptime == 100.0
-    assert not resting(health, clock, mapping("p"), key()) and resting(health, clock, mapping("p"), own)
+    assert not cooling_down(health, clock, mapping("p"), key()) and cooling_down(health, clock, mapping("p"), own)
 
 
 def test_a_callers_own_address_cannot_rest_the_provider_for_others(health, clock, mapping, key):
     own = key("own", "byok", "https://example.invalid")
     feed(health, mapping("p"), own, failed=10, error=ConnectFailed("refused"))
     assert health.view("p/m").uptime == 100.0
-    assert not resting(health, clock, mapping("p"), key()) and resting(health, clock, mapping("p"), own)
+    assert not cooling_down(health, clock, mapping("p"), key()) and cooling_down(health, clock, mapping("p"), own)
 
 
 def test_outcomes_and_rests_travel_to_other_workers_once(health, clock, mapping, key):
@@ -182,7 +182,7 @@ def test_outcomes_and_rests_travel_to_other_workers_once(health, clock, mapping,
     feed(health, mapping("p"), key(), succeeded=6, failed=2)
     health.sample(mapping("q"), key(), error=ConnectFailed("refused"))
     other.merge(json.loads(json.dumps(health.export())))
-    assert other.view("p/m").uptime == 75.0 and resting(other, clock, mapping("q"), key())
+    assert other.view("p/m").uptime == 75.0 and cooling_down(other, clock, mapping("q"), key())
     assert health.export()["windows"] == [] and other.export() == {
         "form": 2,
         "windows": [],
@@ -197,7 +197,7 @@ def test_a_recovery_travels_too(health, clock, mapping, key):
     other.merge(health.export())
     health.sample(mapping("q"), key())
     other.merge(health.export())
-    assert not resting(other, clock, mapping("q"), key())
+    assert not cooling_down(other, clock, mapping("q"), key())
 
 
 def test_a_late_delta_is_dated_back(health, clock, mapping, key):
@@ -232,7 +232,7 @@ def test_a_success_ends_the_failures_in_a_row_before_the_next_one(health, clock,
     for _ in range(2):
         feed(health, mapping("p"), key(), failed=4)
         feed(health, mapping("p"), key(), succeeded=1)
-    assert not resting(health, clock, mapping("p"), key())
+    assert not cooling_down(health, clock, mapping("p"), key())
 
 
 def test_models_regions_and_credentials_are_counted_apart(health, mapping, key):
@@ -263,9 +263,9 @@ def test_a_kept_tally_counts_though_callers_brought_more_keys_than_are_remembere
 def test_a_good_attempt_counted_in_a_kept_tally_ends_the_rests_of_its_place(health, clock, mapping, key):
     tally = health.tally(mapping("p"), key())
     health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
-    assert resting(health, clock, mapping("p"), key())
+    assert cooling_down(health, clock, mapping("p"), key())
     health.count_success(tally, clock.monotonic())
-    assert not resting(health, clock, mapping("p"), key())
+    assert not cooling_down(health, clock, mapping("p"), key())
 
 
 UNKNOWN = UpstreamRefused("no such file", upstream_status=404)
@@ -279,28 +279,28 @@ def test_one_organizations_refusals_count_for_it_alone_and_only_when_several_in_
     error = UpstreamRefused("no", upstream_status=status)
     for number in range(1, 4):
         health.sample(mapping("p"), key(), error=error, organization="one")
-        assert resting_for("one", health, clock, mapping("p"), key()) is (number == 3)
-    assert not resting_for("two", health, clock, mapping("p"), key())
+        assert cooling_down_for("one", health, clock, mapping("p"), key()) is (number == 3)
+    assert not cooling_down_for("two", health, clock, mapping("p"), key())
     assert health.view("p/m").events == 0
 
 
 def test_refusals_that_several_organizations_met_count_for_all(health, clock, mapping, key):
     for organization in ("one", "two"):
         health.sample(mapping("p"), key(), error=UNKNOWN, organization=organization)
-    assert resting_for("three", health, clock, mapping("p"), key())
-    assert not resting_for("three", health, clock, mapping("p", model="other"), key())
+    assert cooling_down_for("three", health, clock, mapping("p"), key())
+    assert not cooling_down_for("three", health, clock, mapping("p", model="other"), key())
 
 
 def test_a_success_between_refusals_forgets_them(health, clock, mapping, key):
     for organization in ("one", "two", "one", "one"):
         health.sample(mapping("p"), key(), error=BAD_KEY, organization=organization)
         health.sample(mapping("p", model="other"), key(), organization="two")
-    assert not resting_for("one", health, clock, mapping("p"), key())
+    assert not cooling_down_for("one", health, clock, mapping("p"), key())
 
 
 def test_an_account_without_funds_rests_at_once_for_all(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=UpstreamRefused("pay", upstream_status=402), organization="one")
-    assert resting_for("two", health, clock, mapping("p"), key())
+    assert cooling_down_for("two", health, clock, mapping("p"), key())
 
 
 def test_refusals_long_ago_are_not_in_a_row(health, clock, mapping, key):
@@ -309,7 +309,7 @@ def test_refusals_long_ago_are_not_in_a_row(health, clock, mapping, key):
         clock.advance(601)
         health.sample(mapping("p"), key(), error=UNKNOWN, organization="two")
         clock.advance(601)
-    assert not resting_for("one", health, clock, mapping("p"), key())
+    assert not cooling_down_for("one", health, clock, mapping("p"), key())
 
 
 def test_refusals_seen_by_different_workers_add_up(health, clock, mapping, key):
@@ -317,7 +317,7 @@ def test_refusals_seen_by_different_workers_add_up(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=UNKNOWN, organization="one")
     other.merge(json.loads(json.dumps(health.export())))
     other.sample(mapping("p"), key(), error=UNKNOWN, organization="two")
-    assert resting_for("three", other, clock, mapping("p"), key())
+    assert cooling_down_for("three", other, clock, mapping("p"), key())
     other.sample(mapping("p"), key())
     health.merge(json.loads(json.dumps(other.export())))
     assert not health.refusals and not health.cooldowns.providers and not health._watched
@@ -326,35 +326,35 @@ def test_refusals_seen_by_different_workers_add_up(health, clock, mapping, key):
 @pytest.mark.parametrize("error", [*[UpstreamRefused("no", upstream_status=402)], ConnectFailed("refused"), FAILED])
 def test_a_probe_that_ends_in_a_refusal_of_the_callers_request_ends_the_rest(health, clock, mapping, key, error):
     feed(health, mapping("p"), key(), failed=5, error=error)
-    assert resting(health, clock, mapping("p"), key())
+    assert cooling_down(health, clock, mapping("p"), key())
     clock.advance(61)
     health.begin(mapping("p"), key())
     health.sample(mapping("p"), key(), error=InvalidRequest("wrong", upstream_status=400))
-    assert not resting(health, clock, mapping("p"), key()) and not health.cooldowns.providers
+    assert not cooling_down(health, clock, mapping("p"), key()) and not health.cooldowns.providers
 
 
 def test_a_limit_lasts_though_another_request_is_refused_as_the_callers_fault(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=UpstreamRateLimited("slow", retry_after=20))
     health.sample(mapping("p"), key(), error=InvalidRequest("wrong", upstream_status=400))
-    assert resting(health, clock, mapping("p"), key())
+    assert cooling_down(health, clock, mapping("p"), key())
 
 
 def test_a_limit_is_one_of_a_credential_with_a_model(health, clock, mapping, key):
     health.sample(mapping("p"), key("k1"), error=UpstreamRateLimited("slow", retry_after=20))
-    assert resting(health, clock, mapping("p"), key("k1"))
-    assert not resting(health, clock, mapping("p"), key("k2"))
-    assert not resting(health, clock, mapping("p", model="other"), key("k1"))
+    assert cooling_down(health, clock, mapping("p"), key("k1"))
+    assert not cooling_down(health, clock, mapping("p"), key("k2"))
+    assert not cooling_down(health, clock, mapping("p", model="other"), key("k1"))
 
 
 def test_a_connection_that_was_closed_is_no_sign_that_nothing_answers(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=UpstreamUnreachable("closed before it answered"))
-    assert not resting(health, clock, mapping("p"), key())
+    assert not cooling_down(health, clock, mapping("p"), key())
 
 
 def test_any_answer_ends_the_rest_of_a_place(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
     health.sample(mapping("p"), key(), error=FAILED)
-    assert not resting(health, clock, mapping("p"), key())
+    assert not cooling_down(health, clock, mapping("p"), key())
 
 
 def test_workers_share_when_the_next_request_may_try(health, clock, mapping, key):

@@ -317,7 +317,7 @@ def test_its_cooldowns_is_reported_in_the_record(trio):
     world = trio()
     world.outcomes("a", 0, 1, UpstreamRateLimited("slow", retry_after=30, upstream_status=429))
     record = write_record(world.plan())
-    assert record["resting"] == [{"key": "a/m", "reason": "rests for 30 s: it limits our rate"}]
+    assert record["resting"] == [{"key": "a/m", "reason": "cooling down for 30 s: it limits our rate"}]
     assert record["order"] == ["b/m", "c/m", "a/m"] and record["excluded"] == []
 
 

@@ -239,6 +239,6 @@ def test_an_organization_causes_so_many_alerts_an_hour_and_the_installation_any_
     for number in range(MOST_HOURLY + 20):
         worker.note(StateChange("budget.spent", f"key {number}", "spent", facts={"organization": tenant}))
     for number in range(MOST_HOURLY + 20):
-        worker.note(StateChange("provider.resting", f"provider {number}", "rests"))
+        worker.note(StateChange("provider.resting", f"provider {number}", "is cooling down"))
     worker.spread()
     assert len(Documents(database).entries(KIND)) == 2 * MOST_HOURLY + 20

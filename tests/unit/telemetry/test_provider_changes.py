@@ -1,4 +1,4 @@
-"""Providers that rest and come back are told once each, with reason and remedy."""
+"""Cooldowns of providers and their ends are reported once each, with reason and remedy."""
 
 import pytest
 
