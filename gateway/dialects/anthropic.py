@@ -15,6 +15,8 @@ VERSION = "2023-06-01"  # of the API, in the header anthropic-version
 
 # `Options.extra` holds the caller's opt-ins (the values of the header anthropic-beta) under this name.
 BETAS = "anthropic_betas"
+# … and fields of a body that have a meaning on the format's own servers alone under this one.
+OWN_FIELDS = "anthropic_fields"
 
 STOP_READ: dict[str, FinishReason] = {
     "end_turn": "stop",

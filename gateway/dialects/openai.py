@@ -39,6 +39,9 @@ FINISH_WRITE: dict[FinishReason, str] = {
     "stop_sequence": "stop",
 }
 
+# Other words for a service tier, each with the one that answers and prices name.
+TIER_WORDS = {"fast": "priority"}
+
 # `format` of a reasoning_details item: who made it and can read it again (dialect name of the vendor).
 REASONING_FORMATS = {
     "anthropic": "anthropic-claude-v1",
@@ -83,6 +86,16 @@ NO_INPUT_DETAILS = {
     "video_tokens": 0,
 }
 NO_OUTPUT_DETAILS = {"reasoning_tokens": 0, "image_tokens": 0, "audio_tokens": 0}
+
+
+def tier_of(word: str | None) -> str:
+    """A service tier under the name that answers and prices have for it; "" for none."""
+    return TIER_WORDS.get(word, word) if word else ""
+
+
+def retention_of(word: str | None) -> str:
+    """A prompt_cache_retention as the service spells it now: older clients say in-memory. "" for none."""
+    return word.replace("-", "_") if word else ""
 
 
 def error_body(error: GatewayError, request_id: str = "") -> dict[str, Any]:

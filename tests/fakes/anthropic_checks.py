@@ -8,6 +8,7 @@ import anthropic.types
 from anthropic.types import (
     AnthropicBetaParam,
     AssistantMessageParam,
+    BrowserToolset20260801Param,
     SystemMessageParam,
     ToolBash20250124Param,
     ToolParam,
@@ -18,7 +19,11 @@ from anthropic.types import (
 from anthropic.types import (
     content_block_param as block_params,
 )
-from anthropic.types.beta import BetaContextManagementConfigParam
+from anthropic.types.beta import (
+    BetaContextManagementConfigParam,
+    BetaMCPToolsetParam,
+    BetaRequestMCPServerURLDefinitionParam,
+)
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming as NonStreaming
 from anthropic.types.message_create_params import MessageCreateParamsStreaming as Streaming
 from fakes.published_types import check, worst_of
@@ -30,12 +35,17 @@ MISSING_MODEL = "claude-none"
 BROKE_KEY = "sk-ant-broke"
 KNOWN_BETAS = {beta for args in get_args(AnthropicBetaParam) for beta in get_args(args)}
 # Fields that only an opt-in of the header allows.
-OPT_INS = {"context_management": ("context-management-2025-06-27", BetaContextManagementConfigParam)}
+OPT_INS = {
+    "context_management": ("context-management-2025-06-27", BetaContextManagementConfigParam),
+    "mcp_servers": ("mcp-client-2025-11-20", list[BetaRequestMCPServerURLDefinitionParam]),
+}
 ROLES = {"user": UserMessageParam, "assistant": AssistantMessageParam, "system": SystemMessageParam}
 TOOLS = {
     None: ToolParam,
     "custom": ToolParam,
     "bash_20250124": ToolBash20250124Param,
+    "browser_toolset_20260801": BrowserToolset20260801Param,
+    "mcp_toolset": BetaMCPToolsetParam,
     "web_search_20250305": WebSearchTool20250305Param,
     "tool_search_tool_regex_20251119": ToolSearchToolRegex20251119Param,
 }
@@ -122,7 +132,7 @@ def _check_types(body: dict[str, Any]) -> None:
         if tool.get("type") not in TOOLS:
             raise Refused(f"tools.{place}: Input tag '{tool.get('type')}' found")
         _check_shape(TOOLS[tool.get("type")], tool, f"tools.{place}")
-    named = {name: value for name, value in body.items() if name not in SAMPLING}
+    named = {name: value for name, value in body.items() if name not in (*SAMPLING, "tools")}
     _check_shape(Streaming if body.get("stream") is True else NonStreaming, named, "")
 
 
@@ -269,7 +279,7 @@ def _check_marks(body: dict[str, Any]) -> None:
 def _check_tools(body: dict[str, Any]) -> None:
     if body.get("tool_choice") and not body.get("tools"):
         raise Refused("tool_choice: may only be specified while providing tools")
-    names = [tool["name"] for tool in body.get("tools") or ()]
+    names = [tool.get("name", tool.get("type")) for tool in body.get("tools") or ()]
     if len(set(names)) < len(names):
         raise Refused("tools: Tool names must be unique.")
     for place, tool in enumerate(body.get("tools") or ()):

@@ -50,6 +50,11 @@ OWN_BETAS = COMMON_BETAS | frozenset(
         "web-fetch-2025-09-10",
         "files-api-2025-04-14",
         "thinking-display-updates-2026-08-18",
+        "code-execution-2025-05-22",
+        "skills-2025-10-02",
+        "mcp-client-2025-04-04",
+        "mcp-client-2025-11-20",
+        "task-budgets-2026-03-13",
     )
 )
 
@@ -133,6 +138,14 @@ def address_body(body: dict[str, Any], target: Target) -> dict[str, Any]:
     if RAW_PREDICT in target.quirks:
         return {"anthropic_version": RAW_VERSION, **body}
     return {"model": target.mapping.external_id, **body}
+
+
+def own_fields(fields: dict[str, Any], target: Target, warnings: list[str]) -> dict[str, Any]:
+    """The fields where the host is the vendor's own, or its like; `warnings` grows by those that are left out."""
+    if RAW_PREDICT not in target.quirks:
+        return fields
+    warnings += [f"{name} was left out: {target.mapping.key} does not take it." for name in fields]
+    return {}
 
 
 def takes_addresses(target: Target) -> bool:

@@ -83,6 +83,9 @@ class AnthropicMessages:
         body = hosts.address_body(body, target)
         if stream:
             body["stream"] = True
+        own = request.options.extra.get(dialect.OWN_FIELDS)
+        if own:
+            body |= hosts.own_fields(own, target, warnings)
         if "tools" in body:
             body["tools"] = hosts.plain_tools(body["tools"], target)
         way = hosts.way_of(request, target, stream, self._tokens)

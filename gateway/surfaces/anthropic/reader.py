@@ -1,12 +1,13 @@
 """A checked messages body as a neutral request."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
 from msgspec import Struct
 from msgspec.json import encode
 
-from gateway.dialects.anthropic import BETAS, NAME
+from gateway.dialects.anthropic import BETAS, NAME, OWN_FIELDS
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
@@ -30,6 +31,12 @@ NATIVE_FIELDS = (
     "cache_control",
     "context_management",
 )
+OWN = ("container", "mcp_servers")
+# What is not offered: the value that asks for nothing, and what is said of any other.
+ABSENT = {
+    "speed": ("standard", "the fast mode is not offered."),
+    "inference_geo": ("global", "a region is chosen by the model's name (provider/model:region)."),
+}
 # Server tools that other vendors have too, or can do without.
 SHARED_TOOLS = ("web_search_", "tool_search_tool_")
 MARK_WORD = b'"cache_control":'  # within a text the quotation marks would be escaped
@@ -51,12 +58,26 @@ def read(body: schema.MessagesBody, betas: str = "", raw: bytes = b"") -> ChatRe
         requested_model=body.model,
         requirements=_needs(body, prompt, MARK_WORD in raw),
         decode=lambda: decode_conversation(body),
-        options=Options(
-            session=session, extra={BETAS: names} if names else {}, hides_reasoning=not _asks_thinking(body.thinking)
-        ),
+        options=Options(session=session, extra=_extra(body, names), hides_reasoning=not _asks_thinking(body.thinking)),
         native=_native(body, prompt),
         user=(body.metadata.user_id if body.metadata else None) or "",
+        warnings=tuple(_warn(body)) if body.speed or body.inference_geo else (),
     )
+
+
+def _extra(body: schema.MessagesBody, betas: tuple[str, ...]) -> dict[str, Any]:
+    """The caller's opt-ins, and what is for servers of this format alone."""
+    extra: dict[str, Any] = {BETAS: betas} if betas else {}
+    if body.container or body.mcp_servers:
+        extra[OWN_FIELDS] = {name: value for name in OWN if (value := getattr(body, name))}
+    return extra
+
+
+def _warn(body: schema.MessagesBody) -> Iterator[str]:
+    for name, (usual, why) in ABSENT.items():
+        value = getattr(body, name)
+        if value is not None and value != usual:
+            yield f"{name} was left out: {why}"
 
 
 class PromptSummary:
@@ -153,7 +174,7 @@ def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Req
     forced, named = _forced(body.tool_choice), getattr(body.tool_choice, "name", "")
     effort = (body.output_config.effort if body.output_config else None) or ""
     # Offered with the caller's own functions a server tool can be left out; forced, or where it is all there is, not.
-    own_forced = forced == "tool" and any(tool["name"] == named and _is_server(tool) for tool in body.tools or ())
+    own_forced = forced == "tool" and any(tool.get("name") == named and _is_server(tool) for tool in body.tools or ())
     alone = forced == "required" and "custom" not in kinds
     needed = own_forced or alone
     shaped = body.output_format is not None or (

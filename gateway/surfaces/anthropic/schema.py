@@ -102,6 +102,7 @@ class OutputFormat(Shape, tag_field="type", tag="json_schema"):
 class OutputConfig(Shape):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: OutputFormat | None = None
+    task_budget: dict[str, Any] | None = None
 
 
 class Metadata(Shape):
@@ -133,6 +134,12 @@ class MessagesBody(Prompt, kw_only=True):
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
     context_management: dict[str, Any] | None = None
+    # Known to servers of this dialect alone.
+    container: str | dict[str, Any] | None = None
+    mcp_servers: list[dict[str, Any]] | None = None
+    # Not offered, and said so in the answer's warnings.
+    speed: Any = None
+    inference_geo: Any = None
 
 
 DECODER, COUNT_DECODER = Decoder(MessagesBody), Decoder(Prompt)
@@ -238,6 +245,8 @@ def _check_tool(tool: dict[str, Any], path: str) -> dict[str, Any]:
     kind = tool.get("type")
     if kind is not None and not isinstance(kind, str):
         raise invalid(f"{path}.type", "expected string or null")
+    if kind not in (None, "custom") and tool.get("name") is None:
+        return tool  # a set of tools has no name of its own
     if not isinstance(tool.get("name"), str) or not tool["name"]:
         raise invalid(f"{path}.name", "expected a name")
     if kind not in (None, "custom"):

@@ -47,8 +47,8 @@ def decode_conversation(body: schema.ChatBody, effort: Effort | Literal[""]) -> 
     names: dict[str, str] = {}
     messages = tuple(_message(message, place, names) for place, message in enumerate(body.messages))
     tools = tuple(_tool(tool, place) for place, tool in enumerate(body.tools or ()))
-    if body.web_search and not any(isinstance(tool, WebSearch) for tool in tools):
-        tools += (WebSearch(),)
+    if not any(isinstance(tool, WebSearch) for tool in tools):
+        tools += _asked_search(body)
     if isinstance(body.tool_choice, schema.AllowedChoice):
         tools = _allowed(tools, body.tool_choice.allowed_tools)
     return Conversation(
@@ -173,6 +173,16 @@ def _tool(tool: object, place: int) -> Tool:
             return _web_search(tool)
         case _:
             return VendorTool(vendor="responses", kind="tool_search", body={"type": "tool_search"})
+
+
+def _asked_search(body: schema.ChatBody) -> tuple[WebSearch, ...]:
+    """The web search that a field beside the tools asks for, if one does."""
+    wanted = body.web_search_options
+    if wanted is None:
+        return (WebSearch(),) if body.web_search else ()
+    where = wanted.user_location.approximate if wanted.user_location else None
+    tool = schema.WebSearchTool(user_location=where, search_context_size=wanted.search_context_size)
+    return (_web_search(tool),)
 
 
 def _web_search(tool: schema.WebSearchTool) -> WebSearch:

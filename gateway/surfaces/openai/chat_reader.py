@@ -44,6 +44,7 @@ READ_SPECIAL = attrgetter(
     "effort",
     "verbosity",
     "web_search",
+    "web_search_options",
     "image_config",
     "n",
     "frequency_penalty",
@@ -201,6 +202,7 @@ def _needs(body: schema.ChatBody, prompt: _PromptSummary, effort: str, marks: bo
     tools = body.tools
     budget = body.reasoning.max_tokens if body.reasoning else None
     kinds = {type(tool) for tool in tools} if tools else NOTHING
+    searches, asks = bool(body.web_search) or schema.WebSearchTool in kinds, body.web_search_options is not None
     return Requirements(
         stream=bool(body.stream),
         tools=schema.FunctionTool in kinds or schema.CustomTool in kinds,
@@ -212,7 +214,8 @@ def _needs(body: schema.ChatBody, prompt: _PromptSummary, effort: str, marks: bo
         json_schema=type(body.response_format) is schema.JsonSchemaFormat,
         reasoning=bool(budget) or effort not in ("", "none"),
         effort=effort,
-        web_search=bool(body.web_search) or schema.WebSearchTool in kinds,
+        web_search=searches or asks,
+        search_offered=asks and not searches and type(body.tool_choice) is not schema.WebSearchChoice,
         image_output=body.image_config is not None,
         n=body.n or 1,
         max_tokens=body.max_completion_tokens or body.max_tokens,
@@ -260,10 +263,10 @@ def _options(body: schema.ChatBody, breakpoints: bool) -> Options:
         routing=body.routing or "",
         free_models_only=bool(body.free_models_only),
         no_reasoning=bool(body.no_reasoning),
-        service_tier=body.service_tier or "",
+        service_tier=dialect.tier_of(body.service_tier),
         session=body.prompt_cache_key or body.user or "",
         prompt_cache_key=body.prompt_cache_key or "",
-        prompt_cache_retention=body.prompt_cache_retention or "",
+        prompt_cache_retention=dialect.retention_of(body.prompt_cache_retention),
         heal=any(plugin.id == HEALING for plugin in body.plugins or ()),
         image_config=_image_config(body.image_config),
         extra=extra,
@@ -306,7 +309,7 @@ def _foreign(body: schema.ChatBody) -> bool:
     reasoning = body.reasoning
     if type(body.tool_choice) is schema.AllowedChoice:
         return True  # known to few vendors: the list of tools is shortened instead
-    if body.web_search or body.effort or body.image_config:
+    if body.web_search or body.web_search_options is not None or body.effort or body.image_config:
         return True
     if reasoning and (reasoning.max_tokens or reasoning.mode):
         return True

@@ -12,6 +12,7 @@ from gateway.surfaces.validation_errors import explain, invalid, unreadable
 
 Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Levels = Literal["low", "medium", "high"]
+Tiers = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
 AudioFormat = Literal["wav", "mp3", "aiff", "aac", "ogg", "flac", "m4a", "mpeg", "mpga", "mp4", "pcm", "webm"]
 Count = Annotated[int, Meta(ge=1)]
 Name = Annotated[str, Meta(min_length=1)]
@@ -184,6 +185,17 @@ class WebSearchTool(Shape, tag_field="type", tag="web_search"):
     blocked_domains: list[str] | None = None
 
 
+class SearchPlace(Shape):
+    approximate: Location | None = None
+
+
+class SearchOptions(Shape):
+    """OpenAI's own way to ask for a web search, beside the tool."""
+
+    user_location: SearchPlace | None = None
+    search_context_size: Levels | None = None
+
+
 class ToolSearchTool(Shape, tag_field="type", tag="tool_search"):
     pass
 
@@ -246,7 +258,7 @@ class Plugin(Shape):
 
 
 class PromptCacheOptions(Shape):
-    mode: Literal["explicit"] | None = None
+    mode: Literal["implicit", "explicit"] | None = None
     ttl: str | None = None
 
 
@@ -283,15 +295,16 @@ class ChatBody(Shape, kw_only=True):
     reasoning: Reasoning | None = None
     effort: Levels | None = None
     verbosity: Levels | None = None
-    service_tier: Literal["auto", "default", "flex", "priority"] | None = None
+    service_tier: Tiers | None = None
     routing: Literal["auto", "price", "throughput", "latency"] | None = None
     free_models_only: bool | None = None
     no_reasoning: bool | None = None
     onboarding: bool | None = None
     web_search: bool | None = None
+    web_search_options: SearchOptions | None = None
     plugins: list[Plugin] | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
     prompt_cache_options: PromptCacheOptions | None = None
     user: str | None = None
     image_config: ImageConfig | None = None
@@ -321,7 +334,7 @@ CHOICES = {
     "reasoning.effort": get_args(Efforts),
     "effort": get_args(Levels),
     "verbosity": get_args(Levels),
-    "service_tier": ("auto", "default", "flex", "priority"),
+    "service_tier": get_args(Tiers),
     "routing": ("auto", "price", "throughput", "latency"),
     "prompt_cache_retention": ("in_memory", "24h"),
 }

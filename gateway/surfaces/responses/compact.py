@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from gateway.dialects import openai
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatRequest, ChatResult, Conversation, Options, Requirements
 from gateway.neutral.parts import File, Image, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult, VendorPart
@@ -44,10 +45,10 @@ def read(body: schema.CompactBody, history: list[Json], own: list[Json]) -> tupl
         requirements=Requirements(prompt_bytes=len(TASK) + len(record.encode("utf-8", "replace")), messages=2),
         decode=lambda: Conversation((Message("system", (Text(TASK),)), Message("user", (Text(record),)))),
         options=Options(
-            service_tier=body.service_tier or "",
+            service_tier=openai.tier_of(body.service_tier),
             session=body.prompt_cache_key or "",
             prompt_cache_key=body.prompt_cache_key or "",
-            prompt_cache_retention=body.prompt_cache_retention or "",
+            prompt_cache_retention=openai.retention_of(body.prompt_cache_retention),
         ),
     )
     return request, [shapes.write_item(item) for _, item in found if _is_users(item)]

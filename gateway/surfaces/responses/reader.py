@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import json, to_builtins
 
+from gateway.dialects import openai
 from gateway.dialects import responses as dialect
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
@@ -271,10 +272,10 @@ def _options(body: schema.ResponsesBody) -> Options:
         routing=body.routing or "",
         free_models_only=bool(body.free_models_only),
         no_reasoning=bool(body.no_reasoning),
-        service_tier=body.service_tier or "",
+        service_tier=openai.tier_of(body.service_tier),
         session=body.prompt_cache_key or body.safety_identifier or body.user or "",
         prompt_cache_key=body.prompt_cache_key or "",
-        prompt_cache_retention=body.prompt_cache_retention or "",
+        prompt_cache_retention=openai.retention_of(body.prompt_cache_retention),
         hides_reasoning=not _asks_reasoning(body),
         extra=extra,
     )

@@ -210,7 +210,7 @@ class CompactBody(Shape, kw_only=True):
     previous_response_id: str | None = None
     service_tier: Tiers | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
     prompt_cache_options: PromptCacheOptions | None = None
 
 

@@ -1,0 +1,124 @@
+"""Fields of the vendors' current clients, each sent once as those clients send it: what reaches the provider."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from anthropic import Anthropic
+from fakes.anthropic import FakeAnthropic
+from fakes.chat_and_responses import FakeVendor
+from fakes.responses import Answer, said, searched
+from openai import OpenAI
+from support.gateways import LocalGateway
+from support.shared import Share
+
+MODEL, OLDER = "openai/gpt-5.4", "openai/gpt-3.5-turbo"
+TALK = [{"role": "user", "content": "Hello"}]
+PLACE = {"type": "approximate", "approximate": {"city": "Oslo", "country": "NO"}}
+
+
+@pytest.fixture
+def vendor(share: Share) -> FakeVendor:
+    return share.fake(FakeVendor)
+
+
+@pytest.fixture
+def maker(share: Share) -> FakeAnthropic:
+    return share.fake(FakeAnthropic)
+
+
+@pytest.fixture
+def gateway(share: Share, vendor: FakeVendor, maker: FakeAnthropic) -> LocalGateway:
+    environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": vendor.url}
+    environment |= {"LLM_ANTHROPIC_API_KEY": "sk-ant-up", "LLM_ANTHROPIC_BASE_URL": maker.url}
+    return share.gateway(environment)
+
+
+@pytest.fixture
+def claude(gateway: LocalGateway) -> Iterator[Anthropic]:
+    with httpx2.Client(trust_env=False) as http:
+        yield Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0, http_client=http)
+
+
+@pytest.mark.parametrize(
+    ("field", "reaches"),
+    [
+        ({"service_tier": "fast"}, {"service_tier": "priority"}),
+        ({"prompt_cache_options": {"mode": "implicit", "ttl": "30m"}}, None),
+        ({"prompt_cache_retention": "in-memory"}, {"prompt_cache_retention": "in_memory"}),
+        ({"prompt_cache_retention": "24h"}, None),
+    ],
+    ids=str,
+)
+def test_a_field_of_an_openai_client_reaches_the_provider(
+    client: OpenAI, vendor: FakeVendor, field: dict[str, Any], reaches: dict[str, Any] | None
+) -> None:
+    client.chat.completions.create(model=MODEL, messages=TALK, extra_body=field)
+    client.responses.create(model=MODEL, input="Hello", extra_body=field)
+    for sent in (vendor.chat.calls[-1].body, vendor.responses.calls[-1].body):
+        assert {name: sent.get(name) for name in field} == (reaches or field)
+
+
+@pytest.mark.parametrize("tier", ["scale", "ultrafast"])
+def test_a_tier_that_is_not_offered_is_left_out_in_words(client: OpenAI, vendor: FakeVendor, tier: str) -> None:
+    raw = client.chat.completions.with_raw_response
+    answer = raw.create(model=MODEL, messages=TALK, extra_body={"service_tier": tier})
+    assert "service_tier" not in vendor.chat.calls[-1].body
+    assert f"service_tier {tier} was left out" in answer.headers["x-llmgateway-warnings"]
+
+
+def test_web_search_options_search_the_web(client: OpenAI, vendor: FakeVendor) -> None:
+    vendor.responses.script(Answer(searched("news"), said("It rains.", sources=("https://news.example",))))
+    options = {"search_context_size": "low", "user_location": PLACE}
+    told = client.chat.completions.create(model=MODEL, messages=TALK, web_search_options=options)
+    assert told.choices[0].message.annotations and told.usage.cost_details["web_search_cost"] == 0.01
+    (tool,) = vendor.responses.calls[-1].body["tools"]
+    assert (tool["type"], tool["search_context_size"]) == ("web_search", "low")
+    assert (tool["user_location"]["city"], tool["user_location"]["country"]) == ("Oslo", "NO")
+
+
+def test_web_search_options_for_a_model_without_web_search_are_left_out_in_words(
+    client: OpenAI, vendor: FakeVendor
+) -> None:
+    raw = client.chat.completions.with_raw_response
+    answer = raw.create(model=OLDER, messages=TALK, web_search_options={})
+    assert "web_search_options" not in vendor.chat.calls[-1].body
+    assert "web_search was left out" in answer.headers["x-llmgateway-warnings"]
+
+
+CLAUDE = {"model": "anthropic/claude-opus-4-8", "max_tokens": 100, "messages": TALK}
+SERVER = {"type": "url", "url": "https://tools.example/mcp", "name": "tools"}
+
+
+def test_a_set_of_tools_without_a_name_of_its_own_reaches_the_provider(claude: Anthropic, maker: FakeAnthropic) -> None:
+    tools = [{"type": "browser_toolset_20260801"}]
+    claude.messages.create(**CLAUDE, tools=tools)
+    assert maker.calls[-1].body["tools"] == tools
+
+
+def test_tool_servers_reach_the_provider_with_their_opt_in(claude: Anthropic, maker: FakeAnthropic) -> None:
+    tools = [{"type": "mcp_toolset", "mcp_server_name": "tools"}]
+    betas = ["mcp-client-2025-11-20"]
+    claude.beta.messages.create(**CLAUDE, mcp_servers=[SERVER], tools=tools, betas=betas)
+    sent = maker.calls[-1]
+    assert (sent.body["mcp_servers"], sent.body["tools"]) == ([SERVER], tools)
+    assert sent.headers["anthropic-beta"] == betas[0]
+
+
+@pytest.mark.parametrize("more", [{}, {"extra_body": {"top_p": 0.5, "temperature": 0.5}}], ids=["relayed", "rebuilt"])
+def test_the_container_of_an_earlier_turn_reaches_the_provider(
+    claude: Anthropic, maker: FakeAnthropic, more: dict[str, Any]
+) -> None:
+    asked = CLAUDE | {"model": "anthropic/claude-sonnet-4-5"}
+    claude.messages.create(**asked, container="container_1", **more)
+    assert maker.calls[-1].body["container"] == "container_1"
+
+
+@pytest.mark.parametrize(("field", "value"), [("speed", "fast"), ("inference_geo", "us")])
+def test_what_is_not_offered_is_left_out_in_words(
+    claude: Anthropic, maker: FakeAnthropic, field: str, value: str
+) -> None:
+    answer = claude.messages.with_raw_response.create(**CLAUDE, **{field: value})
+    assert field not in maker.calls[-1].body
+    assert answer.headers["x-llmgateway-warnings"].startswith(f"{field} was left out")
