@@ -10,11 +10,11 @@ from gateway.clock import SECOND_US, Clock
 from gateway.control import Control
 from gateway.limits.lease_sweep import charge, forget_returned, give_up, list_lost
 from gateway.limits.models import team_of
+from gateway.metering.rollups.table import read_state
 from gateway.metering.usage_table import RECORD, UsageRecord, known, write_teams
 from gateway.states import StateChange, StateLog
 from gateway.store.database import Database
-from gateway.store.intents import Orphan, orphans
-from gateway.store.journal import Row
+from gateway.store.intents import Intent, Orphan, orphans
 
 AT_ONCE = 200
 DIED = "see the log around its end; those requests are in the usage as interrupted"
@@ -67,30 +67,40 @@ class Recovery:
             self._states.publish(StateChange("recovery.done", "recovery", message, remedy=DIED, facts=facts))
         return count
 
-    def _record(self, intents: Sequence) -> int:
+    def _record(self, intents: Sequence[Intent]) -> int:
         """Rows and spends of the attempts that have none, all or none."""
         now = self._clock.now_us()
-        settled = known(self._database, [(intent.request, intent.attempt) for intent in intents])
-        missing = [intent for intent in intents if (intent.request, intent.attempt) not in settled]
-        records: list[UsageRecord] = []
-        teams: list[Row] = []
+        missing = self._select_missing(intents)
         costs: list[tuple[int, str, int]] = []
-        for intent in missing:
+        count = 0
+        for intent in sorted(missing):
             found = _read(intent.payload)
             if found is None:
                 continue
             record = interrupted(found, intent.request, intent.attempt, now)
-            records.append(record)
+            # A server may still be at the commit of who died: it is waited for here, and if it came the row stands.
+            if not self._database.execute(RECORD.sql, record).rowcount:
+                continue
+            count += 1
             if record.cost_nusd:
-                paying = filter(None, (team_of(budget) for _, budget in found.leases))
-                teams += write_teams(record.request, record.attempt, paying)
-            costs += [(lease, budget, record.cost_nusd) for lease, budget in found.leases if record.cost_nusd]
-        for record in sorted(records, key=lambda record: (record.request, record.attempt)):
-            self._database.execute(RECORD.sql, record)
-        for statement, params in teams:
-            self._database.execute(statement.sql, params)
+                self._write_teams(record, found)
+                costs += [(lease, budget, record.cost_nusd) for lease, budget in found.leases]
         charge(self._database, costs)
-        return len(records)
+        return count
+
+    def _select_missing(self, intents: Sequence[Intent]) -> list[Intent]:
+        """Those without a row. Files name calls that ended long ago too: where usage rows were removed nobody can tell
+        any more, and nothing is billed twice."""
+        state = read_state(self._database)
+        purged = bytes.fromhex(state.purged) if state is not None else b""
+        recent = [intent for intent in intents if intent.request >= purged]
+        settled = known(self._database, [(intent.request, intent.attempt) for intent in recent])
+        return [intent for intent in recent if (intent.request, intent.attempt) not in settled]
+
+    def _write_teams(self, record: UsageRecord, intent: IntentDetails) -> None:
+        paying = filter(None, (team_of(budget) for _, budget in intent.leases))
+        for statement, params in write_teams(record.request, record.attempt, paying):
+            self._database.execute(statement.sql, params)
 
     def sweep_lost(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Give back what lost nodes leased. Unavailable: it is done the next time."""

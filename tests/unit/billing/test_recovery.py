@@ -4,6 +4,7 @@ import pytest
 from support.billing import DOLLAR, attempt_at, target
 
 from gateway import ids
+from gateway.billing import recovery
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
 from gateway.limits.cost_bound import CostBound
@@ -71,6 +72,16 @@ def test_recovering_again_changes_nothing(dead, start_billing, tmp_path):
     for path, data in files.items():
         path.write_bytes(data)
     assert heir.recovery.run() == 0
+    assert doctor(heir.database) == []
+
+
+def test_a_row_whose_commit_the_store_was_still_at_is_not_charged_again(dead, start_billing, monkeypatch):
+    """A server ends the commit of a client that was killed: the look for rows came before it, the writing after it."""
+    heir = start_billing()
+    monkeypatch.setattr(recovery, "known", lambda database, keys: set())
+    assert heir.recovery.run() == 1
+    assert query(heir, "SELECT SUM(settled_nusd) FROM budget WHERE kind = 'credits'") == (202_000,)
+    assert query(heir, "SELECT COUNT(*) FROM team_usage") == (2,)
     assert doctor(heir.database) == []
 
 

@@ -73,6 +73,7 @@ class Books:
 def books(start_billing, account, used):
     """Seven requests in three hours, closed, five days ago."""
     made = Books(start_billing(), account)
+    made.start_another = start_billing
     for hour in (0, 0, 1, 1, 2):
         made.spend(used, hour)
     made.spend(used, 1, retries=1)
@@ -106,6 +107,14 @@ def test_a_row_that_comes_for_a_purged_hour_is_booked_and_the_purged_rest_is_not
     books.rollups.catch_up()
     assert books.purge.run() == 1
     assert books.close() == 0 and doctor(books.database) == [] and books.adjustments() == [-20_000]
+
+
+def test_a_worker_that_dies_after_its_rows_were_removed_is_not_billed_for_them_again(books):
+    """The file of its intents names every call since it began, also those whose rows are gone."""
+    books.purge.run()
+    books.start_billing.die()
+    assert books.start_another().recovery.run() == 0
+    assert books.count("usage") == 0 and doctor(books.database) == []
 
 
 def test_an_hour_that_is_purged_by_half_is_no_difference_and_may_be_computed_anew(books, used, monkeypatch):
