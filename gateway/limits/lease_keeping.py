@@ -90,6 +90,8 @@ class LeaseKeeper:
             held.spare_nusd = slice_.rest_nusd
         held.used_at = now
         held.payers.add(payer)
+        if held.limit != slice_.limit_nusd:
+            self.retire(held)  # its limit was changed, which this worker has not heard of yet
         return held
 
     def retire(self, held: BudgetLease) -> None:

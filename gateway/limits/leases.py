@@ -162,7 +162,9 @@ def _take(
     need = fit(ask, min(available) if available else None)
     if need is None:
         return shortage_of(database, epoch, ask, limited[available.index(min(available))], rows, now)
-    return Taken(need, [_grant(database, epoch, hold, rows[hold.budget], need.amount_nusd, now) for hold in holds])
+    granted = [_size(hold, rows[hold.budget], need.amount_nusd, running) for hold in holds]
+    slices = zip(holds, granted, strict=True)
+    return Taken(need, [_grant(database, epoch, hold, rows[hold.budget], nusd, now) for hold, nusd in slices])
 
 
 def _require_owner(database: Database, epoch: int) -> None:
@@ -237,8 +239,7 @@ def _current(hold: LeaseRequest, row: BudgetRow, leases: dict[int, Any], running
     return hold._replace(lease=0, free_nusd=0)
 
 
-def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, amount: int, now: int) -> Slice:
-    granted = 0 if row.limit_nusd is None else _size(hold, row, amount)
+def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, granted: int, now: int) -> Slice:
     if granted:
         changed = database.execute(
             "UPDATE budget SET leased_nusd = leased_nusd + ? WHERE id = ? "
@@ -265,11 +266,14 @@ def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, a
     )
 
 
-def _size(hold: LeaseRequest, row: BudgetRow, amount: int) -> int:
-    """How much to take so that `amount` is free: some for the next requests, single ones near the limit."""
+def _size(hold: LeaseRequest, row: BudgetRow, amount: int, running: bool) -> int:
+    """How much to take so that `amount` is free: some for the next requests, single ones near the limit. Without a
+    limit nothing is taken, but for a request that is `running` in a slice of the limit that was."""
     short = amount - hold.free_nusd
-    if short <= 0:
+    if short <= 0 or (row.limit_nusd is None and not running):
         return 0
+    if row.limit_nusd is None:
+        return short
     ahead = min(row.left_nusd // SHARE, amount * MOST)
     return min(row.left_nusd, max(short, ahead, hold.wanted_nusd - hold.free_nusd))
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from gateway import ids
 from gateway.control import Control
-from gateway.errors import Internal
-from gateway.limits.leases import LeaseRequest, insert_budget
+from gateway.errors import Internal, InvalidRequest
+from gateway.limits.leases import MOST_COUNTER_NUSD, LeaseRequest, insert_budget, lock_budgets
 from gateway.limits.models import CREDITS, ORGANIZATION, Ledger, budget_id
 from gateway.money import MOST_SETTLED_NUSD
 from gateway.store.database import Database
@@ -15,6 +15,7 @@ GRANT, REFUND, ADJUSTMENT, USAGE, STORAGE = "grant", "refund", "adjustment", "us
 FUNDING = (GRANT, REFUND, ADJUSTMENT)
 # How the refs of adjustments begin that correct a closed hour.
 LATE = "usage:"
+LONGEST_REF = 255  # what the column holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,14 @@ class LedgerBook:
         self._database.write(lambda: self._set_unlimited(organization_id, unlimited))
 
     def post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str = "") -> bool:
-        """Append a funding entry (a negative amount takes credits away) and move the balance; whether it was new."""
+        """Append a funding entry (a negative amount takes credits away) and move the balance; whether it was new.
+        InvalidRequest for more than can be counted, or a reference that is too long."""
         if kind not in FUNDING:
             raise Internal(f"{kind} entries are not posted by hand.")
         if ref.startswith(LATE):
             raise Internal(f"References that begin with {LATE} belong to the closing of hours.")
+        if len(ref) > LONGEST_REF:
+            raise InvalidRequest("This reference is too long: another one might begin like it.", param="reference")
         return self._database.write(lambda: self._post(organization_id, kind, amount_nusd, ref, note))
 
     def close_hour(self, organization_id: str, hour: str, spent_nusd: int, storage_nusd: int = 0) -> int:
@@ -91,12 +95,12 @@ class LedgerBook:
         return Balance(limit_nusd, spent_nusd, reserved_nusd)
 
     def _set_unlimited(self, organization_id: str, unlimited: bool) -> None:
+        self._control.bump()  # before any budget is locked, as with every change
         # No limit, as of any budget; the ledger still knows what was posted.
         hold = LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
         insert_budget(self._database, hold, 0)
         limit_nusd = None if unlimited else self._funded(organization_id)
         self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limit_nusd, hold.budget))
-        self._control.bump()
 
     def _funded(self, organization_id: str) -> int:
         sql = (
@@ -107,13 +111,17 @@ class LedgerBook:
         return int(self._database.execute(sql, params).fetchone()[0])
 
     def _post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str) -> bool:
+        if amount_nusd < 0:
+            self._control.bump()  # Workers give back what they hold beyond the new balance.
         if not self._insert(organization_id, kind, amount_nusd, ref, note):
             return False
         hold = LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
         insert_budget(self._database, hold, 0)
+        known_nusd = lock_budgets(self._database, (hold.budget,))[hold.budget].limit_nusd
+        funded_nusd = self._funded(organization_id) if known_nusd is None else known_nusd + amount_nusd
+        if abs(funded_nusd) > MOST_COUNTER_NUSD:
+            raise InvalidRequest("So many credits cannot be counted; the organization can be unlimited instead.")
         self._database.execute("UPDATE budget SET limit_nusd = limit_nusd + ? WHERE id = ?", (amount_nusd, hold.budget))
-        if amount_nusd < 0:
-            self._control.bump()  # Workers give back what they hold beyond the new balance.
         return True
 
     def _insert(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str) -> bool:
@@ -121,7 +129,7 @@ class LedgerBook:
             "INSERT INTO ledger (id, organization, kind, amount_nusd, ref, at, note) VALUES (?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (kind, ref) DO NOTHING"
         )
-        values = (ids.new("ledger"), organization_id, kind, amount_nusd, ref[:255], self._database.now_us(), note[:255])
+        values = (ids.new("ledger"), organization_id, kind, amount_nusd, ref, self._database.now_us(), note[:255])
         return self._database.execute(sql, values).rowcount > 0
 
     def _close_hour(self, organization_id: str, ref: str, amounts: dict[str, int]) -> int:

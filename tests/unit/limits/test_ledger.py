@@ -1,8 +1,13 @@
+import threading
+
+import gevent
 import peewee
 import pytest
 
 from gateway import ids
-from gateway.errors import Internal
+from gateway.errors import Internal, InvalidRequest
+from gateway.limits.ledger import LedgerBook
+from gateway.money import MOST_AMOUNT_NUSD
 
 DOLLAR = 10**9
 
@@ -90,3 +95,46 @@ def test_what_was_spent_without_credits_counts_when_they_are_needed_again(books,
     assert books.ledger.balance(organization).unlimited
     books.ledger.set_unlimited(organization, False)
     assert books.ledger.balance(organization).balance_nusd == 0
+
+
+def test_credits_that_come_while_an_organization_gets_its_limit_back_are_not_lost(worker, books, organization):
+    """A posting whose transaction is under way: its entry cannot be seen yet, the balance must have it all the same."""
+    books.ledger.grant(organization, DOLLAR, f"a:{organization}")
+    books.ledger.set_unlimited(organization, True)
+    other = worker()
+    posting = LedgerBook(other.database, other.control)
+    begun, ended = threading.Event(), threading.Event()
+
+    def post():
+        posting._post(organization, "grant", DOLLAR, f"b:{organization}", "")
+        begun.set()
+        if other.database.kind == "postgresql":
+            ended.wait(0.1)
+
+    running = gevent.spawn(other.database.write, post)
+    begun.wait(5)
+    books.ledger.set_unlimited(organization, False)
+    ended.set()
+    running.get(timeout=5)
+    assert books.ledger.balance(organization).funded_nusd == 2 * DOLLAR
+
+
+def test_more_credits_than_can_be_counted_are_refused_and_leave_the_balance_whole(books, organization):
+    for number in range(12):
+        try:
+            books.ledger.grant(organization, MOST_AMOUNT_NUSD, f"{number}:{organization}")
+        except InvalidRequest:
+            break
+    else:
+        pytest.fail("twelve billion dollars were granted")
+    balance = books.ledger.balance(organization)
+    assert balance.funded_nusd == number * MOST_AMOUNT_NUSD and type(balance.funded_nusd) is int
+    assert sum(entry.amount_nusd for entry in books.ledger.entries(organization)) == balance.funded_nusd
+
+
+def test_references_that_begin_alike_are_never_taken_for_one(books, organization):
+    books.ledger.grant(organization, DOLLAR, f"{organization}:{'x' * 200}1")
+    books.ledger.grant(organization, DOLLAR, f"{organization}:{'x' * 200}2")
+    with pytest.raises(InvalidRequest, match="too long"):
+        books.ledger.grant(organization, DOLLAR, "x" * 256)
+    assert books.ledger.balance(organization).funded_nusd == 2 * DOLLAR

@@ -365,3 +365,34 @@ def test_a_lowered_limit_still_admits_what_it_has_left(worker, books, payer):
     assert attempt(one, payer)
     assert not attempt(one, payer)
     tending.kill()
+
+
+@pytest.mark.parametrize("lifted", ["key", "organization"])
+def test_an_answer_goes_on_when_its_limit_was_lifted_meanwhile(worker, books, payer, lifted):
+    fund(books, payer, 6 * CENT)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=4 * CENT))
+    one = worker()
+    running = one.spending.reserve(payer, CALL)
+    books.budgets.set_limits("key", payer.key_id, Limits())
+    if lifted == "organization":
+        books.ledger.set_unlimited(payer.organization_id, True)
+    more = 20 * CENT if lifted == "organization" else 3 * CENT
+    assert running.extend(more) and running.amount_nusd == 3 * CENT + more
+    one.pay(running, running.amount_nusd)
+    one.be_idle()
+    assert counters(books, f"{payer.key_id}:total") == (3 * CENT + more, 0)
+    assert counters(books, f"{payer.organization_id}:credits") == (3 * CENT + more, 0)
+
+
+def test_a_request_is_admitted_under_a_limit_that_was_lifted_a_moment_ago(worker, books, payer):
+    """Before this worker has heard of the change: its slice is of the old limit, the store knows the new one."""
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=4 * CENT))
+    one = worker()
+    held = one.spending.reserve(payer, CALL)
+    one.control.check = one.spending.check = lambda version=one.control.version: version
+    books.worker.database.write(lambda: books.budgets.write_limits("key", payer.key_id, Limits()))
+    assert attempt(one, payer)
+    held.release()
+    one.be_idle()
+    assert counters(books, f"{payer.key_id}:total") == (3 * CENT, 0)
