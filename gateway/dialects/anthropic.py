@@ -79,7 +79,8 @@ def read_usage(wire: Any) -> Usage | None:
     if not isinstance(wire, dict) or ("input_tokens" not in wire and "output_tokens" not in wire):
         return None
     usage = _read_counts(wire)
-    for entry in wire.get("iterations") or ():
+    iterations = wire.get("iterations")
+    for entry in iterations if isinstance(iterations, list) else ():
         if isinstance(entry, dict) and entry.get("type") == "compaction":
             usage = _add(usage, _read_counts(entry))
     return usage

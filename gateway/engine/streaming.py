@@ -133,24 +133,24 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
 def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
     """Note what a batch tells of the attempt; whether it has content. UpstreamFailed for a text that is none."""
     content, size = False, 0
-    try:
-        for event in batch:
-            if type(event) is NativeChunk:  # most events of most streams
-                if event.content:
-                    content = True
-                    size += event.size
-            elif has_content(event):
+    for event in batch:
+        if type(event) is NativeChunk:  # most events of most streams
+            if event.content:
                 content = True
+                size += event.size
+        elif has_content(event):
+            content = True
+            try:
                 size += text_length(event)
-            elif type(event) is Started:
-                attempt.model, attempt.upstream_id = event.model, event.upstream_id
-                attempt.usage = event.usage or attempt.usage
-            elif type(event) is Progress:
-                attempt.usage = event.usage
-            elif type(event) is Notice:
-                warnings.append(event.message)
-    except TypeError:
-        raise UpstreamFailed(ODD, upstream_status=200) from None
+            except TypeError:
+                raise UpstreamFailed(ODD, upstream_status=200) from None
+        elif type(event) is Started:
+            attempt.model, attempt.upstream_id = event.model, event.upstream_id
+            attempt.usage = event.usage or attempt.usage
+        elif type(event) is Progress:
+            attempt.usage = event.usage
+        elif type(event) is Notice:
+            warnings.append(event.message)
     attempt.output_length += size
     return content
 

@@ -37,6 +37,20 @@ def read_object(body: bytes) -> dict[str, Any]:
     return wire
 
 
+def text_in(value: Any) -> str:
+    """A text of a provider's. TypeError for what is none: its reader tells so as of any other odd shape."""
+    if type(value) is not str:
+        raise TypeError("not a text")
+    return value
+
+
+def number_in(value: Any) -> int:
+    """The number of a block. TypeError for what is none."""
+    if type(value) is not int:
+        raise TypeError("not a number")
+    return value
+
+
 def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
     """Whether a successful end brought nothing: no content, no tokens, and no reason that explains it."""
     return not content and finish not in EXCUSED and not (usage and usage.output_total)

@@ -10,7 +10,7 @@ from gateway.dialects.anthropic_citations import read_citation
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import ExecutedBy, Part, Reasoning, Text, ToolCall, VendorPart
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object, text_in
 from gateway.providers.failures import stream_failure
 
 CALLS: dict[str, ExecutedBy] = {"tool_use": "", "server_tool_use": "provider", "mcp_tool_use": "provider"}
@@ -21,6 +21,8 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
     wire = read_object(body)
     if wire.get("type") == "error" or wire.get("error"):
         raise stream_failure(wire)
+    if not isinstance(wire.get("usage"), dict):
+        wire["usage"] = None
     try:
         parts = tuple(read_block(block) for block in wire["content"])
         usage = dialect.read_usage(wire.get("usage"))
@@ -62,12 +64,12 @@ def read_block(block: dict[str, Any]) -> Part:
     if kind == "thinking":
         return Reasoning(block["thinking"], signature=word(block.get("signature")), vendor=dialect.NAME)
     if kind == "redacted_thinking":
-        return Reasoning(sealed=block["data"], vendor=dialect.NAME)
+        return Reasoning(sealed=text_in(block["data"]), vendor=dialect.NAME)
     if kind in CALLS:
-        ident = block["id"] = block.get("id") or f"toolu_{ids.new_hex()}"
+        ident = block["id"] = word(block.get("id")) or f"toolu_{ids.new_hex()}"
         arguments = orjson.dumps(block.get("input") or {}).decode()
         vendor = dialect.NAME if CALLS[kind] else ""
-        return ToolCall(ident, block["name"], arguments, vendor=vendor, executed=CALLS[kind])
+        return ToolCall(ident, text_in(block["name"]), arguments, vendor=vendor, executed=CALLS[kind])
     return VendorPart(dialect.NAME, kind, block)
 
 

@@ -33,7 +33,7 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import VendorPart
 from gateway.neutral.usage import Usage
-from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
+from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty, number_in, text_in
 from gateway.providers.anthropic.reply import CALLS, read_stop, read_tier, word
 from gateway.providers.failures import stream_failure
 from gateway.providers.wire_streams import WireStream
@@ -106,7 +106,7 @@ class AnthropicStreamReader(WireStream):
         return dialect.read_usage(self._wire_usage)
 
     def _open(self, wire: dict[str, Any]) -> list[Event]:
-        number, block = wire["index"], wire["content_block"]
+        number, block = number_in(wire["index"]), wire["content_block"]
         kind = block["type"]
         if kind == "text":
             return [TextDelta(block["text"], number)] if block.get("text") else []
@@ -114,7 +114,7 @@ class AnthropicStreamReader(WireStream):
             text, signature = word(block.get("thinking")), word(block.get("signature"))
             return [ReasoningDelta(text, signature, vendor=dialect.NAME, block=number)] if text or signature else []
         if kind == "redacted_thinking":
-            return [ReasoningDelta(sealed=block["data"], vendor=dialect.NAME, block=number)]
+            return [ReasoningDelta(sealed=text_in(block["data"]), vendor=dialect.NAME, block=number)]
         if kind in CALLS:
             return [self._call(number, block)]
         return [PartFound(VendorPart(dialect.NAME, kind, block), number)]
@@ -122,15 +122,16 @@ class AnthropicStreamReader(WireStream):
     def _call(self, number: int, block: dict[str, Any]) -> ToolCallDelta:
         """The start of a call. Its input comes in deltas; servers that send it whole here send none."""
         executed = CALLS[block["type"]]
-        block["id"] = block.get("id") or f"toolu_{ids.new_hex()}"
+        block["id"] = word(block.get("id")) or f"toolu_{ids.new_hex()}"
+        name = text_in(block["name"])
         self._called = self._called or not executed
         if block.get("input"):
             self._inputs[number] = orjson.dumps(block["input"]).decode()
         vendor = dialect.NAME if executed else ""
-        return ToolCallDelta(number, id=block["id"], name=block["name"], vendor=vendor, executed=executed)
+        return ToolCallDelta(number, id=block["id"], name=name, vendor=vendor, executed=executed)
 
     def _delta(self, wire: dict[str, Any]) -> list[Event]:
-        number, delta = wire["index"], wire["delta"]
+        number, delta = number_in(wire["index"]), wire["delta"]
         kind = delta["type"]
         if kind == "text_delta":
             return [TextDelta(delta["text"], number)]
@@ -142,21 +143,23 @@ class AnthropicStreamReader(WireStream):
         if kind == "thinking_delta":
             return [ReasoningDelta(delta["thinking"], vendor=dialect.NAME, block=number)]
         if kind == "signature_delta":
-            return [ReasoningDelta(signature=delta["signature"], vendor=dialect.NAME, block=number)]
+            return [ReasoningDelta(signature=text_in(delta["signature"]), vendor=dialect.NAME, block=number)]
         if kind == "citations_delta":
             source = read_citation(delta["citation"])
             return [SourceFound(source, number)] if source is not None else []
         return []
 
     def _close(self, wire: dict[str, Any]) -> list[Event]:
-        number = wire["index"]
+        number = number_in(wire["index"])
         whole = self._inputs.pop(number, "")
         done: list[Event] = [BlockDone(number)]
         return [ToolCallDelta(number, whole), *done] if whole else done
 
     def _turn(self, wire: dict[str, Any]) -> list[Event]:
         """message_delta: why it stopped, and the usage so far."""
-        self._note(wire.get("usage"))
+        if not isinstance(wire.get("usage"), dict):
+            wire["usage"] = {}
+        self._note(wire["usage"])
         delta = wire.get("delta") or {}
         if delta.get("stop_reason"):
             self._stop = read_stop(delta["stop_reason"])

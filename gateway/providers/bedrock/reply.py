@@ -24,7 +24,7 @@ from gateway.neutral.parts import (
     ToolCall,
 )
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object, text_in
 from gateway.providers.bedrock.content import SEALER, SIGNER
 
 DIALECT = "bedrock"
@@ -82,7 +82,7 @@ def read_stop(wire: dict[str, Any]) -> str:
 
 
 def read_tier(wire: dict[str, Any]) -> str:
-    return (wire.get("serviceTier") or {}).get("type") or ""
+    return text_in((wire.get("serviceTier") or {}).get("type") or "")
 
 
 def read_usage(wire: Any) -> Usage | None:
@@ -110,11 +110,12 @@ def read_block(block: dict[str, Any]) -> Part | None:
         case {"toolUse": call}:
             side: ExecutedBy = "provider" if call.get("type") == "server_tool_use" else ""
             arguments = orjson.dumps(call.get("input") or {}).decode()
-            return ToolCall(call.get("toolUseId") or f"call_{ids.new_hex()}", call["name"], arguments, executed=side)
+            ident = text_in(call.get("toolUseId") or f"call_{ids.new_hex()}")
+            return ToolCall(ident, text_in(call["name"]), arguments, executed=side)
         case {"reasoningContent": {"redactedContent": str(sealed)}}:
             return Reasoning(sealed=sealed, vendor=SEALER)
         case {"reasoningContent": {"reasoningText": said}}:
-            signature = said.get("signature") or ""
+            signature = text_in(said.get("signature") or "")
             return Reasoning(said.get("text") or "", signature, vendor=SIGNER if signature else "")
         case {"citationsContent": cited}:
             text = "".join(piece.get("text") or "" for piece in cited.get("content") or ())
@@ -128,9 +129,9 @@ def read_block(block: dict[str, Any]) -> Part | None:
 def read_source(citation: dict[str, Any]) -> Source | None:
     """A citation: of a web page by its address, of a document by what it is called."""
     place = citation.get("location") or {}
-    url = (place.get("web") or {}).get("url") or citation.get("source") or ""
+    url = text_in((place.get("web") or {}).get("url") or citation.get("source") or "")
     quote = "".join(piece.get("text") or "" for piece in citation.get("sourceContent") or ())
-    title = citation.get("title") or ""
+    title = text_in(citation.get("title") or "")
     return Source(url, title, quote, place=_read_place(place)) if url or title or quote else None
 
 
@@ -149,5 +150,5 @@ def read_image(image: dict[str, Any]) -> Image:
     source = image["source"]
     kind = f"image/{image['format']}" if image.get("format") else ""
     if source.get("bytes"):
-        return Image(Media(kind, data=source["bytes"]))
-    return Image(Media(kind, url=source["s3Location"]["uri"]))
+        return Image(Media(kind, data=text_in(source["bytes"])))
+    return Image(Media(kind, url=text_in(source["s3Location"]["uri"])))

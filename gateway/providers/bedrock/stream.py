@@ -24,7 +24,7 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
-from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
+from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty, text_in
 from gateway.providers.bedrock.content import SEALER, SIGNER
 from gateway.providers.bedrock.eventstream import Frame, FrameReader
 from gateway.providers.bedrock.failures import frame_failure, read_failure
@@ -99,10 +99,10 @@ class BedrockStreamReader(WireStream):
         if call:
             side = "provider" if call.get("type") == "server_tool_use" else ""
             block = self._block(index, "toolUse")
-            batch.append(ToolCallDelta(block, id=call["toolUseId"], name=call["name"], executed=side))
+            batch.append(ToolCallDelta(block, id=text_in(call["toolUseId"]), name=text_in(call["name"]), executed=side))
             self._content = True
         if start.get("image"):
-            self._formats[index] = start["image"].get("format") or ""
+            self._formats[index] = text_in(start["image"].get("format") or "")
 
     def _take_delta(self, wire: Wire, batch: Batch) -> None:
         self._begin(batch)
@@ -135,7 +135,7 @@ class BedrockStreamReader(WireStream):
             self._sealed.setdefault(index, bytearray()).extend(piece)
             self._content = True
             return
-        text, signature = delta.get("text") or "", delta.get("signature") or ""
+        text, signature = delta.get("text") or "", text_in(delta.get("signature") or "")
         if text or signature:
             block = self._block(index, "reasoning")
             batch.append(ReasoningDelta(text, signature, vendor=SIGNER if signature else "", block=block))

@@ -171,11 +171,11 @@ def read_sources(grounding: dict[str, Any], text: str) -> tuple[Source, ...]:
         segment = support.get("segment") or {}
         start, end = _characters(raw, segment.get("startIndex") or 0, segment.get("endIndex"))
         for place in support.get("groundingChunkIndices") or ():
-            if 0 <= place < len(pages) and pages[place].get("uri"):
+            if 0 <= place < len(pages) and _text(pages[place].get("uri")):
                 used.add(place)
                 page = pages[place]
                 found.append(Source(page["uri"], _text(page.get("title")), _text(segment.get("text")), start, end))
-    rest = [page for place, page in enumerate(pages) if place not in used and page.get("uri")]
+    rest = [page for place, page in enumerate(pages) if place not in used and _text(page.get("uri"))]
     return (*found, *(Source(page["uri"], _text(page.get("title"))) for page in rest))
 
 

@@ -105,7 +105,8 @@ class GoogleStreamReader(WireStream):
             self._started = True
             model = chunk.get("modelVersion")
             self._model = model if isinstance(model, str) else ""
-            batch.append(Started(self._model, chunk.get("responseId") or ""))
+            ident = chunk.get("responseId")
+            batch.append(Started(self._model, ident if isinstance(ident, str) else ""))
         # Cumulative: the last one wins.
         self._wire_usage = chunk.get("usageMetadata") or self._wire_usage
         self._blocked = self._blocked or is_blocked(chunk)

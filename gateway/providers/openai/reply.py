@@ -118,18 +118,18 @@ def details_text(holder: dict[str, Any]) -> str:
     items = holder.get("reasoning_details")
     if not isinstance(items, list):
         return ""
-    return "".join(_text(item.get("text") or item.get("summary")) for item in items if isinstance(item, dict))
+    return "".join(text_of(item.get("text") or item.get("summary")) for item in items if isinstance(item, dict))
 
 
 def _call(wire: dict[str, Any]) -> ToolCall:
     """A tool call; one without an id gets one, which the caller needs to answer it."""
-    ident = wire.get("id") or f"call_{ids.new_hex()}"
+    ident = text_of(wire.get("id")) or f"call_{ids.new_hex()}"
     wire["id"] = ident
     custom = wire.get("custom")
     if isinstance(custom, dict):
-        return ToolCall(ident, _text(custom.get("name")), _text(custom.get("input")), custom=True)
+        return ToolCall(ident, text_of(custom.get("name")), text_of(custom.get("input")), custom=True)
     function = wire.get("function") or {}
-    return ToolCall(ident, _text(function.get("name")), arguments_text(function))
+    return ToolCall(ident, text_of(function.get("name")), arguments_text(function))
 
 
 def arguments_text(function: dict[str, Any]) -> str:
@@ -152,9 +152,9 @@ def flatten_content(holder: dict[str, Any]) -> None:
         if part.get("type") == "thinking":
             inner = part.get("thinking")
             pieces = inner if isinstance(inner, list) else [{"text": inner}]
-            thoughts += [_text(piece.get("text")) for piece in pieces if isinstance(piece, dict)]
+            thoughts += [text_of(piece.get("text")) for piece in pieces if isinstance(piece, dict)]
         else:
-            text.append(_text(part.get("text")))
+            text.append(text_of(part.get("text")))
     holder["content"] = "".join(text)
     if any(thoughts):
         holder["reasoning"] = "".join(thoughts)
@@ -165,10 +165,10 @@ def read_annotations(holder: dict[str, Any]) -> tuple[Source, ...]:
     found = []
     for entry in holder.get("annotations") or ():
         citation = entry.get("url_citation") if isinstance(entry, dict) else None
-        if isinstance(citation, dict) and citation.get("url"):
+        if isinstance(citation, dict) and text_of(citation.get("url")):
             start, end = citation.get("start_index"), citation.get("end_index")
             place = (start, end) if type(start) is int and type(end) is int else (-1, -1)
-            found.append(Source(citation["url"], _text(citation.get("title")), "", *place))
+            found.append(Source(citation["url"], text_of(citation.get("title")), "", *place))
     return tuple(found)
 
 
@@ -176,8 +176,8 @@ def read_sources(wire: dict[str, Any]) -> tuple[Source, ...]:
     """Sources that some servers list beside the choices: `search_results` [{url, title}], else `citations` [url]."""
     listed = wire.get("search_results")
     if isinstance(listed, list):
-        entries = [entry for entry in listed if isinstance(entry, dict) and entry.get("url")]
-        return tuple(Source(_text(entry["url"]), _text(entry.get("title"))) for entry in entries)
+        entries = [entry for entry in listed if isinstance(entry, dict) and text_of(entry.get("url"))]
+        return tuple(Source(entry["url"], text_of(entry.get("title"))) for entry in entries)
     cited = wire.get("citations")
     return tuple(Source(url) for url in cited if isinstance(url, str)) if isinstance(cited, list) else ()
 
@@ -185,12 +185,12 @@ def read_sources(wire: dict[str, Any]) -> tuple[Source, ...]:
 def read_image(wire: Any) -> Image:
     """A made image: {type: image_url, image_url: {url}} with an address or a data URL."""
     holder = wire.get("image_url") if isinstance(wire, dict) else None
-    url = _text(holder.get("url") if isinstance(holder, dict) else holder)
+    url = text_of(holder.get("url") if isinstance(holder, dict) else holder)
     if url.startswith("data:"):
         head, _, data = url[5:].partition(",")
         return Image(Media(media_type=head.partition(";")[0], data=data))
     return Image(Media(url=url))
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     return value if isinstance(value, str) else ""

@@ -17,7 +17,7 @@ from gateway.neutral.events import (
     NativeChunk,
     Started,
 )
-from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
+from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty, text_in
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.responses_events import EventRebuilder
 from gateway.providers.openai.responses_reply import call_id_of, read_failure, read_finish, read_usage, text_of
@@ -65,7 +65,9 @@ class ResponsesStreamReader(WireStream):
 
     def _read_event(self, wire: Wire, name: str, size: int, batch: Batch) -> Finished | Failed | None:
         """Add what an event brings to the batch; the terminal event when it is one."""
-        kind = wire.get("type") or name
+        kind = wire.get("type")
+        if not kind:
+            kind = wire["type"] = name  # some servers name the event alone
         if kind == "error" or (wire.get("error") and not wire.get("response")):
             return Failed(read_failure(wire) if wire.get("error") else stream_failure({"error": wire}), self._usage)
         if kind in OPENING:
@@ -92,7 +94,7 @@ class ResponsesStreamReader(WireStream):
         if not kind.startswith("response.output_item."):
             return
         item, index = wire["item"], wire["output_index"]
-        if item["type"] in ANSWERED:
+        if text_in(item["type"]) in ANSWERED:
             item["call_id"] = self._call_ids.setdefault(index, call_id_of(item))
         if kind == "response.output_item.done":
             self._done.add(index)

@@ -37,6 +37,7 @@ from gateway.providers.openai.reply import (
     read_image,
     read_sources,
     refuse_failed,
+    text_of,
 )
 from gateway.providers.wire_streams import WireStream
 
@@ -157,7 +158,7 @@ class ChatStreamReader(WireStream):
     def _read_chunk(self, chunk: dict[str, Any], batch: Batch) -> None:
         if not self._started:
             self._started = True
-            batch.append(Started(chunk.get("model") or "", chunk.get("id") or ""))
+            batch.append(Started(text_of(chunk.get("model")), text_of(chunk.get("id"))))
         self._note(chunk)
         if not chunk.get("choices"):
             return
@@ -203,7 +204,7 @@ class ChatStreamReader(WireStream):
         batch.append(NativeChunk(dialect.NAME, chunk, has_content, size))
 
     def _choice(self, wire: dict[str, Any]) -> _Choice:
-        number = wire.get("index") or 0
+        number = wire["index"] = wire.get("index") or 0
         if number not in self._choices:
             check_choice(number)
             self._choices[number] = _Choice()
@@ -225,7 +226,7 @@ class ChatStreamReader(WireStream):
         """
         choice = self._choice(wire)
         inner = call.get("function") or call.get("custom") or {}
-        index, ident = call.get("index"), call.get("id") or ""
+        index, ident = call.get("index"), text_of(call.get("id"))
         known: _Call | None
         if index is None and not ident and choice.calls:
             known = choice.calls[-1]
@@ -291,10 +292,10 @@ class ChatStreamReader(WireStream):
         known, fresh = self._number(wire, call)
         custom = call.get("custom")
         if isinstance(custom, dict):
-            name, arguments = custom.get("name") or "", custom.get("input") or ""
+            name, arguments = text_of(custom.get("name")), custom.get("input") or ""
         else:
             function = call.get("function") or {}
-            name, arguments = function.get("name") or "", arguments_text(function)
+            name, arguments = text_of(function.get("name")), arguments_text(function)
         late = not fresh and not known.named and bool(name)
         known.named = known.named or late
         return ToolCallDelta(

@@ -83,7 +83,7 @@ def _native_choices(native: dict[str, Any]) -> list[dict[str, Any]]:
         if "tool_calls" in message:
             message = _with_types(message)
         if reason not in KNOWN_REASONS:
-            reason = _finish(reason) or ("tool_calls" if message.get("tool_calls") else "stop")
+            reason = _finish(reason or None) or ("tool_calls" if message.get("tool_calls") else "stop")
         choices.append({"index": choice.get("index", place), "message": message, "finish_reason": reason})
     return choices
 
@@ -216,11 +216,14 @@ class _Stream:
             if delta.get("reasoning_content") and not delta.get("reasoning"):
                 delta["reasoning"] = delta["reasoning_content"]
             reason = choice.get("finish_reason")
-            if reason is not None:
+            if reason:
                 choice["finish_reason"] = _finish(reason)
                 choice.pop("usage", None)
                 self._ended.add(choice.get("index", 0))
-            elif choice.get("index"):
+                continue
+            if reason is not None:
+                choice["finish_reason"] = None  # some servers write "" until the end
+            if choice.get("index"):
                 self._begun.add(choice["index"])
         return choices
 
