@@ -30,6 +30,7 @@ from pathlib import Path  # noqa: E402
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 from support import cheap_disks, cheap_passwords, cheap_removals, cheap_starts, postgres, servers, trust  # noqa: E402
+from support.brief_reports import keep_brief  # noqa: E402
 from support.clock import FakeClock  # noqa: E402
 from support.handed_tests import look_for_them  # noqa: E402
 from support.ordering import long_first  # noqa: E402
@@ -66,6 +67,7 @@ POSTGRESQL_FIXTURES = {"postgres_url", "postgres_databases", "postgresql_url"}
 def pytest_sessionstart(session: pytest.Session) -> None:
     look_for_them(session.config)
     if WORKER:
+        keep_brief(session.config)
         number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
         rewrite_share(session.config, number, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 

@@ -10,6 +10,7 @@ import gevent
 import pytest
 from gevent.monkey import get_original
 from support import warm
+from support.brief_reports import keep_brief
 from support.handed_tests import look_for_them
 from support.ordering import long_first
 
@@ -169,3 +170,39 @@ def test_a_process_of_pytest_finds_what_a_thread_hands_it() -> None:
     with gevent.Timeout(5):
         while not found:
             queue._has_items_event.wait()
+
+
+@pytest.mark.parametrize("verbosity", [0, 1])
+def test_of_a_test_that_passed_its_own_report_is_told_and_of_any_other_all(verbosity: int) -> None:
+    sent: list[str] = []
+
+    class Plugin:
+        torun, nextitem_index = None, 7
+
+        def sendevent(self, name: str, **told: Any) -> None:
+            sent.append(f"{name} {told.get('data', {}).get('when', '')}".strip())
+
+    def report(when: str, outcome: str = "passed", duration: float = 0.001, sections: tuple[str, ...] = ()) -> None:
+        data = {"when": when, "outcome": outcome, "duration": duration, "sections": sections, "user_properties": []}
+        plugin.sendevent("testreport", data={**data, "keywords": {"test_it": 1}})
+
+    plugin = Plugin()
+    keep_brief(
+        SimpleNamespace(pluginmanager=SimpleNamespace(get_plugins=lambda: [plugin]), get_verbosity=lambda: verbosity)
+    )
+    for when in ("setup", "call", "teardown"):
+        report(when)
+    plugin.sendevent("logstart")
+    plugin.sendevent("logfinish")
+    plugin.sendevent("runtest_protocol_complete", item_index=0)
+    brief = ["testreport call", "runtest_protocol_complete"]
+    assert len(sent) == 6 if verbosity else sent == brief
+
+    sent.clear()
+    report("setup", "skipped")
+    report("setup", "failed")
+    report("setup", duration=0.01)
+    report("teardown", sections=("Captured stderr",))
+    plugin.nextitem_index = None
+    plugin.sendevent("logfinish")
+    assert len(sent) == 5
