@@ -1,4 +1,4 @@
-"""Limits of keys, members and teams as they are set and shown: a total one, one for a rolling window, and counters."""
+"""Spending limits of keys, members and teams: a total, a rolling window, and what was used of each."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ AT_ONCE = 200
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may be spent at all and in a period, nano-dollars; None = no limit. Both period fields or neither."""
+    """Spending limits in total and per period, in nano-dollars; None = no limit. Both period fields or neither."""
 
     total_nusd: int | None = None
     period_nusd: int | None = None
@@ -39,7 +39,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Limits and counters of one place. `period_usage_nusd` is 0 and both times None while no window runs."""
+    """Limits and usage of one subject. `period_usage_nusd` is 0 and both times are None while no window is running."""
 
     limits: Limits
     usage_nusd: int
@@ -49,19 +49,19 @@ class Status:
 
 
 class Budgets:
-    """Changes are in force on every worker when the call returns."""
+    """Sets and reads limits. Changes are in force on every worker when the call returns."""
 
     def __init__(self, database: Database, control: Control) -> None:
         self._database, self._control = database, control
 
     def set_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
-        """Replace the limits of a `scope` "key", "member" or "team". Usage stays; another period amount or length
-        begins the period's usage anew."""
+        """Replace the limits of a `scope` "key", "member" or "team". Usage is kept; another period amount or length
+        restarts the period's usage."""
         self._database.write(lambda: self.write_limits(scope, scope_id, limits))
         self._control.confirm()
 
     def write_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
-        """The same within a transaction in hand; the caller confirms."""
+        """The same within an open transaction; the caller announces the change."""
         if scope not in (KEY, MEMBER, TEAM):
             raise InvalidRequest(f"There are no spending limits of a {scope}.")
         limits.checked()
@@ -83,15 +83,15 @@ class Budgets:
         )
 
     def write_bound(self, provider_key_id: str, most_nusd: int | None) -> None:
-        """What may be spent with an own provider key in all, None: without a bound. Within a transaction in hand, whose
-        caller announces the change. What was spent under earlier bounds still counts."""
+        """Limit what may be spent with an organization's provider key in total; None: no limit. Runs in an open
+        transaction; the caller announces the change. What was spent before still counts."""
         hold = bound_of(provider_key_id)
         if most_nusd is not None:
             insert_budget(self._database, hold, most_nusd)
         self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (most_nusd, hold.budget))
 
     def clear_limits(self, scope: str, scope_id: str) -> None:
-        """No limits any more; the counters stay."""
+        """Remove the limits; the counters stay."""
         self.set_limits(scope, scope_id, Limits())
 
     def status(self, scope_id: str) -> Status:
@@ -99,7 +99,7 @@ class Budgets:
         return self.statuses((scope_id,))[scope_id]
 
     def statuses(self, scope_ids: Iterable[str]) -> dict[str, Status]:
-        """The same for many at once."""
+        """The same for several subjects at once."""
         wanted = list(scope_ids)
         now = self._database.now_us()
         found: dict[str, Status] = {}

@@ -1,4 +1,4 @@
-"""The upper bound of a request's cost, its payer, and the errors of budgets that do not cover it."""
+"""The upper bound of a request's cost, its payer, and the errors of budgets that cannot cover it."""
 
 from typing import NamedTuple
 
@@ -25,10 +25,11 @@ CODES = {
 
 
 class CostBound(Struct, frozen=True, gc=False):
-    """The most that a request may cost: `fixed_nusd` plus `max_output` tokens at `output_rate` (n$ per million).
+    """The most that a request can cost: `fixed_nusd` plus `max_output` tokens at `output_rate` (nano-dollars per
+    million).
 
-    `explicit`: the caller set the output limit, so it is not made smaller; `choices` share `max_output`.
-    `input_tokens` is the most that the prompt may count as.
+    `explicit`: the caller set the output limit, so it is not reduced; `choices` share `max_output`. `input_tokens` is
+    the most that the prompt can count as.
     """
 
     fixed_nusd: int
@@ -44,26 +45,26 @@ class CostBound(Struct, frozen=True, gc=False):
 
     @property
     def least_nusd(self) -> int:
-        """What must be left for it to be admitted at all."""
+        """The least that must be available for the request to be admitted."""
         return self.bound_nusd if self.explicit else self.priced(min(self.max_output, LEAST_OUTPUT * self.choices))
 
     def priced(self, output_tokens: int) -> int:
-        """The most that it costs with so many tokens of output."""
+        """The most that it costs with this many output tokens."""
         return self.fixed_nusd - (-output_tokens * self.output_rate // MILLION)
 
     def tokens_within(self, nusd: int) -> int:
-        """Tokens of output that `nusd` surely pay for; `max_output` when output costs nothing."""
+        """Output tokens that `nusd` are certain to pay for; `max_output` when output is free."""
         if not self.output_rate:
             return self.max_output
         return max(0, (nusd - self.fixed_nusd) * MILLION // self.output_rate)
 
 
 class Payer(NamedTuple):
-    """Whose budgets count: those of key, member and teams for all inference, whoever's provider key serves it; the
-    organization's credits only when a credential of the platform may. `teams`: (id, name) of those with limits. "" for
-    key or member stands for none.
+    """Whose budgets are charged: those of key, member and teams for all inference, whoever's provider key serves it;
+    the organization's credits only when a credential of the platform may be used. `teams`: (id, name) of those with
+    limits. "" for key or member means none.
 
-    With `provider_key_id` the bound of that key of the organization counts, and nothing else.
+    With `provider_key_id` only the budget of that key of the organization is charged.
     """
 
     key_id: str
@@ -75,8 +76,8 @@ class Payer(NamedTuple):
 
 
 class Shortage(NamedTuple):
-    """A budget that cannot give `need_nusd`. `resets_us` 0 = never; `others`: slices of it may come back
-    soon; `name`: the team's."""
+    """A budget that cannot cover `need_nusd`. `resets_us` 0 = never; `others`: other workers hold leases that may be
+    returned soon; `name`: the team's."""
 
     scope: str
     kind: str
@@ -117,16 +118,16 @@ class Shortage(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What is reserved for a cost bound, and the output cap to send upstream (None: none needed)."""
+    """What to reserve for a cost bound, and the output cap to send upstream (None: not needed)."""
 
     amount_nusd: int
     output_cap: int | None
 
 
 def fit(ask: CostBound, available_nusd: int | None) -> Need | None:
-    """The reservation for `ask` when `available_nusd` is left (None: no limit); None when it does not suffice.
+    """The reservation for `ask` when `available_nusd` is left (None: no limit); None when that is not enough.
 
-    Without an explicit limit the output gets at most half of what remains, though never less than LEAST_OUTPUT tokens
+    Without an explicit limit the output gets at most half of what remains, but never less than LEAST_OUTPUT tokens
     while those can be paid.
     """
     full = ask.bound_nusd

@@ -1,8 +1,8 @@
-"""Holds: reservations that belong to a job or a session, and so outlive the worker that made them.
+"""Holds: reservations for a job or a session, which outlive the worker that made them.
 
-A hold is a row of the store with one lease for each budget that it concerns. These leases have no worker, so the sweep
-of lost workers spares them, and every budget counts them as leased like any other. A hold ends once: with what the job
-cost, together with the rows that record it, or given back whole.
+A hold is a row in the store with one lease for each budget that it charges. These leases belong to no worker, so the
+sweep of dead workers skips them, and every budget counts them as leased like any other. A hold ends once: either
+settled with the cost of the job, together with the rows that record it, or released completely.
 """
 
 import secrets
@@ -16,7 +16,7 @@ from gateway.limits.models import CREDITS, NOBODY
 from gateway.store.database import Database
 from gateway.threads import pause
 
-GRANT = "UPDATE budget SET leased_nusd = leased_nusd + ? WHERE id = ?"  # of a row that is locked and was looked at
+GRANT = "UPDATE budget SET leased_nusd = leased_nusd + ? WHERE id = ?"  # for a row that is locked and was checked
 LEASE = (
     "INSERT INTO lease (id, budget, worker, generation, granted_nusd, spent_nusd, taken_at, hold) "
     "VALUES (?, ?, ?, ?, ?, 0, ?, ?)"
@@ -26,7 +26,7 @@ LEASES = "SELECT id, budget FROM lease WHERE hold = ? ORDER BY id"
 
 
 class JobHold(NamedTuple):
-    """What is reserved for the job `id`. `output_cap`: the output limit that its budgets allow, None without one."""
+    """The reservation of the job `id`. `output_cap`: the output limit that its budgets allow, None without one."""
 
     id: str
     organization_id: str
@@ -42,9 +42,9 @@ class Holds:
         self._database = database
 
     def place(self, ident: str, payer: Payer, ask: CostBound) -> JobHold:
-        """Reserve the most that `ask` can cost from every budget of `payer`, or from none. Safe to repeat: a job has
-        one hold. What workers have of a budget and do not use comes back within a second, which is waited for.
-        SpendingLimitReached, OutOfCredits, Unavailable."""
+        """Reserve the most that `ask` can cost from every budget of `payer`, or from none. Idempotent: a job has one
+        hold. Waits a moment for what workers hold of a budget and do not use. SpendingLimitReached, OutOfCredits,
+        Unavailable."""
         outcome = self._database.write(lambda: self._place(ident, payer, ask))
         rounds_left = PATIENCE_ROUNDS
         while isinstance(outcome, Shortage):
@@ -60,22 +60,22 @@ class Holds:
         return self._database.read(lambda: self._find(ident))
 
     def extend(self, ident: str, payer: Payer, nusd: int) -> None:
-        """Reserve so much more of what the hold of `payer` concerns. SpendingLimitReached, OutOfCredits (both
+        """Reserve `nusd` more from the budgets of the hold. SpendingLimitReached, OutOfCredits (both with
         budget_exhausted_mid_stream), NotFound when the hold has ended, Unavailable."""
         error = self._database.write(lambda: self._extend(ident, payer, nusd))
         if error is not None:
             raise error
 
     def settle(self, ident: str, cost_nusd: int, credits: bool, record: Callable[[], object]) -> bool:
-        """End a hold with what its job cost. `record` writes the rows of it, in the same transaction (it may run
-        again when that is repeated); `credits` False leaves the organization's credits out.
+        """End a hold with the cost of its job. `record` writes the job's rows in the same transaction (it may run again
+        when that is retried); `credits` False does not charge the organization's credits.
 
-        False when somebody ended it before: then nothing is written. Unavailable: nobody knows, so repeat it.
+        False when the hold had ended before: then nothing is written. Unavailable: the outcome is unknown, so retry.
         """
         return self._database.write(lambda: self._end(ident, cost_nusd, credits, record))
 
     def release(self, ident: str) -> bool:
-        """Give a hold back whole; False when it has ended before. Unavailable."""
+        """Release a hold without cost; False when it had ended before. Unavailable."""
         return self.settle(ident, 0, True, lambda: None)
 
     def _find(self, ident: str) -> JobHold | None:
@@ -104,7 +104,7 @@ class Holds:
         return hold
 
     def _grant(self, ident: str, row: BudgetRow, nusd: int, now: int) -> None:
-        """A lease of one budget; of one without a limit it is empty and only counts what is spent."""
+        """Insert the lease of one budget; without a limit it is empty and only counts what is spent."""
         granted = 0 if row.limit_nusd is None else nusd
         if granted:
             self._database.execute(GRANT, (granted, row.id))
@@ -112,7 +112,7 @@ class Holds:
         self._database.execute(LEASE, (lease, row.id, NOBODY, row.generation, granted, now, ident))
 
     def _extend(self, ident: str, payer: Payer, nusd: int) -> GatewayError | None:
-        """All leases grow or none. A window that ended since then limits nothing any more."""
+        """Extend all leases or none. A window that has ended since no longer limits anything."""
         database = self._database
         sql = "SELECT budget, id, generation FROM lease WHERE hold = ? ORDER BY id"
         leases = {row[0]: (row[1], row[2]) for row in database.execute(sql, (ident,)).fetchall()}

@@ -1,5 +1,5 @@
-"""The leases that one worker holds: entered when they are taken, folded into their budgets when something was spent,
-given back when nobody needs them."""
+"""The leases that one worker holds: registered when taken, folded into their budgets after spending, returned when
+idle."""
 
 import threading
 
@@ -12,16 +12,16 @@ from gateway.money import NANO
 from gateway.store.database import Database
 from gateway.store.journal import Journal
 
-# Unused for so long, a slice's rest goes back; its empty lease is kept for a while, for the next request.
+# The unused part of a lease is returned after this long; the empty lease is kept a while longer for the next request.
 IDLE_S, KEEP_S = 0.3, 10.0
 FOLDED_AT_ONCE = 200
-# A slice without a limit is taken anew after so much, so that the end of what a budget counts is met.
+# A lease without a limit is renewed after this amount, so that the end of the counter's range is noticed.
 LOOKED_AT_NUSD = 1_000_000 * NANO
 
 
 class LeaseKeeper:
-    """`budget_sets` are what each payer's requests are reserved from, `current` the lease of each budget that new
-    requests use, `held` every lease by its id. `tend` must run about each 0.4 s."""
+    """`budget_sets` are the leases that each payer's requests reserve from, `current` the lease of each budget for new
+    requests, `held` every lease by id. `tend` must run about every 0.4 s."""
 
     def __init__(self, database: Database, journal: Journal, control: Control, clock: Clock) -> None:
         self._database, self._journal, self._control, self._clock = database, journal, control, clock
@@ -29,21 +29,21 @@ class LeaseKeeper:
         self.current: dict[str, BudgetLease] = {}
         self.held: dict[int, BudgetLease] = {}
         self._closing: list[Move] = []
-        self._spent: dict[BudgetSet, float] = {}  # when (monotonic), since the last tending
+        self._spent: dict[BudgetSet, float] = {}  # when (monotonic) something was spent since the last `tend`
         self._tending = threading.Lock()
 
     def reserved_nusd(self) -> int:
-        """What requests under way hold, summed over all budgets."""
+        """What requests in progress have reserved, summed over all budgets."""
         return sum(held.reserved for held in self.held.values())
 
     def tend(self, idle_s: float = IDLE_S, keep_s: float = KEEP_S) -> None:
-        """Fold what was spent into the budgets and give back what was idle. Unavailable: it is done the next time."""
+        """Fold spending into the budgets and return idle leases. Unavailable: it is retried next time."""
         with self._tending:
             now = self._clock.monotonic()
             self._stamp()
             moves, self._closing = self._closing, []
             moves += [move for held in list(self.held.values()) if (move := self._move(held, now, idle_s, keep_s))]
-            # Neighbours together, few at a time: no other writer waits long.
+            # Adjacent leases together, a few at a time, so that no other writer waits long.
             moves.sort()
             while moves:
                 try:
@@ -54,13 +54,14 @@ class LeaseKeeper:
                 del moves[:FOLDED_AT_ONCE]
 
     def close(self) -> None:
-        """Give back all that no request holds. Unavailable when the store is away: the recovery does it then."""
+        """Return everything that no request has reserved. Unavailable when the store is away: crash recovery does it
+        then."""
         for held in list(self.held.values()):
             self.retire(held)
         self.tend(idle_s=-1.0, keep_s=-1.0)
 
     def note(self, budget_set: BudgetSet, reserved: int, cost: int, credits: bool) -> None:
-        """Of `reserved`, `cost` was spent (rows appended); the rest is free again."""
+        """Of `reserved`, `cost` was spent (rows appended); the remainder is free again."""
         now = self._clock.monotonic()
         spared = budget_set.slices
         if cost:
@@ -74,7 +75,7 @@ class LeaseKeeper:
             held.used_at = now
 
     def accept(self, slice_: Slice, epoch: int, payer: Payer, version: int) -> BudgetLease:
-        """Put a taken slice into the books."""
+        """Register a lease that was taken."""
         now = self._clock.monotonic()
         held = self.held.get(slice_.lease)
         if held is None:
@@ -95,7 +96,7 @@ class LeaseKeeper:
         return held
 
     def retire(self, held: BudgetLease) -> None:
-        """No new request uses it; its rest goes back with the next tending."""
+        """Use a lease for no new request; what is left of it is returned by the next `tend`."""
         held.retired = True
         for payer in held.payers:
             self.budget_sets.pop(payer, None)
@@ -104,7 +105,7 @@ class LeaseKeeper:
             del self.current[held.hold.budget]
 
     def distrust(self, holds: list[LeaseRequest]) -> None:
-        """Handle a take of unknown outcome: what it may have granted goes back, whole leases at a time."""
+        """Handle a take of unknown outcome: whole leases are returned, with whatever it may have granted."""
         for hold in holds:
             held = self.held.get(hold.lease)
             if held is not None:
@@ -112,14 +113,14 @@ class LeaseKeeper:
             self._closing.append(Move(hold.budget, hold.fresh, close=True))
 
     def gives_back(self, holds: list[LeaseRequest]) -> bool:
-        """Whether slices of these budgets, used no more since their limits changed, still go back."""
+        """Whether leases of these budgets, retired since their limits changed, are still to be returned."""
         budgets = {hold.budget for hold in holds}
         return any(
             one.retired and one.limit and one.free > 0 for one in self.held.values() if one.hold.budget in budgets
         )
 
     def _stamp(self) -> None:
-        """Mark the leases that something was spent of: once a round, not in each request."""
+        """Mark the leases that were spent from: once a round instead of in each request."""
         spent, self._spent = self._spent, {}
         journal = self._journal
         mark = journal.posted + journal.failed + journal.pending
@@ -149,12 +150,12 @@ class LeaseKeeper:
         return Move(held.hold.budget, held.lease, give, add)
 
     def _written(self, held: BudgetLease) -> bool:
-        """Whether all that was spent of it is in the store, so that its row may go."""
+        """Whether everything spent from it is in the store, so that its row may be deleted."""
         journal = self._journal
         return not journal.pending or journal.posted + journal.failed >= held.mark
 
     def _doubt(self, moves: list[Move]) -> None:
-        """Handle moves of unknown outcome: closings are repeated, other leases are used no more."""
+        """Handle moves of unknown outcome: closings are repeated, other leases are retired."""
         for move in moves:
             held = self.held.get(move.lease)
             if move.close:

@@ -1,6 +1,6 @@
-"""The sweep of leases whose worker is gone: late costs are counted, and slices go back to their budgets.
+"""The sweep of leases whose worker is gone: late costs are counted, and unused amounts return to their budgets.
 
-Those of holds are spared: they belong to a job, which ends them (holds.py).
+Leases of holds are skipped: they belong to a job, which ends them (holds.py).
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from gateway.limits.leases import SPEND, Move, fold_inside, lock_budgets
 from gateway.store.database import Database
 
 AT_ONCE = 200
-# How long a lost owner may still come back to settle; then its rows go.
+# How long a lost worker may still come back and settle; then its rows are deleted.
 FORGET_S = 7 * 24 * 3600
 
 
@@ -26,11 +26,11 @@ def charge(database: Database, costs: Sequence[tuple[int, str, int]]) -> None:
 
 
 def give_up(database: Database, epoch: int, keep_rows: bool, after_us: int | None = None) -> int:
-    """Take everything back that a dead owner leased; how many leases.
+    """Return everything that a dead worker leased; the number of leases.
 
-    Its worker row goes first, in the same transaction, so that an owner which was only asleep goes on under another
-    epoch. `keep_rows`: it may still settle into its leases, so the empty rows stay and count for the budget at a
-    later fold. `after_us` spares an owner whose row was renewed within that time.
+    Its worker row is deleted first, in the same transaction, so that a worker which was only asleep continues under
+    another epoch. `keep_rows`: it may still settle into its leases, so the empty rows stay and count for the budget at
+    a later fold. `after_us` skips a worker whose row was renewed within that time.
     """
     count = 0
     while True:
@@ -41,7 +41,7 @@ def give_up(database: Database, epoch: int, keep_rows: bool, after_us: int | Non
 
 
 def list_lost(database: Database, longest_us: int) -> list[int]:
-    """Owners of leases that were not heard of for so long that no request of theirs can be running."""
+    """Workers with leases that have been silent for so long that none of their requests can still be running."""
     now = database.moment_sql()
     sql = (
         "SELECT l.worker FROM lease l LEFT JOIN worker w ON w.epoch = l.worker "
@@ -52,7 +52,7 @@ def list_lost(database: Database, longest_us: int) -> list[int]:
 
 
 def forget_returned(database: Database) -> int:
-    """Delete the rows of lost owners that did not come back."""
+    """Delete the rows of lost workers that did not come back."""
     before = f"{database.moment_sql()} - {FORGET_S * SECOND_US}"
     sql = f"DELETE FROM lease WHERE returned_at < {before} AND spent_nusd = 0 AND granted_nusd = 0"
     found = "SELECT 1 FROM lease WHERE returned_at IS NOT NULL LIMIT 1"

@@ -1,6 +1,6 @@
-"""The transactions of budget leases: take a slice, add up what was spent, give back what is left.
+"""The transactions of budget leases: take a lease, count what was spent, return what is left.
 
-Locks are taken in one order everywhere: budgets by id, then leases by id; so no two workers ever wait for each other.
+Locks are taken in the same order everywhere: budgets by id, then leases by id; so no two workers ever deadlock.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from gateway.store.database import Database
 from gateway.store.journal import Statement
 
 FOREVER = float("inf")
-# How often a request tries again because others used what it had just taken; then the caller has to retry.
+# How often a take is retried because others used the amount first; then the caller has to retry.
 ROUNDS = 20
-# A slice is at most this share of what remains, so that little is idle in the hands of one worker near the limit …
+# A lease is at most this share of what remains, so that little is idle in one worker near the limit …
 SHARE = 64
-# … and at most this many requests like the one that asked for it.
+# … and at most this many requests like the one that needed it.
 MOST = 1000
-# Where counters end: half of what the column holds, so that two of them can be added.
+# The end of the counters' range: half of what the column holds, so that two of them can be added.
 MOST_COUNTER_NUSD = 1 << 62
 
 
@@ -29,9 +29,9 @@ SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? W
 
 
 class LeaseRequest(NamedTuple):
-    """A budget that an ask concerns, and what the worker has of it: `free_nusd` of lease `lease` (0: none). `fresh` is
-    the id of a lease to make where there is none that can be used; `wanted_nusd` what all waiting asks come to; `name`
-    the team's."""
+    """A budget that a request charges, and what the worker has of it: `free_nusd` of lease `lease` (0: none). `fresh`
+    is the id of a new lease in case none can be used; `wanted_nusd` the sum that all waiting requests need; `name` the
+    team's."""
 
     budget: str
     scope: str
@@ -46,8 +46,8 @@ class LeaseRequest(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What a take left the worker with. `limit_nusd` None: no limit; `rest_nusd` is still there for others;
-    `ends_in_us` from now until the window ends, None without."""
+    """The worker's lease after a take. `limit_nusd` None: no limit; `rest_nusd` is still available to others;
+    `ends_in_us` from now until the window ends, None without a window."""
 
     hold: LeaseRequest
     lease: int
@@ -66,7 +66,7 @@ class Taken(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What a fold does beside counting what was spent: give back, add for an overrun, or end the lease."""
+    """What a fold does besides counting what was spent: return, add for an overrun, or end the lease."""
 
     budget: str
     lease: int
@@ -76,7 +76,7 @@ class Move(NamedTuple):
 
 
 class BudgetRow(NamedTuple):
-    """A budget as the store has it, locked."""
+    """A budget's row in the store, locked."""
 
     id: str
     limit_nusd: int | None
@@ -92,7 +92,7 @@ class BudgetRow(NamedTuple):
 
     @property
     def is_limited(self) -> bool:
-        """Whether somebody set a limit, or so much was spent that counting on would leave the column."""
+        """Whether a limit was set, or so much was spent that counting on would overflow the column."""
         return self.limit_nusd is not None or self.settled_nusd >= MOST_SETTLED_NUSD
 
     @property
@@ -119,29 +119,29 @@ def holds_of(payer: Payer) -> list[LeaseRequest]:
 
 
 def bound_of(provider_key_id: str) -> LeaseRequest:
-    """The budget of what may be spent with an own provider key."""
+    """The budget of an organization's provider key."""
     return LeaseRequest(budget_id(provider_key_id, TOTAL), PROVIDER_KEY, provider_key_id, TOTAL)
 
 
 def take(
     database: Database, epoch: int, holds: Sequence[LeaseRequest], ask: CostBound, running: bool = False
 ) -> Taken | Shortage:
-    """Slices that make every hold suffice for `ask`, or the first budget that cannot; all of them or none.
+    """Take leases that make every budget sufficient for `ask`, or return the first that is not; all of them or none.
 
-    `running`: more for a request under way; it belongs to the window of its admission, so nothing is begun anew, and
-    a window that ended meanwhile does not limit it. Unavailable when the worker's row is gone.
+    `running`: more for a request in progress; it belongs to the window of its admission, so no window is started, and a
+    window that has ended since does not limit it. Unavailable when the worker's row is gone.
     """
     return database.write(lambda: _take(database, epoch, holds, ask, running))
 
 
 def fold(database: Database, moves: Sequence[Move]) -> None:
-    """Count what the leases spent into their budgets and do the moves. Safe to repeat, but for `give` and `add`."""
+    """Count what the leases spent in their budgets and apply the moves. Idempotent, except for `give` and `add`."""
     if moves:
         database.write(lambda: fold_inside(database, moves))
 
 
 def read_terms(database: Database, budgets: Sequence[str]) -> dict[str, tuple[int | None, str, int]]:
-    """Budget id → limit, period, generation, of those that count: windows without a limit do not."""
+    """Budget id → limit, period, generation; windows without a limit are left out."""
     sql = f"SELECT id, limit_nusd, period, generation FROM budget WHERE id IN ({_marks(budgets)})"
     rows = database.read(lambda: database.execute(sql, budgets).fetchall())
     return {row[0]: (row[1], row[2], row[3]) for row in rows if row[1] is not None or not _is_window(row[0])}
@@ -168,21 +168,21 @@ def _take(
 
 
 def _require_owner(database: Database, epoch: int) -> None:
-    """Lock the worker's row, so that this owner is not given up while it takes."""
+    """Lock the worker's row, so that its leases are not swept while it takes one."""
     share = " FOR KEY SHARE" if database.kind == "postgresql" else ""
     if database.execute(f"SELECT 1 FROM worker WHERE epoch = ?{share}", (epoch,)).fetchone() is None:
         raise Unavailable("This worker is being registered anew; try again.")
 
 
 def load(database: Database, holds: Sequence[LeaseRequest], now: int, running: bool) -> dict[str, BudgetRow]:
-    """The locked budgets; totals and credits come into being here, windows that ended begin anew."""
+    """The locked budgets; missing totals and credits are inserted, windows that ended are restarted."""
     ids = [hold.budget for hold in holds]
     rows = lock_budgets(database, ids)
     missing = [hold for hold in holds if hold.budget not in rows and hold.kind != WINDOW]
     if missing:
         for hold in sorted(missing):
-            # Credits that nobody granted are none, and a provider key is only asked for when it has a bound; any other
-            # limit that nobody set is no limit.
+            # Credits never granted are zero, and a provider key is only charged when it has a limit; any other limit
+            # that was never set is no limit.
             insert_budget(database, hold, 0 if hold.kind == CREDITS or hold.scope == PROVIDER_KEY else None)
         rows = lock_budgets(database, ids)
     for row in list(rows.values()):
@@ -194,7 +194,7 @@ def load(database: Database, holds: Sequence[LeaseRequest], now: int, running: b
 
 
 def insert_budget(database: Database, hold: LeaseRequest, limit_nusd: int | None) -> None:
-    """Make the row unless it is there; inside a write."""
+    """Insert the row unless it exists; inside a write."""
     database.execute(
         "INSERT INTO budget (id, scope, scope_id, kind, limit_nusd, settled_nusd, leased_nusd, period, generation) "
         "VALUES (?, ?, ?, ?, ?, 0, 0, '', 0) ON CONFLICT (id) DO NOTHING",
@@ -203,7 +203,7 @@ def insert_budget(database: Database, hold: LeaseRequest, limit_nusd: int | None
 
 
 def lock_budgets(database: Database, ids: Sequence[str]) -> dict[str, BudgetRow]:
-    """The rows of budgets, locked in the order of their ids. Inside a write."""
+    """Lock the rows of budgets in the order of their ids. Inside a write."""
     if not ids:
         return {}
     sql = (
@@ -233,7 +233,7 @@ def _begin_window(database: Database, row: BudgetRow, now: int) -> BudgetRow:
 
 
 def _current(hold: LeaseRequest, row: BudgetRow, leases: dict[int, Any], running: bool) -> LeaseRequest:
-    """The hold as the store sees it: a lease that is gone or of an earlier window counts for nothing."""
+    """The request with the store's view of its lease: one that is gone or of an earlier window counts as nothing."""
     if hold.lease in leases and hold.generation == row.generation:
         return hold
     return hold._replace(lease=0, free_nusd=0)
@@ -281,7 +281,7 @@ def _size(hold: LeaseRequest, row: BudgetRow, amount: int, running: bool) -> int
 def shortage_of(
     database: Database, epoch: int, ask: CostBound, hold: LeaseRequest, rows: dict[str, BudgetRow], now: int
 ) -> Shortage:
-    """What the budget of `hold` lacks for `ask`; `epoch` is the worker's that asks."""
+    """What the budget of `hold` lacks for `ask`; `epoch` is that of the asking worker."""
     row = rows[hold.budget]
     sql = "SELECT 1 FROM lease WHERE budget = ? AND worker <> ? AND granted_nusd > spent_nusd LIMIT 1"
     others = database.execute(sql, (hold.budget, epoch)).fetchone() is not None
@@ -296,12 +296,12 @@ def _is_window(budget: str) -> bool:
 
 
 def _end(row: BudgetRow) -> int:
-    """When the running window ends; 0 when none runs."""
+    """When the running window ends; 0 when none is running."""
     return 0 if row.window_start is None else read_period(row.period).end(row.window_start)
 
 
 def fold_inside(database: Database, moves: Sequence[Move], keep_rows: bool = False) -> None:
-    """`fold` within a write; `keep_rows`: a lease that ends leaves an empty row for what its owner still settles."""
+    """`fold` within a write; `keep_rows`: a lease that ends leaves an empty row for what its worker still settles."""
     lock_budgets(database, sorted({move.budget for move in moves}))
     leases = _read_leases(database, [move.lease for move in moves])
     changes: dict[tuple[str, int], list[int]] = {}
@@ -311,7 +311,7 @@ def fold_inside(database: Database, moves: Sequence[Move], keep_rows: bool = Fal
         if move.lease not in leases:
             continue
         budget, generation, granted, spent = leases.pop(move.lease)
-        # An overrun may be spent before its `add` comes: what it took beyond the grant is part of that `add`.
+        # An overrun may be spent before its `add` arrives: what it took beyond the grant is part of that `add`.
         kept = 0 if move.close else max(0, granted - spent - move.give_nusd + move.add_nusd)
         if move.close:
             closed.append(move.lease)
@@ -339,7 +339,7 @@ def _write_budgets(database: Database, changes: dict[tuple[str, int], list[int]]
     moved = [(*amounts, *place) for place, amounts in sorted(changes.items()) if any(amounts)]
     if moved:
         database.execute_many(
-            # A counter at its end stays there: it must not keep the others from being counted.
+            # A counter at the end of its range stays there: it must not keep the others from being counted.
             f"UPDATE budget SET settled_nusd = CASE WHEN settled_nusd > {MOST_COUNTER_NUSD} - ? "
             f"THEN {MOST_COUNTER_NUSD} ELSE settled_nusd + ? END, leased_nusd = leased_nusd + ? "
             "WHERE id = ? AND generation = ?",
@@ -351,7 +351,7 @@ def _write_budgets(database: Database, changes: dict[tuple[str, int], list[int]]
 
 
 def _unbegin(database: Database, budget: str, generation: int) -> None:
-    """A window in which nothing was settled never started."""
+    """A window in which nothing was settled counts as never started."""
     database.execute(
         "UPDATE budget SET window_start = NULL WHERE id = ? AND generation = ? AND window_start IS NOT NULL "
         "AND settled_nusd = 0 AND leased_nusd = 0 "

@@ -1,4 +1,4 @@
-"""The ledger of prepaid credits: append-only entries, each posted at most once, and the balance they leave."""
+"""The ledger of prepaid credits: append-only entries, each posted at most once, and the resulting balance."""
 
 from dataclasses import dataclass
 
@@ -11,17 +11,17 @@ from gateway.money import MOST_SETTLED_NUSD
 from gateway.store.database import Database
 
 GRANT, REFUND, ADJUSTMENT, USAGE, STORAGE = "grant", "refund", "adjustment", "usage", "storage"
-# What changes how much may be spent; usage and storage are what was spent of it, counted by the budget as it settles.
+# Entries that change how much may be spent; usage and storage are spending, which the budget counts as it settles.
 FUNDING = (GRANT, REFUND, ADJUSTMENT)
-# How the refs of adjustments begin that correct a closed hour.
+# The prefix of references of adjustments that correct a closed hour.
 LATE = "usage:"
 LONGEST_REF = 255  # what the column holds
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """An organization's credits in nano-dollars: what came in, what was spent of it, what running requests hold. Those
-    of an `unlimited` one are only counted."""
+    """An organization's credits in nano-dollars: funded, spent, and reserved by running requests. Those of an
+    `unlimited` one are only counted."""
 
     funded_nusd: int
     spent_nusd: int
@@ -30,12 +30,12 @@ class Balance:
 
     @property
     def balance_nusd(self) -> int:
-        """What may still be spent: without a limit all that a budget can count."""
+        """What may still be spent: for an unlimited organization all that a budget can count."""
         return (MOST_SETTLED_NUSD if self.unlimited else self.funded_nusd) - self.spent_nusd
 
 
 class LedgerBook:
-    """Entries join the transaction in hand, if there is one."""
+    """Posts entries, as part of an open transaction if there is one."""
 
     def __init__(self, database: Database, control: Control) -> None:
         self._database, self._control = database, control
@@ -52,8 +52,8 @@ class LedgerBook:
             self.grant(organization_id, amount_nusd, ref)
 
     def set_unlimited(self, organization_id: str, unlimited: bool) -> None:
-        """Let the organization spend without credits, or only what was posted again. What it spent counts on either
-        way. The caller confirms."""
+        """Let the organization spend without credits, or only what was funded since. Its spending is counted either
+        way. The caller announces the change."""
         self._database.write(lambda: self._set_unlimited(organization_id, unlimited))
 
     def post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str = "") -> bool:
@@ -68,14 +68,14 @@ class LedgerBook:
         return self._database.write(lambda: self._post(organization_id, kind, amount_nusd, ref, note))
 
     def close_hour(self, organization_id: str, hour: str, spent_nusd: int, storage_nusd: int = 0) -> int:
-        """Post what an organization spent of its credits in an hour ("2026-01-31T14"): an entry for inference and one
-        for the storage of payloads, and an adjustment for rows that came later. What was posted now (nano-dollars, 0:
-        nothing new)."""
+        """Post what an organization spent of its credits in an hour ("2026-01-31T14"): one entry for inference, one for
+        the storage of payloads, and an adjustment for rows that arrived later. Returns what was posted now
+        (nano-dollars, 0: nothing new)."""
         amounts = {USAGE: spent_nusd, STORAGE: storage_nusd}
         return self._database.write(lambda: self._close_hour(organization_id, f"{organization_id}:{hour}", amounts))
 
     def balance(self, organization_id: str) -> Balance:
-        """What a caller may read back at once: settlements count as soon as they are durable."""
+        """The current balance: settlements count as soon as they are durable."""
         return self._database.read(lambda: self._balance(organization_id))
 
     def entries(self, organization_id: str, limit: int = 100, before_us: int | None = None) -> list[Ledger]:
@@ -151,7 +151,8 @@ class LedgerBook:
 
 
 def _counters(database: Database, budget: str) -> tuple[int | None, int, int] | None:
-    """limit (None: none), settled and reserved of a budget, with what its leases spent and nobody folded yet."""
+    """A budget's limit (None: none), settled and reserved amounts, including what its leases spent and nobody folded
+    yet."""
     sql = (
         "SELECT b.limit_nusd, b.settled_nusd + COALESCE(SUM(l.spent_nusd), 0), "
         "b.leased_nusd - COALESCE(SUM(CASE WHEN l.spent_nusd < l.granted_nusd THEN l.spent_nusd "

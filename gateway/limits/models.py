@@ -7,14 +7,14 @@ from gateway.store.database import Base, NanoField, TimeField
 KEY, MEMBER, TEAM, ORGANIZATION = "key", "member", "team", "organization"
 PROVIDER_KEY = "provider_key"  # an organization's own key at a provider: it has a total, and no window
 TOTAL, WINDOW, CREDITS = "total", "window", "credits"
-NOBODY = 0  # the `worker` of leases that belong to a hold: no epoch is 0
+NOBODY = 0  # the `worker` of leases that belong to a hold; no epoch is 0
 
 
 class Budget(Base):
     """A limit and its counters; `id` is budget_id(scope_id, kind). Rows exist without a limit too.
 
-    `settled_nusd + leased_nusd <= limit_nusd` but for overruns. `leased_nusd` is the sum of the leases' grants of the
-    same `generation`; a window's generation rises each time when it starts anew, which strands older leases.
+    `settled_nusd + leased_nusd <= limit_nusd` except for overruns. `leased_nusd` is the sum of the grants of leases of
+    the same `generation`; a window's generation rises each time it restarts, which invalidates older leases.
     """
 
     id = peewee.CharField(64, primary_key=True)
@@ -30,11 +30,11 @@ class Budget(Base):
 
 
 class Lease(Base):
-    """A worker's slice of a budget: what is left of it is granted − spent. `worker` is the owner's epoch.
+    """A worker's share of a budget: granted − spent is left of it. `worker` is the owner's epoch.
 
-    `spent_nusd` is what settled since the last fold into the budget. A lease with `returned_at` was given back for an
-    owner that was lost; what its owner may still settle counts against the budget at the next fold. Those of a `hold`
-    have no worker and end with it.
+    `spent_nusd` is what was settled since the last fold into the budget. A lease with `returned_at` was returned on
+    behalf of a lost worker; what that worker may still settle is charged to the budget at the next fold. Leases of a
+    `hold` have no worker and end with it.
     """
 
     id = peewee.BigIntegerField(primary_key=True)
@@ -49,7 +49,7 @@ class Lease(Base):
 
 
 class HoldRow(Base):
-    """A reservation of a job or a session, `id` its own."""
+    """A reservation for a job or a session; `id` is the job's."""
 
     id = peewee.CharField(64, primary_key=True)
     organization = peewee.CharField(40)
@@ -74,7 +74,8 @@ class Ledger(Base):
 
 
 class RateLimit(Base):
-    """`amount` requests or tokens a minute, or requests at once; `scope_id` "*" is each one of its scope."""
+    """A limit of `amount` requests or tokens per minute, or concurrent requests; `scope_id` "*" applies to each subject
+    of the scope."""
 
     scope = peewee.CharField(16)
     scope_id = peewee.CharField(255)
@@ -94,6 +95,6 @@ def budget_id(scope_id: str, kind: str) -> str:
 
 
 def team_of(budget: str) -> str:
-    """The id of the team whose total this budget is; "" of every other budget."""
+    """The id of the team whose total this budget is; "" for every other budget."""
     scope_id, _, kind = budget.rpartition(":")
     return scope_id if kind == TOTAL and scope_id.startswith(f"{TEAM}_") else ""

@@ -1,4 +1,4 @@
-"""Spans of rolling windows: 12h, 1d, 2w, 1mo. Pure calendar arithmetic in UTC."""
+"""Lengths of rolling windows: 12h, 1d, 2w, 1mo. Pure calendar arithmetic in UTC."""
 
 import calendar
 import re
@@ -8,7 +8,7 @@ from datetime import timedelta
 from gateway.clock import SECOND_US, from_datetime, to_datetime
 from gateway.errors import InvalidRequest
 
-# Unit → (its letters, most of it).
+# Unit → (its letters, its maximum).
 UNITS = {"hour": ("h", 8760), "day": ("d", 365), "week": ("w", 52), "month": ("mo", 12)}
 LETTERS = {letters: unit for unit, (letters, _) in UNITS.items()}
 SECONDS = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
@@ -17,7 +17,7 @@ PATTERN = re.compile(r"(\d{1,5})(h|d|w|mo)")
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """`amount` units; `str()` gives the text that `read_period` takes."""
+    """An amount of units; `str()` returns the text that `read_period` accepts."""
 
     amount: int
     unit: str
@@ -50,7 +50,7 @@ def make_period(amount: int, unit: str) -> Period:
 
 
 def read_period(text: str) -> Period:
-    """The period written as 12h, 1d, 2w or 1mo. InvalidRequest when it is none."""
+    """Parse a period written as 12h, 1d, 2w or 1mo. InvalidRequest."""
     found = PATTERN.fullmatch(text.strip().lower())
     if found is None:
         raise InvalidRequest(f"{text!r} is not a period: write it like 12h, 1d, 2w or 1mo.", param="period")

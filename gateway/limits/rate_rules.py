@@ -1,4 +1,4 @@
-"""What rate limits are set: the operator's rows, and those of accounts below them."""
+"""The configured rate limits: the operator's, and lower ones that accounts set for themselves."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,10 +9,10 @@ from gateway.store.database import Database
 
 REQUESTS, TOKENS, CONCURRENCY = "requests", "tokens", "concurrency"
 KINDS = (REQUESTS, TOKENS, CONCURRENCY)
-OPERATION = "operation"  # of each organization, or of the one that a subject "organization/operation" names
+OPERATION = "operation"  # of each organization, or of the one in a subject "organization/operation"
 SCOPES = ("organization", "project", "key", "model", OPERATION)
 EACH = "*"
-# Scopes in which an account sets limits of its own → the scope of their rows.
+# Scopes in which an account sets its own limits → the scope of their rows.
 OF_ACCOUNTS = {"project": "account_project", "key": "account_key"}
 NAMES = {REQUESTS: "requests per minute", TOKENS: "tokens per minute", CONCURRENCY: "requests at once"}
 
@@ -27,20 +27,19 @@ class Rule(NamedTuple):
 
 
 class SetRate(NamedTuple):
-    """What may be done of a kind: as the operator set it and as the account did; None: not at all."""
+    """The limit of one kind, as the operator set it and as the account did; None: not set."""
 
     operators: int | None
     own: int | None
 
     @property
     def in_force(self) -> int | None:
-        """The lower one."""
+        """The lower of the two."""
         return min((one for one in self if one is not None), default=None)
 
 
 class RateLimits:
-    """The operator's limits and those that accounts set below them for what is their own: rows of a table, remembered
-    under the control version."""
+    """The operator's limits and the lower ones that accounts set: rows of a table, cached under the control version."""
 
     def __init__(self, database: Database, control: Control) -> None:
         self._database, self._control = database, control
@@ -48,12 +47,13 @@ class RateLimits:
         self._rules: dict[tuple[str, str], dict[str, int]] = {}
 
     def set_limit(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
-        """Set a limit ("*" as subject: each one of the scope), or remove it with None; in force when this returns."""
+        """Set a limit ("*" as subject: each subject of the scope), or remove it with None; in force when this
+        returns."""
         self._database.write(lambda: self.write_limit(scope, subject, kind, amount))
         self._control.confirm()
 
     def write_limit(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
-        """The same within a transaction in hand; the caller confirms. InvalidRequest."""
+        """The same within an open transaction; the caller announces the change. InvalidRequest."""
         if scope not in SCOPES or kind not in KINDS:
             raise InvalidRequest(f"Rate limits are of {', '.join(SCOPES)} and count {', '.join(KINDS)}.")
         if amount is not None and amount < 0:
@@ -62,8 +62,8 @@ class RateLimits:
         self._replace(scope, subject, kind, amount)
 
     def write_own(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
-        """Set or remove a limit of an account's own project or key within a transaction in hand; the caller confirms.
-        InvalidRequest (rate_limit_above_operators) for more than the operator lets it have."""
+        """Set or remove a limit on an account's own project or key within an open transaction; the caller announces the
+        change. InvalidRequest (rate_limit_above_operators) above the operator's limit."""
         most = self._read_of(scope, subject)[kind].operators
         if amount is not None and most is not None and amount > most:
             raise InvalidRequest(
@@ -75,7 +75,7 @@ class RateLimits:
         self._replace(OF_ACCOUNTS[scope], subject, kind, amount)
 
     def of(self, scope: str, subject: str) -> dict[str, "SetRate"]:
-        """By kind what is set for a project or key; it is read from the store."""
+        """The limits of a project or key by kind, read from the store."""
         return self._database.read(lambda: self._read_of(scope, subject))
 
     def _read_of(self, scope: str, subject: str) -> dict[str, "SetRate"]:
@@ -99,11 +99,12 @@ class RateLimits:
             run(sql, (scope, subject, kind, amount))
 
     def list_limits(self) -> list[Rule]:
-        """All of them, those of accounts under scopes of their own."""
+        """All limits; those set by accounts have scopes of their own."""
         return self._rows()
 
     def rules(self, subjects: Sequence[tuple[str, str]]) -> list[Rule]:
-        """What applies to (scope, subject) pairs: their own amount, else that of each one of the scope."""
+        """The limits that apply to (scope, subject) pairs: the subject's own amount, else the one for each subject of
+        the scope."""
         if not self.active():
             return []
         table = self._rules
@@ -121,7 +122,7 @@ class RateLimits:
         return self.active_at(self._control.check())
 
     def active_at(self, version: int) -> bool:
-        """The same under the control version at hand."""
+        """The same, for a known control version."""
         if version != self._version:
             self._renew(version)
         return bool(self._rules)
@@ -145,7 +146,7 @@ class RateLimits:
 
 
 def _lower(table: dict[tuple[str, str], dict[str, int]], place: tuple[str, str], own: dict[str, int]) -> None:
-    """Put an account's own amounts in place of the operator's where they are lower, and where there is none."""
+    """Apply an account's own amounts where they are lower than the operator's, or where the operator set none."""
     if not own:
         return
     amounts = table.setdefault(place, {})

@@ -1,7 +1,7 @@
-"""Requests and tokens per minute and requests at once, per organization, project, key, model and operation; off by
-default.
+"""Rate limiting: requests and tokens per minute and concurrent requests, per organization, project, key, model and
+operation; off by default.
 
-Counters live in this worker. With redis they are exchanged in the background and count over all workers; without it
+Counters live in each worker. With redis they are exchanged in the background and count over all workers; without it
 each worker admits its share (limit ÷ live workers), so that more workers never mean more requests.
 """
 
@@ -18,12 +18,12 @@ from gateway.store.redis import Redis, rate_window
 
 WINDOW_S = 60
 BYTES_PER_TOKEN = 4
-# Windows of subjects that were silent for two spans are dropped beyond this many.
+# Windows of subjects that were idle for two periods are dropped above this number.
 REMEMBERED = 50_000
 
 
 class RateLimitStatus(NamedTuple):
-    """What is left of a rate limit after admission: `reset_s` until everything is free again."""
+    """What is left of a rate limit after admission: `reset_s` until everything is available again."""
 
     kind: str
     amount: int
@@ -32,7 +32,8 @@ class RateLimitStatus(NamedTuple):
 
 
 class _Window:
-    """A rolling minute: what came in this one, and of the last one the part that still lies within 60 seconds.
+    """A sliding one-minute window: the count of the current minute, and the part of the previous one within the last 60
+    seconds.
 
     `unsent` was not sent to the other workers yet, `others` is what they counted in this minute.
     """
@@ -56,7 +57,7 @@ class _Window:
 
 
 class Slot(Struct, eq=False):
-    """One admitted request. `release` on every path out, with the tokens that it used; safe to repeat."""
+    """One admitted request. Call `release` on every path out, with the tokens that it used; idempotent."""
 
     statuses: tuple[RateLimitStatus, ...] = ()
     finish: Callable[[int], object] | None = None
@@ -68,29 +69,30 @@ class Slot(Struct, eq=False):
 
 
 class RateLimiter:
-    """Admission by rate. `Rates()` limits nothing. `exchange` must run about each second to count over workers.
+    """Admits requests by rate. `RateLimiter()` limits nothing. `exchange` must run about every second to count over
+    workers.
 
-    `limited(version)` says whether there is any limit under the control version at hand, so that `enter` has a say.
+    `limited(version)` tells whether there is any limit under a known control version, so that `enter` must be called.
     """
 
     def __init__(
         self, limits: RateLimits | None = None, clock: Clock | None = None, redis: Redis | None = None
     ) -> None:
         self._limits, self._clock, self._redis = limits, clock or Clock(), redis
-        # Asked of every request: the function itself.
+        # Called for every request: bound once.
         self.limited: Callable[[int], bool] = _limits_nothing if limits is None else limits.active_at
         self._windows: dict[tuple[str, str, str], _Window] = {}
         self._running: dict[tuple[str, str], int] = {}
-        # By what a limit is divided here: of windows 1 while they are exchanged, of slots always the live workers.
+        # The divisor of limits: for windows 1 while they are exchanged, for slots always the number of live workers.
         self._share = self._workers = 1
 
     def enter(
         self, organization: str, project: str, key: str, model: str, prompt_bytes: int, operation: str = "chat"
     ) -> Slot:
-        """Count a request in every window that concerns it, or in none.
+        """Count a request in every window that applies to it, or in none.
 
-        RateLimited names which limit, and after how many seconds to come again. Tokens are counted by the size of the
-        prompt now and by what was used when the slot is released.
+        RateLimited names the limit, and when to retry. Tokens are estimated from the size of the prompt now and
+        corrected when the slot is released.
         """
         if self._limits is None:
             return Slot()
@@ -112,8 +114,7 @@ class RateLimiter:
         return Slot(rate_limits, lambda tokens: self._leave(rules, guess, tokens))
 
     def exchange(self) -> None:
-        """Exchange counts with the other workers. Never raises for redis: without it the
-        worker goes by its share."""
+        """Exchange counts with the other workers. Never raises for redis: without it the worker uses its share."""
         if self._limits is None:
             return
         try:
@@ -121,7 +122,7 @@ class RateLimiter:
                 return
             self._workers = self._limits.worker_count()
         except Unavailable:
-            return  # the database is away: what was known goes on
+            return  # the database is away: keep what was known
         self._share = 1 if self._redis is not None and self._exchanged(self._redis) else self._workers
         self._forget()
 
@@ -144,7 +145,7 @@ class RateLimiter:
             used = window.used(now)
             wanted = 1 if rule.kind == REQUESTS else guess
             reset = math.ceil(window.start + WINDOW_S - now)
-        # A prompt larger than a whole minute's tokens may go when nothing else does.
+        # A prompt larger than a whole minute's tokens is admitted when nothing else is counted.
         if amount == 0 or used + min(wanted, amount) > amount:
             raise _refusal(rule, reset, now)
         return RateLimitStatus(rule.kind, rule.amount, max(0, int((amount - used - wanted) * share)), reset)
@@ -207,7 +208,7 @@ def _limits_nothing(version: int) -> bool:
 
 
 def tightest_of(rate_limits: Sequence[RateLimitStatus]) -> dict[str, RateLimitStatus]:
-    """By kind, where the caller has the least left."""
+    """By kind, the limit of which the caller has the least left."""
     tightest: dict[str, RateLimitStatus] = {}
     for standing in rate_limits:
         known = tightest.get(standing.kind)
@@ -217,9 +218,9 @@ def tightest_of(rate_limits: Sequence[RateLimitStatus]) -> dict[str, RateLimitSt
 
 
 def headers(rate_limits: Sequence[RateLimitStatus], now_us: int) -> list[tuple[str, str]]:
-    """The rate-limit headers of an answer: the tightest of each kind. [] without limits.
+    """The rate-limit headers of a response: the tightest limit of each kind. [] without limits.
 
-    `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers; the others are what clients of
+    `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers; the others are those that clients of
     the larger APIs read.
     """
     tightest = tightest_of(rate_limits)

@@ -1,4 +1,4 @@
-"""Admission in memory: the upper bound of a request is reserved from the budget leases of this worker."""
+"""Admission from memory: the upper bound of a request's cost is reserved from this worker's budget leases."""
 
 import secrets
 from collections.abc import Callable
@@ -18,16 +18,16 @@ from gateway.threads import Job, pause
 
 __all__ = ["CostBound", "Payer", "Reservation", "Spending"]
 
-# A shortage is believed for this long, so that an exhausted key does not ask the store at each request.
+# A shortage is remembered for this long, so that an exhausted key does not query the store at each request.
 SHORT_S = 0.1
 SHORTAGES = 10_000
-# What other workers do not use goes back within a second; until then a shortage may be none.
+# Other workers return what they do not use within a second; until then a shortage may be temporary.
 PATIENCE_S, PATIENCE_ROUNDS = 0.3, 4
 
 
 class Spending:
-    """The budgets of this worker. `announce(epoch)` records outside of this process that leases are about to be
-    taken under `epoch`, so that they are recovered when it dies. `tend` must run about each 0.4 s."""
+    """The budgets of this worker. `announce(epoch)` records outside this process that leases are about to be taken
+    under `epoch`, so that they are recovered if it dies. `tend` must run about every 0.4 s."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class Spending:
         self._budget_sets, self._current = keeper.budget_sets, keeper.current
         self._gates: dict[str, TakeQueue] = {}
         self._short: dict[Payer, tuple[float, int, Shortage]] = {}
-        # The control version that `find` takes, and whether what was leased under an epoch is surely still this
-        # worker's: the functions themselves, since each request asks.
+        # The control version that `find` takes, and whether leases of an epoch still belong to this worker: bound once,
+        # since each request calls them.
         self.check: Callable[[], int] = control.check
         self.owns: Callable[[int], bool] = control.owns
         self.regain: Callable[[int], bool] = control.regain
@@ -53,21 +53,21 @@ class Spending:
 
     def reserve(self, payer: Payer, ask: CostBound, patient: bool = True) -> Reservation:
         """Reserve the bound of `ask` from every budget of `payer`, or from none. `patient`: wait a moment for what
-        other workers hold of it and do not use.
+        other workers hold and do not use.
 
-        SpendingLimitReached or OutOfCredits (402) name the limit, what is left and when it resets. Unavailable when
-        the leases ran out or the store cannot be asked.
+        SpendingLimitReached or OutOfCredits (402) name the limit, what is left and when it resets. Unavailable when the
+        leases expired or the store cannot be reached.
         """
         found = self.find(payer, ask, self._control.check())
         return found or self._reserve_slowly(payer, ask, PATIENCE_ROUNDS if patient else 0)
 
     def find(self, payer: Payer, ask: CostBound, version: int) -> Reservation | None:
-        """A reservation from memory alone under the control version at hand, None where that does not suffice."""
+        """A reservation from memory alone under a known control version, None where that is not enough."""
         budget_set = self._budget_sets.get(payer)
         if budget_set is None or budget_set.version != version or budget_set.epoch != self._control.epoch:
             return None
         full = ask.bound_nusd
-        # Where the caller set no limit, half of what remains must suffice, else the output is capped.
+        # Where the caller set no limit, half of what remains must be enough, otherwise the output is capped.
         if not budget_set.covers(full, full if ask.explicit else 2 * full):
             return None
         if budget_set.ends != FOREVER and budget_set.ends <= self._clock.monotonic():
@@ -86,7 +86,7 @@ class Spending:
         }
 
     def enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None:
-        """Try to make `nusd` free in all of `slices`, for a request under way."""
+        """Try to free `nusd` in all of `slices`, for a request in progress."""
         return _result(Job(_attempt, self._enlarge, slices, nusd))
 
     def _reserve_slowly(self, payer: Payer, ask: CostBound, rounds: int) -> Reservation:
@@ -100,7 +100,8 @@ class Spending:
         return outcome
 
     def _claim(self, payer: Payer, ask: CostBound) -> Reservation | Shortage:
-        """In a greenlet of its own: a caller who hangs up meanwhile cannot leave a slice that nobody knows of."""
+        """Runs in a separate greenlet: a caller who disconnects meanwhile cannot leave behind a lease that is not
+        registered."""
         claim = Claim()
         try:
             return _result(Job(_attempt, self._fill, payer, ask, claim))
@@ -140,11 +141,11 @@ class Spending:
         raise Unavailable("Too many requests change this budget at once; try again.")
 
     def _renew(self, payer: Payer) -> int:
-        """The control version; slices whose limits changed since they were taken are used no more."""
+        """The control version; leases whose limits changed since they were taken are retired."""
         version = self._control.check()
         budget_set = self._budget_sets.get(payer)
         budgets = [hold.budget for hold in holds_of(payer)]
-        # Without a set too: other payers may have left leases here that this one shares.
+        # Also without a set: other payers may have left leases here that this one shares.
         shared = [self._current[budget] for budget in budgets if budget in self._current]
         known = budget_set.slices if budget_set else shared
         if all(held.version == version for held in known) and (budget_set is None or budget_set.version == version):
@@ -155,20 +156,20 @@ class Spending:
             held.version = version
             if terms.pop(held.hold.budget, None) != (held.limit, held.period, held.generation):
                 self._keeper.retire(held)
-        if terms:  # A window was set that this budget set does not have.
+        if terms:  # A window limit was added that this budget set does not have.
             self._budget_sets.pop(payer, None)
         if budget_set is not None:
             budget_set.version = version
         return version
 
     def _recall(self, payer: Payer, ask: CostBound, version: int) -> Shortage | None:
-        """The shortage that was just found under the same limits, when it concerns this ask too."""
+        """The shortage that was just found under the same limits, when it concerns this request too."""
         at, known, short = self._short.get(payer, (float("-inf"), version, None))
         fresh = known == version and self._clock.monotonic() - at <= SHORT_S
         return short if short is not None and fresh and ask.least_nusd >= short.need_nusd else None
 
     def _take(self, payer: Payer, ask: CostBound, version: int, wanted: int) -> Reservation | Shortage | None:
-        """Ask the store; None when others used meanwhile what was counted as free."""
+        """Take leases from the store; None when others meanwhile used what was counted as free."""
         epoch = self._control.epoch
         self._claim_epoch(epoch)
         pinned = self._pin(holds_of(payer), epoch)
@@ -242,7 +243,7 @@ class Spending:
         granted = {slice_.lease: slice_.granted_nusd for slice_ in outcome.slices}
         for held in slices:
             if held.limit is not None:
-                # A window that is over limits nothing any more; what it still costs belongs to it.
+                # A window that is over no longer limits anything; what it still costs belongs to it.
                 held.total += granted.get(held.lease, nusd)
         return None
 

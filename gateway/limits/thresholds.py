@@ -1,4 +1,4 @@
-"""Finds budgets and credits that are nearly or completely spent, for warnings before a request is refused."""
+"""Finds budgets and credits that are nearly or completely spent, for warnings before requests are refused."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,15 @@ from gateway.limits.models import CREDITS, WINDOW
 from gateway.limits.periods import read_period
 from gateway.store.database import Database
 
-# What is looked at, and told: from the second on a budget is nearly spent. Others' slices are counted a moment later.
+# The percentages from which a budget is examined and reported as nearly spent. Amounts in other workers' leases are
+# counted a moment later.
 LOOKED_AT, NEARLY, WHOLLY = 70, 80, 100
 MOST_ROWS = 2_000
 SPENT = (
     "b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l WHERE l.budget = b.id "
     "AND l.generation = b.generation), 0)"
 )
-# Whose organization a budget is, by its scope.
+# The organization of a budget, by its scope.
 OWNER = (
     "COALESCE(p.organization_id, m.organization_id, t.organization_id, k.organization_id, "
     "CASE WHEN b.scope = 'organization' THEN b.scope_id END, '')"
@@ -41,7 +42,7 @@ CREDIT = (
 
 class SpentBudget(NamedTuple):
     """A limit of which little is left, in nano-dollars. `scope` is key, member, team, provider_key or organization,
-    `kind` total, window or credits; `resets_at` ISO 8601, "" where it never does."""
+    `kind` total, window or credits; `resets_at` is ISO 8601, "" where it never resets."""
 
     scope: str
     scope_id: str
@@ -66,8 +67,8 @@ class SpentBudget(NamedTuple):
 
 
 def find_spent(database: Database, credits_low_nusd: int) -> list[SpentBudget]:
-    """Limits of which NEARLY percent or more are spent, and credits of organizations with less than
-    `credits_low_nusd` left. A long query."""
+    """Limits of which NEARLY percent or more is spent, and credits of organizations with less than `credits_low_nusd`
+    left. A long query."""
     now = database.now_us()
     rows = database.report(
         lambda: [

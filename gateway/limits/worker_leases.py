@@ -1,4 +1,4 @@
-"""The leases of budgets that a worker holds in memory, and the reservations of its requests."""
+"""The budget leases that a worker holds in memory, and the reservations of its requests."""
 
 import threading
 from dataclasses import dataclass, field
@@ -16,12 +16,13 @@ UNLIMITED = 1 << 62
 
 
 class BudgetLease:
-    """A lease in memory. What the store counts as granted and not spent is `total`, of which requests hold `reserved`,
-    plus what was settled here and is not written yet; `rest` is what the store had left for others when last asked.
+    """A budget lease in memory. `total` is what the store counts as granted and not spent, `reserved` what requests
+    reserved of it, plus what was settled here and is not written yet; `rest` is what the store had left for others when
+    last asked.
 
-    `pins` counts the takes under way that rely on it; `payers` whose sets it is in. `mark` is the journal's count
-    of entries that must be written before the row may go. `version` is the control version under which its limit was
-    last compared with the store's.
+    `pins` counts the takes in progress that rely on it; `payers` those whose sets it is in. `mark` is the journal's
+    count of entries that must be written before the row may be deleted. `version` is the control version under which
+    its limit was last compared with the store's.
     """
 
     __slots__ = (
@@ -42,18 +43,19 @@ class BudgetLease:
 
     @property
     def free(self) -> int:
-        """What no request holds."""
+        """What no request has reserved."""
         return self.total - self.reserved
 
     def held(self, hold: LeaseRequest) -> LeaseRequest:
-        """`hold` with what is here of it."""
+        """`hold` with what this lease has of it."""
         return hold._replace(lease=self.lease, generation=self.generation, free_nusd=max(0, self.free))
 
 
 class BudgetSet:
-    """The slices that one payer's requests are reserved from, and under which control version they were read; `teams`
-    are the ids of those whose budgets are among them; `leases` (lease, budget) of all, `own_leases` without credits.
-    `own_slices` and `credit_slices` are those without and with credits, `limited` those of budgets with a limit."""
+    """The leases that one payer's requests reserve from, and the control version under which they were read; `teams`
+    are the ids of the teams whose budgets are included; `leases` are (lease, budget) of all, `own_leases` without
+    credits. `own_slices` and `credit_slices` are the leases without and with credits, `limited` those of budgets with a
+    limit."""
 
     __slots__ = (
         *("slices", "own_slices", "credit_slices", "limited", "version", "epoch", "ends", "teams", "leases"),
@@ -73,7 +75,7 @@ class BudgetSet:
         self.own_lease_ids = tuple(held.lease for held in self.own_slices)
 
     def covers(self, nusd: int, spare: int) -> bool:
-        """Whether every slice has `nusd` free, and `spare` in sight with what the store had left; those without a limit
+        """Whether every lease has `nusd` free, and `spare` including what the store had left; those without a limit
         always do."""
         for held in self.limited:  # noqa: SIM110 - a generator would cost more than all the rest
             free = held.total - held.reserved
@@ -82,14 +84,15 @@ class BudgetSet:
         return True
 
     def reserve(self, nusd: int) -> None:
-        """Take so much of what every slice has free."""
+        """Reserve `nusd` from every lease."""
         for held in self.slices:
             held.reserved += nusd
 
 
 @dataclass(slots=True)
 class TakeQueue:
-    """Takers of one organization or provider key go one at a time; `wanted_nusd` is what all that wait come to."""
+    """Takes for one organization or provider key run one at a time; `wanted_nusd` is the sum that all waiting ones
+    need."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     waiting: int = 0
@@ -97,7 +100,7 @@ class TakeQueue:
 
 
 class Books(Protocol):
-    """The interface of the worker's books that reservations use."""
+    """The interface of the worker's accounts that reservations use."""
 
     def owns(self, epoch: int) -> bool: ...
     def regain(self, epoch: int) -> bool: ...
@@ -106,8 +109,7 @@ class Books(Protocol):
 
 
 class Reservation(Struct, eq=False):
-    """What one request holds of every budget that it concerns; `Spending` makes it. Every method may be called again
-    without effect.
+    """What one request has reserved of every budget that it charges; made by `Spending`. Every method is idempotent.
 
     `output_cap` is the output limit to send upstream, None when the budgets need none.
     """
@@ -119,22 +121,23 @@ class Reservation(Struct, eq=False):
     _open: bool = True
 
     def check(self) -> None:
-        """Unavailable when the leases ran out and cannot be had again; asked just before the first upstream byte."""
+        """Unavailable when the leases expired and cannot be renewed; called just before the first upstream byte."""
         epoch = self.budget_set.epoch
         if not self._books.owns(epoch) and not self._books.regain(epoch):
             raise Unavailable("This worker lost touch with the database; try again.")
 
     def leases(self, credits: bool) -> list[tuple[int, str]]:
-        """(lease, budget) that a cost is spent from; `credits` False leaves the organization's credits out."""
+        """The (lease, budget) pairs that a cost is charged to; `credits` False leaves the organization's credits
+        out."""
         budget_set = self.budget_set
         return budget_set.leases if credits else budget_set.own_leases
 
     def extend(self, nusd: int) -> bool:
-        """Reserve so much more; False when a budget cannot give it."""
+        """Reserve `nusd` more; False when a budget cannot cover it."""
         return self.require(nusd) is None
 
     def require(self, nusd: int) -> Shortage | None:
-        """Like `extend`, telling which budget falls short. Unavailable when the store cannot be asked."""
+        """Like `extend`, but returns the budget that falls short. Unavailable when the store cannot be reached."""
         if not self._open or nusd <= 0:
             return None
         for _ in range(ROUNDS):
@@ -155,7 +158,8 @@ class Reservation(Struct, eq=False):
         return [(SPEND, (budget_set.lease_ids if credits else budget_set.own_lease_ids, cost_nusd))]
 
     def spend(self, cost_nusd: int, credits: bool = True) -> None:
-        """A part was spent (a failed attempt that is billed) and its rows appended; the rest stays reserved."""
+        """Part of it was spent (a failed attempt that is billed) and its rows appended; the remainder stays
+        reserved."""
         if not self._open or not cost_nusd:
             return
         part = min(cost_nusd, self.amount_nusd)
@@ -163,7 +167,7 @@ class Reservation(Struct, eq=False):
         self.amount_nusd -= part
 
     def settle(self, cost_nusd: int, credits: bool = True) -> bool:
-        """Release the rest, once the rows were appended. True when the cost passed the reservation."""
+        """Release the remainder, after the rows were appended. True when the cost exceeded the reservation."""
         if not self._open:
             return False
         self._open = False
@@ -171,13 +175,13 @@ class Reservation(Struct, eq=False):
         return cost_nusd > self.amount_nusd
 
     def release(self) -> None:
-        """Nothing (more) was spent."""
+        """Release everything: nothing (more) was spent."""
         self.settle(0)
 
 
 @dataclass(slots=True)
 class Claim:
-    """A reservation made for a request in another greenlet; `dropped` when the request ended meanwhile."""
+    """A reservation being made in another greenlet; `dropped` when its request ended meanwhile."""
 
     reservation: Reservation | None = None
     dropped: bool = False

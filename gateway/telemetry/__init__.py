@@ -1,7 +1,7 @@
-"""What operators are told while the gateway runs: each request at its end, changes of state, figures, traces, alerts.
+"""What operators see while the gateway runs: finished requests, state changes, metrics, traces, alerts.
 
-`ends` is the one hook: every request of every surface passes it once, whatever became of it. Whoever wants to know
-registers there and is given a `FinishedRequest`; nobody else looks into surfaces or engine for it. Decided against: a
-log call for each step (a request's story would have to be put together from lines), and logging's own machinery for
-the request line (it costs more than the line).
+`request_observers` is the one hook: every request of every surface passes it once when it finishes, whatever the
+result. Observers register there and receive a `FinishedRequest`; nothing else inspects surfaces or engine for it.
+Decided against: a log call for each step (a request's history would have to be assembled from lines), and the logging
+module's own machinery for the request line (it costs more than the line).
 """

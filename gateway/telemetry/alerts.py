@@ -1,7 +1,7 @@
-"""Alerts: changes of state sent to the addresses that want them, signed, repeated until they are taken.
+"""Alerts: state changes sent as signed webhooks to the addresses that subscribed, with retries until they are accepted.
 
-A worker that sees a change notes it; within a second the change is a document for each address, under a name that every
-worker gives the same trouble, so that it is sent once. The worker that leads delivers.
+A worker that sees a state change notes it; within a second it becomes one document per address, under a name that every
+worker derives identically, so that the alert is sent once. The leading worker delivers.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ from gateway.threads import Job
 from gateway.transport import Transport
 from gateway.webhooks import sign
 
-# What became of each alert at each address; and when it is to be looked at, by keys that sort by that time, so that who
-# delivers reads nothing while nothing is due.
+# The delivery state of each alert at each address, and hints of when it is due, under keys that sort by that time, so
+# that the delivering worker reads nothing while nothing is due.
 KIND, DUE = "alert", "alert_due"
 MOST_DUE = 5_000
-LOOK_S = 300.0  # between two looks at all of them, for those whose time nobody noted
+LOOK_S = 300.0  # interval between two scans of all alerts, for those without a hint
 TTL_S, SENT_TTL_S = 3 * 86_400.0, 2 * 3600.0
 MOST_WAITING, AT_ONCE, EACH_AT_ONCE = 1_000, 20, 4
-MOST_HOURLY = 100  # alerts that one organization causes, at one worker
+MOST_HOURLY = 100  # alerts that one organization causes per hour, at one worker
 ATTEMPTS, FIRST_S, LONGEST_S = 8, 30.0, 3600.0
 TIMEOUT_S, MOST_ANSWER = 10.0, 65_536
 TEST = StateChange("test", "test", "This is a test: alerts reach this address.")
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Alerts:
-    """`note` is called with every change of state; the rest is recurring work."""
+    """`note` is called with every state change; the other methods are recurring work."""
 
     def __init__(self, hooks: AlertHooks, documents: Documents, transport: Transport, states: StateLog, clock: Clock):
         self._hooks, self._documents, self._transport = hooks, documents, transport
@@ -49,12 +49,12 @@ class Alerts:
         states.listen(self.note)
 
     def note(self, change: StateChange) -> None:
-        """Remember a change that somebody may want to be told of."""
+        """Remember a state change that somebody may have subscribed to."""
         if change.event in EVENTS:
             self._noted.append((change, self._clock.now_us()))
 
     def spread(self) -> None:
-        """Write what was noted for each address that wants it. Unavailable: it is done the next time."""
+        """Write what was noted, for each address that subscribed. Unavailable: it is retried in the next round."""
         while self._noted:
             change, at_us = self._noted[0]
             event, owner = event_of(change, at_us), str(change.facts.get("organization", ""))
@@ -67,7 +67,8 @@ class Alerts:
             self._noted.popleft()
 
     def _has_room(self, owner: str, at_us: int) -> bool:
-        """Whether an organization may cause one more alert in this hour; those of the installation are not counted."""
+        """Whether an organization may cause one more alert in this hour; alerts of the installation itself are not
+        limited."""
         hour = at_us // HOUR_US
         if self._hour != hour:
             self._hour, self._caused = hour, {}
@@ -75,14 +76,14 @@ class Alerts:
         return not owner or self._caused[owner] <= MOST_HOURLY
 
     def deliver(self, go_on: Callable[[], bool] = lambda: True) -> None:
-        """Send what is due. Unavailable when the store is away."""
+        """Send the alerts that are due. Unavailable when the store is away."""
         now = self._clock.now_us()
         if now - self._looked >= LOOK_S * SECOND_US:
             self._note_lost(now)
         due = [(hint, read_hint(hint)) for hint in self._documents.keys(DUE, f"{now + 1:016x}", MOST_DUE)]
         if not go_on():
             return
-        # At the same time, so that an address which says nothing keeps no other waiting.
+        # Concurrently, so that an unresponsive address delays no other.
         jobs = [Job(self._follow, hint, now) for hint, _ in choose(due)]
         for job in jobs:
             job.result(2 * TIMEOUT_S)
@@ -91,7 +92,7 @@ class Alerts:
         self._documents.put(DUE, f"{waiting['due']:016x}:{waiting['organization']}:{key}", b"", TTL_S)
 
     def _note_lost(self, now: int) -> None:
-        """Note the time of alerts that another release wrote, or a worker that died in between."""
+        """Add hints for alerts without one: written by another release, or by a worker that died in between."""
         for key, value in self._documents.entries(KIND, MOST_DUE):
             waiting = orjson.loads(value)
             if 0 < waiting.get("due", 0) <= now:
@@ -99,7 +100,7 @@ class Alerts:
         self._looked = now
 
     def _follow(self, hint: str, now: int) -> None:
-        """Deliver what a hint names, if it is due; the hint goes."""
+        """Deliver the alert that a hint refers to, if it is due; the hint is removed."""
         key = hint.split(":", 2)[2]
         stored = self._documents.get(KIND, key)
         waiting = orjson.loads(stored) if stored else {}
@@ -108,7 +109,7 @@ class Alerts:
         self._documents.delete(DUE, hint)
 
     def test(self, organization_id: str, hook_id: str) -> tuple[bool, str]:
-        """Send a test to one address now: whether it was taken, and what came back. NotFound."""
+        """Send a test to one address now: whether it was accepted, and the response. NotFound."""
         hook = self._hooks.find(organization_id, hook_id)
         problem = self._send(hook, event_of(TEST, self._clock.now_us()))
         return not problem, problem or "taken"
@@ -123,7 +124,7 @@ class Alerts:
             raise
         problem = self._send(hook, waiting["event"])
         if not problem:
-            # Kept without a time for as long as the same trouble has the same name.
+            # Kept without a due time for as long as the same incident has the same name.
             self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": True}), SENT_TTL_S)
             return
         waiting["attempts"] += 1
@@ -139,7 +140,7 @@ class Alerts:
         self._documents.put(KIND, key, orjson.dumps(waiting), TTL_S)
 
     def _send(self, hook: AlertHook, event: dict[str, Any]) -> str:
-        """Why it was not taken, "" when it was."""
+        """Why the alert was not accepted, "" when it was."""
         body = orjson.dumps(event)
         headers = {"content-type": "application/json", "user-agent": "llmgateway"}
         headers |= sign(hook.secret, event["id"], self._clock.now_us() // SECOND_US, body)
@@ -153,13 +154,13 @@ class Alerts:
 
 
 def read_hint(hint: str) -> dict[str, Any]:
-    """When and of whom the alert is that a hint names."""
+    """The due time and the organization of the alert that a hint refers to."""
     due, organization, _ = hint.split(":", 2)
     return {"due": int(due, 16), "organization": organization}
 
 
 def choose(due: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
-    """What is sent in one round: the oldest, of each organization a few, so that none keeps the others waiting."""
+    """The alerts to send in one round: the oldest, a few per organization, so that none delays the others."""
     taken: dict[str, int] = {}
     chosen = []
     for key, waiting in sorted(due, key=lambda one: (one[1]["due"], one[0])):
@@ -173,7 +174,7 @@ def choose(due: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, A
 
 
 def event_of(change: StateChange, at_us: int) -> dict[str, Any]:
-    """The alert as it is sent. The same trouble has the same id within an hour, the end of a model within a day."""
+    """The alert as it is sent. The same incident has the same id within an hour, the end of a model within a day."""
     slot = at_us // (DAY_US if change.event == "model.retiring" else HOUR_US if change is not TEST else 1)
     digest = hashlib.sha256(f"{change.event}\n{change.subject}\n{slot}".encode()).hexdigest()[:32]
     data = {"subject": change.subject, "message": change.message, "remedy": change.remedy, **change.facts}

@@ -1,4 +1,4 @@
-"""Budgets and credits near their end: told once by the worker that leads, shown by every one."""
+"""Warnings about budgets and credits near their end: fired once by the leading worker, shown by every worker."""
 
 from collections import Counter
 
@@ -21,7 +21,7 @@ Samples = dict[tuple[str, ...], float]
 
 
 class BudgetWatch:
-    """`look` is for the one worker that leads; what it found is a document, so that any worker can show it."""
+    """`look` runs in the leading worker only; its findings are a document, so that any worker can show them."""
 
     def __init__(self, database: Database, documents: Documents, states: StateLog, credits_low_nusd: int) -> None:
         self._database, self._documents, self._states = database, documents, states
@@ -29,7 +29,8 @@ class BudgetWatch:
         self._known: dict[str, SpentBudget] = {}
 
     def look(self) -> None:
-        """Find what is nearly spent and tell what is new. Unavailable when the store is away."""
+        """Find budgets that are nearly spent, and fire state changes for new ones. Unavailable when the store is
+        away."""
         found = {f"{one.scope} {one.scope_id} {one.kind}": one for one in find_spent(self._database, self._low_nusd)}
         for subject, one in found.items():
             self._states.fire(change_of(subject, one))
@@ -39,7 +40,7 @@ class BudgetWatch:
         self._documents.put(KIND, KEY, orjson.dumps([tuple(one) for one in found.values()]), TTL_S)
 
     def shown(self) -> list[SpentBudget]:
-        """What was found last, by whichever worker; [] when the store is away."""
+        """The latest findings, by whichever worker; [] when the store is away."""
         try:
             stored = self._documents.get(KIND, KEY)
         except GatewayError:
@@ -48,19 +49,19 @@ class BudgetWatch:
 
 
 def counts_of(found: list[SpentBudget]) -> Samples:
-    """How many by scope and by whether they are wholly spent: a bounded number of samples."""
+    """How many by scope and by whether they are completely spent: a bounded number of samples."""
     counted = Counter((one.scope, "spent" if one.wholly else "nearly") for one in found)
     return {labels: float(count) for labels, count in counted.items()}
 
 
 def balances_of(found: list[SpentBudget], most: int = 100) -> Samples:
-    """Credits left in dollars by organization, of those with the least."""
+    """Remaining credits in dollars by organization, for those with the least."""
     low = sorted((one for one in found if one.kind == CREDITS), key=lambda one: one.left_nusd)[:most]
     return {(one.organization,): one.left_nusd / NANO for one in low}
 
 
 def change_of(subject: str, one: SpentBudget) -> StateChange:
-    """What operators are told of a budget that is nearly or wholly spent."""
+    """The state change of a budget that is nearly or completely spent."""
     left, limit = format_usd(one.left_nusd), format_usd(one.limit_nusd)
     facts: dict[str, object] = {
         "scope": one.scope,

@@ -1,5 +1,5 @@
-"""The OpenTelemetry collector as the log tells of it: once that it is away and once that it is back, in the place of
-the SDK's lines for every batch."""
+"""Reports the OpenTelemetry collector's outages in the log: once when it goes away and once when it is back, instead of
+the SDK's line for every batch."""
 
 import logging
 from typing import Any
@@ -15,7 +15,7 @@ BACK = StateChange("collector.back", SUBJECT, "the OpenTelemetry collector answe
 
 
 class WatchedExporter:
-    """An exporter of the SDK whose results are told to `states`; in all else the `inner` one."""
+    """Wraps an exporter of the SDK and reports its results to `states`; otherwise behaves like `inner`."""
 
     def __init__(self, inner: Any, states: StateLog) -> None:
         self._inner, self._states = inner, states
@@ -24,7 +24,7 @@ class WatchedExporter:
         return getattr(self._inner, name)
 
     def export(self, *batch: Any, **more: Any) -> Any:
-        """What the inner one answers."""
+        """The result of the inner exporter."""
         result = self._inner.export(*batch, **more)
         if result.name == "SUCCESS":
             self._states.resolve(BACK)
@@ -34,5 +34,5 @@ class WatchedExporter:
 
 
 def hush() -> None:
-    """Keep the SDK's own lines on failed batches out of the log."""
+    """Keep the SDK's own lines about failed batches out of the log."""
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""One request at its end, as all who are told of requests get it."""
+"""A finished request, as every observer receives it."""
 
 from msgspec import Struct
 
@@ -7,17 +7,17 @@ from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt
 from gateway.errors import GatewayError
 
-UNMATCHED = "unmatched"  # the operation of a request for which there is none
+UNMATCHED = "unmatched"  # the operation of a request that matches none
 
 
 class FinishedRequest(Struct, frozen=True, eq=False):
-    """`operation` is its line in the table of operations ("POST /v1/chat/completions"), `status` what was sent, `at_us`
-    the moment of its end, `took_s` how long it took, `peer` the caller's address as trusted proxies tell it, `shown_id`
-    the id that the caller saw.
+    """`operation` is the operation's name in the table ("POST /v1/chat/completions"), `status` the HTTP status sent,
+    `at_us` the time when it finished, `took_s` its duration, `peer` the caller's address according to trusted proxies,
+    `shown_id` the request id that the caller saw.
 
-    `error` is why it was refused or failed, or what ended its answer after that had begun; None when all was well.
+    `error` is why it was refused or failed, or what interrupted its response; None on success.
     `caller` None: nobody was authenticated.
-    `context` None: it never came to the engine's door. `replayed`: an earlier answer was given again.
+    `context` None: it never reached the engine. `replayed`: an earlier answer was returned again.
     `paid`: it asked a model for something, with `body`.
     """
 
@@ -37,7 +37,7 @@ class FinishedRequest(Struct, frozen=True, eq=False):
 
     @property
     def attempts(self) -> list[Attempt]:
-        """Its upstream calls in their order; empty when it was refused before any."""
+        """Its upstream calls in order; empty when it was refused before any."""
         outcome = self.context.outcome if self.context is not None else None
         return outcome.attempts if outcome is not None else []
 

@@ -1,4 +1,4 @@
-"""Gauges with labels, as any worker can tell them: providers and credentials, jobs, budgets near their end."""
+"""Labelled gauges that any worker can report: providers and credentials, jobs, budgets near their end."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ from gateway.telemetry.budget_watch import balances_of, counts_of
 
 
 class LabelledGauge(NamedTuple):
-    """What a gauge tells, and by what."""
+    """A gauge's help text and its label names."""
 
     text: str
     labels: tuple[str, ...]
 
 
-# Each worker has these; those of a node come together as their largest.
+# Per worker; a node reports the largest value of its workers.
 SHARED = {
     "cooldowns": LabelledGauge("Models, regions and keys in cooldown, by provider and reason.", ("provider", "reason")),
     "credentials": LabelledGauge("Provider keys of the platform by state.", ("provider", "state")),
@@ -28,12 +28,12 @@ SHARED = {
     "job_last_success_timestamp_seconds": LabelledGauge("When recurring work last went well.", ("job",)),
     "job_failing": LabelledGauge("1 while the last round of recurring work failed.", ("job",)),
 }
-# The same for the whole installation, whoever is asked.
+# For the whole installation, the same from every worker.
 INSTALLATION = {
     "budgets_near_end": LabelledGauge("Limits and credits that are nearly or wholly spent.", ("scope", "state")),
     "credits_low_usd": LabelledGauge("Credits left, of the organizations with the least.", ("organization",)),
 }
-# Gauges of workers that come together as their largest, or as their smallest; all others are summed up.
+# Gauges of which a node reports the largest or the smallest value of its workers; all others are summed.
 LARGEST = frozenset(
     {
         *SHARED,
@@ -45,7 +45,8 @@ SMALLEST = frozenset(("redis_up", "database_up"))
 
 
 class JobHealth(NamedTuple):
-    """How a job's last round went: when it ended (µs), its error, and when the last good one ended (0: none did)."""
+    """The health of a job: when its last round ended (µs), its error, and when the last successful one ended (0:
+    none)."""
 
     name: str
     at_us: int
@@ -69,7 +70,7 @@ def provider_rows(health: Health, credentials: Credentials) -> list[GaugeRow]:
 
 
 def job_rows(jobs: Iterable[JobHealth]) -> list[GaugeRow]:
-    """Of jobs that this worker did."""
+    """Rows for the jobs that this worker ran."""
     rows: list[GaugeRow] = []
     for one in jobs:
         if one.at_us:
@@ -81,13 +82,13 @@ def job_rows(jobs: Iterable[JobHealth]) -> list[GaugeRow]:
 
 
 def budget_rows(found: list[SpentBudget]) -> list[GaugeRow]:
-    """Of what was found near its end."""
+    """Rows for budgets that are near their end."""
     counts = [("budgets_near_end", labels, value) for labels, value in counts_of(found).items()]
     return [*counts, *(("credits_low_usd", labels, value) for labels, value in balances_of(found).items())]
 
 
 def merge(name: str, values: list[float]) -> float:
-    """One gauge of a node, from those of its workers."""
+    """One gauge of a node, merged from those of its workers."""
     if name in SMALLEST:
         return min(values)
     return max(values) if name in LARGEST else sum(values)

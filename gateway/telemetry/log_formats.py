@@ -1,4 +1,4 @@
-"""The two forms of a log line, the same for every part that logs: our own, the server's, libraries', warnings."""
+"""The two log formats, text and JSON, the same for all loggers: our own, the server's, libraries', warnings."""
 
 import logging
 import time
@@ -10,7 +10,7 @@ Form = Literal["text", "json"]
 REPEATING, REPEAT_S = ("opentelemetry", "urllib3"), 60.0
 TEXT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
 MOMENT = "%Y-%m-%dT%H:%M:%S"
-# What a line may have beside its message (gateway/states.py): attributes of its record.
+# The attributes that a log record may have beside its message (gateway/states.py).
 EVENT, REMEDY, FACTS = "event", "remedy", "facts"
 
 
@@ -36,7 +36,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people. A message never breaks its line: parts of it may be a caller's."""
+    """A line for people. A message never breaks its line, since parts of it may come from a caller."""
 
     def __init__(self) -> None:
         super().__init__(TEXT, MOMENT)
@@ -52,7 +52,7 @@ class TextFormatter(logging.Formatter):
 
 
 class Repeated(logging.Filter):
-    """Lets through once a minute what libraries that send traces say again and again of a collector that is away."""
+    """Limits to one per minute the lines that trace exporters repeat while a collector is away."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,14 +69,14 @@ class Repeated(logging.Filter):
 
 
 def formatter_of(form: Form) -> logging.Formatter:
-    """What writes lines in a form."""
+    """The formatter of a log format."""
     formatter = JsonFormatter() if form == "json" else TextFormatter()
     formatter.converter = time.gmtime
     return formatter
 
 
 def printable(text: str) -> str:
-    """The text with what would break its line, or hide in it, escaped."""
+    """The text with line breaks and invisible characters escaped."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

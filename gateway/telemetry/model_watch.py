@@ -1,4 +1,4 @@
-"""Models in use whose end is near, told before their callers meet it."""
+"""Warnings about models in use that will soon be retired."""
 
 from datetime import date, timedelta
 
@@ -11,13 +11,13 @@ REMEDY = "move its callers to another model: GET /v1/models tells what replaces 
 
 
 class ModelWatch:
-    """`look` is for the one worker that leads; it knows what any worker served within the hour."""
+    """`look` runs in the leading worker only; it knows what any worker served within the hour."""
 
     def __init__(self, states: StateLog, clock: Clock, days: int) -> None:
         self._states, self._clock, self._days = states, clock, days
 
     def look(self, health: Health, catalogue: Catalogue) -> None:
-        """Tell which mappings that were used end soon, once each."""
+        """Fire a state change for each mapping that was used and ends soon, once each."""
         today = self._clock.now().date()
         used = {key for key in health.windows if "#" not in key}
         for model in catalogue.models.values():

@@ -1,8 +1,8 @@
-"""OpenTelemetry: traces and metrics of requests by OTLP over HTTP, where an operator named a collector.
+"""OpenTelemetry: exports traces and metrics of requests by OTLP over HTTP, if the operator configured a collector.
 
-A request is a server span, each upstream call a client span below it with the attributes of the GenAI conventions. What
-was asked and answered is never sent. Spans are made when a request is over, from ids that were settled when it began:
-then its way costs nothing but the line that passes the trace on to the provider.
+A request is a server span, each upstream call a client span below it with the attributes of the GenAI conventions.
+Prompts and answers are never exported. Spans are created when a request is finished, from ids chosen when it began; so
+the request itself costs nothing but the header that passes the trace on to the provider.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ api = LazyImport("opentelemetry.trace")
 PARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 LONGEST_STATE = 512
 SCOPE = "llmgateway"
-# Few spans in a batch: writing one holds the event loop.
+# Few spans in a batch: serializing one blocks the event loop.
 BATCH, EVERY_MS, QUEUE = 64, 1_000, 4_096
 STOP_MS = 2_000
 NS = 1_000_000_000
@@ -49,7 +49,7 @@ NO_TRACE, NO_SPAN = "0" * 32, "0" * 16
 
 
 class TraceContext:
-    """The trace of one request: its own if it came with none. `state` is the caller's `tracestate`, passed on."""
+    """The trace of one request, a new one if the caller sent none. `state` is the caller's `tracestate`, passed on."""
 
     __slots__ = ("parent", "request_id", "sampled", "state", "trace_id")
 
@@ -64,23 +64,24 @@ class TraceContext:
         self.sampled = int(request_id[-14:], 16) < ratio * (1 << PROBABILITY_BITS)
 
     def span(self, number: int = -1) -> str:
-        """The id of the span of an attempt; -1: of the request."""
+        """The span id of an attempt; -1: of the request."""
         return hashlib.blake2b(f"{self.request_id}:{number}".encode(), digest_size=8).hexdigest()
 
     def listener(self, number: int, inner: CallListener | None) -> "TracedCall":
-        """What listens to the call of an attempt and passes the trace on with it."""
+        """The listener of an attempt's call that adds the trace headers."""
         line = f"00-{self.trace_id}-{self.span(number)}-{'01' if self.sampled else '00'}"
         return TracedCall(line, self.state, inner)
 
 
 class TracedCall:
-    """Listens to one upstream call (providers.openers.CallListener), for another listener where there is one."""
+    """Adds trace headers to one upstream call (a providers.openers.CallListener), wrapping another listener if there is
+    one."""
 
     def __init__(self, traceparent: str, state: str, inner: CallListener | None) -> None:
         self._traceparent, self._state, self._inner = traceparent, state, inner
 
     def sending(self, call: Call) -> None:
-        """Pass the trace on: the call has headers of its own then."""
+        """Add the trace headers to the call."""
         call.way = None
         call.headers = {**call.headers, "traceparent": self._traceparent}
         if self._state:
@@ -102,13 +103,13 @@ class TracedCall:
 
 
 class Tracing:
-    """One of a worker. SettingsError where the extra is not installed."""
+    """The exporter of a worker. SettingsError where the extra is not installed."""
 
     def __init__(
         self, settings: Otel, clock: Clock, states: StateLog | None = None, exporters: tuple[Any, Any] | None = None
     ) -> None:
-        """`exporters` of traces and of metrics stand in for those of OTLP in tests; `states` learns of a collector that
-        is away."""
+        """`exporters` for traces and metrics replace those of OTLP in tests; `states` is notified when the collector
+        goes away."""
         self._clock, self._ratio = clock, settings.sample
         try:
             self._resource = sdk_resources.Resource.create(
@@ -135,7 +136,7 @@ class Tracing:
         return TraceContext(request_id, headers, self._ratio)
 
     def __call__(self, finished: FinishedRequest) -> None:
-        """Tell of a request that is over."""
+        """Record a finished request."""
         context = finished.context
         trace = context.trace if context is not None else None
         if not isinstance(trace, TraceContext):
@@ -159,7 +160,7 @@ class Tracing:
             self._emit(trace, span, {**http, **more, **failed}, start_ns, end_ns, fault.code if fault else "")
 
     def close(self) -> None:
-        """Send what waits, and end."""
+        """Export what is queued, and stop."""
         self._processor.force_flush(STOP_MS)
         self._processor.shutdown()
         self._metrics.shutdown(STOP_MS)
@@ -244,7 +245,7 @@ class Tracing:
 
 
 def _details(attempt: Attempt, usage: Usage | None) -> dict[str, Any]:
-    """What a span tells of an attempt beside what metrics do."""
+    """The attributes of an attempt's span beyond those that metrics have."""
     facts: dict[str, Any] = {"llmgateway.cost_nano_usd": attempt.charge.total}
     if usage is not None:
         facts |= {"gen_ai.usage.input_tokens": usage.input_total, "gen_ai.usage.output_tokens": usage.output_total}
@@ -258,7 +259,7 @@ def _details(attempt: Attempt, usage: Usage | None) -> dict[str, Any]:
 
 
 def _otlp(endpoint: str, states: StateLog) -> tuple[Any, Any]:
-    """Exporters of traces and metrics; their headers and time limits are OpenTelemetry's own variables."""
+    """Exporters for traces and metrics; their headers and time limits are OpenTelemetry's own variables."""
     traces = otlp_trace.OTLPSpanExporter(f"{endpoint}/v1/traces")
     metrics = otlp_metrics.OTLPMetricExporter(f"{endpoint}/v1/metrics")
     hush()

@@ -1,4 +1,4 @@
-"""What each worker tells of itself in the store, for the operator's command: version, catalogue, cooldowns."""
+"""What each worker reports of itself in the store, for the operator's command: version, catalogue, cooldowns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from gateway.routing.health import Health
 from gateway.store.documents import Documents
 
 KIND = "worker"
-# Told at once when something changed, and again before it expires.
+# Reported at once when something changed, and again before it expires.
 AGAIN_S, TTL_S = 60.0, 180.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """What a worker told of itself last: the version of its code, the version of the catalogue that it serves, and how
-    many models, regions and keys are cooling down, as (provider, reason, count)."""
+    """A worker's last report: the version of its code, the version of the catalogue that it serves, and how many
+    models, regions and keys are cooling down, as (provider, reason, count)."""
 
     version: str
     catalogue: str
@@ -29,7 +29,7 @@ class WorkerFacts:
 
 
 class WorkerPresence:
-    """`report` is for the worker itself, every few seconds."""
+    """`report` is called by the worker itself, every few seconds."""
 
     def __init__(self, documents: Documents, control: Control, clock: Clock, version: str) -> None:
         self._documents, self._control, self._clock, self._version = documents, control, clock, version
@@ -37,7 +37,7 @@ class WorkerPresence:
         self._again = 0.0
 
     def report(self, catalogue: Catalogue, health: Health) -> None:
-        """Store what is so now, where it is not known yet. Unavailable."""
+        """Store the current facts unless they are stored already. Unavailable."""
         epoch = self._control.epoch
         files = catalogue.version.partition("+")[0]  # without what engines of the network list
         facts = WorkerFacts(self._version, files, _count(health.cooldowns.active()))
@@ -49,7 +49,7 @@ class WorkerPresence:
 
 
 def read_presence(documents: Documents) -> dict[int, WorkerFacts]:
-    """By epoch; of workers that died lately too. Unavailable."""
+    """The reports by epoch, including those of workers that died recently. Unavailable."""
     return {int(epoch): _read(stored) for epoch, stored in documents.entries(KIND)}
 
 

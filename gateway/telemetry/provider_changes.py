@@ -1,11 +1,11 @@
-"""What the parts of a worker find out, in words for operators."""
+"""Reports cooldowns of providers and credentials as state changes, in words for operators."""
 
 from gateway.clock import Clock
 from gateway.routing.cooldowns import POLICIES
 from gateway.settings import MANAGE
 from gateway.states import INFO, WARNING, StateChange, StateLog
 
-# A rest that begins again within this time of the last is the same trouble: told once.
+# A cooldown that begins again within this time of the last is the same incident: reported once.
 SAME_S = 60.0
 MOST_ENDED = 10_000
 REFUSED = "credential.refused"
@@ -19,14 +19,14 @@ REMEDIES = {
 
 
 class ProviderChanges:
-    """Told of every rest that begins and ends in this worker (routing.cooldowns.Cooldowns)."""
+    """Called at the beginning and end of every cooldown in this worker (routing.cooldowns.Cooldowns)."""
 
     def __init__(self, states: StateLog, clock: Clock) -> None:
         self._states, self._clock = states, clock
         self._ended: dict[str, float] = {}
 
     def __call__(self, key: str, kind: str, seconds: float) -> None:
-        """`key` rests for `seconds` by a failure of `kind`; "" = it works again."""
+        """`key` is cooling down for `seconds` after a failure of `kind`; "" = it works again."""
         place, _, organization = key.partition("@")
         target, _, credential = place.partition("#")
         provider = target.partition("/")[0].partition(":")[0]

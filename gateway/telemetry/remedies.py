@@ -1,12 +1,11 @@
-"""What an operator can do about a request that failed, by the code of its error."""
+"""What an operator can do about a failed request, by error code."""
 
 from gateway.errors import GatewayError
 from gateway.settings import MANAGE
 
 AWAY = "the gateway's own store: see the log's line with the event database.away, and /readyz"
 
-# What docs/errors.md says to callers, said to the one who runs the gateway. Faults of a request that only its sender
-# can mend have none.
+# The operator's counterpart of docs/errors.md. Request errors that only the sender can fix have none.
 REMEDIES = {
     "invalid_api_key": f"the caller's token is wrong or its key is over: {MANAGE} keys list tells the state of each",
     "insufficient_credits": f"add credits ({MANAGE} credits grant) or let the organization be unlimited "
@@ -49,5 +48,5 @@ REMEDIES = {
 
 
 def remedy_of(error: GatewayError) -> str:
-    """What to do about it; "" where only the caller can do anything."""
+    """The remedy; "" where only the caller can do anything."""
     return REMEDIES.get(error.code, "")

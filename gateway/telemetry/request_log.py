@@ -1,4 +1,4 @@
-"""What the request log keeps beside usage rows: requests that were refused or failed, and callers' own metadata."""
+"""Request log entries beside the usage rows: requests that were refused or failed, and callers' metadata."""
 
 from collections.abc import Callable, Mapping
 
@@ -17,22 +17,22 @@ from gateway.store.journal import Journal
 from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.request_observers import RequestObservers
 
-# Refusals before any attempt and repetitions cost their caller nothing, so what they may write is bounded, for each key
-# and for each worker: so many at once, then so many a second. What passes that is counted, and told as one for many.
+# Refusals before any attempt and replayed answers are free for their caller, so their log entries are limited per key
+# and per worker: a burst, then a rate per second. Beyond it they are counted, and logged as one entry for many.
 KEY_BURST, KEY_RATE = 30, 0.5
 WORKER_BURST, WORKER_RATE = 300, 5.0
 KEYS = 4096
-# Kinds of refusals that are counted apart between two rounds of `flush`; of others their number is known.
+# Kinds of refusals that are counted separately between two calls of `flush`; of others only the total is known.
 KINDS = 64
-# Beyond it the records of settlements have the journal to themselves.
+# Above this the journal is left to the records of settlements.
 MOST_PENDING = 2_000
 UNLOGGED = "requests_unlogged_total"
-# Of a longer body it is not looked up which model it asks for.
+# The requested model is not read from a longer body.
 LONGEST_BODY = 4 << 20
 LABEL_LENGTH = 64
 
 
-Ids = tuple[bytes, bytes, bytes, bytes]  # of organization, project, key and member, raw
+Ids = tuple[bytes, bytes, bytes, bytes]  # raw ids of organization, project, key and member
 
 
 class _Asking(Struct):
@@ -40,7 +40,7 @@ class _Asking(Struct):
 
 
 class Allowance:
-    """So many at once, then so many a second."""
+    """A token bucket: a burst, then a rate per second."""
 
     __slots__ = ("_at", "_burst", "_left", "_rate")
 
@@ -58,8 +58,8 @@ class Allowance:
 
 
 class RequestLog:
-    """Writes log entries in the commits that usage rows use anyway. Never waits and never fails: the log is no part of
-    the books."""
+    """Writes log entries in the same commits as usage rows. Never waits and never fails: the log is not part of the
+    accounts."""
 
     def __init__(self, journal: Journal, clock: Clock, counters: Counters, tables: AgingTables) -> None:
         self._tables = tables
@@ -69,26 +69,25 @@ class RequestLog:
         self._flood: dict[LogEntry, int] = {}
 
     def attach(self, requests: RequestObservers) -> None:
-        """Be told of the requests of this worker."""
+        """Register as an observer of this worker's requests."""
         requests.observe_failures(self.failed)
         requests.observe_marked(self.marked)
 
     def failed(self, finished: FinishedRequest) -> None:
-        """Keep a request that was refused, or failed at every provider. What its usage rows tell as well is left to
-        them: an answer that broke after it had begun, and a caller who hung up on one."""
+        """Log a request that was refused or failed at every provider. Failures that have usage rows are left to those:
+        a response that broke off, and a caller who disconnected."""
         owner, error = _owner_of(finished), finished.error
         if owner is None or error is None or not finished.paid or error.status == Unauthenticated.status:
             return
         if finished.context is not None and finished.context.metadata:
-            return  # it is marked
+            return  # it is logged by `marked`
         if not finished.attempts:
             self._refused(finished, owner)
         elif finished.status != Cancelled.status and not finished.attempts[-1].first_at:
             self._write(_entry_of(finished, owner, {}), {})
 
     def marked(self, finished: FinishedRequest) -> None:
-        """Keep the metadata of a request with what the caller was told, and one that was given an earlier answer again,
-        of which there is no usage row."""
+        """Log the metadata of a request, and a request that got a replayed answer, which has no usage row."""
         owner, context = _owner_of(finished), finished.context
         tags = context.metadata if context is not None else {}
         if owner is None or not finished.paid or not (tags or finished.replayed):
@@ -99,13 +98,13 @@ class RequestLog:
             self._write(_entry_of(finished, owner, tags), tags)
 
     def flush(self) -> None:
-        """Record what was only counted since the last time: one entry for all alike."""
+        """Write one entry for each kind of refusal that was only counted since the last call."""
         flood, self._flood = self._flood, {}
         for kind, count in flood.items():
             self._write(kind._replace(request=bytes.fromhex(ids.new_hex()), requests=count), {})
 
     def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Forget the entries that are older than the days they are kept; how many. Unavailable: the next round does."""
+        """Delete entries older than the retention period; returns how many. Unavailable: the next round does it."""
         return self._tables.purge(self._clock.now_us(), go_on)
 
     def _refused(self, finished: FinishedRequest, owner: Ids) -> None:
@@ -142,7 +141,8 @@ class RequestLog:
 
 
 def _owner_of(finished: FinishedRequest) -> Ids | None:
-    """Whose request it was; of a key that is known and not let in (its project or organization is closed) too."""
+    """The ids of the request's owner, also for a valid key that is not admitted (its project or organization is
+    closed)."""
     if finished.caller is not None:
         return billing_identity_of(finished.caller).ids
     if finished.error is None or finished.error.whose is None:
@@ -175,7 +175,7 @@ def _measured(finished: FinishedRequest) -> tuple[int, str, str]:
 
 
 def _asked(finished: FinishedRequest) -> str:
-    """The model as the caller wrote it; "" where none can be read."""
+    """The requested model as the caller wrote it; "" where none can be read."""
     context = finished.context
     if context is not None and context.request is not None:
         return context.request.requested_model
@@ -188,5 +188,5 @@ def _asked(finished: FinishedRequest) -> str:
 
 
 def _clean(text: str) -> str:
-    """What every store can keep: a caller's text may hold NUL and lone surrogates."""
+    """The text as every store can keep it: a caller's text may contain NUL and lone surrogates."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()

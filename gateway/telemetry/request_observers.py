@@ -1,4 +1,4 @@
-"""The end of every request: counted here, and told to whoever asked for it."""
+"""Observers of finished requests: every request is counted here and reported to those that registered."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -12,12 +12,12 @@ from gateway.telemetry.finished import UNMATCHED, FinishedRequest
 
 Observer = Callable[[FinishedRequest], None]
 
-# Seconds that the gateway itself takes of a request: its own work is far below its providers'.
+# Buckets in seconds for the gateway's own share of a request, which is far below its providers'.
 OWN_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class Arrival(Protocol):
-    """What is read of a request as it came (surfaces.http.Inbound)."""
+    """The attributes of an incoming request that are read here (surfaces.http.Inbound)."""
 
     request_id: str
     peer: str
@@ -30,42 +30,42 @@ class Arrival(Protocol):
 
 
 class RequestObservers:
-    """The requests of a worker's requests. Observers are called in the request's own greenlet, once for each: they must
-    neither wait nor raise."""
+    """The registry of a worker. Observers are called in the request's own greenlet, once per request: they must neither
+    wait nor raise."""
 
     def __init__(self, counters: Counters, clock: Clock) -> None:
         self.counters, self.clock = counters, clock
-        # The lists themselves are shared with every operation's end, so that each is one look.
+        # The lists themselves are shared with every OperationReporter, so that it needs one lookup.
         self.observers: list[Observer] = []
         self.failure_observers: list[Observer] = []
         self.marked_observers: list[Observer] = []
         self._operations: dict[str, OperationReporter] = {}
 
     def observe(self, observer: Observer) -> None:
-        """Tell `observer` of every request."""
+        """Call `observer` for every request."""
         self.observers.append(observer)
 
     def observe_failures(self, observer: Observer) -> None:
-        """Tell `observer` of requests that were refused or failed, and of no others."""
+        """Call `observer` for requests that were refused or failed only."""
         self.failure_observers.append(observer)
 
     def observe_marked(self, observer: Observer) -> None:
-        """Tell `observer` of requests that brought metadata or got an earlier answer again, and of no others."""
+        """Call `observer` for requests with metadata or with a replayed answer only."""
         self.marked_observers.append(observer)
 
     def of(self, operation: str, paid: bool = False) -> "OperationReporter":
-        """The end of requests for `operation`; `paid` ones ask models for something."""
+        """The reporter for `operation`; `paid` operations ask models for something."""
         return self._operations.setdefault(operation, OperationReporter(self, operation, paid))
 
     def refused(self, error: GatewayError, request_id: str, peer: str, operation: str = UNMATCHED) -> None:
-        """A request that no operation has seen: an unknown path, another host, a body that was not read."""
+        """Report a request that reached no operation: an unknown path, another host, a body that was not read."""
         self.of(operation).count(error.status)
         self.publish(
             FinishedRequest(operation, error.status, self.clock.now_us(), 0.0, request_id, request_id, peer, error)
         )
 
     def publish(self, finished: FinishedRequest) -> None:
-        """Count why it failed, and call the observers."""
+        """Count the error, and call the observers."""
         if finished.error is not None:
             self.counters.add("errors_total", (finished.operation, finished.error.kind))
             for observer in self.failure_observers:
@@ -78,7 +78,7 @@ class RequestObservers:
 
 
 class OperationReporter:
-    """The end of the requests for one operation; called once for each, with what became of it."""
+    """Reports finished requests of one operation; called once for each."""
 
     __slots__ = ("_answers", "_requests", "_now", "_now_us", "_observers", "_operation", "_own", "_paid", "_took")
 
@@ -115,7 +115,7 @@ class OperationReporter:
                 observer(finished)
 
     def of_stream(self, arrival: Arrival, status: int, started: float) -> None:
-        """As when called, for an answer that was sent in pieces: it may have broken after it began."""
+        """Report a streamed response when it ends; it may have failed after it began."""
         context = arrival.context
         outcome = context.outcome if context is not None else None
         if context is None or outcome is None or not outcome.attempts:
@@ -127,7 +127,7 @@ class OperationReporter:
         self(arrival, status, started, outcome.attempts[-1].error)
 
     def count(self, status: int, amount: int = 1) -> Count:
-        """Count an answer by its status."""
+        """Count a response by its status."""
         counted = self._answers[status] = self._requests.counters.count(
             "requests_total", (self._operation, str(status))
         )
@@ -156,8 +156,8 @@ class OperationReporter:
 
 
 class ClosingBody(Iterator[bytes]):
-    """A streamed body whose close tells the end of its request. It costs a stream nothing for each piece: who iterates
-    is given the body's own iterator."""
+    """A streamed body that calls a callback when it is closed. Costs nothing per chunk: whoever iterates gets the
+    body's own iterator."""
 
     def __init__(self, body: Iterator[bytes], end: Callable[[], None]) -> None:
         self._body, self._end = body, end
@@ -169,7 +169,7 @@ class ClosingBody(Iterator[bytes]):
         return next(self._body)
 
     def close(self) -> None:
-        """However far it was read; a second time nothing."""
+        """Call the callback once, however far the body was read."""
         end, self._end = self._end, _nothing
         try:
             close = getattr(self._body, "close", None)
