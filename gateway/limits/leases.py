@@ -267,8 +267,8 @@ def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, g
 
 
 def _size(hold: LeaseRequest, row: BudgetRow, amount: int, running: bool) -> int:
-    """How much to take so that `amount` is free: some for the next requests, single ones near the limit. Without a
-    limit nothing is taken, but for a request that is `running` in a slice of the limit that was."""
+    """How much to take so that `amount` is free: enough for the next requests too, near the limit only what this one
+    needs. Without a limit nothing, except for a `running` request whose lease dates from when there was a limit."""
     short = amount - hold.free_nusd
     if short <= 0 or (row.limit_nusd is None and not running):
         return 0

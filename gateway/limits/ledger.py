@@ -57,8 +57,8 @@ class LedgerBook:
         self._database.write(lambda: self._set_unlimited(organization_id, unlimited))
 
     def post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str = "") -> bool:
-        """Append a funding entry (a negative amount takes credits away) and move the balance; whether it was new.
-        InvalidRequest for more than can be counted, or a reference that is too long."""
+        """Append a funding entry (a negative amount takes credits away) and change the balance; whether it was new.
+        InvalidRequest for an amount out of range, or a reference that is too long."""
         if kind not in FUNDING:
             raise Internal(f"{kind} entries are not posted by hand.")
         if ref.startswith(LATE):
