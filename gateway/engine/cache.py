@@ -6,6 +6,7 @@ import logging
 from typing import NamedTuple, Protocol
 
 import orjson
+from msgspec import structs
 
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.vault import Vault, is_sealed
@@ -98,7 +99,7 @@ class ResponseCache:
             (options.image_config, options.extra),
         )
         try:
-            text = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+            text = orjson.dumps(parts, structs.asdict, orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
         except TypeError:
             return ""  # what cannot be compared is not cached
         own = hmac.digest(self._secret, LABEL + context.caller.project_id.encode(), "sha256")

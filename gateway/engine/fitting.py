@@ -4,7 +4,6 @@ What a wish is, routing/capabilities tells (SOFT). A changed request has no nati
 the neutral form alone; a lower output limit changes nothing in it, for that goes upstream with the target.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args
 
@@ -109,12 +108,10 @@ class Fitting:
     def _change(self, conversation: Conversation) -> Conversation:
         lacking = self._lacking
         if REASONING in lacking:
-            conversation = dataclasses.replace(conversation, reasoning=ReasoningOptions())
+            conversation = replace(conversation, reasoning=ReasoningOptions())
             conversation = _sampled(conversation, output_effort="")
         elif self._effort:
-            conversation = dataclasses.replace(
-                conversation, reasoning=dataclasses.replace(conversation.reasoning, effort=_word(self._effort))
-            )
+            conversation = replace(conversation, reasoning=replace(conversation.reasoning, effort=_word(self._effort)))
         elif EFFORT in lacking:
             conversation = self._lower_effort(conversation)
         for reason, change in CHANGES.items():
@@ -128,7 +125,7 @@ class Fitting:
         ask, sampling = conversation.reasoning, conversation.sampling
         if ask.effort:
             effort = _word(self._effort_for(ask.effort))
-            conversation = dataclasses.replace(conversation, reasoning=dataclasses.replace(ask, effort=effort))
+            conversation = replace(conversation, reasoning=replace(ask, effort=effort))
         if sampling.output_effort:
             conversation = _sampled(conversation, output_effort=self._effort_for(sampling.output_effort))
         return conversation
@@ -136,7 +133,7 @@ class Fitting:
     def _without_tools(self, conversation: Conversation) -> Conversation:
         tools = tuple(tool for tool in conversation.tools if not self._drops(tool))
         choice: ToolChoice | None = conversation.tool_choice if tools else None
-        return dataclasses.replace(conversation, tools=tools, tool_choice=choice)
+        return replace(conversation, tools=tools, tool_choice=choice)
 
     def _drops(self, tool: Tool) -> bool:
         if isinstance(tool, WebSearch):
@@ -184,7 +181,7 @@ def _kind(tool: Tool) -> str:
 
 
 def _sampled(conversation: Conversation, **changes: Any) -> Conversation:
-    return dataclasses.replace(conversation, sampling=dataclasses.replace(conversation.sampling, **changes))
+    return replace(conversation, sampling=replace(conversation.sampling, **changes))
 
 
 NEEDS: dict[str, dict[str, Any]] = {

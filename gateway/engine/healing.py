@@ -68,7 +68,7 @@ def _heal_choice(run: Run, choice: Choice, wanted: ResponseFormat) -> Choice:
             parts.append(Text(healed.text, sources=sources))
         elif not isinstance(part, Text):
             parts.append(part)
-    return dataclasses.replace(choice, parts=tuple(parts))
+    return structs.replace(choice, parts=tuple(parts))
 
 
 def _heal(run: Run, text: str, wanted: ResponseFormat) -> Healed | None:
@@ -80,7 +80,7 @@ def _heal(run: Run, text: str, wanted: ResponseFormat) -> Healed | None:
 
 
 def _loosen(source: Source) -> Source:
-    return dataclasses.replace(source, start=-1, end=-1)
+    return structs.replace(source, start=-1, end=-1)
 
 
 def heal_stream(run: Run, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:

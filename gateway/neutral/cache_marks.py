@@ -5,9 +5,6 @@ anything manages the cache: nothing is added then. What is marked depends on the
 its end alone, so that the marks of one turn lie where the next one's prompt still begins the same.
 """
 
-import dataclasses
-from dataclasses import replace
-
 from msgspec import structs
 
 from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Tool
@@ -56,8 +53,10 @@ def strip_marks(conversation: Conversation) -> Conversation:
     if not is_marked(conversation):
         return conversation
     tools = tuple(map(_unmarked, conversation.tools))
-    messages = tuple(replace(message, parts=tuple(map(_stripped, message.parts))) for message in conversation.messages)
-    return replace(conversation, messages=messages, tools=tools)
+    messages = tuple(
+        structs.replace(message, parts=tuple(map(_stripped, message.parts))) for message in conversation.messages
+    )
+    return structs.replace(conversation, messages=messages, tools=tools)
 
 
 def is_marked(conversation: Conversation) -> bool:
@@ -95,18 +94,18 @@ def _with_marks(conversation: Conversation, chosen: set[tuple[int, int]]) -> Con
     for row, message in enumerate(conversation.messages):
         columns = {column for place, column in chosen if place == row}
         parts = tuple(
-            dataclasses.replace(part, cache=MARK) if column in columns and isinstance(part, MARKABLE) else part
+            structs.replace(part, cache=MARK) if column in columns and isinstance(part, MARKABLE) else part
             for column, part in enumerate(message.parts)
         )
-        messages.append(replace(message, parts=parts) if columns else message)
-    return replace(conversation, messages=tuple(messages))
+        messages.append(structs.replace(message, parts=parts) if columns else message)
+    return structs.replace(conversation, messages=tuple(messages))
 
 
 def _stripped(part: Part) -> Part:
     if isinstance(part, ToolResult):
-        part = replace(part, parts=tuple(map(_stripped, part.parts)))
-    return replace(part, cache=None) if isinstance(part, MARKABLE) and part.cache is not None else part
+        part = structs.replace(part, parts=tuple(map(_stripped, part.parts)))
+    return structs.replace(part, cache=None) if isinstance(part, MARKABLE) and part.cache is not None else part
 
 
 def _unmarked(tool: Tool) -> Tool:
-    return replace(tool, cache=None) if isinstance(tool, FunctionTool) and tool.cache is not None else tool
+    return structs.replace(tool, cache=None) if isinstance(tool, FunctionTool) and tool.cache is not None else tool

@@ -19,8 +19,7 @@ ToolMode = Literal["auto", "none", "required", "tool", "web_search"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionTool:
+class FunctionTool(Struct, frozen=True):
     """`schema` is the JSON Schema of the arguments, as the caller wrote it (None: takes none)."""
 
     name: str
@@ -31,8 +30,7 @@ class FunctionTool:
     deferred: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CustomTool:
+class CustomTool(Struct, frozen=True):
     """A tool with free-text input, optionally held to a grammar (`format` in its vendor's JSON)."""
 
     name: str
@@ -40,8 +38,7 @@ class CustomTool:
     format: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WebSearch:
+class WebSearch(Struct, frozen=True, gc=False):
     """The provider's own web search. `context_size` low, medium, high or "". Location fields are plain text."""
 
     max_uses: int | None = None
@@ -54,8 +51,7 @@ class WebSearch:
     timezone: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class VendorTool:
+class VendorTool(Struct, frozen=True):
     """A provider-defined tool that only `vendor` understands; targets of other vendors are skipped or refuse."""
 
     vendor: str
@@ -66,14 +62,12 @@ class VendorTool:
 Tool = FunctionTool | CustomTool | WebSearch | VendorTool
 
 
-@dataclass(frozen=True, slots=True)
-class ToolChoice:
+class ToolChoice(Struct, frozen=True, gc=False):
     mode: ToolMode
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseFormat:
+class ResponseFormat(Struct, frozen=True):
     kind: Literal["text", "json_object", "json_schema"]
     name: str = ""
     description: str = ""
@@ -81,8 +75,7 @@ class ResponseFormat:
     strict: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningOptions:
+class ReasoningOptions(Struct, frozen=True, gc=False):
     """`budget` (tokens) wins over `effort`. `enabled` None = as the model does by itself; `adaptive` lets the
     model choose. `show`: "" default, "omitted", "summary", "full"."""
 
@@ -95,8 +88,7 @@ class ReasoningOptions:
     encrypted: bool = False  # the caller wants sealed reasoning back (stateless multi-turn)
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
+class Sampling(Struct, frozen=True, gc=False):
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -110,8 +102,7 @@ class Sampling:
     output_effort: str = ""  # a vendor's separate output effort
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     """All that a model reads, decoded."""
 
     messages: tuple[Message, ...]
@@ -151,8 +142,7 @@ class ChatRequest(Request, eq=False):
         return structs.replace(self, decode=decode, inlined=None, _decoded=None, **changes)
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """One answer. Parts in the order in which the model made them."""
 
     parts: tuple[Part, ...]

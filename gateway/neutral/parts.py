@@ -1,11 +1,11 @@
 """Parts of a message."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class CacheMark:
+
+class CacheMark(Struct, frozen=True, gc=False):
     """A caller's wish that the prompt be cached up to and including this part. `ttl` "" = provider's default."""
 
     ttl: Literal["", "5m", "1h"] = ""
@@ -15,8 +15,7 @@ RangeKind = Literal["characters", "pages", "blocks", "result"]
 ExecutedBy = Literal["", "provider"]  # the caller, or the provider itself
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRange:
+class SourceRange(Struct, frozen=True, gc=False):
     """Where in what the caller gave: `document` counts its documents (of kind "result": its search results) from 0.
 
     `first` and `last` are characters or blocks from 0, the last one excluded, or pages from 1; -1 when unknown.
@@ -30,8 +29,7 @@ class SourceRange:
     file_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """Where a statement comes from: a page at `url`, or (`url` may be "") a `place` in the caller's own documents.
 
     `start`/`end` are character offsets into the text part, -1 when unknown.
@@ -45,8 +43,7 @@ class Source:
     place: SourceRange | None = None
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Text:
+class Text(Struct, frozen=True):
     text: str
     cache: CacheMark | None = None
     sources: tuple[Source, ...] = ()
@@ -54,13 +51,11 @@ class Text:
     vendor: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True, gc=False):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Media:
+class Media(Struct, frozen=True, gc=False):
     """Bytes by address or inline: exactly one of `url` and `data` (base64 text) is set, or `file_id` alone."""
 
     media_type: str = ""  # e.g. image/png; "" when only an address is known
@@ -73,27 +68,23 @@ class Media:
         return f"data:{self.media_type or usual_type};base64,{self.data}"
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(Struct, frozen=True):
     media: Media
     detail: str = ""  # low, high, auto
     cache: CacheMark | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Audio:
+class Audio(Struct, frozen=True):
     media: Media
     format: str = ""  # wav, mp3 …
     transcript: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Video:
+class Video(Struct, frozen=True):
     media: Media
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Struct, frozen=True):
     media: Media
     filename: str = ""
     title: str = ""
@@ -102,8 +93,7 @@ class File:
     cache: CacheMark | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reasoning:
+class Reasoning(Struct, frozen=True, gc=False):
     """A block of reasoning. `text` may be empty; `signature` (of the text) and `sealed` (encrypted or redacted
     content) are opaque and mean something to `vendor` only: another vendor's are dropped on purpose, never altered.
 
@@ -118,8 +108,7 @@ class Reasoning:
     summary: bool = False  # `text` is a summary, not the reasoning itself
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """`arguments` is JSON text exactly as written by the model ("" counts as {}).
 
     `signature` (with `vendor`) is an opaque mark that must come back with the call. `executed` names the side that
@@ -136,8 +125,7 @@ class ToolCall:
     cache: CacheMark | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True):
     call_id: str
     parts: tuple["Part", ...]
     name: str = ""
@@ -146,8 +134,7 @@ class ToolResult:
     cache: CacheMark | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class VendorPart:
+class VendorPart(Struct, frozen=True):
     """A block that only `vendor` understands (e.g. a server tool's result): kept whole for it, or the target is
     skipped. `kind` is its wire type, `body` its JSON value."""
 
@@ -161,8 +148,7 @@ Part = Text | Refusal | Image | Audio | Video | File | Reasoning | ToolCall | To
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """Parts in order. Tool results sit in messages of role "tool", calls in those of role "assistant"."""
 
     role: Role

@@ -4,7 +4,6 @@ The address comes from a caller, so the transport's guard stands before it and b
 told by its first bytes, never by what the server calls it.
 """
 
-import dataclasses
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import Protocol as Interface
@@ -117,16 +116,16 @@ def _flat(parts: tuple[Part, ...]) -> Iterator[Image | File | Audio]:
 
 def _filled(conversation: Conversation, loaded: dict[Media, Media]) -> Conversation:
     messages = tuple(_fill_message(message, loaded) for message in conversation.messages)
-    return dataclasses.replace(conversation, messages=messages)
+    return replace(conversation, messages=messages)
 
 
 def _fill_message(message: Message, loaded: dict[Media, Media]) -> Message:
-    return dataclasses.replace(message, parts=tuple(_fill(part, loaded) for part in message.parts))
+    return replace(message, parts=tuple(_fill(part, loaded) for part in message.parts))
 
 
 def _fill(part: Part, loaded: dict[Media, Media]) -> Part:
     if isinstance(part, ToolResult):
-        return dataclasses.replace(part, parts=tuple(_fill(inner, loaded) for inner in part.parts))
+        return replace(part, parts=tuple(_fill(inner, loaded) for inner in part.parts))
     if isinstance(part, Image | File | Audio) and part.media in loaded:
-        return dataclasses.replace(part, media=loaded[part.media])
+        return replace(part, media=loaded[part.media])
     return part

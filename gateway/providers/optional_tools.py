@@ -1,7 +1,5 @@
 """Tools that a caller offers and can do without."""
 
-import dataclasses
-
 from msgspec.structs import replace
 
 from gateway.errors import NotSupported
@@ -51,4 +49,4 @@ def _is_hosted(tool: object) -> bool:
 
 def _strip(conversation: Conversation) -> Conversation:
     tools = tuple(tool for tool in conversation.tools if not _is_hosted(tool))
-    return dataclasses.replace(conversation, tools=tools, tool_choice=conversation.tool_choice if tools else None)
+    return replace(conversation, tools=tools, tool_choice=conversation.tool_choice if tools else None)

@@ -44,7 +44,7 @@ def _split_choice(choice: Choice) -> Choice:
             parts += _split_text(part)
         else:
             parts.append(part)
-    return dataclasses.replace(choice, parts=tuple(parts))
+    return structs.replace(choice, parts=tuple(parts))
 
 
 def _split_text(part: Text) -> list[Part]:
@@ -56,8 +56,8 @@ def _split_text(part: Text) -> list[Part]:
     found: list[Part] = [Reasoning(thought.strip())] if thought.strip() else []
     answer = rest.lstrip() if closed else ""
     # Places in the old text would be wrong of the new one.
-    sources = tuple(dataclasses.replace(source, start=-1, end=-1) for source in part.sources)
-    return [*found, dataclasses.replace(part, text=answer, sources=sources)] if answer else found
+    sources = tuple(structs.replace(source, start=-1, end=-1) for source in part.sources)
+    return [*found, structs.replace(part, text=answer, sources=sources)] if answer else found
 
 
 def split_batches(batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -8,6 +8,8 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from msgspec import structs
+
 from gateway.neutral.chat import ChatResult, Choice, FunctionTool, Tool
 from gateway.neutral.events import Batch, ToolCallDelta
 from gateway.neutral.parts import ToolCall
@@ -51,7 +53,7 @@ def restore_batches(batches: Iterator[Batch], names: Mapping[str, str]) -> Itera
 
 def _restore_choice(choice: Choice, names: Mapping[str, str]) -> Choice:
     parts = tuple(
-        dataclasses.replace(part, name=names.get(part.name, part.name)) if isinstance(part, ToolCall) else part
+        structs.replace(part, name=names.get(part.name, part.name)) if isinstance(part, ToolCall) else part
         for part in choice.parts
     )
-    return dataclasses.replace(choice, parts=parts)
+    return structs.replace(choice, parts=parts)

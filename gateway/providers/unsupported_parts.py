@@ -1,6 +1,6 @@
 """What a conversation says that a format has no word for: said as text where text can say it, else told the caller."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gateway.neutral.chat import ReasoningOptions
 from gateway.neutral.parts import File, Message, Part, Text, ToolResult

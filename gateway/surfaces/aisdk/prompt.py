@@ -1,10 +1,10 @@
 """A prompt as neutral messages, and what it needs."""
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
 from msgspec import Raw, UnsetType
+from msgspec.structs import replace
 
 from gateway.neutral.parts import (
     Audio,

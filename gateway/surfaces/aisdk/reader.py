@@ -1,6 +1,5 @@
 """A language-model request as a neutral chat request."""
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -86,6 +85,6 @@ def _join(request: ChatRequest, prompt: Prompt, large: bool) -> ChatRequest:
 
     def decode() -> Conversation:
         conversation: Conversation = read_settings()
-        return dataclasses.replace(conversation, messages=prompt.messages)
+        return structs.replace(conversation, messages=prompt.messages)
 
     return ChatRequest(request.requested_model, needs, decode, request.options, user=request.user, large=large)

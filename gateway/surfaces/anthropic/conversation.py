@@ -1,9 +1,9 @@
 """The messages, tools and settings of a messages body, decoded."""
 
-from dataclasses import replace
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.dialects.anthropic import NAME
 from gateway.neutral.chat import (

@@ -1,9 +1,9 @@
 """A neutral answer as a message, and its parts as content blocks."""
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from gateway.dialects.anthropic import NAME, STOP_WRITE, write_usage
 from gateway.dialects.anthropic_citations import write_citation

@@ -39,6 +39,7 @@ ROLES: dict[type[schema.AnyMessage], Role] = {
     schema.SystemMessage: "system",
     schema.DeveloperMessage: "developer",
     schema.UserMessage: "user",
+    schema.AssistantMessage: "assistant",
 }
 
 
@@ -58,6 +59,15 @@ def decode_conversation(body: schema.ChatBody, effort: Effort | Literal[""]) -> 
         response_format=_format(body.response_format),
         reasoning=_reasoning(body, effort),
         sampling=_sampling(body),
+    )
+
+
+def decode_texts(body: schema.ChatBody) -> Conversation:
+    """As decode_conversation, of a body whose messages are one text each, without tools, format or reasoning."""
+    messages: list[Any] = body.messages  # whoever calls this has seen that they are such
+    return Conversation(
+        tuple([Message(ROLES[type(one)], (Text(one.content),), one.name or "") for one in messages]),
+        sampling=Sampling(body.max_completion_tokens or body.max_tokens, body.temperature),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from gateway.dialects import openai as dialect
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Options, Requirements
 from gateway.surfaces.openai import chat_schema as schema
-from gateway.surfaces.openai.chat_conversation import decode_conversation
+from gateway.surfaces.openai.chat_conversation import decode_conversation, decode_texts
 
 HEALING = "response-healing"
 # Members of messages that only a gateway takes begin or end so: without these words none has to be looked for.
@@ -114,8 +114,7 @@ def _read_plain(body: schema.ChatBody) -> ChatRequest | None:
     if limit:
         native["max_completion_tokens"] = limit
     needs = Requirements(stream=bool(body.stream), max_tokens=limit, prompt_bytes=size, messages=len(messages))
-    decode = partial(decode_conversation, body, "")
-    return ChatRequest(body.model, needs, decode, NO_OPTIONS, Native(dialect.NAME, native))
+    return ChatRequest(body.model, needs, partial(decode_texts, body), NO_OPTIONS, Native(dialect.NAME, native))
 
 
 def _only_says(message: schema.AnyMessage) -> bool:

@@ -1,9 +1,9 @@
 import base64
-from dataclasses import replace
 
 import orjson
 import pytest
 from fakes.google import Answer, FakeGoogle
+from msgspec.structs import replace
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import InvalidRequest, NotSupported, UpstreamFailed
