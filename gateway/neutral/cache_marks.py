@@ -7,7 +7,7 @@ its end alone, so that the marks of one turn lie where the next one's prompt sti
 
 from msgspec import structs
 
-from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Tool
+from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Requirements, Tool
 from gateway.neutral.parts import CacheMark, File, Image, Message, Part, Text, ToolCall, ToolResult
 
 AUTOMATIC, CLIENT, DISABLED = "automatic", "client", "disabled"
@@ -24,6 +24,8 @@ def apply_policy(request: ChatRequest, policy: str) -> ChatRequest:
 
     A native body stays; the options tell its protocol what to do with the marks in it.
     """
+    if policy == AUTOMATIC and _is_small(request.requirements):
+        return request
     change = {AUTOMATIC: add_marks, DISABLED: strip_marks}.get(policy)
     if change is None:
         return request
@@ -34,7 +36,7 @@ def apply_policy(request: ChatRequest, policy: str) -> ChatRequest:
 
 def add_marks(conversation: Conversation) -> Conversation:
     """Marks on the last long instruction, the last long texts and, from three turns on, the last part."""
-    if _is_small(conversation) or is_marked(conversation):
+    if is_marked(conversation):
         return conversation
     places = [
         (row, column) for row, message in enumerate(conversation.messages) for column in range(len(message.parts))
@@ -65,15 +67,9 @@ def is_marked(conversation: Conversation) -> bool:
     return any(getattr(one, "cache", None) is not None for one in (*conversation.tools, *parts, *inner))
 
 
-def _is_small(conversation: Conversation) -> bool:
-    """Whether it has too few turns and too short texts to be marked anywhere, as most have: a look without any list."""
-    if len(conversation.messages) >= LEAST_TURNS:
-        return False
-    for message in conversation.messages:
-        for part in message.parts:
-            if _is_long(part):
-                return False
-    return True
+def _is_small(needs: Requirements) -> bool:
+    """Whether it has too few turns and too little text to be marked anywhere, as most have: nothing is decoded for it."""
+    return needs.messages < LEAST_TURNS and needs.prompt_bytes < LONG
 
 
 def _part(conversation: Conversation, place: tuple[int, int]) -> Part:

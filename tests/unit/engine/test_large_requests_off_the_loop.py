@@ -37,7 +37,7 @@ PLAN = types.SimpleNamespace(
 
 
 def large(decode: Callable[[], Conversation] = lambda: TALK) -> ChatRequest:
-    needs = Requirements(web_search=True, search_offered=True, penalties=True)
+    needs = Requirements(web_search=True, search_offered=True, penalties=True, messages=3)
     return ChatRequest("m", needs, decode, Options(), large=True)
 
 

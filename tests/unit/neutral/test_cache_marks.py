@@ -71,7 +71,17 @@ def test_policy_of_the_client_changes_nothing():
 
 def test_native_body_stays_and_is_told_what_to_do():
     native = Native("x", {})
-    request = ChatRequest("m", Requirements(), lambda: talk(("user", BIG)), native=native, user="u")
+    request = ChatRequest("m", Requirements(prompt_bytes=LONG), lambda: talk(("user", BIG)), native=native, user="u")
     changed = apply_policy(request, "automatic")
     assert (changed.native, changed.options.cache_marks, changed.user) == (native, "automatic", "u")
     assert marked(changed.conversation()) == [(0, 0)] and marked(request.conversation()) == []
+
+
+def test_a_request_that_is_known_to_be_short_is_not_decoded():
+    def decode():
+        raise AssertionError("decoded")
+
+    short = ChatRequest("m", Requirements(prompt_bytes=LONG - 1, messages=2), decode)
+    assert apply_policy(short, "automatic") is short
+    for needs in (Requirements(prompt_bytes=LONG), Requirements(messages=3)):
+        assert apply_policy(ChatRequest("m", needs, decode), "automatic").options.cache_marks == "automatic"

@@ -10,7 +10,7 @@ from gateway.providers.optional_tools import without_offers
 from gateway.routing.capabilities import OFFERED_SEARCH
 
 TALK = Conversation((Message("user", (Text("Hello?"),)),), tools=(WebSearch(),))
-NEEDS = Requirements(web_search=True, search_offered=True)
+NEEDS = Requirements(web_search=True, search_offered=True, messages=3)
 ROOMLESS = SimpleNamespace(ability=None, key="acme/m", mapping=SimpleNamespace(reasoning_efforts=()))
 KEPT = ("requested_model", "user", "large", "completion")
 

@@ -136,7 +136,7 @@ def test_no_quirk_takes_more_than_its_share() -> None:
 def test_a_policy_on_cache_marks_takes_steps_by_the_size_of_the_talk(policy: str, shape: str) -> None:
     def steps(count: int) -> int:
         content = SHAPES[shape](count)
-        request = ChatRequest("m", Requirements(), lambda: content)
+        request = ChatRequest("m", Requirements(messages=count), lambda: content)
         return count_steps(lambda: cache_marks.apply_policy(request, policy).conversation())
 
     assert steps(FEW * TIMES) < steps(FEW) * GROWTH
