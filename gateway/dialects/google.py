@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec import structs
+
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.usage import Usage, read_count
 
@@ -51,6 +53,9 @@ TIERS_READ = {
     "flex": "flex",
 }
 
+APART = ("AUDIO", "IMAGE")  # modalities that have prices of their own
+NO_TOKENS: dict[str, int] = {}
+
 
 def read_usage(wire: Any, *, searches: int = 0) -> Usage | None:
     """A `usageMetadata` object as disjoint counts; None when it reports none.
@@ -62,25 +67,38 @@ def read_usage(wire: Any, *, searches: int = 0) -> Usage | None:
         return None
     prompt, cached = read_count(wire.get("promptTokenCount")), read_count(wire.get("cachedContentTokenCount"))
     cached = min(cached, prompt)
-    asked, kept = _by_modality(wire, "promptTokensDetails"), _by_modality(wire, "cacheTokensDetails")
-    audio_cached = min(kept.get("AUDIO", 0), cached)
-    audio = min(max(asked.get("AUDIO", 0) - audio_cached, 0), prompt - cached)
-    image = min(max(asked.get("IMAGE", 0) - kept.get("IMAGE", 0), 0), prompt - cached - audio)
     answered, thoughts = read_count(wire.get("candidatesTokenCount")), read_count(wire.get("thoughtsTokenCount"))
+    usage = Usage(
+        input=prompt - cached + read_count(wire.get("toolUsePromptTokenCount")),
+        cache_read=cached,
+        output=answered + thoughts,
+        reasoning=thoughts,
+        searches=searches,
+    )
+    return _split(usage, wire, prompt - cached, answered)
+
+
+def _split(usage: Usage, wire: dict[str, Any], uncached: int, answered: int) -> Usage:
+    """`usage` with its sound and images apart, of `uncached` tokens of the prompt and `answered` ones."""
+    asked, kept = _by_modality(wire, "promptTokensDetails"), _by_modality(wire, "cacheTokensDetails")
     made = _by_modality(wire, "candidatesTokensDetails")
+    if not asked and not kept and not made:
+        return usage
+    audio_cached = min(kept.get("AUDIO", 0), usage.cache_read)
+    audio = min(max(asked.get("AUDIO", 0) - audio_cached, 0), uncached)
+    image = min(max(asked.get("IMAGE", 0) - kept.get("IMAGE", 0), 0), uncached - audio)
     audio_out = min(made.get("AUDIO", 0), answered)
     image_out = min(made.get("IMAGE", 0), answered - audio_out)
-    return Usage(
-        input=prompt - cached - audio - image + read_count(wire.get("toolUsePromptTokenCount")),
-        cache_read=cached - audio_cached,
+    return structs.replace(
+        usage,
+        input=usage.input - audio - image,
+        cache_read=usage.cache_read - audio_cached,
         input_audio=audio,
         input_audio_cached=audio_cached,
         input_image=image,
-        output=answered - audio_out - image_out + thoughts,
-        reasoning=thoughts,
+        output=usage.output - audio_out - image_out,
         output_audio=audio_out,
         output_image=image_out,
-        searches=searches,
     )
 
 
@@ -93,9 +111,13 @@ def read_tier(wire: Any) -> str:
 
 
 def _by_modality(wire: dict[str, Any], name: str) -> dict[str, int]:
-    counts: dict[str, int] = {}
+    """Tokens of sound and of images; most answers have text alone."""
     entries = wire.get(name)
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and isinstance(entry.get("modality"), str):
-            counts[entry["modality"]] = counts.get(entry["modality"], 0) + read_count(entry.get("tokenCount"))
+    if not isinstance(entries, list):
+        return NO_TOKENS
+    counts: dict[str, int] = {}
+    for entry in entries:
+        kind = entry.get("modality") if isinstance(entry, dict) else None
+        if kind in APART:
+            counts[kind] = counts.get(kind, 0) + read_count(entry.get("tokenCount"))
     return counts

@@ -68,7 +68,7 @@ def is_marked(conversation: Conversation) -> bool:
 
 
 def _is_small(needs: Requirements) -> bool:
-    """Whether it has too few turns and too little text to be marked anywhere, as most have: nothing is decoded for it."""
+    """Whether it has too few turns and too little text to be marked anywhere, as most have."""
     return needs.messages < LEAST_TURNS and needs.prompt_bytes < LONG
 
 

@@ -53,7 +53,7 @@ def reply(result: ChatResult, facts: ChatFacts) -> bytes:
     """The body of a chat completion. A relayed one keeps the upstream's choices and nothing else of it."""
     native = result.native.body if result.native is not None else None
     metadata, tier = facts.metadata(), facts.service_tier
-    if native is None and any(not source.url for choice in result.choices for source in sources_of(choice)):
+    if native is None and _cites_documents(result):
         metadata["warnings"] = [*metadata.get("warnings", ()), UNCITED]
     usage = dialect.write_usage(facts.usage)
     usage |= facts.cost()
@@ -71,6 +71,14 @@ def reply(result: ChatResult, facts: ChatFacts) -> bytes:
     if native and native.get("search_results"):
         body["search_results"] = native["search_results"]
     return orjson.dumps(body)
+
+
+def _cites_documents(result: ChatResult) -> bool:
+    for choice in result.choices:
+        for source in sources_of(choice):
+            if not source.url:
+                return True
+    return False
 
 
 def _native_choices(native: dict[str, Any]) -> list[dict[str, Any]]:
@@ -107,6 +115,20 @@ def _finish(reason: Any) -> str | None:
 
 
 def _choice(choice: Choice, index: int) -> dict[str, Any]:
+    text = _only_text(choice)
+    message = _message(choice) if text is None else {"role": "assistant", "content": text}
+    return {"index": index, "message": message, "finish_reason": dialect.FINISH_WRITE[choice.finish]}
+
+
+def _only_text(choice: Choice) -> str | None:
+    """The text of a choice that is nothing else, as most are."""
+    if len(choice.parts) != 1:
+        return None
+    part = choice.parts[0]
+    return part.text if isinstance(part, Text) and not part.sources and not part.signature else None
+
+
+def _message(choice: Choice) -> dict[str, Any]:
     texts = [part.text for part in choice.parts if isinstance(part, Text)]
     message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) if texts else None}
     refusals = [part.text for part in choice.parts if isinstance(part, Refusal)]
@@ -127,7 +149,7 @@ def _choice(choice: Choice, index: int) -> dict[str, Any]:
     sources = [_annotation(source) for source in sources_of(choice) if source.url]
     if sources:
         message["annotations"] = sources
-    return {"index": index, "message": message, "finish_reason": dialect.FINISH_WRITE[choice.finish]}
+    return message
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
