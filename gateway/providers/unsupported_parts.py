@@ -15,7 +15,9 @@ USUAL_MODES = ("", "standard")
 def spell_out(messages: Messages, warnings: list[str]) -> Messages:
     """The messages with each file's context as text ahead of it, for formats whose files have none; `warnings` tells
     that nothing will be cited."""
-    files = [part for message in messages for part in _flat(message.parts) if isinstance(part, File)]
+    files = _files(messages)
+    if not files:
+        return messages
     if any(file.citations for file in files):
         warnings.append(NO_CITATIONS)
     if not any(file.context for file in files):
@@ -25,8 +27,10 @@ def spell_out(messages: Messages, warnings: list[str]) -> Messages:
 
 def warn_of_names(messages: Messages, warnings: list[str]) -> None:
     """For formats whose messages have no name."""
-    if any(message.name for message in messages):
-        warnings.append(NO_NAMES)
+    for message in messages:
+        if message.name:
+            warnings.append(NO_NAMES)
+            return
 
 
 def warn_of_mode(ask: ReasoningOptions, warnings: list[str]) -> None:
@@ -35,9 +39,16 @@ def warn_of_mode(ask: ReasoningOptions, warnings: list[str]) -> None:
         warnings.append(f"The reasoning mode {ask.mode} has no counterpart at this provider and was left out.")
 
 
-def _flat(parts: tuple[Part, ...]) -> list[Part]:
-    """The parts, those of results among them."""
-    return [inner for part in parts for inner in (part.parts if isinstance(part, ToolResult) else (part,))]
+def _files(messages: Messages) -> list[File]:
+    """All files, those in results among them."""
+    found: list[File] = []
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, File):
+                found.append(part)
+            elif isinstance(part, ToolResult):
+                found += [inner for inner in part.parts if isinstance(inner, File)]
+    return found
 
 
 def _spelled(parts: tuple[Part, ...]) -> tuple[Part, ...]:

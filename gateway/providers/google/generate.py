@@ -14,7 +14,7 @@ from gateway.providers.google.failure import read_failure
 from gateway.providers.google.reply import read_result
 from gateway.providers.google.request import write_body
 from gateway.providers.google.stream import GoogleStreamReader
-from gateway.providers.google.traits import numbered_generation, traits_of
+from gateway.providers.google.traits import traits_of
 from gateway.providers.protocol import Call, Target, UpstreamReply, Way
 from gateway.providers.tool_names import renamed
 from gateway.threads import compute_if
@@ -28,10 +28,7 @@ USUAL_TIERS = ("auto", "default")
 TIER_HEADER = "x-vertex-ai-llm-shared-request-type"
 SHARED_HEADER = {"x-vertex-ai-llm-request-type": "shared"}
 
-
-# Guide, safety settings: the filters that can be set are off by default from this generation on; before, they are set
-# so, for a caller's prompt is filtered by nobody but the caller.
-UNFILTERED_FROM = 2.5
+# Where filters are on by default they are set off, for a caller's prompt is filtered by nobody but the caller.
 FILTERS = ("HARASSMENT", "HATE_SPEECH", "SEXUALLY_EXPLICIT", "DANGEROUS_CONTENT")
 NO_FILTERS = tuple({"category": f"HARM_CATEGORY_{name}", "threshold": "BLOCK_NONE"} for name in FILTERS)
 
@@ -61,7 +58,7 @@ class GoogleGenerate:
         warnings: list[str] = []
         traits = traits_of(target)
         body = compute_if(request.large, write_body, request, target, traits, warnings)
-        if 0 < numbered_generation(target.mapping.external_id) < UNFILTERED_FROM:
+        if traits.filtered:
             body["safetySettings"] = NO_FILTERS
         tier, stream = _tier(request, target), request.requirements.stream
         if tier and not traits.enterprise:

@@ -62,13 +62,20 @@ def _choice(candidate: dict[str, Any]) -> Choice:
         part = read_part(wire)
         if part is not None:
             _append(parts, part)
+    grounding = candidate.get("groundingMetadata")
+    if isinstance(grounding, dict):
+        _cite(parts, grounding)
+    return Choice(tuple(parts), finish_of(reason, ToolCall in map(type, parts)))
+
+
+def _cite(parts: list[Part], grounding: dict[str, Any]) -> None:
+    """Give the last text the sources that the answer is grounded on."""
     texts = [(place, part) for place, part in enumerate(parts) if isinstance(part, Text)]
-    if texts and isinstance(candidate.get("groundingMetadata"), dict):
+    if texts:
         place, last = texts[-1]
         exact = len(texts) == 1
-        sources = read_sources(candidate["groundingMetadata"], last.text if exact else "")
+        sources = read_sources(grounding, last.text if exact else "")
         parts[place] = Text(last.text, sources=sources, signature=last.signature, vendor=last.vendor)
-    return Choice(tuple(parts), finish_of(reason, any(isinstance(part, ToolCall) for part in parts)))
 
 
 def _append(parts: list[Part], part: Part) -> None:
@@ -155,6 +162,8 @@ def count_searches(groundings: Iterable[Any], model: str) -> int:
         for query in grounding["webSearchQueries"]
         if isinstance(query, str) and query
     }
+    if not queries:
+        return 0
     return len(queries) if generation_of(model) >= BILLED_BY_QUERY else min(len(queries), 1)
 
 

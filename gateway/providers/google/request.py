@@ -57,6 +57,8 @@ def _refuse_mixtures(request: ChatRequest, conversation: Conversation, traits: T
         raise NotSupported(f"This provider gives at most {CHOICE_LIMIT} choices.", param="n")
     if conversation.sampling.n > 1 and request.requirements.stream:
         raise NotSupported("This provider streams one choice only.", param="n")
+    if not conversation.tools:
+        return
     functions = any(isinstance(tool, FunctionTool) for tool in conversation.tools)
     searching = any(isinstance(tool, WebSearch) for tool in conversation.tools)
     structured = conversation.response_format is not None and conversation.response_format.kind != "text"

@@ -14,17 +14,21 @@ LITE = "-lite"
 # Names without a number ("gemini-flash-latest") stand for the newest; other families take what the oldest took.
 NEWEST, OLDEST = 3.0, 2.0
 PUBLISHERS = "/publishers/"
+# Guide, safety settings: the filters that can be set are off by default from this generation on.
+UNFILTERED_FROM = 2.5
+TRAITS = "traits"  # what a target keeps of it
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """`generation` such as 2.5 or 3.0; `enterprise`: the address is Vertex AI's."""
+    """`generation` such as 2.5 or 3.0; `enterprise`: the address is Vertex AI's; `filtered`: prompts are by default."""
 
     generation: float
     enterprise: bool
     pro: bool
     lite: bool
     open: bool
+    filtered: bool = False
 
     @property
     def signed(self) -> bool:
@@ -62,14 +66,22 @@ class Traits:
 
 
 def traits_of(target: Target) -> Traits:
+    """Those of a target's model, worked out once."""
+    traits: Traits = target.memo.get(TRAITS) or _read_traits(target)
+    return traits
+
+
+def _read_traits(target: Target) -> Traits:
     name = target.mapping.external_id.lower()
-    return Traits(
+    traits = target.memo[TRAITS] = Traits(
         generation=generation_of(name),
         enterprise=PUBLISHERS in f"{target.address}/",
         pro=PRO in name,
         lite=LITE in name,
         open=bool(OPEN_THINKER.search(name)),
+        filtered=0 < numbered_generation(name) < UNFILTERED_FROM,
     )
+    return traits
 
 
 def generation_of(name: str) -> float:
