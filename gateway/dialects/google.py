@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from msgspec import structs
-
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.usage import Usage, read_count
 
@@ -68,38 +66,40 @@ def read_usage(wire: Any, *, searches: int = 0) -> Usage | None:
     prompt, cached = read_count(wire.get("promptTokenCount")), read_count(wire.get("cachedContentTokenCount"))
     cached = min(cached, prompt)
     answered, thoughts = read_count(wire.get("candidatesTokenCount")), read_count(wire.get("thoughtsTokenCount"))
-    usage = Usage(
-        input=prompt - cached + read_count(wire.get("toolUsePromptTokenCount")),
-        cache_read=cached,
-        output=answered + thoughts,
-        reasoning=thoughts,
-        searches=searches,
-    )
-    return _split(usage, wire, prompt - cached, answered)
-
-
-def _split(usage: Usage, wire: dict[str, Any], uncached: int, answered: int) -> Usage:
-    """`usage` with its sound and images apart, of `uncached` tokens of the prompt and `answered` ones."""
-    asked, kept = _by_modality(wire, "promptTokensDetails"), _by_modality(wire, "cacheTokensDetails")
-    made = _by_modality(wire, "candidatesTokensDetails")
-    if not asked and not kept and not made:
-        return usage
-    audio_cached = min(kept.get("AUDIO", 0), usage.cache_read)
-    audio = min(max(asked.get("AUDIO", 0) - audio_cached, 0), uncached)
-    image = min(max(asked.get("IMAGE", 0) - kept.get("IMAGE", 0), 0), uncached - audio)
-    audio_out = min(made.get("AUDIO", 0), answered)
-    image_out = min(made.get("IMAGE", 0), answered - audio_out)
-    return structs.replace(
-        usage,
-        input=usage.input - audio - image,
-        cache_read=usage.cache_read - audio_cached,
+    audio, audio_cached, image = _split_prompt(wire, prompt - cached, cached)
+    audio_out, image_out = _split_answer(wire, answered)
+    return Usage(
+        input=prompt - cached - audio - image + read_count(wire.get("toolUsePromptTokenCount")),
+        cache_read=cached - audio_cached,
         input_audio=audio,
         input_audio_cached=audio_cached,
         input_image=image,
-        output=usage.output - audio_out - image_out,
+        output=answered - audio_out - image_out + thoughts,
+        reasoning=thoughts,
         output_audio=audio_out,
         output_image=image_out,
+        searches=searches,
     )
+
+
+def _split_prompt(wire: dict[str, Any], uncached: int, cached: int) -> tuple[int, int, int]:
+    """Tokens of uncached sound, cached sound and uncached images in a prompt."""
+    asked, kept = _by_modality(wire, "promptTokensDetails"), _by_modality(wire, "cacheTokensDetails")
+    if not asked and not kept:
+        return 0, 0, 0
+    audio_cached = min(kept.get("AUDIO", 0), cached)
+    audio = min(max(asked.get("AUDIO", 0) - audio_cached, 0), uncached)
+    image = min(max(asked.get("IMAGE", 0) - kept.get("IMAGE", 0), 0), uncached - audio)
+    return audio, audio_cached, image
+
+
+def _split_answer(wire: dict[str, Any], answered: int) -> tuple[int, int]:
+    """Tokens of sound and of images in an answer."""
+    made = _by_modality(wire, "candidatesTokensDetails")
+    if not made:
+        return 0, 0
+    audio = min(made.get("AUDIO", 0), answered)
+    return audio, min(made.get("IMAGE", 0), answered - audio)
 
 
 def read_tier(wire: Any) -> str:
