@@ -20,6 +20,9 @@ from gateway.store.installation import Secrets
 
 CODE, REFRESH = "llmgac_", "llmgrt_"
 CODE_S, ACCESS_S, REFRESH_S = 300, 3600, 30 * 86_400
+# Programs of one person share what they keep, and refresh at the same moment: whoever comes so soon after the first, or
+# did not hear the answer and asks again, is no thief. The window of the large identity providers.
+AGAIN_S = 60
 MOST_GRANTS = 100  # of one person; the oldest goes
 # New grants and ended tokens are told to every worker and the audit log: so many a person and day.
 MOST_CHANGES, DAY_S = 300, 86_400
@@ -108,12 +111,19 @@ class Grants:
         return FoundToken(row.id, row.kind, *place, spent=bool(row.used_at), over=over)
 
     def refresh(self, token: FoundToken, scope: str) -> IssuedTokens:
-        """New tokens in place of a refresh token, once; the access token for `scope`. Spent: it was used meanwhile."""
+        """New tokens in place of a refresh token; the access token for `scope`. Each use within AGAIN_S of the first
+        gets its own, until one of those is used. Spent: it was used before that."""
 
         def use() -> int:
             now = self._database.now_us()
-            live = (OAuthToken.id == token.id) & (OAuthToken.used_at == 0) & (OAuthToken.expires_at > now)
-            return OAuthToken.update(used_at=now).where(live).execute()
+            live = (OAuthToken.id == token.id) & (OAuthToken.expires_at > now)
+            if OAuthToken.update(used_at=now).where(live, OAuthToken.used_at == 0).execute():
+                return 1
+            first = OAuthToken.get_or_none(live, OAuthToken.used_at > now - AGAIN_S * SECOND_US)
+            if first is None:
+                return 0
+            followed = (OAuthToken.grant == token.grant_id) & (OAuthToken.used_at > first.used_at)
+            return 0 if OAuthToken.select().where(followed).exists() else 1
 
         return self._issue(token.grant_id, scope, use, "refresh token used twice", True)
 
