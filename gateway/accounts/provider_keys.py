@@ -164,8 +164,7 @@ class ProviderKeys:
         values = {name: value for name, value in given.items() if value is not None}
         if change.secret is not None:
             secret = change.secret.strip()
-            if not secret:
-                raise InvalidRequest("A provider key needs the key itself.", param="token")
+            _check_secret(secret)
             values |= {"secret": self._vault.seal(secret), "mask": mask_secret(secret)}
         if change.allowed_models is not None:
             values["allowed_models"] = json.dumps(list(change.allowed_models))
@@ -224,9 +223,19 @@ class ProviderKeys:
 def _check(draft: ProviderKeyDraft) -> None:
     if not draft.provider.strip():
         raise InvalidRequest("A provider key needs the id of its provider.", param="provider")
-    if not draft.secret.strip():
-        raise InvalidRequest("A provider key needs the key itself.", param="token")
+    _check_secret(draft.secret.strip())
     _check_bound(draft.max_spend_nusd)
+
+
+def _check_secret(secret: str) -> None:
+    """InvalidRequest for what no header could carry; a document, as that of a service account, is not sent as it is."""
+    if not secret:
+        raise InvalidRequest("A provider key needs the key itself.", param="token")
+    if not secret.startswith("{") and not (secret.isascii() and secret.isprintable()):
+        raise InvalidRequest(
+            "A provider key is one line of visible ASCII characters; this one has a line break or something else.",
+            param="token",
+        )
 
 
 def _check_bound(max_spend_nusd: int | None) -> None:

@@ -59,7 +59,9 @@ class LogsPageQuery(LogsQuery):
 
 def filter_of(given: Mapping[str, Any], inbound: Inbound) -> LogFilter:
     """The filter of a LogsQuery, `metadata` of which may come several times. InvalidRequest."""
-    source = given.get("source")
+    source, first, last = given.get("source"), given.get("first"), given.get("last")
+    if first is not None and last is not None and first > last:
+        raise InvalidRequest("from must not lie after to.", param="from")
     return LogFilter(
         model=given.get("model", ""),
         provider=given.get("provider", ""),
@@ -68,8 +70,8 @@ def filter_of(given: Mapping[str, Any], inbound: Inbound) -> LogFilter:
         source="" if source == "unknown" else source,
         label=given.get("requestId", ""),
         tags=_read_tags(inbound),
-        from_us=given.get("first"),
-        to_us=given.get("last"),
+        from_us=first,
+        to_us=last,
         retained=given.get("retained") == "true",
     )
 

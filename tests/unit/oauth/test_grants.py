@@ -1,4 +1,4 @@
-"""Codes work once, refresh tokens until one that came of them is used; whoever comes later ends what was got for them."""
+"""Codes work once, refresh tokens until one that came of them is used; whoever comes later ends what came of them."""
 
 from dataclasses import replace
 

@@ -74,7 +74,17 @@ def test_logs_are_found_by_project_key_model_and_time(retaining: Tenants) -> Non
 
 
 @pytest.mark.parametrize(
-    "query", ["?cursor=x", "?cursor=99", "?metadata=abc", "?status=9", "?limit=0", "?limit=101", "?from=now"]
+    "query",
+    [
+        "?cursor=x",
+        "?cursor=99",
+        "?metadata=abc",
+        "?status=9",
+        "?limit=0",
+        "?limit=101",
+        "?from=now",
+        "?from=2026-02-01&to=2026-01-01",
+    ],
 )
 def test_a_wrong_question_is_refused(shared_tenants: Tenants, query: str) -> None:
     assert shared_tenants.refused("GET", f"/logs{query}", shared_tenants["acme owner"]).startswith("400")

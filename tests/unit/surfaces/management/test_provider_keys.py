@@ -60,11 +60,16 @@ def test_a_provider_key_is_changed_switched_and_removed(shared_tenants) -> None:
 
 @pytest.mark.parametrize("given", [{"provider": "no-such-provider"}, {"token": " "}, {"baseUrl": "ftp://x"},
                                    {"baseUrl": "https://user:pw@x"}, {"maxSpend": "-1"}, {"provider": "custom:none"},
-                                   {"baseUrl": "https://[x"}], ids=str)  # fmt: skip
+                                   {"baseUrl": "https://[x"}, {"token": "sk-one\nsk-two"},
+                                   {"token": "sk-\u00e4"}], ids=str)  # fmt: skip
 def test_an_impossible_provider_key_is_a_400(shared_tenants, given) -> None:
     owner = shared_tenants["acme owner"]
     body = {"organizationId": owner.organization_id, "provider": "openai", "token": SECRET, **given}
     assert shared_tenants.refused("POST", "/keys/provider", owner, body) == "400 invalid_parameters"
+
+
+def test_the_key_of_a_service_account_may_have_lines(shared_tenants) -> None:
+    add(shared_tenants, shared_tenants["acme owner"], token='{\n  "type": "service_account"\n}\n')
 
 
 def test_trying_a_key_calls_the_provider_with_it(shared_tenants) -> None:
