@@ -29,7 +29,16 @@ from pathlib import Path  # noqa: E402
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
-from support import cheap_disks, cheap_passwords, cheap_removals, cheap_starts, postgres, servers, trust  # noqa: E402
+from support import (  # noqa: E402
+    cheap_disks,
+    cheap_passwords,
+    cheap_removals,
+    cheap_starts,
+    postgres,
+    servers,
+    steady_examples,
+    trust,
+)
 from support.brief_reports import keep_brief  # noqa: E402
 from support.clock import FakeClock  # noqa: E402
 from support.handed_tests import look_for_them  # noqa: E402
@@ -60,6 +69,7 @@ cheap_passwords.make_cheap()
 cheap_starts.make_cheap()
 cheap_disks.make_cheap()
 cheap_removals.make_cheap()
+steady_examples.make_steady()
 
 POSTGRESQL_FIXTURES = {"postgres_url", "postgres_databases", "postgresql_url"}
 
