@@ -30,8 +30,9 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class ImagesInput:
-    """What is to be made. `pictures` are changed or taken as models, `mask` tells where; fields of "" and None were not
-    named. `stream`: it is wanted in events, with so many `partial_images` on its way where the provider shows them."""
+    """What is to be made. `pictures` are changed or taken as models, `mask` tells where, `markup` lies over the first
+    one and shows how; fields of "" and None were not named. `stream`: it is wanted in events, with so many
+    `partial_images` on its way where the provider shows them."""
 
     prompt: str
     n: int = 1
@@ -48,6 +49,12 @@ class ImagesInput:
     mask: Picture | None = None
     stream: bool = False
     partial_images: int = 0
+    markup: Picture | None = None
+
+    @property
+    def marked(self) -> str:
+        """What lies over the first picture: "mask", "markup" or ""."""
+        return "mask" if self.mask is not None else "markup" if self.markup is not None else ""
 
     @property
     def price_key(self) -> str:
@@ -98,7 +105,8 @@ def nearest_shape(edges: str, offered: Iterable[str]) -> str:
 def units_of(wanted: ImagesInput) -> Units:
     """What it may count as, whether its model is billed by images or by tokens; `output` is what its images on their
     way count as beside the images themselves."""
-    size, read = len(wanted.prompt.encode("utf-8", "replace")), len(wanted.pictures) + (wanted.mask is not None)
+    size = len(wanted.prompt.encode("utf-8", "replace"))
+    read = len(wanted.pictures) + sum(one is not None for one in (wanted.mask, wanted.markup))
     shown = wanted.partial_images * wanted.n * PARTIAL_TOKENS if wanted.stream else 0
     most = Usage(input=size, input_image=read * READ_TOKENS, output=shown, images=wanted.n, price_key=wanted.price_key)
     likely = Usage(

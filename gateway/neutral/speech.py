@@ -24,13 +24,15 @@ BYTES_A_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class SpeechInput:
-    """What is to be said. `voice` and `format` "": the model's own first; `speed` 1 is the usual."""
+    """What is to be said. `voice` and `format` "": the model's own first; `own_voice`: `voice` is the id of one that
+    the caller made at the provider. `speed` 1 is the usual."""
 
     text: str
     voice: str = ""
     format: str = ""
     speed: float = 1.0
     instructions: str = ""
+    own_voice: bool = False
 
 
 class SpeechRequest(Request, eq=False):

@@ -19,7 +19,8 @@ LEAST_AUDIO = "least_audio_s"  # of a mapping's `extra`: seconds that each call 
 @dataclass(frozen=True, slots=True)
 class TranscriptionInput:
     """`sound` with the media type that its first bytes tell. `format` is the caller's word for the answer ("json", …);
-    `granularities` of times: word, segment. `diarize`: who says what is told."""
+    `granularities` of times: word, segment. `diarize`: who says what is told. `keywords` are words that are likely,
+    `languages` those that may be spoken, where it is not one alone."""
 
     sound: StoredFile
     media_type: str
@@ -32,7 +33,8 @@ class TranscriptionInput:
     include: tuple[str, ...] = ()
     diarize: bool = False
     chunking: str = ""
-    keyterms: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
 
 
 class TranscriptionRequest(Request, eq=False):

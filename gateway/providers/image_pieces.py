@@ -4,18 +4,25 @@ from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 
-from gateway.errors import GatewayError, UpstreamFailed
+from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch, Failed, Finished, ImageMade, Started
 from gateway.neutral.file_types import HEAD, type_of
-from gateway.neutral.images import ENDINGS, ImagesResult, Picture
+from gateway.neutral.images import ENDINGS, ImagesInput, ImagesResult, Picture
 from gateway.neutral.parts import Image, Media
 from gateway.providers import offload
 from gateway.providers.inline import MOST_BYTES, Fetcher
 from gateway.providers.inlined_files import InlinedFiles
-from gateway.providers.protocol import UpstreamReply
+from gateway.providers.protocol import Target, UpstreamReply
 from gateway.threads import Job, compute
 
 FETCH_S = 60.0
+
+
+def refuse_marks(wanted: ImagesInput, target: Target) -> None:
+    """NotSupported for a mask or a markup, of a model that takes none."""
+    if wanted.marked:
+        what = f"{target.mapping.key} takes no {wanted.marked}."
+        raise NotSupported(what, param=wanted.marked, code="unsupported_input")
 
 
 class WholeImages(ABC):

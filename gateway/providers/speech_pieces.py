@@ -33,6 +33,8 @@ def voice_of(wanted: SpeechInput, target: Target) -> str:
         return wanted.voice
     if not wanted.voice:
         return offered[0]
+    if wanted.own_voice:
+        raise NotSupported(f"{target.mapping.key} has no voices of callers.", param="voice", code="unsupported_voice")
     known = next((voice for voice in offered if voice.lower() == wanted.voice.lower()), "")
     if not known:
         raise NotSupported(

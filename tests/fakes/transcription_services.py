@@ -1,7 +1,7 @@
 """A strict fake of the transcriptions of OpenAI, Groq and Mistral: forms are held to the published members.
 
 The text of a sound is `HEARD`, three seconds long; gpt-4o's models count tokens, whisper seconds, Mistral both. Models
-that stream send two deltas. `silent`: answers tell no usage.
+that stream send two deltas. `silent`: answers tell no usage; `counted`: Mistral's tell tokens alone.
 """
 
 import json
@@ -20,6 +20,7 @@ HEARD = "Mary had a little lamb."
 SECONDS = 3.0
 TEXT_TOKENS, AUDIO_TOKENS, SAID_TOKENS = 4, 30, 7
 MISTRAL = {"model", "file", "file_url", "language", "temperature", "timestamp_granularities[]", "diarize", "stream"}
+MISTRAL |= {"context_bias"}
 
 
 @dataclass
@@ -42,6 +43,7 @@ class FakeTranscriptionServices(FakeServer):
 
     base = ""
     silent = False
+    counted = False
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         call = Recorded(environ["PATH_INFO"], headers_of(environ), media=environ["CONTENT_TYPE"])
@@ -108,7 +110,8 @@ class FakeTranscriptionServices(FakeServer):
         if model == "whisper-1":
             return {"usage": {"type": "duration", "seconds": SECONDS}}
         if model.startswith("voxtral"):
-            told = {"prompt_audio_seconds": 3, "prompt_tokens": TEXT_TOKENS, "completion_tokens": SAID_TOKENS}
+            told = {} if self.counted else {"prompt_audio_seconds": 3}
+            told |= {"prompt_tokens": TEXT_TOKENS, "completion_tokens": SAID_TOKENS}
             return {"usage": told | {"total_tokens": TEXT_TOKENS + SAID_TOKENS}}
         heard = TEXT_TOKENS + AUDIO_TOKENS
         details = {"text_tokens": TEXT_TOKENS, "audio_tokens": AUDIO_TOKENS}

@@ -264,3 +264,8 @@ def test_relayed_is_what_is_built_anew(gateway, upstream, monkeypatch) -> None:
     monkeypatch.setattr(embeddings, "read", estranged)
     assert post(gateway, dimensions=5, user="me").json()["data"] == relayed
     assert upstream.calls[0].body == upstream.calls[1].body
+
+
+def test_the_length_of_vectors_may_have_the_name_that_mistrals_clients_give_it(gateway, upstream):
+    answer = post(gateway, model="mistral/codestral-embed-2505", output_dimension=5)
+    assert [len(row["embedding"]) for row in answer.json()["data"]] == [5] * len(TEXTS)

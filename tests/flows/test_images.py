@@ -91,6 +91,14 @@ def test_several_pictures_and_a_mask_go_where_they_are_taken(gateway, sdk, upstr
     assert (caught.value.param, caught.value.code) == ("mask", "unsupported_input")
 
 
+def test_a_markup_lies_over_the_picture_and_is_none_itself(sdk, upstream):
+    sdk.images.edit(model=OPENAI, prompt="As drawn", image=("a.png", PNG), markup=("m.png", PNG))
+    assert set(upstream.calls[-1].files) == {"image", "markup"}
+    with pytest.raises(openai.BadRequestError) as caught:
+        sdk.images.edit(model=GOOGLE, prompt="x", image=("a.png", PNG), markup=("m.png", PNG))
+    assert (caught.value.param, caught.value.code) == ("markup", "unsupported_input")
+
+
 def test_size_quality_and_number_are_passed_on_and_priced(gateway, upstream):
     answer = post(gateway, size="1024x1536", quality="hd", n=2).json()
     assert upstream.calls[-1].body | {"prompt": ""} == {

@@ -38,7 +38,7 @@ WAYS = [
 OF_THE_MODEL = {"model", "routing", "voice", "dimensions", "size", "quality", "pages"}
 # Nothing is fetched from where a generator happens to say, and a picture is one.
 ADDRESSES = ("image_url", "document_url", "url")
-FILES = {"file": write_wav(), "image": write_png(), "image[]": write_png(), "mask": write_png()}
+FILES = {"file": write_wav(), "image": write_png(), "image[]": write_png(), "mask": write_png(), "markup": write_png()}
 
 
 @pytest.fixture

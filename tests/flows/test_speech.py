@@ -157,3 +157,14 @@ def test_a_model_without_events_is_told_what_is_left_out(gateway):
     answer = post(gateway, model="elevenlabs/eleven-flash-v2.5", instructions="whisper", speed=3)
     assert "instructions" in answer.headers["x-llmgateway-warnings"]
     assert "speed was taken as 1.2" in answer.headers["x-llmgateway-warnings"]
+
+
+def test_a_voice_of_the_callers_own_reaches_the_provider(gateway, sdk, upstream):
+    sdk.audio.speech.create(model="openai/gpt-4o-mini-tts", input=TEXT, voice={"id": "voice_1234"})
+    assert upstream.calls[-1].body["voice"] == {"id": "voice_1234"}
+    own = "abcdefghij0123456789"
+    sdk.audio.speech.create(model="elevenlabs/eleven-flash-v2.5", input=TEXT, voice={"id": own})
+    assert own in upstream.calls[-1].path
+    with pytest.raises(openai.BadRequestError) as caught:
+        sdk.audio.speech.create(model="google-ai-studio/gemini-3.8-flash-tts", input=TEXT, voice={"id": "voice_1234"})
+    assert (caught.value.param, caught.value.code) == ("voice", "unsupported_voice")

@@ -152,7 +152,7 @@ def test_the_sandbox_ranks_and_decides_by_words(installation, model):
         ("/rerank", {"query": "q", "documents": ["a"], "top_n": 0}, "top_n"),
         ("/moderations", {"input": []}, "input"),
         ("/moderations", {"input": [{"type": "file"}]}, "input"),
-        ("/ocr", {"document": {"type": "file"}}, "document.type"),
+        ("/ocr", {"document": {"type": "folder"}}, "document.type"),
         ("/ocr", {"document": {"type": PDF, PDF: "ftp://x"}}, f"document.{PDF}"),
         ("/ocr", {"document": {"type": PDF, PDF: "data:application/pdf;base64,%%"}}, f"document.{PDF}"),
         ("/ocr", {"document": {"type": PDF, PDF: "https://x"}, "pages": "a-b"}, "pages"),
@@ -178,3 +178,14 @@ def test_scores_of_documents_that_nobody_sent_are_the_providers_fault(installati
     monkeypatch.setattr(upstream, "_rerank", lambda path, body: {"results": [{"index": 9, "relevance_score": 1.0}]})
     answer = post(installation, "/rerank", model="jina/jina-reranker-v3", query="q", documents=DOCUMENTS)
     assert answer.status_code == 502
+
+
+def test_newer_fields_of_ocr_reach_the_provider(installation, upstream):
+    more = {"include_blocks": True, "confidence_scores_granularity": "word"}
+    document = {"type": "file", "file_id": "3f2504e0-4f89-41d3-9a0c-0305e82c3301"}
+    answer = post(installation, "/ocr", model="mistral/mistral-ocr-4-1", document=document, **more)
+    assert answer.status_code == 200, answer.text
+    sent = upstream.calls[-1].body
+    assert {name: sent[name] for name in ("document", *more)} == {"document": document, **more}
+    refused = post(installation, "/ocr", model="mistral/mistral-ocr-4-1", document={"type": "file"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "document.file_id")

@@ -1,6 +1,7 @@
 """Sound to text through the whole gateway, with the official SDK: forms, formats, events, exact money, bad files."""
 
 import io
+import json
 from typing import Any
 
 import httpx
@@ -166,3 +167,31 @@ def test_a_large_sound_goes_through_whole_and_again_at_the_next_try(gateway, ups
     assert upstream.calls[-1].file == large
     upstream.script(500)
     assert post(gateway, large, model=TOKENS).status_code in (200, 502)
+
+
+def test_what_a_client_spells_as_lists_and_objects_reaches_the_provider(sdk, upstream):
+    strategy = {"type": "server_vad", "threshold": 0.5, "silence_duration_ms": 200}
+    sdk.audio.transcriptions.create(model=TOKENS, file=("a.wav", SOUND), chunking_strategy=strategy)
+    assert json.loads(upstream.calls[-1].get("chunking_strategy")) == strategy
+    words = {"keywords": ["Zoë", "Oslo"], "languages": ["en", "no"]}
+    sdk.audio.transcriptions.create(model="openai/gpt-transcribe", file=("a.wav", SOUND), **words)
+    sent = upstream.calls[-1].fields
+    assert [value for name, value in sent if name == "keywords[]"] == words["keywords"]
+    assert [value for name, value in sent if name == "languages[]"] == words["languages"]
+    sdk.audio.transcriptions.create(model=MISTRAL, file=("a.wav", SOUND), keywords=["Zoë"], languages=["en"])
+    assert (upstream.calls[-1].get("context_bias"), upstream.calls[-1].get("language")) == ("Zoë", "en")
+
+
+def test_what_a_model_does_not_take_of_them_is_left_out_in_words(sdk, upstream):
+    raw = sdk.audio.transcriptions.with_raw_response
+    answer = raw.create(model=WHISPER, file=("a.wav", SOUND), keywords=["Oslo"], languages=["en", "no"])
+    told = answer.headers["x-llmgateway-warnings"]
+    assert "keywords is not supported" in told and "languages is not supported" in told
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_price_by_the_hour_is_billed_where_the_provider_tells_tokens_alone(gateway, sdk, upstream, streamed):
+    upstream.counted = True
+    answer = sdk.audio.transcriptions.create(model=MISTRAL, file=("a.wav", SOUND), stream=streamed)
+    told = list(answer)[-1] if streamed else answer
+    assert told.usage.cost == COSTS[MISTRAL] / 1e9

@@ -12,7 +12,7 @@ from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
-from gateway.providers.image_pieces import WholeImages, data_url, load_images
+from gateway.providers.image_pieces import WholeImages, data_url, load_images, refuse_marks
 from gateway.providers.inline import Fetcher
 from gateway.providers.inlined_files import InlinedFiles
 from gateway.providers.openai.address import way_of
@@ -86,8 +86,7 @@ class _ImageReader(WholeImages):
 
 def _check(wanted: ImagesInput, target: Target) -> None:
     key, most = target.mapping.key, target.mapping.max_n or 1
-    if wanted.mask is not None:
-        raise NotSupported(f"{key} takes no mask.", param="mask", code="unsupported_input")
+    refuse_marks(wanted, target)
     if len(wanted.pictures) > MOST_READ:
         raise NotSupported(f"{key} reads up to {MOST_READ} images.", param="images", code="unsupported_input")
     if wanted.n > most:

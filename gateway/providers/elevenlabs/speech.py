@@ -58,7 +58,7 @@ class ElevenLabsSpeech(PiecesCodec):
 
 
 def _voice_id(wanted: SpeechInput, target: Target) -> str:
-    if len(wanted.voice) == ID_LENGTH and wanted.voice.isalnum():
+    if wanted.own_voice or len(wanted.voice) == ID_LENGTH and wanted.voice.isalnum():
         return wanted.voice
     ids: dict[str, str] = target.mapping.extra.get(VOICES) or {}
     name = voice_of(wanted, target)

@@ -13,7 +13,7 @@ from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
 from gateway.providers.google.generate import WHOLE, Authorize, address_of
-from gateway.providers.image_pieces import WholeImages
+from gateway.providers.image_pieces import WholeImages, refuse_marks
 from gateway.providers.inlined_files import InlinedFiles
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
@@ -39,8 +39,7 @@ class GoogleImages(WrittenCodec, WholeImages):
     def write(self, request: ImagesRequest, target: Target) -> Call:
         """The call. NotSupported for a mask, and for several images where one call makes one."""
         wanted: ImagesInput = request.content()
-        if wanted.mask is not None:
-            raise NotSupported(f"{target.mapping.key} takes no mask.", param="mask", code="unsupported_input")
+        refuse_marks(wanted, target)
         predicts = target.mapping.external_id.startswith(PREDICTS)
         _check(wanted, target, predicts)
         files = InlinedFiles()

@@ -27,7 +27,7 @@ from gateway.neutral.images import (
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
-from gateway.providers.image_pieces import WholeImages, data_url
+from gateway.providers.image_pieces import WholeImages, data_url, refuse_marks
 from gateway.providers.inlined_files import InlinedFiles
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of, way_of
@@ -41,6 +41,7 @@ IN_JSON, IN_OBJECTS = "image_field", "image_objects"
 MOST_OBJECTS = 3
 BASE64_HEAD = 24  # characters that tell what an image is
 STREAMS = "image_stream"
+MARKS = ("mask", "markup")
 EVENT_STREAM = "text/event-stream"
 ASKS_BASE64 = "response_format"  # models that give addresses unless asked take this field; the others refuse it
 FIELDS = ("size", "quality", "background", "output_format", "moderation", "style", "input_fidelity", "aspect_ratio")
@@ -68,8 +69,7 @@ class OpenAIImages(WrittenCodec, WholeImages):
         if wanted.pictures and not inline:
             return self._form(body, wanted, target, tuple(warnings), reader)
         if wanted.pictures:
-            if wanted.mask is not None:
-                raise NotSupported(f"{target.mapping.key} takes no mask.", param="mask", code="unsupported_input")
+            refuse_marks(wanted, target)
             body |= _inlined([data_url(one, files) for one in wanted.pictures], inline, target)
         streams = _streams(wanted, target)
         edits = bool(wanted.pictures and target.mapping.extra.get(IN_OBJECTS))
@@ -81,8 +81,7 @@ class OpenAIImages(WrittenCodec, WholeImages):
     ) -> Call:
         name = "image[]" if len(wanted.pictures) > 1 else "image"
         files = [_upload(name, one, number) for number, one in enumerate(wanted.pictures)]
-        if wanted.mask is not None:
-            files.append(_upload("mask", wanted.mask, 0))
+        files += [_upload(name, one, 0) for name in MARKS if (one := getattr(wanted, name)) is not None]
         form = FormBody([(field, _form_text(value)) for field, value in body.items()], files)
         url, headers = address_of(target, EDIT, self._tokens)
         streams = _streams(wanted, target)

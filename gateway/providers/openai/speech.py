@@ -43,7 +43,7 @@ class OpenAISpeech(PiecesCodec):
         body: dict[str, Any] = {
             "model": target.mapping.external_id,
             "input": wanted.text,
-            "voice": voice_of(wanted, target),
+            "voice": {"id": wanted.voice} if wanted.own_voice else voice_of(wanted, target),
             "response_format": format_of(wanted, target),
         }
         warnings = []

@@ -2,7 +2,8 @@
 
 Facts: Audio API reference, "Create transcription" and its stream events; Mistral's and Groq's references, which add
 `file_url`, `diarize` and seconds among the usage. What a model can answer with stands in its mapping's `formats`; a
-mapping without any is not asked for one. `transcript_stream` in `extra`: it streams.
+mapping without any is not asked for one. In `extra`: `transcript_stream`: it streams; `keywords_field` and
+`languages_field`: what it calls words that are likely, and several languages.
 """
 
 from collections.abc import Iterator
@@ -62,8 +63,9 @@ class OpenAITranscriptions(WrittenCodec):
         url, headers = address_of(target, self._path, self._tokens)
         headers["content-type"] = body.content_type
         headers["accept"] = EVENT_STREAM if streams else "application/json"
+        units = request.requirements.units
         least_ms = target.mapping.extra.get(LEAST_AUDIO, 0) * SECOND_MS
-        reader = _LeastReader(self, least_ms) if least_ms else None
+        reader = _LengthReader(self, units.likely.audio_ms if units is not None else 0, least_ms)
         return Call("POST", url, headers, body, streams, tuple(warnings), reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
@@ -77,20 +79,32 @@ class OpenAITranscriptions(WrittenCodec):
         return _all_at_once(self, reply, relayed)
 
 
-class _LeastReader:
-    """Reads answers of a service that bills a sound of no less than `least_ms`."""
+class _LengthReader:
+    """Reads answers with the sound's own length (`length_ms`) where the service tells its tokens alone, since its price
+    may be by the hour. `least_ms`: a service bills no sound as less."""
 
-    def __init__(self, codec: OpenAITranscriptions, least_ms: int) -> None:
-        self._codec, self._least_ms = codec, least_ms
+    def __init__(self, codec: OpenAITranscriptions, length_ms: int, least_ms: int) -> None:
+        self._codec, self._length_ms, self._least_ms = codec, length_ms, least_ms
 
     def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
         result = self._codec.read(reply, relayed)
-        if result.usage is not None:
-            result.usage = structs.replace(result.usage, audio_ms=max(result.usage.audio_ms, self._least_ms))
+        result.usage = self._measure(result.usage)
         return result
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        return _all_at_once(self, reply, relayed)
+        if EVENT_STREAM not in reply.headers.get("content-type", "").lower():
+            yield from _all_at_once(self, reply, relayed)
+            return
+        for batch in self._codec.read_stream(reply, relayed):
+            last = batch[-1] if batch else None
+            if isinstance(last, Finished):
+                batch = [*batch[:-1], structs.replace(last, usage=self._measure(last.usage))]
+            yield batch
+
+    def _measure(self, used: Usage | None) -> Usage | None:
+        if used is None:
+            return None
+        return structs.replace(used, audio_ms=max(used.audio_ms or self._length_ms, self._least_ms))
 
 
 def _all_at_once(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
@@ -126,9 +140,22 @@ def _fields(wanted: TranscriptionInput, target: Target, warnings: list[str]) -> 
     fields += [("include[]", one) for one in wanted.include]
     if not offered or SOURCES[wanted.format] == "verbose_json" or "json" not in offered:
         fields += [("timestamp_granularities[]", one) for one in wanted.granularities or _granularities(wanted)]
-    if wanted.keyterms:
-        warnings.append(f"keyterm is not supported by {target.mapping.key} and was left out.")
+    fields += _listed("keywords", wanted.keywords, target, warnings)
+    if len(wanted.languages) == 1 and not wanted.language and not target.mapping.extra.get("languages_field"):
+        fields.append(("language", wanted.languages[0]))
+    else:
+        fields += _listed("languages", wanted.languages, target, warnings)
     return fields
+
+
+def _listed(name: str, values: tuple[str, ...], target: Target, warnings: list[str]) -> list[tuple[str, str]]:
+    """A field for each of the values, under the mapping's name for them."""
+    field = target.mapping.extra.get(f"{name}_field")
+    if field:
+        return [(field, value) for value in values]
+    if values:
+        warnings.append(f"{name} is not supported by {target.mapping.key} and was left out.")
+    return []
 
 
 def _granularities(wanted: TranscriptionInput) -> tuple[str, ...]:

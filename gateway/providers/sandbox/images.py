@@ -59,7 +59,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
 
 
 def _pictures_in(body: dict[str, Any]) -> int:
-    return sum(name.startswith("image") or name == "mask" for name in body)
+    return sum(name.startswith("image") or name in ("mask", "markup") for name in body)
 
 
 def _usage_of(body: dict[str, Any], prompt: str, quality: str, number: int) -> dict[str, Any]:
@@ -113,4 +113,5 @@ FIELDS: dict[str, Check] = {
     "image": lambda value, param: None,
     "image[]": lambda value, param: None,
     "mask": lambda value, param: None,
+    "markup": lambda value, param: None,
 }

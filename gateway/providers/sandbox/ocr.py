@@ -103,4 +103,6 @@ FIELDS: dict[str, Check] = {
     "table_format": of(str),
     "extract_header": of(bool),
     "extract_footer": of(bool),
+    "include_blocks": of(bool),
+    "confidence_scores_granularity": of(str),
 }

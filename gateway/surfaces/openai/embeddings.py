@@ -39,6 +39,7 @@ class EmbeddingsBody(Struct, kw_only=True, gc=False):
     input: Text | Texts
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
+    output_dimension: Annotated[int, Meta(ge=1)] | None = None  # Mistral's word for the same
     user: str | None = None
     routing: Literal["auto", "price", "throughput", "latency"] | None = None
 
@@ -65,10 +66,11 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
     inputs = inputs_of(body.input)
     caps.check_inputs(limits, inputs)
     sizes = [len(one.encode("utf-8", "replace")) if isinstance(one, str) else ID_BYTES * len(one) for one in inputs]
-    wanted = EmbeddingsInput(inputs, body.dimensions, body.encoding_format or "float")
+    dimensions = body.dimensions or body.output_dimension
+    wanted = EmbeddingsInput(inputs, dimensions, body.encoding_format or "float")
     native: dict[str, Any] = {"input": body.input, "encoding_format": wanted.encoding}
-    if body.dimensions is not None:
-        native["dimensions"] = body.dimensions
+    if dimensions is not None:
+        native["dimensions"] = dimensions
     if body.user:
         native["user"] = body.user
     request = EmbeddingsRequest(

@@ -27,10 +27,12 @@ from gateway.threads import compute_if
 ID_PREFIX = "img-"
 OLD_QUALITIES = {"standard": "medium", "hd": "high"}
 MOST_PICTURES = 16
-LIMITS = FormLimits(parts=64, files=MOST_PICTURES + 1, field_bytes=128 << 10, file_bytes=image_uploads.MOST_BYTES)
+LIMITS = FormLimits(parts=64, files=MOST_PICTURES + 2, field_bytes=128 << 10, file_bytes=image_uploads.MOST_BYTES)
 NUMBERS = ("n", "output_compression", "partial_images")
 DIGITS = re.compile(r"[0-9]{1,9}")
 NULL = b"null"
+MARKS = ("mask", "markup")  # what may lie over the first picture, by the name of its field
+Marks = dict[str, Picture]
 Word = Annotated[str, Meta(max_length=64)]
 Quality = Literal["low", "medium", "high", "auto", "xhigh", "max", "standard", "hd"]
 
@@ -67,6 +69,7 @@ class DescribedEdits(ImagesFields, kw_only=True, gc=False):
 
     images: Annotated[list[PictureAddress], Meta(min_length=1, max_length=MOST_PICTURES)]
     mask: PictureAddress | None = None
+    markup: PictureAddress | None = None
 
 
 class EditsBody(ImagesFields, kw_only=True, gc=False):
@@ -74,6 +77,7 @@ class EditsBody(ImagesFields, kw_only=True, gc=False):
 
     images: Raw = Raw(NULL)
     mask: Raw = Raw(NULL)
+    markup: Raw = Raw(NULL)
 
 
 DECODER, EDITS = Decoder(ImagesFields), Decoder(EditsBody)
@@ -93,25 +97,25 @@ def make(services: Services, inbound: Inbound) -> Outbound:
     """Images of a prompt, in base64."""
     context = auth.admit(services, inbound, ImagesRequest.operation)
     body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
-    return _answer(services, context, _request(services, context, body, ImagesRequest, (), None), body.stream)
+    return _answer(services, context, _request(services, context, body, ImagesRequest, (), {}), body.stream)
 
 
 def edit(services: Services, inbound: Inbound) -> Outbound:
     """Images made of others and a prompt: as a form with files, or JSON with addresses."""
     context = auth.admit(services, inbound, ImageEditsRequest.operation, form=True)
     if inbound.upload is None:
-        body, found, mask = _read_json(services, inbound)
+        body, found, marks = _read_json(services, inbound)
     else:
         form = read_form(inbound, LIMITS, services.settings.spool_dir)
         if inbound.payload is not None:
             inbound.payload.send_instead(describe_form(form))
-        body, found, mask = _read_form(form)
+        body, found, marks = _read_form(form)
     if not 1 <= len(found) <= MOST_PICTURES:
         raise invalid("images" if inbound.upload is None else "image", f"send from 1 to {MOST_PICTURES} images")
-    return _answer(services, context, _request(services, context, body, ImageEditsRequest, found, mask), body.stream)
+    return _answer(services, context, _request(services, context, body, ImageEditsRequest, found, marks), body.stream)
 
 
-def _read_json(services: Services, inbound: Inbound) -> tuple[ImagesFields, tuple[Picture, ...], Picture | None]:
+def _read_json(services: Services, inbound: Inbound) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
     """The body with its pictures, which are decoded one after the other: all of them stand in it a single time."""
     body = read_json(services.settings.limits, EDITS, inbound.body, CHOICES)
 
@@ -119,8 +123,8 @@ def _read_json(services: Services, inbound: Inbound) -> tuple[ImagesFields, tupl
         return image_uploads.load(services, inbound, _address_of(row, param), param)
 
     found = tuple(load(one, f"images.{number}.image_url") for number, one in enumerate(_rows_of(body.images)))
-    mask = load(body.mask, "mask") if bytes(body.mask) != NULL else None
-    return body, found, mask
+    marks = {name: load(row, name) for name in MARKS if bytes(row := getattr(body, name)) != NULL}
+    return body, found, marks
 
 
 def _rows_of(images: Raw) -> list[Raw]:
@@ -141,7 +145,7 @@ def _address_of(row: Raw, param: str) -> str:
     return found
 
 
-def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Picture | None]:
+def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
     """The same from a form, whose numbers are texts."""
     values: dict[str, Any] = {name: value for name, value in form.fields if value != ""}
     for name in NUMBERS:
@@ -154,14 +158,15 @@ def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Picture |
         body = DECODER.decode(orjson.dumps(values))
     except ValueError as error:
         raise explain(str(error), CHOICES) from None
-    found, mask = [], None
+    found: list[Picture] = []
+    marks: Marks = {}
     for one in form.files:
         picture = image_uploads.look_at(one.data, one.name[:64])
-        if one.name == "mask":
-            mask = picture
+        if one.name in MARKS:
+            marks[one.name] = picture
         else:
             found.append(picture)
-    return body, tuple(found), mask
+    return body, tuple(found), marks
 
 
 def _request(
@@ -170,7 +175,7 @@ def _request(
     body: ImagesFields,
     kind: type[ImagesRequest],
     found: tuple[Picture, ...],
-    mask: Picture | None,
+    marks: Marks,
 ) -> ImagesRequest:
     quality = OLD_QUALITIES.get(body.quality or "", body.quality or "")
     wanted = ImagesInput(
@@ -186,9 +191,10 @@ def _request(
         body.style or "",
         body.input_fidelity or "",
         found,
-        mask,
+        marks.get("mask"),
         body.stream,
         body.partial_images or 0,
+        marks.get("markup"),
     )
     needs = Requirements(
         max_tokens=0,
@@ -280,7 +286,7 @@ def _usage(facts: Facts) -> dict[str, Any]:
 
 FILE = {"type": "string", "format": "binary"}
 FILES = {"type": "array", "items": FILE, "minItems": 1, "maxItems": MOST_PICTURES}
-FORM = describe_fields(ImagesFields, {"image": FILES, "image[]": FILES, "mask": FILE}) | {
+FORM = describe_fields(ImagesFields, {"image": FILES, "image[]": FILES, "mask": FILE, "markup": FILE}) | {
     "oneOf": [{"required": ["image"]}, {"required": ["image[]"]}]
 }
 OPERATIONS = (

@@ -11,6 +11,8 @@ Json = dict[str, Any]
 
 # Words of which no reader looks at the case.
 WORDS = ("tool_choice", "reasoning_effort", "effort", "verbosity", "service_tier", "routing")
+# Other vendors' words for a service tier.
+TIERS = {"standard_only": "default", "standard": "default"}
 # Parts of the content as the Responses format names them, and the member that has the text.
 TEXTS = ("input_text", "output_text")
 IMAGES = ("input_image", "image")
@@ -21,6 +23,8 @@ def mend(wire: Json) -> None:
     for name in WORDS:
         if isinstance(wire.get(name), str):
             wire[name] = wire[name].lower()
+    if isinstance(wire.get("service_tier"), str):
+        wire["service_tier"] = TIERS.get(wire["service_tier"], wire["service_tier"])
     _mend_functions(wire)
     if isinstance(wire.get("tools"), list):
         wire["tools"] = [_tool(tool) for tool in wire["tools"]]

@@ -31,12 +31,14 @@ LONGEST_PAGES = 8_000  # characters of a list of pages
 PASSED_ON = (
     *("document", "pages", "include_image_base64", "image_limit", "image_min_size", "bbox_annotation_format"),
     *("document_annotation_format", "document_annotation_prompt", "table_format", "extract_header", "extract_footer"),
+    *("include_blocks", "confidence_scores_granularity"),
 )
 ADDRESS = {"type": "string", "pattern": r"^(https?://|data:[A-Za-z0-9_.+-]+/[A-Za-z0-9_.+-]+;base64,)"}
 DOCUMENT = {
     "anyOf": [
         shape(type={"const": "document_url"}, document_url=ADDRESS),
         shape(type={"const": "image_url"}, image_url={"anyOf": [ADDRESS, shape(url=ADDRESS)]}),
+        shape(type={"const": "file"}, file_id={"type": "string", "minLength": 1}),
     ]
 }
 Document = Annotated[dict[str, Any], Meta(extra_json_schema=DOCUMENT)]
@@ -60,6 +62,8 @@ class OcrBody(Struct, kw_only=True, gc=False):
     table_format: str | None = None
     extract_header: bool | None = None
     extract_footer: bool | None = None
+    include_blocks: bool | None = None
+    confidence_scores_granularity: str | None = None
     routing: Literal["auto", "price", "throughput", "latency"] | None = None
 
 
@@ -87,8 +91,12 @@ def read(body: OcrBody) -> tuple[Json, Units | None]:
 
 def _address_of(document: Json) -> str:
     kind = document.get("type")
+    if kind == "file":
+        if not isinstance(document.get("file_id"), str) or not document["file_id"]:
+            raise invalid("document.file_id", "the id of a file at the provider")
+        return ""
     if kind not in ("document_url", "image_url"):
-        raise invalid("document.type", "document_url or image_url")
+        raise invalid("document.type", "document_url, image_url or file")
     found = document.get(kind)
     if kind == "image_url" and isinstance(found, dict):
         found = found.get("url")

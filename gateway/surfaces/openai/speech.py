@@ -35,12 +35,18 @@ Text = Annotated[str, Meta(min_length=1, max_length=100_000)]
 Name = Annotated[str, Meta(min_length=1)]
 
 
+class OwnVoice(Struct, gc=False):
+    """A voice that the caller made at the provider."""
+
+    id: Name
+
+
 class SpeechBody(Struct, kw_only=True, gc=False):
     """Every field that has an effect; all others are accepted and dropped."""
 
     model: Name
     input: Text
-    voice: str | None = None
+    voice: str | OwnVoice | None = None
     response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] | None = None
     speed: Annotated[float, Meta(ge=0.25, le=4)] | None = None
     instructions: Annotated[str, Meta(max_length=100_000)] | None = None
@@ -66,9 +72,9 @@ def speak(services: Services, inbound: Inbound) -> Outbound:
 
 def read(body: SpeechBody) -> SpeechRequest:
     """The neutral request."""
-    wanted = SpeechInput(
-        body.input, body.voice or "", body.response_format or "", body.speed or 1.0, body.instructions or ""
-    )
+    own = isinstance(body.voice, OwnVoice)
+    voice = body.voice.id if isinstance(body.voice, OwnVoice) else body.voice or ""
+    wanted = SpeechInput(body.input, voice, body.response_format or "", body.speed or 1.0, body.instructions or "", own)
     size = len((wanted.text + wanted.instructions).encode("utf-8", "replace"))
     needs = Requirements(stream=True, max_tokens=0, prompt_bytes=size, messages=1, units=units_of(wanted))
     return SpeechRequest(body.model, needs, lambda: wanted, Options(routing=body.routing or ""))

@@ -1,8 +1,11 @@
 """POST /v1/audio/transcriptions and /v1/audio/translations (HTTP reference, section 3.11)."""
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+
+import orjson
 
 from gateway.billing.context import RequestContext
 from gateway.engine.executor import StreamedAnswer
@@ -33,6 +36,7 @@ LIMITS = FormLimits(parts=128, files=1, field_bytes=64 << 10)
 FETCH_BYTES, FETCH_S = 25 << 20, 30.0
 TRUE = ("true", "1")
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
+CHUNKING = re.compile(r"chunking_strategy\[(type|threshold|prefix_padding_ms|silence_duration_ms)\]")
 BOOLEAN = (*TRUE, "false", "0", "")
 
 
@@ -75,8 +79,9 @@ def read(
         _granularities(form),
         tuple(form.texts("include[]") + form.texts("include")),
         _flag(form, "diarize"),
-        form.text("chunking_strategy"),
-        tuple(form.texts("keyterm") + form.texts("keyterm[]")),
+        _chunking(form),
+        _words(form, "keyterm", "keywords", "context_bias"),
+        _words(form, "languages"),
     )
     needs = Requirements(
         stream=_flag(form, "stream"),
@@ -130,6 +135,27 @@ def _granularities(form: Form) -> tuple[str, ...]:
     if any(one not in GRANULARITIES for one in found):
         raise _invalid("timestamp_granularities[]", f"any of {', '.join(GRANULARITIES)}")
     return found
+
+
+def _chunking(form: Form) -> str:
+    """The strategy: a word, or JSON, also where a client spells out its members (`chunking_strategy[type]`)."""
+    members = {found[1]: value for name, value in form.fields if (found := CHUNKING.fullmatch(name))}
+    if not members:
+        return form.text("chunking_strategy")
+    return orjson.dumps({name: _number(value) for name, value in members.items()}).decode()
+
+
+def _number(text: str) -> str | float:
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return int(value) if value.is_integer() else value
+
+
+def _words(form: Form, *names: str) -> tuple[str, ...]:
+    """What fields of any of these names list, also as clients spell lists out (`name[]`)."""
+    return tuple(value for name in names for one in (name, f"{name}[]") for value in form.texts(one) if value)
 
 
 def _flag(form: Form, name: str) -> bool:
@@ -232,7 +258,9 @@ FORM = {
         "include[]": FIELDS,
         "diarize": {"type": "boolean"},
         "chunking_strategy": FIELD,
+        "keywords[]": FIELDS,
         "keyterm": FIELDS,
+        "languages[]": FIELDS,
         "routing": {"type": "string", "enum": ["auto", "price", "throughput", "latency"]},
     },
 }
