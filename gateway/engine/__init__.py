@@ -1,5 +1,5 @@
-"""The order of steps of a request: plan, admit, attempt, settle. It imports no surface, no dialect and no Flask.
+"""The steps of a request in order: plan, admit, attempt, settle. Imports no surface, no dialect and no Flask.
 
-Everything comes in as arguments, because generators outlive the request that made them. Decided against: a list of
+Everything is passed as arguments, because generators outlive the request that made them. Decided against: a list of
 pluggable steps ("pipeline"), since the order is the meaning and is read best as plain code.
 """

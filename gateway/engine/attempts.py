@@ -19,19 +19,19 @@ from gateway.errors import (
 from gateway.providers.credentials import BYOK
 from gateway.providers.protocol import Target
 
-# Faults of one key: the provider's next key may do better. Others are the provider's own.
+# Errors of one key: the provider's next key may work. Other errors concern the provider as a whole.
 KEY_FAULTS = (UpstreamRefused, UpstreamRateLimited)
 ROTATIONS = 3
-# When all attempts failed in one of these ways, so did the request: clients know what to do about each.
+# When all attempts failed with one of these errors, so does the request: clients know what to do about each.
 ALIKE = (UpstreamRateLimited, UpstreamOverloaded, UpstreamTimeout)
-WAIT_S = 1.0  # where no provider told when to come back
+WAIT_S = 1.0  # when no provider sent Retry-After
 
 
 class Walk(Struct, eq=False):
-    """The targets of a plan in order: `groups` holds one tuple of targets (keys) for each mapping.
+    """Walks the targets of a plan in order: `groups` holds one tuple of targets (keys) for each mapping.
 
-    At most `most` mappings of a model are tried, and at most ROTATIONS further keys of each. `refusals` are of targets
-    that cannot carry the request; `gave_up` that one was left because it said nothing for too long.
+    At most `most` mappings of a model are tried, and at most ROTATIONS further keys of each. `refusals` are from
+    targets that cannot carry the request; `gave_up`: a target was left because it was silent for too long.
     """
 
     groups: tuple[tuple[Target, ...], ...]
@@ -44,16 +44,16 @@ class Walk(Struct, eq=False):
     gave_up: bool = False
 
     def first(self) -> Target:
-        """No plan is without one."""
+        """The first target; every plan has one."""
         return self.groups[0][0]
 
     @property
     def is_last(self) -> bool:
-        """Whether no other mapping may follow the one that is tried now."""
+        """Whether no other mapping can follow the one that is being tried."""
         return self.place + 1 >= len(self.groups) or self._after(self.spent + 1) is None
 
     def after(self, error: GatewayError) -> Target | None:
-        """The next target after `error`, None when the request must end."""
+        """The next target after `error`, None when the request must fail."""
         if isinstance(error, NotSupported) and not error.upstream_status:
             self.refusals.append(error)
             return self._next_mapping(spent=0)
@@ -70,17 +70,17 @@ class Walk(Struct, eq=False):
         return None if place is None else self.groups[place][0]
 
     def give_up(self) -> None:
-        """The target at hand has its turn again after all others: it may be slow only."""
+        """Move the current target behind all others: it may only be slow."""
         self.gave_up = True
         self.groups = (*self.groups, self.groups[self.place][self.key :][:1])
 
     @property
     def may_skip(self) -> bool:
-        """Whether `skip` has a target."""
+        """Whether `skip` would return a target."""
         return self._after(self.spent) is not None or self.key + 1 < len(self.groups[self.place])
 
     def skip(self) -> Target | None:
-        """The next target where nothing may be sent to the one at hand: that counts as no attempt at all."""
+        """The next target, when nothing may be sent to the current one; this does not count as an attempt."""
         return self._next_key() or self._next_mapping(spent=0)
 
     def _next_key(self) -> Target | None:
@@ -90,8 +90,8 @@ class Walk(Struct, eq=False):
         return self.groups[self.place][self.key]
 
     def _next_payer(self, error: GatewayError) -> Target | None:
-        """The platform's key after the organization's own failed: after the last rotation, and where the own one goes
-        to an address of its own."""
+        """The platform's key after the organization's own failed: after key errors once all own keys were tried, and
+        after any error when the own key is for an address of its own."""
         group = self.groups[self.place]
         credential = group[self.key].credential
         if credential.source != BYOK or not (isinstance(error, KEY_FAULTS) or credential.base_url):
@@ -113,7 +113,7 @@ class Walk(Struct, eq=False):
         return self.groups[place][0]
 
     def _after(self, spent: int) -> int | None:
-        """The place of the mapping that follows when so many were tried: of the same model, or of the next."""
+        """The position of the mapping that follows after `spent` tries: of the same model, or of the next."""
         place = self.place + 1
         if spent < self.most:
             return place if place < len(self.groups) else None
@@ -125,15 +125,15 @@ class Walk(Struct, eq=False):
 
 
 def final_error(outcome: Outcome, last: GatewayError, refusals: list[NotSupported]) -> GatewayError:
-    """What the caller is told when no target is left, with the number of attempts."""
+    """The error for the caller when no target is left, with the number of attempts."""
     error = _final_error(outcome, last, refusals)
     error.headers = (*error.headers, (ATTEMPTS, str(len(outcome.attempts))))
     return error
 
 
 def _final_error(outcome: Outcome, last: GatewayError, refusals: list[NotSupported]) -> GatewayError:
-    """Their own fault as it is; else what all attempts failed with, where that was the same for all, as a caller of
-    the provider itself would see it; else 502. A provider's refusal of us never looks like the caller's fault."""
+    """The caller's own error unchanged; otherwise the error that all attempts share, as a caller of the provider itself
+    would see it; otherwise 502. A provider's refusal of our credential never looks like the caller's fault."""
     attempts = outcome.attempts
     if isinstance(last, NotSupported) and refusals:
         if not attempts:
@@ -155,7 +155,7 @@ def _final_error(outcome: Outcome, last: GatewayError, refusals: list[NotSupport
 
 
 def _diagnosed(error: GatewayError, outcome: Outcome) -> dict[str, str] | None:
-    """The diagnostics of a provider's answer, with the model as the caller wrote it."""
+    """The diagnostics of a provider's response, with the model as the caller wrote it."""
     if not error.details:
         return error.details
     details = {"requestedModel": outcome.request.requested_model, "requestedProvider": outcome.requested_provider or ""}
@@ -163,7 +163,7 @@ def _diagnosed(error: GatewayError, outcome: Outcome) -> dict[str, str] | None:
 
 
 def _tried(attempts: list[Attempt]) -> str:
-    """Who was asked and what they said, in the order of asking."""
+    """Which providers were tried and how they answered, in order."""
     return "Tried: " + "; ".join(_described(attempts)) + "." if attempts else ""
 
 

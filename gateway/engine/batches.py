@@ -1,8 +1,8 @@
-"""Splits one request into several upstream calls where its provider takes fewer inputs per call.
+"""Splits one request into several upstream calls when its provider accepts fewer inputs per call.
 
-The calls are one attempt: they have one reservation and one settlement, whose usage is their sum. When one fails the
-others are ended, what the good ones used is paid, and the next target begins anew: vectors of two providers are not
-mixed.
+Together the calls are one attempt, with one reservation and one settlement for the sum of their usage. When one fails
+the others are cancelled, what the successful ones used is paid, and the next target starts from the beginning: vectors
+of two providers are never mixed.
 """
 
 from collections import deque
@@ -19,11 +19,11 @@ from gateway.providers.upstream import Upstreams
 from gateway.threads import Job, compute_if
 
 AT_ONCE = 4
-MOST_TOKENS = "max_batch_tokens"  # of a mapping's `extra`: how many tokens one call takes, all inputs together
+MOST_TOKENS = "max_batch_tokens"  # in a mapping's `extra`: the tokens that one call accepts, all inputs together
 
 
 def send(upstreams: Upstreams, request: Request, target: Target, deadline: float, listener: CallListener | None) -> Any:
-    """As Upstreams.send, in as many calls as the target's mapping wants; some at once unless somebody listens."""
+    """Like Upstreams.send, in as many calls as the target's mapping needs; concurrently unless there is a listener."""
     parts = _parts_of(request, target)
     join = OPERATIONS[request.operation].join
     if join is None or len(parts) < 2:

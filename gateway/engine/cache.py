@@ -1,4 +1,4 @@
-"""The response cache: complete answers of projects that enabled it, each project under a key of its own."""
+"""The response cache: complete answers for projects that enabled it, with a separate key space for each project."""
 
 import hashlib
 import hmac
@@ -26,15 +26,15 @@ from gateway.threads import compute_if
 
 log = logging.getLogger(__name__)
 
-FORM = 1  # of an entry; another release may write another one
+FORM = 1  # version of the entry format; another release may write another
 KIND = "response"
 LABEL = b"response-cache\0"
 LOCK_S = 30.0
 
 
 class AnswerOrigin(NamedTuple):
-    """What is called with the answer when it is given again. `request` is the id of the request that it was made for,
-    `mapping` the key of the mapping that served it."""
+    """What produced a cached answer. `request` is the id of the request that it was made for, `mapping` the key of the
+    mapping that served it."""
 
     request: str
     mapping: str
@@ -46,7 +46,8 @@ class AnswerOrigin(NamedTuple):
 
 
 class CachedAnswer(NamedTuple):
-    """An answer: its frames as (milliseconds after the frame before, bytes). A whole answer has one."""
+    """A cached answer: its frames as (milliseconds after the previous frame, bytes). An answer that was not streamed
+    has one."""
 
     origin: AnswerOrigin
     frames: list[tuple[int, bytes]]
@@ -57,8 +58,8 @@ class CachedAnswer(NamedTuple):
 
 
 class CacheStore(Protocol):
-    """Where entries lie. All may raise Unavailable. `lock` says whether nobody else makes this answer now: None
-    where asking would cost more than it saves."""
+    """The storage of cache entries. Every method may raise Unavailable. `lock` tells whether nobody else is producing
+    this answer now: None where asking would cost more than it saves."""
 
     def get(self, key: str) -> bytes | None: ...
     def put(self, key: str, value: bytes, ttl_s: float) -> None: ...
@@ -68,7 +69,7 @@ class CacheStore(Protocol):
 
 
 class ResponseCache:
-    """One object serves all projects. A store that is away means misses, never an error."""
+    """The cache of all projects. When the store is away every lookup is a miss, never an error."""
 
     def __init__(self, store: CacheStore, secret: bytes, settings: Cache) -> None:
         self._store = store
@@ -76,11 +77,11 @@ class ResponseCache:
         self._most_bytes = settings.max_entry_bytes
 
     def key_of(self, context: RequestContext, request: Request, plan: Plan) -> str:
-        """The key of what would answer this request; "" when it may neither be read from the cache nor kept.
+        """The cache key of a request; "" when its answer may be neither read from the cache nor stored.
 
-        An HMAC under a key that only this project has, over what was resolved (the model, and the provider where the
-        caller named one) and everything that shapes the answer (HTTP reference, 6.5): two projects can never meet.
-        Raises InvalidRequest for what is wrong inside the conversation.
+        An HMAC with a key that only this project has, over what was resolved (the model, and the provider where the
+        caller named one) and everything that influences the answer (HTTP reference, 6.5): entries of two projects never
+        collide. Raises InvalidRequest for an invalid conversation.
         """
         if not is_cacheable(context) or not OPERATIONS[request.operation].cacheable:
             return ""
@@ -117,7 +118,7 @@ class ResponseCache:
             return None
 
     def put(self, key: str, entry: CachedAnswer, ttl_s: float) -> None:
-        """Keep an entry, unless it is too large or the store is away."""
+        """Store an entry, unless it is too large or the store is away."""
         if entry.size > self._most_bytes:
             return
         try:
@@ -126,7 +127,7 @@ class ResponseCache:
             return  # the next request asks the provider again
 
     def lock(self, key: str) -> bool:
-        """Whether this worker shall make the answer; False while another one does."""
+        """Whether this worker should produce the answer; False while another one is doing so."""
         try:
             return self._store.lock(key) is not False
         except GatewayError:
@@ -136,15 +137,15 @@ class ResponseCache:
         try:
             self._store.unlock(key)
         except GatewayError:
-            return  # it lapses by itself
+            return  # it expires by itself
 
     def trim(self) -> None:
-        """Keep within the bound on disk."""
+        """Delete entries above the limit on disk space."""
         self._store.trim()
 
 
 def is_cacheable(context: RequestContext) -> bool:
-    """Whether the project wants its answers cached, the request does not object and no policy forbids it."""
+    """Whether the project has caching on, the request does not opt out and no policy forbids it."""
     caller = context.caller
     return caller.cache_enabled and not context.no_cache and not keeps_nothing(caller.rules)
 
@@ -155,7 +156,7 @@ def write_entry(entry: CachedAnswer) -> bytes:
 
 
 def read_entry(payload: bytes) -> CachedAnswer | None:
-    """None for an entry of another release; ValueError, KeyError or TypeError for none at all."""
+    """None for an entry of another release; ValueError, KeyError or TypeError for a malformed one."""
     form, origin, frames = orjson.loads(payload)
     if form != FORM:
         return None
@@ -163,7 +164,7 @@ def read_entry(payload: bytes) -> CachedAnswer | None:
 
 
 class EncryptedCacheStore:
-    """Another shelf whose entries are encrypted; what an earlier release left there in plain text is read too."""
+    """Wraps another store and encrypts its entries; entries of earlier releases in plain text are still readable."""
 
     def __init__(self, store: CacheStore, vault: Vault) -> None:
         self._store, self._vault = store, vault
@@ -186,7 +187,7 @@ class EncryptedCacheStore:
 
 
 class RedisCacheStore:
-    """Entries in redis, which bounds its own memory."""
+    """Entries in redis, which limits its own memory."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -204,13 +205,13 @@ class RedisCacheStore:
         self._redis.delete(store.response(f"lock:{key}"))
 
     def trim(self) -> None:
-        """Nothing to do: every entry has its end, and redis its own bound."""
+        """Nothing to do: every entry expires, and redis has its own memory limit."""
 
 
 class DocumentCacheStore:
-    """Entries as documents, within `max_bytes` for the whole installation.
+    """Entries as documents, at most `max_bytes` for the whole installation.
 
-    What there is is measured by `trim`; until the next one a worker adds at most a quarter of the bound.
+    `trim` measures what is stored; until it runs again a worker adds at most a quarter of the limit.
     """
 
     def __init__(self, documents: Documents, database: Database, max_bytes: int) -> None:
@@ -234,7 +235,7 @@ class DocumentCacheStore:
         """Nothing was locked."""
 
     def trim(self) -> None:
-        """Delete the entries that would lapse first until the rest fits. Unavailable when the store is away."""
+        """Delete the entries that would expire first until the rest fits. Unavailable when the store is away."""
         sql = "SELECT count(*), coalesce(sum(length(value)), 0) FROM document WHERE kind = ?"
         count, size = self._database.report(lambda: self._database.execute(sql, (KIND,)).fetchone())
         bounds = {KIND: int(count * self._max_bytes / size)} if size > self._max_bytes else {}

@@ -1,4 +1,4 @@
-"""What chat adds to the executor: hashed prompt cache keys, and answers whose JSON is healed."""
+"""What chat adds to the executor: hashed prompt cache keys, and repair of JSON answers."""
 
 import hashlib
 import hmac
@@ -20,12 +20,13 @@ class ChatEngine(Executor[ChatRequest]):
     """The executor of chat requests."""
 
     def __init__(self, parts: EngineParts, fingerprint_key: bytes) -> None:
-        """`fingerprint_key` is a secret of the installation: what callers name goes upstream as its HMAC only."""
+        """`fingerprint_key` is a secret of the installation: callers' cache keys are sent upstream only as its HMAC."""
         super().__init__(parts)
         self._fingerprint_key = fingerprint_key
 
     def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[RoutePlan, ChatRequest]:
-        """As every request, with the caller's cache key veiled, and asked for so that its JSON can be healed."""
+        """As for every request, with the caller's cache key hashed, and the response format prepared for JSON
+        repair."""
         options = request.options
         if options.prompt_cache_key:
             request = self._veil_cache_key(context, request)
@@ -33,7 +34,7 @@ class ChatEngine(Executor[ChatRequest]):
             request = replace(request, native=None)
         route_plan, request = super()._plan(context, request)
         if request.requirements.json_object and route_plan.json_by_prompt and not request.options.heal:
-            # Where the format has no word for it, what the model says around its JSON is taken off.
+            # Where the wire format has no JSON mode, the text around the JSON is removed.
             request = replace(request, native=None, options=replace(request.options, heal=True))
         return route_plan, request
 
@@ -45,7 +46,8 @@ class ChatEngine(Executor[ChatRequest]):
         return healing.heal_stream(run, streaming.events(run))
 
     def _veil_cache_key(self, context: RequestContext, request: ChatRequest) -> ChatRequest:
-        """The caller's prompt cache key as a keyed hash, so that tenants never share one by choosing alike."""
+        """The caller's prompt cache key as a keyed hash, so that tenants never share a cache by choosing the same
+        key."""
         text = f"{context.caller.project_id}\n{request.options.prompt_cache_key}"
         veiled = compute_if(request.large, self._veil, text)
         return replace(request, options=replace(request.options, prompt_cache_key=veiled))

@@ -1,4 +1,4 @@
-"""Request coalescing: one answer for several equal requests, from the cache or while it is being made."""
+"""Request coalescing: several equal requests share one answer, from the cache or while it is being produced."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ ELSEWHERE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class AnswerSource:
-    """How an answer is made where there is none: `admit` begins the run, `whole` and `stream` carry it out."""
+    """How an answer is produced when there is none: `admit` begins the run, `whole` and `stream` carry it out."""
 
     admit: Callable[[], Run]
     unary: Callable[[Run], Result]
@@ -31,7 +31,7 @@ class AnswerSource:
 
 
 class RequestCoalescing:
-    """The response cache and the shared calls of this worker."""
+    """The response cache and the shared upstream calls of this worker."""
 
     def __init__(
         self,
@@ -48,7 +48,8 @@ class RequestCoalescing:
         self._shared_calls: dict[str, SharedCall] = {}
 
     def generate(self, shared: SharedRequest, source: AnswerSource) -> tuple[Result, Outcome]:
-        """A whole answer: kept, on its way for somebody else, or made now. Raises what making it raises."""
+        """A complete answer: cached, in progress for another request, or produced now. Raises the errors of producing
+        it."""
         entry = self._find(shared)
         shared_call = self._shared_calls.get(shared.key)
         if entry is None and shared_call is not None:
@@ -60,7 +61,7 @@ class RequestCoalescing:
         return self._lead(shared, source)
 
     def stream(self, shared: SharedRequest, source: AnswerSource) -> tuple[Batches, Outcome]:
-        """A streamed answer, likewise; a kept one comes in its own rhythm, one on its way as it comes."""
+        """A streamed answer, likewise; a cached one is replayed at its original pace, one in progress as it arrives."""
         entry = self._find(shared)
         if entry is not None:
             return self._free.replay_stream(shared, entry)
@@ -73,7 +74,7 @@ class RequestCoalescing:
             try:
                 first = next(batches)
             except GatewayError:
-                shared_call.leave()  # what failed for another may work for this one
+                shared_call.leave()  # what failed for another request may work for this one
             except BaseException:
                 shared_call.leave()
                 raise
@@ -85,7 +86,7 @@ class RequestCoalescing:
         run = source.admit()
         return source.stream(run), run.outcome
 
-    # Making an answer that others may join.
+    # Producing an answer that others may share.
 
     def _alone(self, source: AnswerSource) -> tuple[Result, Outcome]:
         run = source.admit()
@@ -125,7 +126,7 @@ class RequestCoalescing:
             raise
         shared_call.start(run.outcome, lambda one: self._make_stream(shared, one, run, source))
         batches = _reading(shared_call, shared_call.batches(self._heartbeat_s))
-        next(batches)  # begun: who leaves before anything was read leaves the shared call too
+        next(batches)  # started: a caller who disconnects before reading anything also leaves the shared call
         return batches, run.outcome
 
     def _open(self, shared: SharedRequest) -> SharedCall:
@@ -171,7 +172,7 @@ class RequestCoalescing:
             self.cache.put(shared.key, shared_call.entry, shared.context.caller.cache_ttl_s)
 
     def _await_elsewhere(self, shared: SharedRequest, shared_call: SharedCall) -> CachedAnswer | None:
-        """The answer that another worker makes now; None when this one shall make it."""
+        """The answer that another worker is producing; None when this worker should produce it."""
         shared_call.locked = self.cache.lock(shared.key)
         if shared_call.locked:
             return None
@@ -184,7 +185,7 @@ class RequestCoalescing:
                 return entry
         return None
 
-    # Giving an answer that was made for another.
+    # Returning an answer that was produced for another request.
 
     def _find(self, shared: SharedRequest) -> CachedAnswer | None:
         entry = self.cache.get(shared.key)
@@ -246,7 +247,7 @@ def _reading(shared_call: SharedCall, batches: Batches) -> Batches:
 
 
 def _name_target(outcome: Outcome, shared_call: SharedCall) -> None:
-    """The one that serves the shared call now is who serves its followers."""
+    """Whatever target serves the shared call now also serves its followers."""
     if shared_call.outcome is not None and shared_call.outcome.attempts:
         outcome.serving.target = shared_call.outcome.serving.target
 
@@ -275,4 +276,4 @@ def _entry_of_result(shared_call: SharedCall, result: Result) -> CachedAnswer | 
     try:
         return CachedAnswer(_origin_of(shared_call), [(0, write_result(result))])
     except TypeError:
-        return None  # what has no bytes cannot be given twice
+        return None  # an answer that cannot be serialized cannot be replayed

@@ -14,8 +14,8 @@ from gateway.neutral.request import Result
 from gateway.threads import compute
 
 KIND = "$"
-MANY = 16  # vectors of an answer
-# What answers are made of. An error is never kept: it is not among them.
+MANY = 16  # vectors of an answer, from which on they are written in a thread
+# The types that answers consist of. Errors are never stored, so they are not among them.
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
@@ -41,8 +41,8 @@ KINDS: dict[str, type] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """`raw` values are JSON of somebody else's and are left as they are; `many` ones are tuples; `texts` hold JSON as
-    bytes."""
+    """A field of a type. `raw` values are foreign JSON and are stored unchanged; `many` ones are tuples; `texts` hold
+    JSON as bytes."""
 
     name: str
     default: Any
@@ -52,14 +52,15 @@ class Field:
 
 
 def write_result(result: Result) -> bytes:
-    """A whole answer as JSON; many numbers are written in a thread. TypeError for one that holds what JSON cannot."""
+    """A complete answer as JSON; many numbers are written in a thread. TypeError when it holds something that JSON
+    cannot."""
     flat = flatten(result)
     vectors = getattr(result, "vectors", None)
     return compute(_write_vectors, flat, vectors) if vectors and len(vectors) >= MANY else orjson.dumps(flat)
 
 
 def _write_vectors(flat: dict[str, Any], vectors: list[Any]) -> bytes:
-    """Each by itself: one call for the numbers of all would keep every other thread waiting. Joining does not."""
+    """Each vector separately: one call for all numbers would block every other thread. Joining does not."""
     rest = orjson.dumps({name: value for name, value in flat.items() if name != "vectors"})
     rows = [orjson.dumps(one) for one in vectors]
     return b"".join((rest[:-1], b',"vectors":[', b",".join(rows), b"]}"))
@@ -70,7 +71,7 @@ def read_result(payload: bytes) -> Any:
 
 
 def write_batch(batch: Batch) -> bytes:
-    """A batch of a stream, without what only concerns the moment (silence). TypeError as `write_result`."""
+    """A batch of a stream, without what only matters at the moment (heartbeats). TypeError like `write_result`."""
     return orjson.dumps([flatten(event) for event in batch if type(event) is not events.Heartbeat])
 
 
@@ -79,7 +80,7 @@ def read_batch(payload: bytes) -> Batch:
 
 
 def flatten(value: Any) -> Any:
-    """Any value of the neutral form as JSON-able data in which every type is named; defaults are left out."""
+    """Any value of the neutral form as JSON data in which every type is named; defaults are left out."""
     if isinstance(value, tuple | list):
         return [flatten(item) for item in value]
     name = type(value).__name__
@@ -98,7 +99,7 @@ def flatten(value: Any) -> Any:
 
 
 def build(flat: Any) -> Any:
-    """The value that `flatten` was given. KeyError or TypeError for data of another release."""
+    """The value that was passed to `flatten`. KeyError or TypeError for data of another release."""
     if isinstance(flat, list):
         return [build(item) for item in flat]
     if not isinstance(flat, dict):
@@ -120,7 +121,7 @@ def _restore(field: Field, item: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def shape_of(kind: type[Any]) -> tuple[Field, ...]:
-    """The fields of a dataclass or struct that make up its value."""
+    """The fields of a dataclass or struct."""
     hints = get_type_hints(kind)
     if issubclass(kind, Struct):
         fields = [(field.name, _default_of(field, NODEFAULT)) for field in structs.fields(kind)]
@@ -134,7 +135,7 @@ def shape_of(kind: type[Any]) -> tuple[Field, ...]:
 
 
 def _default_of(field: Any, none: object) -> Any:
-    """The default of a field; `none`, by which its kind of class says so, when it has none."""
+    """The default of a field; `none`, the marker of its kind of class, when it has none."""
     return field.default if field.default_factory is none else field.default_factory()
 
 

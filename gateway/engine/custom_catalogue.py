@@ -1,4 +1,4 @@
-"""The catalogue of an organization's custom providers, as model lists show it."""
+"""The catalogue of an organization's custom providers, for model lists."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -11,16 +11,16 @@ from gateway.providers.credentials import CREDITS
 from gateway.shared_calls import SharedCalls
 from gateway.threads import Threads
 
-REMEMBERED = 60_000  # models, over all organizations; the one asked for last stays whatever it has
-LISTS = 2  # remembered of each organization; one of 30,000 models takes 50 MB
-FEW = 100  # models that are made at once; more in a thread, for they take a while
+REMEMBERED = 60_000  # models, over all organizations; the most recent organization's list stays whatever its size
+LISTS = 2  # cached for each organization; one list of 30,000 models takes 50 MB
+FEW = 100  # models that are built at once; more are built in a thread, since they take a while
 
 T = TypeVar("T")
 
 
 class CustomCatalogue:
-    """Made once for what the store says, and again when that changed, which is seen within a second. Who asks while it
-    is being made waits for the same."""
+    """Built once, and again when the store's data changed, which is noticed within a second. Concurrent callers wait
+    for the same build."""
 
     def __init__(self, offers: CustomModels, threads: Threads | None = None) -> None:
         self._offers = offers
@@ -30,8 +30,8 @@ class CustomCatalogue:
         self._shared_calls: SharedCalls[Hashable, Any] = SharedCalls()
 
     def of(self, caller: Caller) -> Current:
-        """The models that the caller's organization can call at its own providers, by the id that calls them
-        (provider/model); none in a project that spends credits. Access rules are left to the reader. Unavailable."""
+        """The models that the caller's organization can call at its own providers, by the id to call them with
+        (provider/model); none in a project that spends credits. Access rules are not applied. Unavailable."""
         if caller.mode == CREDITS:
             return self._nothing
         parts = self._offers.parts(caller.organization_id)
@@ -47,7 +47,7 @@ class CustomCatalogue:
         return current
 
     def listed(self, own: Current, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives of an organization's models, remembered with them under `key`. It must not wait."""
+        """The result of `make` for an organization's models, cached with them under `key`. It must not wait."""
         size = len(own.current().models)
         return own.remember(key, lambda: self._once((id(own), key), size, make))
 
@@ -61,7 +61,7 @@ class CustomCatalogue:
             total -= len(oldest.current().models)
 
     def _once(self, key: Hashable, size: int, make: Callable[[], T]) -> T:
-        """What `make` gives, made by the first who asks; in a thread when there is much of it."""
+        """The result of `make`, built once for all concurrent callers; in a thread when it is large."""
         if self._threads is None or size <= FEW:
             return self._shared_calls.run(key, make)
         threads = self._threads

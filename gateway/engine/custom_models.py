@@ -18,11 +18,11 @@ from gateway.providers.credentials import CREDITS
 from gateway.routing.resolve import CustomModel
 
 PROTOCOL = "openai"
-VERSION_PATH = "/v1"  # a base URL may leave it out (HTTP reference, section 8)
+VERSION_PATH = "/v1"  # may be omitted in a base URL (HTTP reference, section 8)
 REMEMBERED = 4_000
 UNBILLED = (Prices(TokenRates(prompt=0, completion=0)),)
 NAMED = 8  # models that a refusal lists
-# Nothing is known of these servers, so nothing is held against them: they refuse what they cannot do.
+# The abilities of these servers are unknown, so none is ruled out: they reject what they cannot do.
 ABLE: dict[str, Any] = {
     "vision": True, "audio": True, "documents": True, "tools": True, "parallel_tool_calls": True, "reasoning": True,
     "json_output": True, "json_output_schema": True, "web_search": True, "verbosity": True, "supports_n": True,
@@ -30,7 +30,7 @@ ABLE: dict[str, Any] = {
 
 
 class ProviderModels(NamedTuple):
-    """One provider as model lists need it: its models, and for each of its keys those that the key is restricted to."""
+    """One provider for model lists: its models, and for each of its keys the models that the key is restricted to."""
 
     name: str
     provider_id: str
@@ -39,7 +39,7 @@ class ProviderModels(NamedTuple):
 
 
 class CustomModels:
-    """Makes offers for callers; made once, answers from memory."""
+    """Resolves custom models for callers, answering from memory."""
 
     def __init__(self, custom_providers: CustomProviders, provider_keys: ProviderKeys) -> None:
         self._custom_providers = custom_providers
@@ -47,14 +47,14 @@ class CustomModels:
         self._made: dict[tuple[str, str], tuple[CustomProviderInfo, CustomModel]] = {}
 
     def routes_of(self, caller: Caller) -> "Routes":
-        """What the caller's organization defined for itself."""
+        """The custom routes of the caller's organization."""
         return Routes(self, caller)
 
     def offer(self, caller: Caller, name: str, model: str) -> CustomModel | None:
         """The model at the organization's provider `name`; None when it has no such provider.
 
-        InvalidRequest in a project that spends credits (the platform has no key there) and for prices that cannot be
-        read; UnknownModel for a model outside the provider's own list.
+        InvalidRequest in a project that spends credits (the platform has no key there) and for invalid prices;
+        UnknownModel for a model outside the provider's own list.
         """
         info = self._custom_providers.providers_of(caller.organization_id).get(name)
         if info is None:
@@ -68,9 +68,9 @@ class CustomModels:
         return found[1]
 
     def parts(self, organization_id: str) -> tuple[ProviderModels, ...]:
-        """The providers of the organization that some key opens, of which models are known by name.
+        """The organization's providers that have a usable key and models known by name.
 
-        Names come from the provider's list of models, else from the models that its keys are restricted to.
+        Names come from the provider's list of models, otherwise from the models that its keys are restricted to.
         """
         keys_for = self._provider_keys.keys_for
         found = [
@@ -81,11 +81,11 @@ class CustomModels:
         return tuple([part for part in (*found, _part(CUSTOM, CUSTOM, (), generic)) if part.entries and part.allowed])
 
     def known(self, organization_id: str) -> list[CustomModel]:
-        """Every model known by name that some key of the organization opens (see `make_known`)."""
+        """Every model known by name that some key of the organization can call (see `make_known`)."""
         return make_known(self.parts(organization_id))
 
     def _generic(self, caller: Caller, model: str) -> CustomModel | None:
-        """The provider key "custom": an address of its own and nothing else. Its only model is taken unnamed."""
+        """The provider key "custom": only an address. Its only model is used when none is named."""
         keys = self._provider_keys.keys_for(caller.organization_id, CUSTOM)
         key = next((key.info for key in keys if key.info.base_url), None)
         if key is None:
@@ -108,11 +108,11 @@ class Routes:
         return self._offers.offer(self._caller, name, model)
 
     def smart_models(self) -> tuple[str, ...]:
-        """The organization has no list of its own."""
+        """Empty: an organization has no list of its own."""
         return ()
 
     def dynamic_model(self, name: str) -> str | None:
-        """The organization has no decision graphs."""
+        """None: an organization has no decision graphs."""
         return None
 
 
@@ -139,8 +139,8 @@ def _find(info: CustomProviderInfo, model: str) -> Values[str, Any]:
 
 
 def make_known(parts: Iterable[ProviderModels]) -> list[CustomModel]:
-    """The models of the parts, each under the id that calls it. One whose prices cannot be read is left out: calls to
-    it are refused."""
+    """The models of the parts, each under the id to call it with. A model with invalid prices is left out: calls to it
+    are refused."""
     return [offer for part in parts for offer in _known(part)]
 
 
@@ -203,7 +203,7 @@ def _provider(provider_id: str, base_url: str) -> Provider:
 
 
 def _prices(provider_id: str, entry: Values[str, Any]) -> tuple[Prices, ...]:
-    """The organization's own prices (as in the catalogue's files), else none: then calls are unbilled."""
+    """The organization's own prices (as in the catalogue's files), otherwise none: then calls are unbilled."""
     if not entry.get("prices"):
         return UNBILLED
     try:

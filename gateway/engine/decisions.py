@@ -25,7 +25,7 @@ RECORD = Statement(
 
 
 class Decisions:
-    """Kept for `keep_days` days (0: not at all), in the group commits that usage rows use anyway."""
+    """Stored for `keep_days` days (0: not at all), in the same group commits as usage rows."""
 
     def __init__(self, database: Database, journal: Journal, clock: Clock, keep_days: int) -> None:
         self._database = database
@@ -36,11 +36,11 @@ class Decisions:
         self._packed: dict[int, tuple[Plan, bytes]] = {}
 
     def keep(self, request: bytes, project: bytes, plan: Plan) -> None:
-        """Record the plan of a request; ids are raw. Never waits and never fails: an explanation is no part of the
-        books."""
+        """Record the plan of a request; ids are raw. Never waits and never fails: an explanation is not part of the
+        accounts."""
         if not self._keep_days:
             return
-        # Some plans serve many requests (see engine/plan_cache.py), so a few are remembered as they are stored.
+        # Some plans serve many requests (see engine/plan_cache.py), so the packed form of a few is cached.
         known, packed = self._packed.get(id(plan), UNKNOWN)
         if known is not plan:
             packed = self._pack(plan)
@@ -57,9 +57,9 @@ class Decisions:
         return packed
 
     def find(self, project_id: str, request_id: str, *, key_id: str = "", member_id: str = "") -> dict[str, Any]:
-        """What was decided for a request of the project, and what became of it: the decision's members and
-        `attempts`; with `key_id` or `member_id` only of their requests. NotFound for another's, an unknown and a
-        forgotten one alike; Unavailable."""
+        """What was decided for a request of the project, and its result: the decision's members and `attempts`; with
+        `key_id` or `member_id` only for their requests. NotFound alike for another project's, an unknown and an expired
+        one; Unavailable."""
         missing = NotFound(
             "There is no routing decision under this id in this project; they are kept for "
             f"{self._keep_days} days and begin with the provider's first call."
@@ -76,7 +76,7 @@ class Decisions:
         except ValueError:
             raise missing from None
         attempts = find(self._database, request_id)
-        # Without an attempt there is no row that shows whose request it was.
+        # Without an attempt no row tells whose request it was.
         owners = (attempts[0].api_key, attempts[0].member) if attempts else (b"", b"")
         for owner, ident in zip(owners, (key_id, member_id), strict=True):
             if ident and owner != raw_id(ident):
@@ -84,15 +84,15 @@ class Decisions:
         return {**record, "attempts": [_write_attempt(one) for one in attempts]}
 
     def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Delete what is older than the days it is kept; how many. In small steps while `go_on` says so, or whole
-        partitions; safe to repeat."""
+        """Delete decisions older than the retention period; returns how many. In small steps while `go_on()`, or whole
+        partitions; idempotent."""
         return self._tables.purge(self._clock.now_us(), go_on)
 
     def _select(self, request: bytes) -> tuple | None:
         return self._database.execute("SELECT project, record FROM decision WHERE request = ?", (request,)).fetchone()
 
     def _delete(self, oldest: bytes) -> int:
-        # Ids begin with the milliseconds of their making (RFC 9562, version 7), so they are their own index by time.
+        # Ids begin with their creation time in milliseconds (RFC 9562, version 7), so they are their own time index.
         sql = (
             "DELETE FROM decision WHERE request IN "
             f"(SELECT request FROM decision WHERE request < ? ORDER BY request LIMIT {aging.STEP_ROWS})"

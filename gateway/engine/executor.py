@@ -26,7 +26,7 @@ R = TypeVar("R", bound=Request)
 
 
 class Answer(Struct, frozen=True, eq=False):
-    """A whole answer and what became of the request."""
+    """A complete answer and the outcome of its request."""
 
     result: Any
     outcome: Outcome
@@ -35,7 +35,7 @@ class Answer(Struct, frozen=True, eq=False):
 class StreamedAnswer:
     """A streamed answer: iterate over its batches; `close()` ends the upstream call and settles.
 
-    The first batch was already fetched, so that an error before it was raised where it can still be the answer.
+    The first batch was already fetched, so that an error before it was raised where it can still become the response.
     """
 
     def __init__(self, first: Batch, rest: Generator[Batch, None, None], outcome: Outcome) -> None:
@@ -51,7 +51,7 @@ class StreamedAnswer:
 
 
 class EngineParts(NamedTuple):
-    """What requests are carried out with."""
+    """The objects that an executor needs."""
 
     planner: Planner
     settlements: Settlements
@@ -76,7 +76,7 @@ class Executor(Generic[R]):
         self._timeouts = settings.timeouts
 
     def generate(self, context: RequestContext, request: R) -> Answer:
-        """The whole answer, settled. Raises what the caller must be told."""
+        """The complete answer, settled. Raises the error for the caller."""
         route_plan, request = self._plan(context, request)
         deadline = min(context.deadline, context.started + self._timeouts.plain_s)
         if key := self._cache.key_of(context, request, route_plan.plan):
@@ -89,10 +89,10 @@ class Executor(Generic[R]):
             run.settlement.close()
 
     def stream(self, context: RequestContext, request: R) -> StreamedAnswer:
-        """A streamed answer that has begun: providers that failed before the first content were passed over.
+        """A streamed answer that has begun: providers that failed before the first content were skipped.
 
-        Errors before the first batch are raised here; later ones come as a Failed event. A batch of Heartbeat comes
-        whenever nothing did for the heartbeat time; after one, failures come as events too.
+        Errors before the first batch are raised here; later ones arrive as a Failed event. A Heartbeat batch is sent
+        whenever nothing arrived for the heartbeat interval; after one, failures arrive as events too.
         """
         route_plan, request = self._plan(context, request)
         deadline = min(context.deadline, context.started + self._timeouts.stream_s)
@@ -110,14 +110,14 @@ class Executor(Generic[R]):
         return StreamedAnswer(first, batches, outcome)
 
     def _plan(self, context: RequestContext, request: R) -> tuple[RoutePlan, R]:
-        """Where the request may go, and the request as it goes there."""
+        """The plan, and the request as it is sent."""
         context.request = request
         if context.payload is not None:
             context.payload.note_request(request.requested_model, request.requirements.stream)
         return self._planner.plan(context, request), request
 
     def _unary(self, run: Run) -> Any:
-        """Carry out a run: its whole answer."""
+        """Carry out a run: its complete answer."""
         return unary.answer(run)
 
     def _events(self, run: Run) -> Generator[Batch, None, None]:

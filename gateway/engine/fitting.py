@@ -1,7 +1,7 @@
-"""Adapts a request to its target: options that it lacks are lowered or left out, each with a warning to the caller.
+"""Adapts a request to its target: unsupported options are lowered or left out, each with a warning to the caller.
 
-What a wish is, routing/capabilities tells (SOFT). A changed request has no native body, since what changes is said in
-the neutral form alone; a lower output limit changes nothing in it, for that goes upstream with the target.
+routing/capabilities lists which options may be dropped (SOFT). An adapted request has no native body, since it is
+changed in the neutral form only; a lower output limit needs no change, because it is passed on with the target.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,11 +38,11 @@ from gateway.routing.capabilities import (
     VERBOSITY,
 )
 
-# Bytes of a token where a limit must not be too high; a prompt of code has fewer than one of prose.
+# Bytes per token where a limit must not be too high; code has fewer than prose.
 FEWEST_BYTES_PER_TOKEN = 3
-LEAST_ROOM = 1024  # what is asked for where the prompt, by its size, leaves nothing
-TOOL_SEARCH = "tool_search"  # has a meaning at every vendor: without a search all tools are simply there
-LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS))  # leave the request itself as it is
+LEAST_ROOM = 1024  # requested when the prompt, by its size, leaves nothing
+TOOL_SEARCH = "tool_search"  # optional at every vendor: without tool search all tools are simply available
+LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS))  # leave the request itself unchanged
 INNER = (PENALTIES, HOSTED, OFFERED_SEARCH)
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
 REASONING_FIELDS = ("reasoning_effort", "reasoning")
@@ -51,9 +51,9 @@ Change = Callable[[Conversation], Conversation]
 
 
 class Fitting:
-    """What one mapping lacks of a plan's request, and how a request is made without it.
+    """What a mapping lacks for a plan's request, and how the request is adapted to it.
 
-    `effort` is the reasoning effort that an automatic choice adds ("": none).
+    `effort` is the reasoning effort added by automatic model selection ("": none).
     """
 
     __slots__ = ("_ability", "_effort", "_key", "_lacking", "_offered")
@@ -66,7 +66,7 @@ class Fitting:
         self._effort = effort
 
     def limit(self, request: Request) -> int | None:
-        """The output limit to send instead of a higher one of the caller; None where theirs will do."""
+        """The output limit to send instead of the caller's higher one; None where theirs is fine."""
         wanted = request.requirements.max_tokens
         if wanted is None or not (OUTPUT in self._lacking or ROOM in self._lacking):
             return None
@@ -77,7 +77,7 @@ class Fitting:
         return limit if limit < wanted else None
 
     def fit(self, request: Request) -> Request:
-        """The request as the mapping gets it, with a warning for each wish that is not fulfilled."""
+        """The request as the mapping gets it, with a warning for each option that was dropped."""
         warnings = (*request.warnings, *self._warn(request))
         if not isinstance(request, ChatRequest) or (self._lacking <= LIMITS and not self._effort):
             return replace(request, warnings=warnings) if warnings else request
@@ -146,7 +146,7 @@ class Fitting:
         )
 
     def _warn(self, request: Request) -> Iterator[str]:
-        """A warning begins with the field that it speaks of, in the words of chat completions."""
+        """A warning begins with the field that it is about, by its name in chat completions."""
         lacking, key = self._lacking, self._key
         limit = self.limit(request)
         if limit is not None:
@@ -167,7 +167,7 @@ class Fitting:
             yield from self._warn_of(request.conversation())
 
     def _warn_of(self, conversation: Conversation) -> Iterator[str]:
-        """Warnings of what the conversation alone tells by name."""
+        """Warnings that need names from the conversation."""
         if PENALTIES in self._lacking:
             for name in ("frequency_penalty", "presence_penalty"):
                 if getattr(conversation.sampling, name):
@@ -204,5 +204,5 @@ TEXTS = {
 
 
 def _word(effort: str) -> Effort | Literal[""]:
-    """An effort of a list as the neutral form names it; "" for one that it has no name for."""
+    """An effort from a list in the neutral form; "" for one that has no neutral name."""
     return next((word for word in EFFORTS if word == effort), "")

@@ -1,4 +1,4 @@
-"""Answers that cost nothing: one that was kept is given again, and what each of them is told and counted as."""
+"""Replayed answers, which cost nothing: cached answers, their usage rows and what their callers are told."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -25,16 +25,17 @@ from gateway.routing.candidate_filter import ACCESS
 from gateway.threads import pause
 
 HUNG_UP = "client_disconnect"
-# Nobody waits longer between two pieces of a kept stream (HTTP reference, 6.5).
+# The longest pause between two chunks of a replayed stream (HTTP reference, 6.5).
 LONGEST_GAP_S = 1.0
-# How long a free answer waits for its row. It is given all the same.
+# How long a replayed answer waits for its usage row. It is returned regardless.
 ROW_S = 0.25
 Batches = Generator[Batch, None, None]
 
 
 @dataclass(frozen=True, slots=True)
 class SharedRequest:
-    """One request that may be answered by an answer made for another. `key` is the cache's, `deadline` monotonic."""
+    """A request that may be answered by an answer made for another. `key` is the cache key, `deadline` monotonic
+    seconds."""
 
     context: RequestContext
     request: Request
@@ -44,17 +45,17 @@ class SharedRequest:
 
 
 class FreeAnswers:
-    """Gives answers that were made for another request; one on its way is given by coalescing.py."""
+    """Returns answers that were made for another request; those still in progress are returned by coalescing.py."""
 
     def __init__(self, settlements: Settlements, decisions: Decisions, clock: Clock) -> None:
         self._settlements, self._decisions, self._clock = settlements, decisions, clock
 
     def denied(self, shared: SharedRequest) -> set[str]:
-        """What the caller's own rules keep from them: keys of one project may differ in that."""
+        """The mappings that the caller's own rules exclude: keys of one project may differ in their rules."""
         return {one.key for one in shared.route_plan.plan.excluded if one.stage == ACCESS}
 
     def target_of(self, shared: SharedRequest, mapping_key: str) -> Target | None:
-        """What served the answer, as this caller's plan knows it; None when the catalogue has it no more."""
+        """The target that served the answer, as in this caller's plan; None when the catalogue no longer has it."""
         plan = shared.route_plan.plan
         for candidate in (one.candidate for group in (plan.ranked, plan.excluded) for one in group):
             if candidate.key == mapping_key:
@@ -62,7 +63,7 @@ class FreeAnswers:
         return None
 
     def replay(self, shared: SharedRequest, entry: CachedAnswer) -> tuple[Result, Outcome]:
-        """A kept answer in one piece. RateLimited."""
+        """A cached answer in one piece. RateLimited."""
         origin = entry.origin
         outcome = self.begin(shared, self._server_of(shared, origin), origin.request)
         slot = self.enter(shared)
@@ -74,12 +75,13 @@ class FreeAnswers:
         return result, outcome
 
     def replay_stream(self, shared: SharedRequest, entry: CachedAnswer) -> tuple[Batches, Outcome]:
-        """A kept stream in its own rhythm; RateLimited comes with its first batch."""
+        """A cached stream at its original pace; RateLimited is raised with its first batch."""
         outcome = self.begin(shared, self._server_of(shared, entry.origin), entry.origin.request)
         return self._play(shared, entry, outcome), outcome
 
     def begin(self, shared: SharedRequest, target: Target, origin: str) -> Outcome:
-        """What is known of a free answer from its beginning: who gives it, and the request that it was made for."""
+        """The outcome of a replayed answer as far as it is known at the start: its target, and the request that it was
+        made for."""
         attempt = Attempt(0, target, self._clock.now_us(), self._clock.monotonic(), charge=FREE)
         attempt.first_at = attempt.started
         if shared.context.payload is not None:
@@ -91,7 +93,7 @@ class FreeAnswers:
         return outcome
 
     def enter(self, shared: SharedRequest) -> Slot:
-        """Rate limits count what costs nothing too. RateLimited."""
+        """Rate limits count replayed answers too. RateLimited."""
         caller, request = shared.context.caller, shared.request
         return self._settlements.rates.enter(
             caller.organization_id,
@@ -103,7 +105,7 @@ class FreeAnswers:
         )
 
     def finish(self, shared: SharedRequest, outcome: Outcome, origin: AnswerOrigin | None, finish: str = "") -> None:
-        """The end of a free answer: its facts, and a row of usage at no cost. Never raises."""
+        """Finish a replayed answer: complete the outcome, and write a usage row without cost. Never raises."""
         attempt = outcome.serving
         attempt.ended, attempt.status = self._clock.monotonic(), OK
         attempt.finish = finish or (origin.finish if origin else "")
@@ -123,7 +125,7 @@ class FreeAnswers:
             return  # it costs nothing, so the answer does not depend on its row
 
     def _server_of(self, shared: SharedRequest, origin: AnswerOrigin) -> Target:
-        """As `target_of`, of an answer that was found to have one."""
+        """Like `target_of`, for an answer that was found to have a target."""
         target = self.target_of(shared, origin.mapping)
         if target is None:
             raise Internal("Who served this answer is not known any more.")

@@ -19,30 +19,30 @@ from gateway.threads import Job, spawn
 
 log = logging.getLogger(__name__)
 
-BEAT_S = 0.4  # about the time between two rounds
+BEAT_S = 0.4  # average time between two rounds
 KEEP_S = 60.0
-# Deltas are read again for so long: one may become visible after a later one.
+# Deltas are read again for this long: one may become visible after a later one.
 OVERLAP_S = 2.0
 UNSENT = 50
 MOST_AT_ONCE = 500
 PIN = "pin"
-# The longest that a request waits to learn where a session was; then it is planned like a new one.
+# The longest that a request waits to look up its session; then it is planned like one of a new session.
 READ_S = 0.1
 BACKOFF_S = 1.0
 WAITING_PINS = 10_000
 
 
 class GossipStore(Protocol):
-    """Where workers leave deltas for each other. Both may raise Unavailable."""
+    """Where workers exchange deltas. Both methods may raise Unavailable."""
 
     def post(self, payload: bytes) -> None: ...
     def collect(self) -> list[tuple[float, bytes]]:
-        """What others posted since the last call, as (age in seconds, payload)."""
+        """The deltas of other workers since the last call, as (age in seconds, payload)."""
         ...
 
 
 class RedisGossipStore:
-    """Numbered values that lapse by themselves. A number whose value is not there yet is asked for again."""
+    """Numbered values that expire. A number whose value is not visible yet is read again."""
 
     SEQUENCE = store.health("sequence")
 
@@ -58,7 +58,7 @@ class RedisGossipStore:
 
     def collect(self) -> list[tuple[float, bytes]]:
         newest = self._redis.add({self.SEQUENCE: 0}, KEEP_S * 10)[self.SEQUENCE]
-        if self._last < 0 or newest < self._last:  # a new worker, or a store that began anew
+        if self._last < 0 or newest < self._last:  # a new worker, or a store that was reset
             self._last = max(0, newest - MOST_AT_ONCE)
         first = max(self._last, newest - MOST_AT_ONCE) + 1
         wanted = [*self._missing, *range(first, newest + 1)]
@@ -81,7 +81,7 @@ class RedisGossipStore:
 
 
 class DatabaseGossipStore:
-    """Rows of the database; every post takes away the old ones."""
+    """Rows of the database; every post deletes the expired ones."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -122,9 +122,9 @@ class DatabaseGossipStore:
 
 
 class Gossip:
-    """Tells the other workers what this one saw of providers and takes over what they saw.
+    """Sends this worker's observations of providers to the other workers and applies theirs.
 
-    `board` None: this worker is alone. A store that is away leaves each worker with its own view.
+    `board` None: this worker is alone. When the store is away each worker keeps its own view.
     """
 
     def __init__(self, health: Health, store: GossipStore | None) -> None:
@@ -133,7 +133,7 @@ class Gossip:
         self._unsent: deque[bytes] = deque(maxlen=UNSENT)
 
     def beat(self) -> None:
-        """One round. Unavailable when the store is away; what was not told is told later."""
+        """One round. Unavailable when the store is away; what was not sent is sent later."""
         if self._store is None:
             return
         delta = self._health.export()
@@ -153,8 +153,8 @@ class Gossip:
 
 
 class Pins:
-    """Where sessions stay beyond one worker's memory: routing's `Store` over a shelf. A read is bounded; a write
-    never waits."""
+    """Session pins beyond one worker's memory: routing's `Store`, backed by a PinStore. Reads are bounded in time;
+    writes never wait."""
 
     def __init__(self, store: "PinStore", clock: Clock, read_s: float = READ_S) -> None:
         self._store = store
@@ -163,7 +163,7 @@ class Pins:
         self._backoff_until = 0.0
 
     def get(self, key: str) -> str | None:
-        """Unavailable when the store does not answer in time; then nobody asks it for a moment."""
+        """Unavailable when the store does not answer in time; then it is not asked for a moment."""
         if self._clock.monotonic() < self._backoff_until:
             raise Unavailable()
         try:
@@ -174,7 +174,7 @@ class Pins:
         return value.decode() if value else None
 
     def put(self, key: str, value: str, ttl_s: float) -> None:
-        """Unavailable when too much waits to be written."""
+        """Unavailable when too many writes are queued."""
         self._store.put(key, value.encode(), ttl_s)
 
 
@@ -184,7 +184,7 @@ class PinStore(Protocol):
 
 
 class JournalPins:
-    """Pins as documents, written in the group commits of the journal: no transaction of their own."""
+    """Pins as documents, written in the group commits of the journal, without transactions of their own."""
 
     def __init__(self, documents: Documents, database: Database, journal: Journal, clock: Clock) -> None:
         self._documents = documents
@@ -199,7 +199,7 @@ class JournalPins:
 
 
 class RedisPins:
-    """Pins in redis, written by a greenlet of their own."""
+    """Pins in redis, written by a dedicated greenlet."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -224,4 +224,4 @@ class RedisPins:
             try:
                 self._redis.put(store.sticky(key), value, ttl_s)
             except Unavailable:
-                self._waiting.clear()  # a pin is a convenience: it holds in this worker all the same
+                self._waiting.clear()  # a pin is a convenience: it still holds in this worker

@@ -1,6 +1,6 @@
-"""Response healing: repairs the JSON of answers; a stream's text is held back until it is complete.
+"""Response healing: repairs the JSON of answers; the text of a stream is buffered until it is complete.
 
-The answer is read in its neutral form, never relayed, so that there is one place where its text stands.
+Repaired answers are always read in the neutral form, never relayed, so that there is one place where their text is.
 """
 
 import dataclasses
@@ -29,14 +29,14 @@ from gateway.neutral.healing import MAX_LENGTH, Healed, heal
 from gateway.neutral.parts import Part, Refusal, Source, Text, ToolCall
 from gateway.neutral.request import Request
 
-QUIET_S = 2.0  # a caller who waits for held text hears of it this often
+QUIET_S = 2.0  # how often a caller waiting for buffered text gets a heartbeat
 REFUSED: tuple[FinishReason, ...] = ("content_filter", "refusal")
 PASSING = (Started, Notice, Progress, Heartbeat)
 
 
 def wanted_of(request: Request) -> ResponseFormat | None:
-    """The format to heal answers into; None when that was not asked for, or cannot be done: the text of several
-    streamed answers would have to be held back at once. Raises InvalidRequest for what is wrong in the conversation."""
+    """The format to repair answers to; None when that was not requested, or is impossible because the text of several
+    streamed choices would have to be buffered at once. Raises InvalidRequest for an invalid conversation."""
     if not request.options.heal or not isinstance(request, ChatRequest):
         return None
     needs = request.requirements
@@ -46,7 +46,7 @@ def wanted_of(request: Request) -> ResponseFormat | None:
 
 
 def heal_result(run: Run, result: ChatResult) -> ChatResult:
-    """The result with the JSON that its answers hold; strategies are noted in the outcome."""
+    """The result with the JSON of its answers repaired; strategies are noted in the outcome."""
     wanted = wanted_of(run.request)
     if wanted is None:
         return result
@@ -60,7 +60,7 @@ def _heal_choice(run: Run, choice: Choice, wanted: ResponseFormat) -> Choice:
     healed = _heal(run, "".join(part.text for part in texts), wanted)
     if healed is None:
         return choice
-    # What was bound to the old text, as places and signatures, would be wrong of the new one.
+    # Annotations of the old text, such as positions and signatures, would be wrong for the new one.
     sources = tuple(_loosen(source) for part in texts for source in part.sources)
     parts: list[Part] = []
     for part in choice.parts:
@@ -92,7 +92,7 @@ def heal_stream(run: Run, batches: Generator[Batch, None, None]) -> Generator[Ba
 def _heal_batches(
     run: Run, batches: Generator[Batch, None, None], wanted: ResponseFormat
 ) -> Generator[Batch, None, None]:
-    """From the first text on everything is held, so that blocks stay in their order."""
+    """Everything from the first text on is buffered, so that blocks stay in order."""
     held: Batch = []
     size = 0
     heard = run.clock.monotonic()
@@ -108,7 +108,7 @@ def _heal_batches(
                 elif isinstance(event, TextDelta) or (held and not isinstance(event, PASSING)):
                     held.append(event)
                     size += len(event.text) if isinstance(event, TextDelta) else 0
-                    if size > MAX_LENGTH:  # it would not be healed, so nothing of it has to wait
+                    if size > MAX_LENGTH:  # too long to be repaired, so nothing has to wait
                         sent += _merge(held)
                         held = []
                 else:
@@ -123,7 +123,7 @@ def _heal_batches(
 
 
 def _release(run: Run, held: Batch, end: Finished | Failed, wanted: ResponseFormat) -> Batch:
-    """What was held, the text of each block as one delta, or all of it as one if it was healed."""
+    """The buffered events, with the text of each block as one delta, or all of it as one if it was repaired."""
     merged = _merge(held)
     if not held or isinstance(end, Failed) or end.reason in REFUSED:
         return merged
@@ -138,7 +138,7 @@ def _release(run: Run, held: Batch, end: Finished | Failed, wanted: ResponseForm
 
 
 def _merge(held: Iterable[Event]) -> Batch:
-    """The deltas of each block of text as one, at the place of its first."""
+    """Merge the deltas of each text block into one, at the position of the first."""
     merged: Batch = []
     blocks: dict[int, list[TextDelta]] = {}
     for event in held:
@@ -163,7 +163,7 @@ def _join(deltas: list[TextDelta]) -> TextDelta:
 
 
 def _replace(merged: Iterable[Event], whole: TextDelta, others: set[int]) -> Iterator[Event]:
-    """The events with `whole` for the first text and without the other blocks of text."""
+    """The events with `whole` in place of the first text and without the other text blocks."""
     for event in merged:
         if isinstance(event, TextDelta):
             if event.block == whole.block:

@@ -1,6 +1,6 @@
-"""Idempotency-Key: the first request under a key runs once; each later one gets the same bytes and costs nothing.
+"""Idempotency-Key: the first request with a key runs once; later ones get the same bytes and cost nothing.
 
-A request with a key runs to its end even when its caller hangs up, because the caller is about to ask for it again.
+A request with a key runs to its end even when its caller disconnects, because the caller will probably retry.
 """
 
 import hashlib
@@ -27,23 +27,22 @@ from gateway.threads import Job, Threads, compute_if, spawn
 
 HEADER = "Idempotency-Key"
 KIND = "idempotency"
-FORM = 1  # of a document; another release may write another one
+FORM = 1  # version of the document format; another release may write another
 RECORD_TTL_S = 24 * 3600.0
 LONGEST_KEY = 255
-# Answers above this are not kept; the largest made of a request are pictures, a few megabytes each.
+# Larger answers are not stored; the largest that requests produce are images, a few megabytes each.
 MOST_BYTES = 48 << 20
 MOST_STREAM_BYTES = 16 << 20
-TOTAL_BYTES = 2 << 30  # of all kept answers of the installation
-LARGE = 1 << 17  # bytes of a request from which on its fingerprint is made in a thread
+TOTAL_BYTES = 2 << 30  # of all stored answers of the installation
+LARGE = 1 << 17  # bytes of a request from which on its fingerprint is computed in a thread
 TRIES = 3
 WAIT_S = 5.0
 LABEL = b"idempotency\0"
 FIRST_ERROR = 400
-# Every provider refused for its own load and did nothing: a client that waits and asks again, as it was told to, is
-# served.
+# Every provider refused because of load and did nothing: a client that retries as it was told to is served.
 NOTHING_DONE = (429, 529)
-NO_RETRY = (("x-should-retry", "false"),)  # what the official clients of two large APIs obey
-# Why there is no answer to give again.
+NO_RETRY = (("x-should-retry", "false"),)  # the official clients of two large APIs obey it
+# Why there is no answer to replay.
 CRASHED, TOO_LARGE, NOT_KEPT, NO_ROOM = "crashed", "too large", "not kept", "no room"
 REASONS = {
     CRASHED: "The first request under this Idempotency-Key was interrupted and its answer is lost.",
@@ -54,11 +53,11 @@ REASONS = {
 ANEW = "It is not done again, because it may have been billed: use another Idempotency-Key to send it anew."
 
 Headers = list[tuple[str, str]]
-Check = Callable[[str], object]  # of the id of the request that an answer was made for
+Check = Callable[[str], object]  # takes the id of the request that an answer was made for
 
 
 class StoredReply(NamedTuple):
-    """An answer of any surface. `replayed`: it was made for an earlier request under the same key."""
+    """A response of any surface. `replayed`: it was made for an earlier request with the same key."""
 
     status: int
     headers: Headers
@@ -67,7 +66,8 @@ class StoredReply(NamedTuple):
 
 
 class Keyed(NamedTuple):
-    """A request under a key: `route` is method and path, `content` all that makes it this request and no other."""
+    """A request with a key: `route` is method and path, `content` everything that distinguishes it from other
+    requests."""
 
     caller: Caller
     key: str
@@ -88,7 +88,7 @@ class _Claim(NamedTuple):
 
 
 class Idempotency:
-    """One per worker. Nothing is remembered of a request that was refused before anything was sent upstream."""
+    """One per worker. A request that was refused before anything was sent upstream is not remembered."""
 
     def __init__(
         self,
@@ -116,11 +116,11 @@ class Idempotency:
     def answer(
         self, keyed: Keyed, make: Callable[[], StoredReply], check: Check = lambda request_id: None
     ) -> StoredReply:
-        """What `make` answers, or what it answered to the first request under this key. `check` raises when an answer
-        that was made for a request may not be given to this caller any more.
+        """The response of `make`, or its response to the first request with this key. `check` raises when a response
+        made for another request may no longer be returned to this caller.
 
-        InvalidRequest (no proper key), IdempotencyKeyReused (another request), IdempotencyInFlight, Interrupted (its
-        worker died, or the answer could not be kept), Unavailable. `make` turns its own errors into replies.
+        InvalidRequest (malformed key), IdempotencyKeyReused (a different request), IdempotencyInFlight, Interrupted
+        (its worker died, or the response could not be stored), Unavailable. `make` turns its own errors into responses.
         """
         found = self._claim(keyed, check)
         if isinstance(found, StoredReply):
@@ -128,8 +128,8 @@ class Idempotency:
         return Job(self._make, found, make).result()
 
     def trim(self) -> None:
-        """Measure what the kept answers of the installation take. Until the next time this worker adds at most a
-        quarter of what is left; nothing is forgotten for it, or a request might be done twice."""
+        """Measure the stored answers of the installation. Until the next call this worker adds at most a quarter of
+        what is left; nothing is deleted to make room, or a request might run twice."""
         sql = "SELECT coalesce(sum(length(value)), 0) FROM document WHERE kind = ?"
         size = self._database.report(lambda: self._database.execute(sql, (KIND,)).fetchone()[0])
         self._room = max(0, self._total_bytes - size) // 4
@@ -143,7 +143,7 @@ class Idempotency:
         )
         value = _write(claim, "running", owner=self._control.epoch)
         for _ in range(TRIES):
-            # Before the document is there, so that no reader takes it for one that nobody works on.
+            # Before the document exists, so that no reader takes it for an abandoned one.
             mine = claim.place not in self._running
             self._running.add(claim.place)
             try:
@@ -171,7 +171,9 @@ class Idempotency:
         if head["state"] == "running":
             if self._is_running(claim.place, head["owner"]):
                 raise IdempotencyInFlight(_in_flight(), retry_after=1.0)
-            value = self._documents.get(KIND, claim.place) or value  # it may have ended while its owner was looked up
+            value = (
+                self._documents.get(KIND, claim.place) or value
+            )  # it may have finished while its owner was looked up
             head, body = _split(value)
         if head["state"] != "kept" or not claim.keeps:
             reason = NOT_KEPT if head["state"] == "kept" else head.get("reason", CRASHED)
@@ -181,7 +183,7 @@ class Idempotency:
         return StoredReply(head["status"], [tuple(pair) for pair in head["headers"]], answer, replayed=True)
 
     def _unpack(self, body: bytes) -> bytes:
-        """An earlier release kept the bytes compressed and in plain text."""
+        """An earlier release stored the bytes compressed and in plain text."""
         return unpack(self._vault, body) if is_sealed(body) else zlib.decompress(body)
 
     def _is_running(self, place: str, owner: int) -> bool:
@@ -204,8 +206,8 @@ class Idempotency:
         return reply._replace(body=spool.read())
 
     def _record(self, claim: _Claim, reply: StoredReply, pieces: Iterator[bytes], spool: Spool) -> None:
-        """Read a stream to its end, for its caller and for those who ask again; one that is too large to be kept ends
-        with its caller, and so does the upstream call."""
+        """Read a stream to its end, for its caller and for retries; one that is too large to be stored ends with its
+        caller, and so does the upstream call."""
         failure: Exception | None = None
         try:
             for piece in pieces:
@@ -223,7 +225,7 @@ class Idempotency:
             spool.end(failure)
 
     def _end(self, claim: _Claim, reply: StoredReply, body: bytes | None) -> None:
-        """Keep the answer (None: it was too large), unless it is a refusal and nothing was done upstream for it."""
+        """Store the answer (None: it was too large), unless it is a refusal and nothing was done upstream."""
         calls = self._settlements.watch.end(claim.request_id)
         if reply.status in NOTHING_DONE or (reply.status >= FIRST_ERROR and not calls):
             self._post(claim, self._rows.delete(KIND, claim.place))
@@ -247,16 +249,17 @@ class Idempotency:
         self._post(claim, self._rows.put(KIND, claim.place, value, RECORD_TTL_S))
 
     def _post(self, claim: _Claim, row: Row) -> None:
-        """Write through the journal, which outlasts an outage of the store; what was paid for is not refused for it."""
+        """Write through the journal, which outlasts an outage of the store; what was paid for is not refused because of
+        it."""
         try:
             self._journal.append(row).wait(WAIT_S)
         except GatewayError:
-            pass  # the claim stands, so the request is not done again
+            pass  # the claim remains, so the request does not run again
         finally:
             self._running.discard(claim.place)
 
     def _digest(self, *parts: bytes) -> str:
-        """A keyed hash in which no part can be taken for the next one's beginning."""
+        """A keyed hash of the parts, each with its length, so that no two sequences of parts collide."""
         summed = hmac.new(self._secret, LABEL, hashlib.sha256)
         for part in parts:
             summed.update(len(part).to_bytes(8, "big") + part)

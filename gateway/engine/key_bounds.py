@@ -1,4 +1,4 @@
-"""Spending bounds of organizations' own provider keys: a plan skips keys that are used up."""
+"""Spending limits of organizations' own provider keys: a plan skips keys whose limit is used up."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from gateway.routing.score import Scored
 
 
 class Passed(NamedTuple):
-    """A provider key that is left out at a mapping (by its key), and what its refusal says."""
+    """A provider key that is skipped at a mapping (by its key), and the reason."""
 
     mapping: str
     credential: str
@@ -23,14 +23,14 @@ class Passed(NamedTuple):
 
 
 class KeyBounds:
-    """For those who only look: what is sent is reserved by the settlement."""
+    """Checks without reserving: what is sent is reserved by the settlement."""
 
     def __init__(self, budgets: Budgets, default_output: int) -> None:
         self._budgets, self._default_output = budgets, default_output
 
     def sift(self, plan: Plan, request: Request, at_us: int) -> Plan:
-        """The plan without the keys whose bound has no room for the request; the refusal of the last of them when
-        nothing else is left. Without any bounded key nothing is read."""
+        """The plan without the keys whose limit cannot cover the request; raises the refusal of the last of them when
+        nothing else is left. Reads nothing when no key has a limit."""
         bounded = {one.ident for scored in plan.order for one in scored.credentials if one.bounded}
         if not bounded:
             return plan
@@ -51,8 +51,8 @@ class KeyBounds:
 
 
 def leave_out(plan: Plan, passed: Iterable[Passed]) -> Plan:
-    """The plan with its keys that were passed over among what it excludes; a candidate without any other key is tried
-    no more, unless it is all that there is."""
+    """The plan with the skipped keys among its exclusions; a candidate without any other key is no longer tried, unless
+    it is the only one."""
     passed = list(passed)
     candidates = {scored.key: scored.candidate for scored in plan.order}
     excluded = [

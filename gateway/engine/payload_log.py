@@ -1,4 +1,4 @@
-"""Collects the payload of one request (body and answer) where its project retains payloads."""
+"""Collects the payload of one request (body and answer) if its project retains payloads."""
 
 import logging
 from collections.abc import Callable
@@ -24,12 +24,12 @@ from gateway.providers.protocol import Target
 from gateway.store.journal import Row, Ticket
 from gateway.threads import Job, spawn
 
-# What is kept of each body; the rest is cut off and marked.
+# The longest part of each body that is stored; the rest is truncated and marked.
 MOST_BYTES = 4 << 20
-# What is kept of all upstream exchanges of a request together (x-debug).
+# The same for all upstream exchanges of a request together (x-debug).
 RAW_BYTES = 1 << 20
 
-# Above this, packing is done off the event loop.
+# Above this size, packing runs off the event loop.
 INLINE_BYTES = 32 << 10
 
 log = logging.getLogger("gateway")
@@ -38,7 +38,7 @@ Post = Callable[[Row | None], Ticket]
 
 
 class PayloadWriter(Protocol):
-    """What writes payloads: the Retention of a worker."""
+    """Writes payloads: the Retention of a worker."""
 
     wait_s: float
 
@@ -50,10 +50,10 @@ class PayloadWriter(Protocol):
 class Payload:
     """One request's payload, from the admission of its caller to the end of its answer.
 
-    Two sides meet here, and either may come last: the surface adds what it sends and ends, the settlement holds a
-    usage row back until then. Whoever comes last writes both as one entry. A request that is refused, or fails at every
-    provider, is written without a settlement and without a fee; an answer that was made for another request
-    (`forget`) is not written: it is in the log of that one.
+    Two sides meet here, in either order: the surface adds what it sends and finishes, the settlement holds a usage row
+    back until then. Whichever is last writes both as one entry. A request that is refused, or fails at every provider,
+    is written without a settlement and without a fee; an answer that was made for another request (`forget`) is not
+    written: it is in that request's log.
     """
 
     __slots__ = (
@@ -72,21 +72,21 @@ class Payload:
         self._post: Post | None = None
         self._streamed = self._awaited = self._open = self._ended = self._done = False
 
-    # What the engine tells.
+    # Called by the engine.
 
     def note_request(self, model: str, streamed: bool) -> None:
-        """The model as the caller wrote it, and whether they want a stream."""
+        """The model as the caller wrote it, and whether they asked for a stream."""
         self._requested_model, self._streamed = model, streamed
 
     def capture_call(self, target: Target) -> WireCapture | None:
-        """What listens to an upstream call; None unless the caller asked for it (x-debug)."""
+        """A listener for an upstream call; None unless the caller asked for it (x-debug)."""
         if not self._context.debug:
             return None
         self._captures.append(WireCapture(target, RAW_BYTES - sum(capture.size for capture in self._captures)))
         return self._captures[-1]
 
     def forget(self) -> None:
-        """The answer was made for another request: nothing is kept."""
+        """The answer was made for another request: nothing is stored."""
         self._done = True
 
     def admit(
@@ -100,30 +100,31 @@ class Payload:
         self._open = True
 
     def hold(self, post: Post, served: str, fee_nusd: int, awaited: bool) -> Ticket | None:
-        """A usage row is there; `post` writes it, with the payload's row or, where that cannot be kept, with None.
-        `awaited`: the end of the answer waits for it. The ticket to wait for when the surface has left already."""
+        """A usage row is ready; `post` writes it, with the payload's row or, where that cannot be stored, with None.
+        `awaited`: the end of the answer waits for it. Returns the ticket to wait for when the surface has finished
+        already."""
         self._post, self._served, self.fee_nusd, self._awaited = post, served, fee_nusd, awaited
         return self._write() if self._ended else None
 
     def close(self) -> None:
-        """The settlement ends."""
+        """The settlement is finished."""
         self._open = False
         if self._ended:
             self._write_alone()
 
-    # What the surface tells.
+    # Called by the surface.
 
     def send_instead(self, sent: bytes) -> None:
-        """What is kept of the request: the body without what must not be."""
+        """The part of the request that is stored: the body without what must not be."""
         self.sent, self.sent_bytes = sent[:MOST_BYTES], len(sent)
 
     @property
     def held(self) -> bool:
-        """Whether a usage row waits for the rest of the answer, of which all is there."""
+        """Whether a usage row waits for the rest of the answer, which is complete."""
         return self._post is not None
 
     def add(self, piece: bytes) -> None:
-        """So much more of the answer is about to be sent."""
+        """A piece of the answer is about to be sent."""
         self._size += len(piece)
         room = MOST_BYTES - self.kept_bytes
         if room > 0:
@@ -131,14 +132,14 @@ class Payload:
             self.kept_bytes += min(room, len(piece))
 
     def finish(self, status: int) -> None:
-        """The whole answer is here and about to be sent: `end`, and wait until it is durable where that is due.
-        Unavailable when that takes too long."""
+        """The whole answer is about to be sent: call `end`, and wait until it is durable where required. Unavailable
+        when that takes too long."""
         ticket = self.end(status)
         if ticket is not None:
             ticket.wait(self._owner.wait_s)
 
     def end(self, status: int) -> Ticket | None:
-        """Nothing more is sent. Safe to repeat; what it gives is to be waited for. Unavailable from the journal."""
+        """Nothing more is sent. Idempotent; returns what to wait for. Unavailable from the journal."""
         if self._ended:
             return None
         self._ended, self._status = True, status
@@ -151,7 +152,7 @@ class Payload:
     # Writing, once.
 
     def write(self, vault: Vault) -> PayloadRow:
-        """The row, packed; may run in a native thread."""
+        """The packed row; may run in a native thread."""
         context, caller = self._context, self._context.caller
         raw, raw_cut = self._read_taps()
         flags = (STREAMED if self._streamed else 0) | (SENT_CUT if self.sent_bytes > len(self.sent) else 0)
@@ -188,14 +189,14 @@ class Payload:
         post, self._post = self._post, None
         if post is None:
             return None
-        # A caller who hangs up while a large payload is packed must not take the settlement along.
+        # A caller who disconnects while a large payload is packed must not cancel the settlement.
         ticket = Job(self._bring, post).result() if self._is_large else self._bring(post)
         if isinstance(ticket, GatewayError):
             raise ticket
         return ticket if self._awaited else None
 
     def _bring(self, post: Post) -> Ticket | GatewayError:
-        """Post both; an error as a value, since one that leaves a greenlet would be printed."""
+        """Post both; returns an error as a value, since one that leaves a greenlet would be printed."""
         row = None if self._done else self._pack()
         self._done = True
         if row is None:
@@ -209,7 +210,7 @@ class Payload:
         return ticket
 
     def _write_alone(self) -> None:
-        """Without a settlement: what failed, at no cost. Never waits, never raises: nobody's money depends on it."""
+        """Write a failed request without settlement and cost. Never waits, never raises: no money depends on it."""
         if self._done:
             return
         self._done = True
@@ -230,11 +231,11 @@ class Payload:
     def _pack(self) -> Row | None:
         try:
             return self._owner.pack(self, native=self._is_large)
-        except Exception:  # A payload that cannot be kept must not keep its request from being settled.
+        except Exception:  # A payload that cannot be stored must not prevent its request's settlement.
             log.exception("a payload could not be packed")
             return None
 
 
 def _clean(text: str) -> str:
-    """What every store can keep: a caller's text may hold NUL and lone surrogates."""
+    """The text as every store can keep it: a caller's text may contain NUL and lone surrogates."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()

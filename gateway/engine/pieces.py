@@ -1,7 +1,8 @@
-"""Splits a JSON value into a text with references and its large pieces, so that each piece is stored once.
+"""Deduplicates large parts of JSON values: splits a value into a text with references and its large pieces, so that
+each piece is stored once.
 
-The cuts lie in the bytes, not in the value, so nothing that a caller writes can look like one. They are made from the
-front by size alone: a conversation that is sent again, a little longer, has the pieces of before.
+The value is cut in its bytes, so nothing that a caller writes can look like a reference. Cuts depend on size alone,
+from the front: a conversation that is sent again, a little longer, has the same pieces as before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,13 +11,13 @@ from typing import Any
 import msgspec
 import orjson
 
-APART = 4096  # smaller things are not worth a row
-MOST_PIECES = 256  # of one value; all that follows stays in the text
-DEPTH = 6  # of {"items": [{"content": [{"image_url": "…"}]}]} with one level to spare
+APART = 4096  # smaller parts are not worth a row
+MOST_PIECES = 256  # of one value; everything after that stays in the text
+DEPTH = 6  # levels of {"items": [{"content": [{"image_url": "…"}]}]} with one to spare
 
 
 def split(value: Any, digest: Callable[[bytes], bytes]) -> tuple[list[bytes], dict[bytes, bytes]]:
-    """The text of `value` as literals and, in turn with them, the digests of pieces; and the pieces by digest."""
+    """The text of `value` as literals alternating with digests of pieces; and the pieces by digest."""
     cutter = _Cutter(digest)
     cutter.add(value, orjson.dumps(value), DEPTH)
     return cutter.close(), cutter.pieces
@@ -35,7 +36,7 @@ def digests_of(segments: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def join(segments: Sequence[bytes], pieces: Mapping[bytes, bytes]) -> Any:
-    """The value that was split. KeyError when a piece is not there."""
+    """The value that was split. KeyError when a piece is missing."""
     text = [pieces[segment] if place % 2 else segment for place, segment in enumerate(segments)]
     return orjson.loads(b"".join(text))
 
@@ -48,7 +49,7 @@ class _Cutter:
         self._literal: list[bytes] = []
 
     def add(self, value: Any, data: bytes, depth: int) -> None:
-        """`data` is the text of `value`."""
+        """`data` is the JSON text of `value`."""
         if len(data) < APART or len(self.pieces) >= MOST_PIECES:
             self._literal.append(data)
         elif depth and isinstance(value, dict):
@@ -70,7 +71,7 @@ class _Cutter:
         self._literal.append(b"}")
 
     def _add_items(self, value: list[Any], depth: int) -> None:
-        """Small items that follow each other become pieces too, as soon as they are large enough together."""
+        """Consecutive small items become pieces too, as soon as they are large enough together."""
         self._literal.append(b"[")
         run: list[bytes] = []
         size = 0

@@ -1,8 +1,9 @@
-"""The plan cache: reuses a plan of a moment ago for requests with the same access, keys and requirements.
+"""The plan cache: reuses a recent plan for requests with the same access, keys and requirements.
 
-Decided against: keeping plans in which a random choice, a session or a turn of keys had a say, and keeping any whose
-providers may rest. Where a random choice is possible, each request that would get a kept plan has its own chance of
-one first. What is kept lags behind health's successes by at most KEEP_S; a failure in this worker ends it at once.
+Decided against: caching plans that depend on a random choice, a session or key rotation, and caching any whose
+providers may be in cooldown. Where a random choice is possible, each request that would get a cached plan makes its own
+choice first. Cached plans lag behind health's successes by at most KEEP_S; a failure in this worker invalidates them at
+once.
 """
 
 from collections.abc import Hashable
@@ -22,12 +23,12 @@ from gateway.routing.score import LARGE_PROMPT_TOKENS
 
 T = TypeVar("T")
 
-# Of reasons: what catalogue, health and the project's own preference decided.
+# Reasons that depend on catalogue, health and the project's own preference alone.
 STEADY = frozenset((PINNED, SINGLE, WEIGHTED, PREFERRED))
 
 KEEP_S = 0.05
 CAPACITY = 512
-# All of Needs but the sizes, and the options, that routing looks at; sizes count through `ceiling_of`.
+# All of Needs except the sizes, and the options, that routing looks at; sizes count through `ceiling_of`.
 READ_NEEDS = attrgetter(
     *("stream", "tools", "parallel_tools", "vision", "audio", "documents", "json_object", "json_schema", "reasoning"),
     *("effort", "web_search", "image_output", "n", "max_tokens", "forced_tool", "verbosity", "vendor_only"),
@@ -38,7 +39,7 @@ DEFAULT_OPTIONS = READ_OPTIONS(NO_OPTIONS)
 
 
 class RecentPlan(Struct, Generic[T], frozen=True, eq=False):
-    """A plan, good until `until` (monotonic seconds) for prompts below `ceiling` bytes under the same catalogue."""
+    """A plan, valid until `until` (monotonic seconds) for prompts below `ceiling` bytes under the same catalogue."""
 
     route_plan: T
     catalogue: object
@@ -47,20 +48,20 @@ class RecentPlan(Struct, Generic[T], frozen=True, eq=False):
 
 
 class PlanCache(Generic[T]):
-    """Bounded; callers choose the keys, so a full one begins anew."""
+    """Bounded; callers choose the keys, so a full cache is cleared."""
 
     def __init__(self) -> None:
         self._plans: dict[Hashable, RecentPlan[T]] = {}
 
     def find(self, key: Hashable, catalogue: object, prompt_bytes: int, now: float) -> T | None:
-        """What was kept under `key` and still holds."""
+        """The plan that was cached under `key` and is still valid."""
         found = self._plans.get(key)
         if found is None or found.until <= now or found.catalogue is not catalogue or prompt_bytes >= found.ceiling:
             return None
         return found.route_plan
 
     def keep(self, key: Hashable, route_plan: T, plan: Plan, catalogue: object, prompt_bytes: int, now: float) -> None:
-        """Remember a plan if the next request like it would surely get the same."""
+        """Cache a plan if the next request like it is certain to get the same."""
         ceiling = ceiling_of(plan)
         if prompt_bytes >= ceiling or not _is_steady(plan):
             return
@@ -73,7 +74,7 @@ class PlanCache(Generic[T]):
 
 
 def key_of(context: RequestContext, request: Request) -> Hashable | None:
-    """What a plan depends on beside catalogue, health and size; None where more than that has a say."""
+    """What a plan depends on besides catalogue, health and size; None where it depends on more than that."""
     caller, options = context.caller, request.options
     if caller.rules or caller.mode != CREDITS or context.session or options.session:
         return None
@@ -88,7 +89,8 @@ def key_of(context: RequestContext, request: Request) -> Hashable | None:
 
 
 def ceiling_of(plan: Plan) -> int:
-    """The size in bytes from which on a prompt may be planned otherwise: a limit, a price step, large prompts' own."""
+    """The size in bytes from which on a prompt may be planned differently: a limit, a price tier, or the rule for large
+    prompts."""
     output = plan.ask.requirements.max_tokens or 0
     tokens = LARGE_PROMPT_TOKENS
     for group in (plan.ranked, plan.excluded):
@@ -99,7 +101,7 @@ def ceiling_of(plan: Plan) -> int:
 
 
 def _is_steady(plan: Plan) -> bool:
-    """Whether neither chance nor a turn of keys nor an organization's own provider had a say."""
+    """Whether neither chance nor key rotation nor an organization's own provider influenced the plan."""
     resolution = plan.resolution
     fixed = plan.reason in STEADY and resolution.kind in ("pinned", "canonical") and resolution.offer is None
     return fixed and all(len(one.credentials) == 1 for one in plan.order)

@@ -33,12 +33,12 @@ from gateway.routing.windows import Tally
 
 @dataclass(slots=True, unsafe_hash=True)
 class RoutePlan:
-    """`groups`: for each mapping, best first, its targets (one a key). `plan` is routing's own decision.
+    """`groups`: for each mapping, best first, its targets (one per key). `plan` is routing's own decision.
 
     `platform_paid`: some target uses the platform's credential, so that the organization's credits pay. `remembered`:
-    who answers is remembered, for the session or the project. `adapts`: a target may get another request than the
-    caller's, which `fittings` make by mapping key. `json_by_prompt`: some mapping is asked for JSON in words only.
-    `chance`: that of a random choice, which each request like it has.
+    the serving provider is remembered, for the session or the project. `adapts`: a target may get a request other than
+    the caller's, made by `fittings` by mapping key. `json_by_prompt`: some mapping is asked for JSON in the prompt
+    only. `chance`: the probability of a random choice for each such request.
     """
 
     plan: Plan
@@ -53,7 +53,7 @@ class RoutePlan:
     chance: float = field(init=False)
 
     def __post_init__(self) -> None:
-        # Here and not when asked for: a plan may serve many requests.
+        # Computed once and not on access: a plan may serve many requests.
         self.platform_paid = any(target.credential.source == PLATFORM for group in self.groups for target in group)
         self.mappings = tuple([scored.entry.candidate.mapping for scored in self.plan.order])
         self.bounds = Bounds(self.mappings)
@@ -73,19 +73,19 @@ class RoutePlan:
         return cooling is not None and (cooling.whole or target.credential in cooling.credentials)
 
     def adapt(self, request: Request, mapping: Mapping) -> Request:
-        """The request as `mapping` gets it: without the wishes that it lacks, and with the effort that an automatic
-        choice sends. Mostly the request itself."""
+        """The request as `mapping` gets it: without options that it does not support, and with the effort that
+        automatic model selection adds. Usually the request itself."""
         fitting = self.fittings.get(mapping.key)
         return request if fitting is None else fitting.fit(request)
 
     def limit(self, request: Request, mapping: Mapping) -> int | None:
-        """The output limit that `mapping` gets instead of the caller's; None where that will do."""
+        """The output limit that `mapping` gets instead of the caller's; None where theirs is fine."""
         fitting = self.fittings.get(mapping.key)
         return None if fitting is None else fitting.limit(request)
 
 
 class _AttemptTotals:
-    """What the good answers of one model at one provider, to one operation, are counted in."""
+    """The counters for successful attempts of one model at one provider, for one operation."""
 
     __slots__ = ("cost", "first", "input", "output", "seconds", "succeeded")
 
@@ -99,24 +99,24 @@ class _AttemptTotals:
 
 
 def _place_of(target: Target, operation: str) -> tuple[str, str, str]:
-    """The labels provider, model and operation; what organizations brought themselves is one of each."""
+    """The labels provider, model and operation; whatever organizations brought themselves shares one label each."""
     provider = provider_label(target.provider.id)
     return provider, target.mapping.model if provider == target.provider.id else provider, operation
 
 
 class _Books(Struct, eq=False):
-    """Where the good answers of one target are counted."""
+    """Where the successful attempts of one target are counted."""
 
     totals: _AttemptTotals
     tally: Tally
 
 
-LONGEST_SESSION = 4096  # characters that tell one session from another
-STRATEGY = "routing"  # of a project's settings
+LONGEST_SESSION = 4096  # characters that are used of a session id
+STRATEGY = "routing"  # in a project's settings
 
 
 def with_defaults(caller: Caller, request: Request) -> Request:
-    """The request with its project's strategy, where it names none itself and leaves the provider open."""
+    """The request with its project's routing strategy, where it names none itself and leaves the provider open."""
     strategy = caller.settings.get(STRATEGY)
     if not strategy or request.options.routing or "/" in request.requested_model:
         return request
@@ -124,7 +124,7 @@ def with_defaults(caller: Caller, request: Request) -> Request:
 
 
 class Planner:
-    """Everything that routing needs to know of a caller, brought together."""
+    """Brings together everything that routing needs to know about a caller."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Planner:
         self._recent: PlanCache[RoutePlan] = PlanCache()
 
     def plan(self, context: RequestContext, request: Request) -> RoutePlan:
-        """Raises what Router.plan raises, and Forbidden for a client address that a rule keeps out."""
+        """Raises what Router.plan raises, and Forbidden for a client address that a rule excludes."""
         if STRATEGY in context.caller.settings:
             request = with_defaults(context.caller, request)
         key = key_of(context, request)
@@ -165,23 +165,23 @@ class Planner:
         return route_plan
 
     def explain(self, context: RequestContext, request: Request) -> dict:
-        """The decision as data, without the random choice and without calling anybody. SpendingLimitReached when the
-        provider keys that remain may spend no more."""
+        """The decision as data, without the random choice and without calling a provider. SpendingLimitReached when the
+        remaining provider keys have used up their limit."""
         request = with_defaults(context.caller, request)
         plan = self._decide(context, request, explore=0.0)
         return write_record(self._bounds.sift(plan, request, context.at_us))
 
     def begun(self, target: Target) -> None:
-        """An upstream call is about to start."""
+        """Count an upstream call that is about to start."""
         if self._cooldowns.providers:
             self._health.begin(target.mapping, target.credential)
 
     def is_shut(self, target: Target) -> bool:
-        """Whether nothing answers there, and another request tried it a moment ago."""
+        """Whether the target is unreachable, and another request tried it a moment ago."""
         return bool(self._cooldowns.providers) and self._health.is_shut(target.mapping, target.credential)
 
     def succeeded(self, attempt: Attempt, streamed: bool, operation: str) -> None:
-        """Feed a good attempt into the provider's health and the operator's counters."""
+        """Report a successful attempt to the provider's health and the operator's counters."""
         target, usage, charge = attempt.target, attempt.usage, attempt.charge
         books = target.memo.get((self, operation)) or self._open_books(target, operation)
         totals, took_s, output = books.totals, attempt.ended - attempt.started, 0
@@ -224,7 +224,7 @@ class Planner:
         return totals
 
     def abandoned(self, attempt: Attempt, operation: str) -> None:
-        """Count an attempt whose caller left, with what it was billed."""
+        """Count an attempt whose caller disconnected, with what it was billed."""
         place, usage = _place_of(attempt.target, operation), attempt.usage
         totals = self._totals_of(place)
         self._counters.add("attempts_total", (*place, "client_disconnect"))
@@ -234,8 +234,8 @@ class Planner:
             totals.cost.value += attempt.charge.total
 
     def failed(self, attempt: Attempt, error: GatewayError, organization: str, operation: str) -> None:
-        """Feed an attempt that failed for a request of `organization` into health and counters. The built-in provider
-        fails because it was asked to, which tells nothing of the next request."""
+        """Report an attempt that failed for a request of `organization` to health and counters. The sandbox provider
+        fails because it was asked to, which says nothing about the next request."""
         target = attempt.target
         place = _place_of(target, operation)
         self._recent.clear()
@@ -251,7 +251,7 @@ class Planner:
         return RoutePlan(plan, _cooling_last(groups, plan) if plan.cooling else groups)
 
     def _may_cool_down(self, plan: Plan) -> bool:
-        """Whether a cooldown of any of the plan's providers could change it."""
+        """Whether a cooldown of any of the plan's providers could change the plan."""
         cooldowns = self._cooldowns
         if not cooldowns.providers:
             return False
@@ -288,7 +288,7 @@ class Planner:
         if len(credentials) > 1:
             turn = self._turn(plan.ask.session, candidate.provider.id)
             cooling = plan.cooling.get(scored.key)
-            # Those that cool down are in order already: as they return.
+            # Keys in cooldown are in order already: by the end of their cooldown.
             late = cooling.credentials if cooling else ()
             credentials = rotate(credentials[: len(credentials) - len(late)], turn) + late
         return tuple(
@@ -296,7 +296,7 @@ class Planner:
         )
 
     def _turn(self, session: str, provider: str) -> int:
-        """Whose turn it is among a provider's keys: the next one's, or in a session always the same one's, for the
+        """The key rotation of a provider: the next key in turn, or within a session always the same one, since the
         provider's prompt cache belongs to the key."""
         if session:
             return zlib.crc32(session.encode(errors="replace"))
@@ -305,7 +305,7 @@ class Planner:
 
 
 def _cooling_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[tuple[Target, ...], ...]:
-    """Move keys that cool down, while others of their provider do not, behind all other targets."""
+    """Move keys in cooldown, while others of their provider are not, behind all other targets."""
     ready, late = [], []
     for group, scored in zip(groups, plan.order, strict=True):
         cooling = plan.cooling.get(scored.key)

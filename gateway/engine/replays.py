@@ -1,4 +1,4 @@
-"""Whether a stored answer may be given to this caller now: by the rules in force now, not by those of then."""
+"""Whether a stored answer may be returned to this caller now: by the rules in force now, not by those of its time."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -17,14 +17,14 @@ SERVED = f"SELECT provider, served FROM usage WHERE request IN ({{marks}}) AND k
 
 
 class Replays:
-    """Who served an answer stands in the usage rows of its request; rows that were cleared refuse nothing."""
+    """Checks who served an answer, from the usage rows of its request; rows that were deleted refuse nothing."""
 
     def __init__(self, database: Database, catalogue: Current, clock: Clock) -> None:
         self._database, self._catalogue, self._clock = database, catalogue, clock
 
     def check(self, caller: Caller, ip: str, request_ids: Sequence[str]) -> None:
-        """Forbidden when a rule or policy keeps the caller from this address, or from what served one of the requests
-        (32 hex digits each). Unavailable when the store cannot be asked."""
+        """Forbidden when a rule or policy excludes the caller's address, or the provider or model that served one of
+        the requests (32 hex digits each). Unavailable when the store cannot be reached."""
         access.check_address(caller.rules, ip)
         refuse = access.predicate(caller.rules, self._clock.now_us())
         if refuse is None:
@@ -49,7 +49,8 @@ class Replays:
         return self._database.execute(sql, keys).fetchall()
 
     def _find(self, provider_id: str, model_id: str) -> tuple[Mapping, Provider]:
-        """What the catalogue says of them now; the names alone of what it has no more, or what is an organization's."""
+        """The catalogue's current mapping and provider; only their names when it no longer has them, or when they are
+        an organization's own."""
         catalogue = self._catalogue.current()
         model = catalogue.find(model_id)
         mappings = model.mappings if model is not None else ()

@@ -1,7 +1,7 @@
 """Stored responses: conversations that a caller continues by the id of the last response.
 
-A turn stores what is new in it and names the turn before. What is large, a picture or the list of tools, is stored once
-an organization however often it is sent. All of it is compressed and encrypted, off the event loop.
+A turn stores what is new in it and refers to the previous turn. Large parts, such as an image or the list of tools, are
+stored once per organization however often they are sent. Everything is compressed and encrypted, off the event loop.
 """
 
 import hmac
@@ -23,7 +23,7 @@ from gateway.store.documents import Documents
 from gateway.store.turns import DIGEST_BYTES, Link, NoRoom, PiecesGone, PreviousGone, StoredTurn, Turns
 from gateway.threads import Threads
 
-KIND = "stored_response"  # of documents: how earlier releases stored them: whole, in zlib
+KIND = "stored_response"  # kind of documents in which earlier releases stored responses: complete, in zlib
 LIFE_S = 30 * 86_400.0  # HTTP reference, section 3.2
 LABEL = b"stored-response\0"
 MOST_TURNS = 10_000  # of one conversation
@@ -34,7 +34,7 @@ Item = dict[str, Any]
 
 
 class PastTurn(NamedTuple):
-    """A turn before: the id of its response, its input as it was sent, its output."""
+    """An earlier turn: the id of its response, its input as it was sent, its output."""
 
     ident: str
     items: list[Item]
@@ -43,8 +43,8 @@ class PastTurn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """A response (JSON object with `output`), the turns before it, and its turn's own input as it was sent. `size`:
-    bytes of all of it, once it is stored."""
+    """A response (JSON object with `output`), the turns before it, and its own turn's input as it was sent. `size`:
+    total bytes, once it is stored."""
 
     response: dict[str, Any]
     earlier: list[PastTurn]
@@ -53,12 +53,12 @@ class StoredResponse:
 
     @property
     def turns(self) -> list[PastTurn]:
-        """All that was said up to now."""
+        """The whole conversation so far."""
         return [*self.earlier, PastTurn(self.response["id"], self.items, self.response["output"])]
 
 
 class StoredResponses:
-    """The responses of every tenant; a caller reaches those of their own project, a customer those of their own key."""
+    """The responses of all tenants; a caller can read those of their own project, a customer those of their own key."""
 
     def __init__(
         self, turns: Turns, documents: Documents, vault: Vault, secret: bytes, threads: Threads, settings: Responses
@@ -69,7 +69,7 @@ class StoredResponses:
         self._most_conversation = settings.max_conversation_mb * MB
 
     def check_quota(self, caller: Caller) -> None:
-        """InvalidRequest when the caller's organization stores as much as it may."""
+        """InvalidRequest when the caller's organization has used up its storage."""
         if not self._most_bytes or self._turns.total(caller.organization_id) < self._most_bytes:
             return
         raise InvalidRequest(
@@ -80,14 +80,14 @@ class StoredResponses:
         )
 
     def keep(self, caller: Caller, stored: StoredResponse, previous: str = "") -> None:
-        """Store under the response's id, as what follows the response `previous`. InvalidRequest when there is no
+        """Store under the response's id, as the successor of the response `previous`. InvalidRequest when there is no
         room, Unavailable when the store is away."""
         organization = caller.organization_id
         for _ in range(TRIES):
             try:
                 self._add(organization, scope_of(caller), stored, previous)
             except PreviousGone:
-                previous = ""  # it was deleted while this turn was answered: what was said is stored here
+                previous = ""  # it was deleted while this turn was being answered: the conversation is stored here
             except PiecesGone:
                 continue
             except NoRoom:
@@ -108,8 +108,8 @@ class StoredResponses:
         *,
         whole: bool = True,
     ) -> StoredResponse:
-        """The response with that id, with what was said before it if `whole`. NotFound when it is not there, not any
-        more, or somebody else's; InvalidRequest when the conversation is too long to go on with."""
+        """The response with that id, with the conversation before it if `whole`. NotFound when it does not exist,
+        expired, or belongs to somebody else; InvalidRequest when the conversation is too long to continue."""
         if keeps_nothing(caller.rules):
             raise storage_conflict(param)
         found = self._find(caller, ident, param, whole)
@@ -131,14 +131,14 @@ class StoredResponses:
         return found
 
     def delete(self, caller: Caller, ident: str) -> None:
-        """Forget the response. NotFound as in `find`; responses that went on from it keep what was said."""
+        """Delete the response. NotFound as in `find`; responses that continued it keep the conversation."""
         if self._find(caller, ident, "response_id", whole=False) is None:
             raise NotFound(f"There is no stored response {ident[:ECHOED]!r}.", param="response_id")
         self._turns.end(ident)
         self._documents.delete(KIND, ident)
 
     def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Remove what expired; how many turns went."""
+        """Remove what expired; returns how many turns."""
         return self._turns.sweep(go_on)
 
     def _check_length(self, link: Link, param: str) -> None:
@@ -147,7 +147,7 @@ class StoredResponses:
         self.check_size(link.chain_bytes, param)
 
     def check_size(self, size: int, param: str) -> None:
-        """InvalidRequest for more bytes of what was stored than one request may go on with."""
+        """InvalidRequest when a request would continue more stored bytes than allowed."""
         if size > self._most_conversation > 0:
             raise self._too_long(param)
 
@@ -169,7 +169,7 @@ class StoredResponses:
     def _split(
         self, organization: str, stored: StoredResponse, alone: bool
     ) -> tuple[list[bytes], dict[bytes, bytes], int]:
-        """Text, pieces and size of what is stored; a turn that refers to none brings the earlier ones along."""
+        """Text, pieces and size of what is stored; a turn without a predecessor includes the earlier ones."""
         earlier = [list(turn) for turn in stored.earlier] if alone else []
         body = {"response": stored.response, "items": stored.items, "earlier": earlier}
         own = hmac.digest(self._secret, LABEL + organization.encode(), "sha256")
@@ -212,7 +212,7 @@ class StoredResponses:
 
 
 def _read_old(packed: bytes) -> dict[str, Any]:
-    """A document of then: JSON in zlib."""
+    """A document in the earlier format: JSON in zlib."""
     return orjson.loads(zlib.decompress(packed))
 
 
@@ -227,5 +227,5 @@ def storage_conflict(param: str) -> InvalidRequest:
 
 
 def scope_of(caller: Caller) -> str:
-    """Who may see a stored response: the project; of a customer's key only that key."""
+    """Who may see a stored response: the project; for a customer's key only that key."""
     return caller.project_id if caller.key_kind == "user" else f"{caller.project_id}/{caller.key_id}"

@@ -20,7 +20,8 @@ from gateway.store.journal import Journal, Row, Ticket
 from gateway.threads import Threads
 
 RETAIN = "retain"
-# Packed payloads that wait for the database. Beyond it requests are settled without them: memory is finite.
+# Bytes of packed payloads that may be queued for the database. Beyond it requests are settled without them: memory is
+# finite.
 MOST_WAITING = 64 << 20
 
 log = logging.getLogger("gateway")
@@ -35,7 +36,7 @@ class PayloadBodies(NamedTuple):
 
 
 def retains(caller: Caller) -> bool:
-    """Whether the project keeps payloads and no policy of its organization forbids it."""
+    """Whether the project retains payloads and no policy of its organization forbids it."""
     if caller.retention != RETAIN:
         return False
     policies = [level.policy for level in caller.rules if level.policy is not None]
@@ -43,7 +44,7 @@ def retains(caller: Caller) -> bool:
 
 
 class Retention:
-    """Made once: keeps payloads, shows them, forgets them. Nothing leaves the process unencrypted."""
+    """Stores, reads and deletes payloads. Nothing leaves the process unencrypted."""
 
     def __init__(
         self,
@@ -62,11 +63,11 @@ class Retention:
         self._waiting_bytes = 0
 
     def begin(self, context: RequestContext, path: str, sent: bytes) -> Payload | None:
-        """The payload of a request whose caller was admitted; None where nothing may be kept."""
+        """The payload of a request whose caller was admitted; None where nothing may be stored."""
         return Payload(self, context, path, sent) if retains(context.caller) else None
 
     def pack(self, payload: Payload, native: bool) -> Row | None:
-        """The row of a payload, None when too much waits for the database already; `native`: made in a thread."""
+        """The row of a payload, None when too much is queued for the database already; `native`: made in a thread."""
         row = self._threads.run(payload.write, self._vault) if native else payload.write(self._vault)
         if self._count_waiting() + row.size > self._most_waiting:
             log.warning("a payload was not kept: too much waits for the database")
@@ -74,7 +75,7 @@ class Retention:
         return payload_table.write_row(row)
 
     def append(self, row: Row) -> Ticket:
-        """Queue a payload that no settlement brings along."""
+        """Queue a payload that has no settlement."""
         return self._journal.append(row)
 
     def posted(self, ticket: Ticket, row: Row) -> None:
@@ -84,11 +85,11 @@ class Retention:
         self._waiting_bytes += size
 
     def find(self, request_id: str) -> LogInfo | None:
-        """The log of a request by its id (32 hex digits); None for an unknown one and for one that is gone."""
+        """The log of a request by its id (32 hex digits); None when it is unknown or was deleted."""
         return payload_table.find_log(self._database, request_id)
 
     def read(self, info: LogInfo) -> PayloadBodies:
-        """What was kept. NotFound when it has gone meanwhile; Unavailable when it cannot be read."""
+        """What was stored. NotFound when it was deleted meanwhile; Unavailable when it cannot be read."""
         packed = payload_table.read_packed(self._database, info.request)
         if packed is None:
             raise NotFound(f"There is no log {info.request_id}.")
@@ -98,7 +99,7 @@ class Retention:
         return PayloadBodies(sent, answer, orjson.loads(raw) if raw else [])
 
     def delete(self, info: LogInfo, *, actor: str) -> None:
-        """Forget a payload now; its usage rows and its fee stay. NotFound when it is gone already."""
+        """Delete a payload now; its usage rows and its fee stay. NotFound when it was deleted already."""
         organization_id, project_id = f"org_{info.organization.hex()}", f"proj_{info.project.hex()}"
 
         def work() -> None:
@@ -116,7 +117,7 @@ class Retention:
         self._database.write(work)
 
     def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Forget what expired; how many. Unavailable: the next round does it."""
+        """Delete what expired; returns how many. Unavailable: the next round does it."""
         return payload_table.purge(self._database, go_on)
 
     def _count_waiting(self) -> int:

@@ -30,9 +30,12 @@ GONE = "The caller hung up."
 
 
 class Run(Struct, eq=False):
-    """`deadline` is monotonic seconds, `drain_s` how long to read on for exact usage after the caller hung up (0:
-    the upstream call is cancelled; `timeouts.silence_s` for providers that go on whether we listen or not);
-    `default_output` the output tokens of a model whose limit is unknown. `passed` are provider keys left out."""
+    """One request in progress.
+
+    `deadline` is monotonic seconds, `drain_s` how long to read on for exact usage after the caller disconnected (0: the
+    upstream call is cancelled; `timeouts.silence_s` for providers that continue whether we listen or not);
+    `default_output` the output tokens of a model whose limit is unknown. `passed` are provider keys that were skipped.
+    """
 
     context: RequestContext
     request: Request
@@ -60,22 +63,22 @@ class Run(Struct, eq=False):
         return apply_policy(request, self.context.caller.cache_markers)
 
     def listener(self, target: Target) -> CallListener | None:
-        """What listens to the upstream call, for a caller who asked to see it."""
+        """The listener of the upstream call, for a caller who asked to see it."""
         payload, trace = self.context.payload, self.context.trace
         listener = None if payload is None else payload.capture_call(target)
         return listener if trace is None else trace.listener(len(self.outcome.attempts) - 1, listener)
 
     def patience(self) -> float:
-        """Until when (monotonic) the attempt that begins now may go without an answer: the whole deadline when it is
-        the last one, else half of what is left, so that a provider that says nothing leaves time for another."""
+        """Until when (monotonic) the attempt that begins now may be silent: the whole deadline when it is the last one,
+        otherwise half of what is left, so that a silent provider leaves time for another."""
         if self.walk.is_last:
             return self.deadline
         now = self.clock.monotonic()
         return now + (self.deadline - now) * SHARE
 
     def gives_up(self, attempt: Attempt) -> bool:
-        """Whether a stream of which nothing came yet is left for a target that waits and does not rest; once a
-        request. It has its turn again when the others fail: it may be slow only."""
+        """Whether a stream that has produced nothing yet is abandoned for another target that is not in cooldown; once
+        per request. It is tried again when the others fail: it may only be slow."""
         walk, mapping, timeouts = self.walk, attempt.target.mapping, self.timeouts
         longest_s = timeouts.first_byte_reasoning_s if mapping.reasoning else timeouts.first_byte_s
         if walk.gave_up or self.clock.monotonic() - attempt.started < longest_s:
@@ -87,8 +90,8 @@ class Run(Struct, eq=False):
         return True
 
     def begin(self, target: Target) -> Attempt:
-        """A new attempt, known outside this process before anything is sent: at `target`, or at the next of the plan
-        where its provider key may not spend so much. Raises what the caller is told when none is left."""
+        """Begin an attempt, recorded outside this process before anything is sent: at `target`, or at the next of the
+        plan where its provider key's limit is used up. Raises the error for the caller when none is left."""
         number = len(self.outcome.attempts)
         while target.credential.bounded:
             try:
@@ -103,7 +106,7 @@ class Run(Struct, eq=False):
             limit = self.route_plan.limit(self.request, target.mapping)
             if limit is not None and (cap is None or limit < cap):
                 cap = limit
-        if cap is not None:  # the caller's budget sets it, or the model's own limit
+        if cap is not None:  # set by the caller's budget, or the model's own limit
             target = dataclasses.replace(target, output_cap=cap)
         attempt = Attempt(number, target, clock.now_us(), clock.monotonic())
         self.outcome.attempts.append(attempt)
@@ -111,10 +114,10 @@ class Run(Struct, eq=False):
         return attempt
 
     def failed(self, attempt: Attempt, error: GatewayError) -> Target:
-        """Note a failed attempt; the next target, or raises what the caller is told."""
+        """Record a failed attempt; returns the next target, or raises the error for the caller."""
         self.outcome.warnings = []  # they were about this target
         if isinstance(error, NotSupported) and not error.upstream_status:
-            # The target cannot carry the request: nothing was sent, so it counts as no attempt.
+            # The target cannot carry the request: nothing was sent, so it is not an attempt.
             self.outcome.attempts.remove(attempt)
             self.settlement.unused(attempt)
         else:
@@ -132,7 +135,7 @@ class Run(Struct, eq=False):
         return following
 
     def finished(self, attempt: Attempt) -> None:
-        """A good end: durable before the caller has the last bytes."""
+        """Settle a successful attempt: durable before the caller has the last bytes."""
         attempt.ended = self.clock.monotonic()
         attempt.status = OK
         self._keep_decision()  # in the settlement's commit, so before it
@@ -141,14 +144,14 @@ class Run(Struct, eq=False):
         self.planner.served(self.route_plan, attempt)
 
     def broken(self, attempt: Attempt, error: GatewayError) -> None:
-        """The answer broke after it began: append and return, never wait."""
+        """The answer failed after it began: append and return, never wait."""
         self._note(attempt, "error", error)
         self._keep_decision()
         self.settlement.abandon(attempt)
         self.planner.failed(attempt, error, self.context.caller.organization_id, self.request.operation)
 
     def hung_up(self, attempt: Attempt) -> None:
-        """The caller is gone: append and return, never wait."""
+        """The caller disconnected: append and return, never wait."""
         self._note(attempt, "client_disconnect", Cancelled(GONE))
         self._keep_decision()
         self.settlement.abandon(attempt)
@@ -162,12 +165,12 @@ class Run(Struct, eq=False):
         return self.drain_s or self.timeouts.silence_s
 
     def _ask_of(self, target: Target) -> CostBound:
-        """The most that this call can cost, whatever the plan's other targets may."""
+        """The most that this call can cost, whatever the plan's other targets may cost."""
         return ask_for(self.request, (target.mapping,), self.default_output, self.context.at_us)
 
     def _pass_over(self, target: Target, error: SpendingLimitReached) -> Target:
-        """The target after one whose provider key may not spend so much. When that was the last, what attempts failed
-        with, or the limit where there were none."""
+        """The target after one whose provider key's limit is used up. When that was the last, raises the error of the
+        attempts, or the limit when there were none."""
         self.passed += (Passed(target.mapping.key, target.credential.ident, error),)
         following = self.walk.skip()
         if following is not None:

@@ -14,23 +14,23 @@ from gateway.neutral.request import Result
 from gateway.threads import spawn
 
 MOST_BYTES = 4 << 20
-UNWRITTEN = 1024  # bytes that a frame without bytes counts for
-AHEAD = 256  # frames that an overgrown answer may be ahead of its slowest reader
+UNWRITTEN = 1024  # bytes that a frame without serialized bytes counts for
+AHEAD = 256  # frames that an oversized answer may be ahead of its slowest reader
 PATIENCE_S = 600.0
 ABANDONED = "The request that this one waited for was given up."
 
 
 class SharedCall:
-    """The answer is made in a greenlet of its own and ends early only when nobody reads it any more.
+    """An answer being produced in a dedicated greenlet, which ends early only when nobody reads it any more.
 
-    `frames` are (milliseconds after the frame before, bytes); what cannot be written as bytes stays as it is and makes
-    the call `uncacheable`: it can be read now, but not kept. `landed`: the whole answer is there and settled.
-    `locked`: other workers wait for it.
+    `frames` are (milliseconds after the previous frame, bytes); what cannot be serialized stays as it is and makes the
+    call `uncacheable`: it can be read now, but not stored. `landed`: the whole answer is there and settled. `locked`:
+    other workers wait for it.
     """
 
     def __init__(self, clock: Clock, request_id: str, mappings: frozenset[str], most_bytes: int = MOST_BYTES) -> None:
-        """`mappings`: the keys of all mappings that may come to serve it. Of an answer above `most_bytes` only what its
-        readers have yet to read stays: it can be neither kept nor joined any more (`overgrown`)."""
+        """`mappings`: the keys of all mappings that may serve it. Of an answer above `most_bytes` only what its readers
+        have yet to read is kept: it can be neither stored nor joined any more (`overgrown`)."""
         self._clock = clock
         self.request_id = request_id
         self._wake = threading.Event()
@@ -48,22 +48,22 @@ class SharedCall:
         self.readers = 0
         self._most_bytes = most_bytes
         self._size = 0
-        self._gone = 0  # frames that every reader has behind them, of an overgrown answer
-        self._places: dict[int, int] = {}  # of those who read batches
+        self._gone = 0  # frames that every reader has read, of an oversized answer
+        self._places: dict[int, int] = {}  # positions of the readers of batches
         self._room = threading.Event()
 
     def start(self, outcome: Outcome, work: Callable[["SharedCall"], None]) -> None:
-        """Begin: `work` fills the shared call and ends it. Whoever starts it must have joined it."""
+        """Start `work`, which fills the shared call and ends it. The caller must have joined it."""
         self.outcome = outcome
         self._at = self._clock.monotonic()
         self._task = spawn(work, self)
 
     def join(self) -> None:
-        """One more reader; `leave` when done."""
+        """Add a reader, which calls `leave` when done."""
         self.readers += 1
 
     def leave(self) -> None:
-        """One reader less; without any the upstream call ends."""
+        """Remove a reader; without any the upstream call is cancelled."""
         self.readers -= 1
         if self.readers <= 0 and not self.ended and self._task is not None:
             self._task.kill(block=False)
@@ -84,7 +84,7 @@ class SharedCall:
             self._forget()
 
     def _forget(self) -> None:
-        """Let go of what all readers have read, and wait for the slowest."""
+        """Drop what all readers have read, and wait for the slowest."""
         while True:
             behind = min(self._places.values(), default=self._gone + len(self.frames))
             del self.frames[: behind - self._gone]
@@ -96,19 +96,19 @@ class SharedCall:
                 raise UpstreamFailed(ABANDONED)
 
     def complete(self, entry: CachedAnswer | None = None) -> None:
-        """The answer is whole; `entry` is it as others get it, None where they cannot."""
+        """The answer is complete; `entry` is its form for others, None where it cannot be shared."""
         self.entry = entry
         self.landed = True
         self._notify()
 
     def fail(self, error: Exception | None = None, event: Failed | None = None) -> None:
-        """End without a whole answer; `event` is what a stream that had begun ends with."""
+        """End without a complete answer; `event` is what a stream that had begun ends with."""
         self.failure = error or (event.error if event else UpstreamFailed(ABANDONED))
         self.failed = event
         self._notify()
 
     def wait(self, seconds: float | None) -> None:
-        """Until the shared call ended well. Raises what it failed with; UpstreamTimeout when `seconds` passed first."""
+        """Wait until the shared call succeeded. Raises its error; UpstreamTimeout after `seconds`."""
         until = None if seconds is None else self._clock.monotonic() + seconds
         while not self.ended:
             left = None if until is None else until - self._clock.monotonic()
@@ -119,12 +119,13 @@ class SharedCall:
             raise self.failure
 
     def batches(self, heartbeat_s: float) -> Generator[Batch, None, None]:
-        """The stream from its beginning, then as it comes; Heartbeat whenever nothing came for the heartbeat time.
+        """The stream from its beginning, then as it arrives; Heartbeat whenever nothing arrived for the heartbeat
+        interval.
 
-        A failure before the first batch is raised, a later one comes as a Failed event.
+        A failure before the first batch is raised, a later one is a Failed event.
         """
         batches = self._batches(heartbeat_s)
-        next(batches)  # its place is known from now on, and given up with it
+        next(batches)  # its position is registered from now on, and removed with it
         return batches
 
     def _batches(self, heartbeat_s: float) -> Generator[Batch, None, None]:

@@ -5,12 +5,12 @@ from collections import deque
 from collections.abc import Iterator
 
 AHEAD = 1 << 20  # bytes that the producer may be ahead of a caller once nothing is kept any more
-PATIENCE_S = 600.0  # a caller who takes nothing for so long has left
+PATIENCE_S = 600.0  # a caller who reads nothing for so long has disconnected
 
 
 class Spool:
-    """Keeps all bytes up to `most_bytes`; of a longer stream nothing is kept, and it goes on for its caller alone, no
-    faster than they read."""
+    """Keeps all bytes up to `most_bytes`; a longer stream is not kept and continues for its caller alone, at their
+    reading speed."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -23,11 +23,11 @@ class Spool:
 
     @property
     def contents(self) -> bytes | None:
-        """All that was written; None when it was too much."""
+        """Everything that was written; None when it was too much."""
         return None if self._contents is None else b"".join(self._contents)
 
     def write(self, piece: bytes) -> bool:
-        """Whether anybody still wants more: the caller, or those who ask again for what is kept."""
+        """Whether anybody still wants more: the caller, or a retry that waits for what is kept."""
         self._size += len(piece)
         if self._contents is not None:
             self._contents.append(piece)
@@ -44,19 +44,19 @@ class Spool:
         return self._contents is not None or not self._left
 
     def end(self, failure: Exception | None = None) -> None:
-        """Nothing more comes; `failure` is raised to the reader behind the last piece."""
+        """Nothing more will be written; `failure` is raised to the reader after the last piece."""
         self._failure, self._ended = failure, True
         self._more.set()
 
     def read(self) -> Iterator[bytes]:
-        """The pieces as they come. Closing it is leaving, also before anything was read."""
+        """The pieces as they arrive. Closing it means that the caller left, even before anything was read."""
         pieces = self._read()
         next(pieces)
         return pieces
 
     def _read(self) -> Iterator[bytes]:
         try:
-            yield b""  # taken at once: from here on what closes this runs its end
+            yield b""  # consumed at once: from here on closing this generator runs its `finally`
             while True:
                 self._more.clear()
                 while self._pieces:

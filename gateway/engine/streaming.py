@@ -1,4 +1,4 @@
-"""Streamed answers: events wait for the first content, so that a failure before it still moves to the next target."""
+"""Streamed answers: events are buffered until the first content, so that a failure before it can fail over."""
 
 from collections.abc import Generator, Iterator
 
@@ -67,7 +67,7 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
             last = batch[-1]
             if not isinstance(last, ENDS):
                 if attempt.output_length > run.settlement.output_length_foreseen:
-                    # The answer outgrew what is surely paid for: more is reserved, or there is an end of it.
+                    # The answer outgrew its reservation: more is reserved, or the answer ends.
                     run.settlement.foresee(attempt)
                 yield batch
                 continue
@@ -90,7 +90,7 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
 
 
 def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Failed:
-    """Settle at the upstream's terminal event; a store that is away turns a good end into a failure."""
+    """Settle at the upstream's terminal event; an unavailable store turns success into a failure."""
     attempt.usage = event.usage or attempt.usage
     if type(event) is Failed:
         run.broken(attempt, event.error)
@@ -104,7 +104,7 @@ def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Fai
 
 
 def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Keep events back until the first with content; Heartbeat goes out at once; a Failed before it is raised."""
+    """Buffer events until the first with content; a Heartbeat is passed on at once; a Failed before it is raised."""
     held: Batch = []
     until = run.patience()
     for batch in batches:
@@ -131,7 +131,7 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
 
 
 def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
-    """Note what a batch tells of the attempt; whether it has content. UpstreamFailed for a text that is none."""
+    """Record what a batch says about the attempt; whether it has content. UpstreamFailed for text that is no string."""
     content, size = False, 0
     for event in batch:
         if type(event) is NativeChunk:  # most events of most streams
@@ -156,7 +156,7 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
 
 
 def _hung_up(run: Run, attempt: Attempt, answering: Answering | None) -> None:
-    """The caller is gone: end the upstream call, or read on for its usage where that is the policy."""
+    """The caller disconnected: cancel the upstream call, or read on for its usage where that is the policy."""
     if answering is not None and isinstance(answering.batches, Pump):
         run.settlement.keep()
         spawn(_drain, run, attempt, answering, answering.batches)

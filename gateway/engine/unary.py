@@ -1,4 +1,4 @@
-"""Answers in one piece: one upstream call after the other until one returns a result."""
+"""Non-streamed answers: one upstream call after the other until one returns a result."""
 
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from gateway.threads import Job, spawn
 
 
 def answer(run: Run) -> Any:
-    """The result of the first target that answers, settled. Raises what the caller must be told."""
+    """The result of the first target that answers, settled. Raises the error for the caller."""
     target = run.walk.first()
     while True:
         attempt = run.begin(target)
@@ -31,7 +31,7 @@ def answer(run: Run) -> Any:
 
 
 def describe(attempt: Attempt, result: Result) -> None:
-    """Note on the attempt what its result tells."""
+    """Record on the attempt what its result says."""
     attempt.model, attempt.upstream_id = result.model, result.upstream_id
     attempt.usage, attempt.service_tier = result.usage, result.service_tier
     attempt.finish = result.finish
@@ -40,7 +40,7 @@ def describe(attempt: Attempt, result: Result) -> None:
 
 
 def _send(run: Run, attempt: Attempt) -> Any:
-    """One upstream call. A hang-up kills this greenlet: then the attempt is settled by the policy."""
+    """One upstream call. A disconnect kills this greenlet: then the attempt is settled by the policy."""
     target = attempt.target
     drains, until, listener = run.drains(target), run.patience(), run.listener(target)
     try:

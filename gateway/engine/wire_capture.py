@@ -13,9 +13,9 @@ HIDDEN = b"[secret]"
 class WireCapture:
     """Listens to one upstream call and keeps at most `room` bytes of its two bodies together.
 
-    Headers are never kept, nor is the query of an address: credentials travel there. The credential itself is taken
-    out of the bodies, because some providers repeat it in their complaints. Of calls with the platform's credential
-    the address is not kept at all: where an operator's upstreams are is nobody else's business.
+    Headers are never kept, nor is the query of a URL: they contain credentials. The credential itself is removed from
+    the bodies, because some providers repeat it in their error messages. For calls with the platform's credential the
+    URL is not kept at all: where an operator's upstreams are is private.
     """
 
     def __init__(self, target: Target, room: int) -> None:
@@ -29,10 +29,10 @@ class WireCapture:
         self.cut = False
 
     def sending(self, call: Call) -> None:
-        """It goes as it is."""
+        """The call is sent unchanged."""
 
     def sent(self, method: str, url: str, body: bytes | MessageBody) -> None:
-        """A body in pieces holds what the caller uploaded: of that nothing is kept."""
+        """A body in pieces contains the caller's uploads: nothing of that is kept."""
         self._method = method
         if self._target.credential.source == BYOK:
             parts = urlsplit(url)
@@ -47,7 +47,7 @@ class WireCapture:
             self._received.append(self._take(data))
 
     def show(self) -> dict[str, Any]:
-        """The exchange as JSON; bytes that are no UTF-8 are replaced."""
+        """The exchange as JSON; bytes that are not UTF-8 are replaced."""
         return {
             "provider": self._target.provider.id,
             "model": self._target.mapping.external_id,
@@ -75,7 +75,7 @@ class WireCapture:
 
 
 def _drop_beginning(data: bytes, secret: bytes) -> bytes:
-    """Without the first part of the secret that a cut left at the end."""
+    """Without the first part of the secret that truncation left at the end."""
     for size in range(min(len(secret) - 1, len(data)), 3, -1):
         if data.endswith(secret[:size]):
             return data[:-size] + HIDDEN

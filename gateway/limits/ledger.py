@@ -52,7 +52,7 @@ class LedgerBook:
             self.grant(organization_id, amount_nusd, ref)
 
     def set_unlimited(self, organization_id: str, unlimited: bool) -> None:
-        """Let the organization spend without credits, or only what was funded since. Its spending is counted either
+        """Let the organization spend without credits, or again only what was funded. Its spending is counted either
         way. The caller announces the change."""
         self._database.write(lambda: self._set_unlimited(organization_id, unlimited))
 
