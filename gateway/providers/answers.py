@@ -6,6 +6,7 @@ import orjson
 
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import FinishReason
+from gateway.neutral.cut_pairs import read_joined
 from gateway.neutral.json_parts import OPENING, has_more_parts
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
@@ -31,7 +32,9 @@ def read_object(body: bytes) -> dict[str, Any]:
     try:
         wire = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise UpstreamFailed(NOT_JSON, upstream_status=200) from None
+        wire, _ = read_joined(body, b"")
+        if wire is None:
+            raise UpstreamFailed(NOT_JSON, upstream_status=200) from None
     if not isinstance(wire, dict):
         raise UpstreamFailed(ODD, upstream_status=200)
     return wire

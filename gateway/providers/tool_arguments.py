@@ -4,6 +4,7 @@ from typing import Any
 
 import orjson
 
+from gateway.neutral.cut_pairs import read_joined
 from gateway.neutral.parts import ToolCall
 
 
@@ -16,5 +17,6 @@ def read_arguments(call: ToolCall) -> dict[str, Any]:
     try:
         value = orjson.loads(call.arguments)
     except orjson.JSONDecodeError:
-        value = call.arguments
+        value, _ = read_joined(call.arguments.encode(errors="replace"), b"")
+        value = call.arguments if value is None else value
     return value if isinstance(value, dict) else {"input": value}

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.errors import GatewayError
+from gateway.neutral.cut_pairs import read_joined
 from gateway.neutral.events import Batch, Failed, Finished, Started
 from gateway.neutral.usage import Usage
 from gateway.providers.failures import truncated
@@ -19,6 +20,7 @@ class WireStream(ABC):
     _started = False  # the batch with Started is made
     _content = False  # something of an answer came
     _usage: Usage | None = None  # as reported last
+    _half = b""  # of a character, which a text ended with
 
     def read(self, reply: UpstreamReply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
@@ -36,6 +38,12 @@ class WireStream(ABC):
     def fail(self, error: GatewayError) -> Batch:
         """The end of a stream that broke."""
         return self._fail([], error)
+
+    def _read_joined(self, data: bytes) -> Any:
+        """The value of a piece that is no JSON as it stands, its text put together with the half of a character that
+        the piece before ended with. None: it is no JSON at all."""
+        value, self._half = read_joined(data, self._half)
+        return value
 
     def _used(self) -> Usage | None:
         """What is to be paid by now, as far as the upstream told."""

@@ -9,7 +9,7 @@ from msgspec.json import Decoder
 from gateway.settings import LimitSettings
 from gateway.surfaces import caps
 from gateway.surfaces.loose import decode_again
-from gateway.surfaces.validation_errors import explain, unreadable
+from gateway.surfaces.validation_errors import explain, readable
 
 T = TypeVar("T")
 
@@ -33,4 +33,4 @@ def decode_json(decoder: Decoder[T], raw: bytes, choices: Mapping[str, tuple[str
             raise explain(str(still), choices) from None
         return mended
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise unreadable(error) from None
+        return decode_json(decoder, readable(raw, error), choices)

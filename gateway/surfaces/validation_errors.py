@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 from gateway.errors import InvalidRequest
+from gateway.neutral.cut_pairs import without_halves
 
 PLACE = re.compile(r" - at `\$?([^`]*)`$")
 MISSING = re.compile(r"^Object missing required field `([^`]+)`$")
@@ -14,6 +15,15 @@ TYPES = re.compile(r"`([^`]+)`")
 JSON_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "object": "object"}
 
 Choices = Mapping[str, tuple[str, ...]]
+
+
+def readable(body: bytes, error: Exception) -> bytes:
+    """A body that a decoder refused with `error`, without the halves of characters that clients leave where they cut a
+    text: one of them in a conversation would have every request of it refused. InvalidRequest where it has none."""
+    mended = without_halves(body)
+    if isinstance(error, RecursionError) or mended == body:
+        raise unreadable(error) from None
+    return mended
 
 
 def invalid(param: str, reason: str) -> InvalidRequest:

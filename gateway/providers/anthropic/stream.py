@@ -58,7 +58,9 @@ class AnthropicStreamReader(WireStream):
             try:
                 wire = orjson.loads(data)
             except orjson.JSONDecodeError:
-                return self._fail(batch, UpstreamFailed(NOT_JSON)), True
+                wire = self._read_joined(data)
+                if wire is None:
+                    return self._fail(batch, UpstreamFailed(NOT_JSON)), True
             kind = wire.get("type") if type(wire) is dict else None
             if kind == "error" or kind is None:
                 return self._fail(batch, stream_failure(wire)), True

@@ -73,7 +73,7 @@ class BedrockStreamReader(WireStream):
         return self._end([], self._last() if self._finish is not None else Failed(truncated(), self._usage))
 
     def _take(self, frame: Frame, batch: Batch) -> bool:
-        wire = orjson.loads(frame.payload) if frame.payload else {}
+        wire = self._read(frame.payload) if frame.payload else {}
         if frame.name == "metadata":
             self._usage = read_usage(wire.get("usage")) or self._usage
             self._tier = read_tier(wire)
@@ -85,6 +85,15 @@ class BedrockStreamReader(WireStream):
         if taker is not None:
             taker(self, wire, batch)
         return False
+
+    def _read(self, payload: bytes) -> Any:
+        try:
+            return orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            wire = self._read_joined(payload)
+            if wire is None:
+                raise
+            return wire
 
     def _take_start(self, wire: Wire, batch: Batch) -> None:
         self._begin(batch)

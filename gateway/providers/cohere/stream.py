@@ -48,7 +48,9 @@ class CohereStreamReader(WireStream):
             try:
                 wire = orjson.loads(data)
             except orjson.JSONDecodeError:
-                return self._fail(batch, UpstreamFailed(NOT_JSON)), True
+                wire = self._read_joined(data)
+                if wire is None:
+                    return self._fail(batch, UpstreamFailed(NOT_JSON)), True
             kind = wire.get("type") if type(wire) is dict else None
             try:
                 if kind == END:

@@ -89,7 +89,9 @@ class GoogleStreamReader(WireStream):
             try:
                 chunk = orjson.loads(data)
             except orjson.JSONDecodeError:
-                return self._fail(batch, truncated()), True
+                chunk = self._read_joined(data)
+                if chunk is None:
+                    return self._fail(batch, truncated()), True
             if type(chunk) is not dict or chunk.get("error"):
                 return self._fail(batch, stream_failure(chunk)), True
             try:

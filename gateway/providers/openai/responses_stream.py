@@ -54,7 +54,9 @@ class ResponsesStreamReader(WireStream):
             try:
                 wire = orjson.loads(data)
             except orjson.JSONDecodeError:
-                return self._fail(batch, truncated() if cut else UpstreamFailed(NOT_JSON)), True
+                wire = self._read_joined(data)
+                if wire is None:
+                    return self._fail(batch, truncated() if cut else UpstreamFailed(NOT_JSON)), True
             try:
                 last = self._read_event(wire, name, len(data), batch)
             except SHAPE_ERRORS:

@@ -144,7 +144,9 @@ class ChatStreamReader(WireStream):
         try:
             chunk = orjson.loads(data)
         except orjson.JSONDecodeError:
-            return Failed(UpstreamFailed(NOT_JSON), self._usage)
+            chunk = self._read_joined(data)
+            if chunk is None:
+                return Failed(UpstreamFailed(NOT_JSON), self._usage)
         if type(chunk) is not dict or name == "error" or chunk.get("error"):
             return Failed(stream_failure(chunk), self._usage)
         try:

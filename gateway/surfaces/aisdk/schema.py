@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
 from msgspec.json import Decoder
 
-from gateway.surfaces.validation_errors import explain, unreadable
+from gateway.surfaces.validation_errors import explain, readable
 
 Json = dict[str, Any]
 
@@ -298,4 +298,4 @@ def decode(body: bytes) -> CallOptions:
     except ValidationError as error:
         raise explain(str(error), CHOICES) from None
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise unreadable(error) from None
+        return decode(readable(body, error))

@@ -9,7 +9,7 @@ from msgspec.json import Decoder
 from gateway.errors import InvalidRequest
 from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape, TextBlock, ToolUseBlock
 from gateway.surfaces.loose import decode_again
-from gateway.surfaces.validation_errors import explain, invalid, path_of, unreadable
+from gateway.surfaces.validation_errors import explain, invalid, path_of, readable
 
 LEAST_BUDGET = 1024  # API reference, thinking.budget_tokens
 SEARCH = "web_search_"
@@ -192,7 +192,7 @@ def _decode(decoder: Decoder, body: bytes) -> Any:
     except ValidationError as error:
         decoded = _decode_loose(decoder, body, error)
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise unreadable(error) from None
+        return _decode(decoder, readable(body, error))
     _check_format(decoded)
     _check_calls(decoded.messages)
     if decoded.tools:

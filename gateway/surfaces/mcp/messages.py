@@ -10,7 +10,7 @@ from gateway.settings import LimitSettings
 from gateway.surfaces import caps
 from gateway.surfaces.http import ErrorFormat, Inbound
 from gateway.surfaces.mcp.access import VARY, mend
-from gateway.surfaces.validation_errors import unreadable
+from gateway.surfaces.validation_errors import readable
 
 Json = dict[str, Any]
 PARSE_ERROR, INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
@@ -56,10 +56,7 @@ def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:
     """
     if len(raw) > MOST_BYTES:
         raise RequestTooLarge(f"A message may have at most {MOST_BYTES >> 20} MiB.")
-    try:
-        message = caps.read(limits, raw, msgspec.json.decode, raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise unreadable(error) from None
+    message = caps.read(limits, raw, _decode, raw)
     if isinstance(message, list):
         raise _broken("Send one message a request; batches are not part of this protocol.")
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
@@ -77,6 +74,13 @@ def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:
     if not isinstance(params, dict):
         raise _broken("The params of a message are an object.")
     return MethodCall(ident, method, params)
+
+
+def _decode(raw: bytes) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return _decode(readable(raw, error))
 
 
 def _broken(why: str) -> InvalidRequest:

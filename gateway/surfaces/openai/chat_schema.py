@@ -8,7 +8,7 @@ from msgspec.json import Decoder
 from gateway.errors import InvalidRequest
 from gateway.surfaces.loose import read_again, write_again
 from gateway.surfaces.openai.loose_chat import mend
-from gateway.surfaces.validation_errors import explain, invalid, unreadable
+from gateway.surfaces.validation_errors import explain, invalid, readable
 
 Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Levels = Literal["low", "medium", "high"]
@@ -347,7 +347,7 @@ def decode(body: bytes) -> ChatBody:
     except ValidationError as error:
         decoded = _decode_loose(body, error)
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise unreadable(error) from None
+        return decode(readable(body, error))
     if decoded.tools or decoded.response_format or decoded.reasoning:
         _check_together(decoded)
     return decoded

@@ -1,0 +1,59 @@
+"""Halves of surrogate pairs in JSON texts. Programs whose texts are UTF-16 cut emoji in two, and write each half as an
+escape of its own, which is no text to any reader of JSON here.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+HALF = rb"\\u[dD][%b][0-9a-fA-F]{2}"
+FIRST, SECOND = HALF % b"89abAB", HALF % b"c-fC-F"
+HALF_BYTES = 6
+# Behind an even number of backslashes: the one that begins an escape is not itself escaped.
+ESCAPE = rb"(?<!\\)((?:\\\\)*+)"
+LONE = re.compile(rb"%b(?:%b(?!%b)|(?<!%b)%b)" % (ESCAPE, FIRST, SECOND, FIRST, SECOND))
+ENDING = re.compile(rb'%b(%b)(?=")' % (ESCAPE, FIRST))
+BEGINNING = re.compile(rb'(?<=")(?=%b)' % SECOND)
+PAIR = re.compile(FIRST + SECOND)
+ESCAPES = re.compile(rb"(?<!\\)\\")
+REPLACEMENT = rb"\1\\ufffd"
+PIECE = 1 << 16  # bytes of one replacement at most: it holds the interpreter, some 8 ms at the worst
+MOST = 1 << 22  # what is longer stays as it is, and so does what is joined beyond a piece
+
+
+def without_halves(text: bytes) -> bytes:
+    """A JSON text with the replacement character for each half that stands alone; as long as it was."""
+    if len(text) > MOST:
+        return text
+    return b"".join(LONE.sub(REPLACEMENT, piece) for piece in _pieces(text))
+
+
+def _pieces(text: bytes) -> Iterator[bytes]:
+    """Cut in front of escapes, and not between those of a pair."""
+    at = 0
+    while at < len(text):
+        found = ESCAPES.search(text, at + PIECE)
+        end = found.start() if found is not None else len(text)
+        if PAIR.match(text, end - HALF_BYTES):
+            end += HALF_BYTES
+        yield text[at:end]
+        at = end
+
+
+def read_joined(text: bytes, before: bytes) -> tuple[Any, bytes]:
+    """The value of a JSON text that is the next piece of a stream, and the half that its last text ends with, b"" for
+    none; `before` is what the piece before ended with. None in place of the value: it is no JSON."""
+    held = None
+    if len(text) <= PIECE:
+        if before:
+            text = BEGINNING.sub(before.replace(b"\\", b"\\\\"), text, 1)
+        ends = list(ENDING.finditer(text))
+        if ends:
+            held = ends[-1]
+            text = text[: held.start(2)] + text[held.end(2) :]
+    try:
+        return orjson.loads(without_halves(text)), held[2] if held is not None else b""
+    except orjson.JSONDecodeError:
+        return None, b""
