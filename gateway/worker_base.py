@@ -116,7 +116,7 @@ def _open_telemetry(
     log = RequestLog(store.journal, clock, counters, log_tables(store.database, settings.metering.log_days))
     log.attach(requests)
     low_nusd = round(settings.alerts.credits_low_usd * NANO)
-    hooks = AlertHooks(store.database, store.control, store.vault)
+    hooks = AlertHooks(store.database, store.control, store.vault, settings.security.allow_private_upstreams)
     return TelemetryServices(
         requests=requests,
         request_log=log,

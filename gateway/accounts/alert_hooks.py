@@ -13,6 +13,7 @@ from gateway.accounts.vault import Vault
 from gateway.control import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
+from gateway.transport.addresses import check_spelling
 
 MOST_HOOKS = 20
 LONGEST_URL = 2_000
@@ -47,14 +48,17 @@ class AlertHook:
 
 
 class AlertHooks:
-    """Changes are audited."""
+    """Changes are audited. `allow_private`: addresses of private networks may be added."""
 
-    def __init__(self, database: Database, control: Control, vault: Vault) -> None:
+    def __init__(self, database: Database, control: Control, vault: Vault, allow_private: bool = False) -> None:
         self._database, self._control, self._vault = database, control, vault
+        self._allow_private = allow_private
 
     def add(self, organization_id: str, url: str, events: Sequence[str] = (), *, actor: str) -> AlertHook:
         """A new one, with its secret. NotFound, InvalidRequest (address, events, too many)."""
         url, chosen = _read_url(url), _read_events(events)
+        if not self._allow_private:
+            check_spelling(url, "url")
         ident, secret = ids.new("hook"), webhooks.make_secret()
         sealed = self._vault.seal(secret)
 

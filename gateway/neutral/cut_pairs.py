@@ -4,9 +4,6 @@ escape of its own, which is no text to any reader of JSON here.
 
 import re
 from collections.abc import Iterator
-from typing import Any
-
-import orjson
 
 HALF = rb"\\u[dD][%b][0-9a-fA-F]{2}"
 FIRST, SECOND = HALF % b"89abAB", HALF % b"c-fC-F"
@@ -42,18 +39,15 @@ def _pieces(text: bytes) -> Iterator[bytes]:
         at = end
 
 
-def read_joined(text: bytes, before: bytes) -> tuple[Any, bytes]:
-    """The value of a JSON text that is the next piece of a stream, and the half that its last text ends with, b"" for
-    none; `before` is what the piece before ended with. None in place of the value: it is no JSON."""
-    held = None
+def join_halves(text: bytes, before: bytes) -> tuple[bytes, bytes]:
+    """A JSON text that is the next piece of a stream, without lone halves, and the half that its last text ended with,
+    b"" for none; `before` is what the piece before ended with, which goes where a text begins with the other half."""
+    half = b""
     if len(text) <= PIECE:
         if before:
             text = BEGINNING.sub(before.replace(b"\\", b"\\\\"), text, 1)
         ends = list(ENDING.finditer(text))
         if ends:
-            held = ends[-1]
-            text = text[: held.start(2)] + text[held.end(2) :]
-    try:
-        return orjson.loads(without_halves(text)), held[2] if held is not None else b""
-    except orjson.JSONDecodeError:
-        return None, b""
+            start, end = ends[-1].span(2)
+            half, text = text[start:end], text[:start] + text[end:]
+    return without_halves(text), half

@@ -75,4 +75,5 @@ def test(ctx: click.Context, hook_id: str, organization: str | None) -> int:
 
 
 def _hooks(installation: Installation) -> AlertHooks:
-    return AlertHooks(installation.database, installation.control, installation.vault)
+    allow_private = installation.settings.security.allow_private_upstreams
+    return AlertHooks(installation.database, installation.control, installation.vault, allow_private)

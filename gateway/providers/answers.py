@@ -6,7 +6,7 @@ import orjson
 
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import FinishReason
-from gateway.neutral.cut_pairs import read_joined
+from gateway.neutral.cut_pairs import without_halves
 from gateway.neutral.json_parts import OPENING, has_more_parts
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
@@ -32,9 +32,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     try:
         wire = orjson.loads(body)
     except orjson.JSONDecodeError:
-        wire, _ = read_joined(body, b"")
-        if wire is None:
-            raise UpstreamFailed(NOT_JSON, upstream_status=200) from None
+        wire = _read_mended(body)
     if not isinstance(wire, dict):
         raise UpstreamFailed(ODD, upstream_status=200)
     return wire
@@ -52,6 +50,13 @@ def number_in(value: Any) -> int:
     if type(value) is not int:
         raise TypeError("not a number")
     return value
+
+
+def _read_mended(body: bytes) -> Any:
+    try:
+        return orjson.loads(without_halves(body))
+    except orjson.JSONDecodeError:
+        raise UpstreamFailed(NOT_JSON, upstream_status=200) from None
 
 
 def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:

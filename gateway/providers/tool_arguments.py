@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from gateway.neutral.cut_pairs import read_joined
+from gateway.neutral.cut_pairs import without_halves
 from gateway.neutral.parts import ToolCall
 
 
@@ -17,6 +17,13 @@ def read_arguments(call: ToolCall) -> dict[str, Any]:
     try:
         value = orjson.loads(call.arguments)
     except orjson.JSONDecodeError:
-        value, _ = read_joined(call.arguments.encode(errors="replace"), b"")
-        value = call.arguments if value is None else value
+        value = _read_mended(call.arguments)
     return value if isinstance(value, dict) else {"input": value}
+
+
+def _read_mended(text: str) -> Any:
+    """JSON in which a character was cut in two, without its half; other text as it is."""
+    try:
+        return orjson.loads(without_halves(text.encode(errors="replace")))
+    except orjson.JSONDecodeError:
+        return text

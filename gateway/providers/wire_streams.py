@@ -4,8 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
+
 from gateway.errors import GatewayError
-from gateway.neutral.cut_pairs import read_joined
+from gateway.neutral.cut_pairs import join_halves
 from gateway.neutral.events import Batch, Failed, Finished, Started
 from gateway.neutral.usage import Usage
 from gateway.providers.failures import truncated
@@ -42,8 +44,11 @@ class WireStream(ABC):
     def _read_joined(self, data: bytes) -> Any:
         """The value of a piece that is no JSON as it stands, its text put together with the half of a character that
         the piece before ended with. None: it is no JSON at all."""
-        value, self._half = read_joined(data, self._half)
-        return value
+        joined, self._half = join_halves(data, self._half)
+        try:
+            return orjson.loads(joined)
+        except orjson.JSONDecodeError:
+            return None
 
     def _used(self) -> Usage | None:
         """What is to be paid by now, as far as the upstream told."""

@@ -3,10 +3,11 @@
 import ipaddress
 import re
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from gevent import socket
 
-from gateway.errors import ConnectFailed, UpstreamUnreachable
+from gateway.errors import ConnectFailed, InvalidRequest, UpstreamUnreachable
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], list[str]]
@@ -20,6 +21,7 @@ REFUSED_NETWORKS = tuple(
     ipaddress.ip_network(text)
     for text in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "2001::/23", "2002::/16", "3fff::/20")
 )
+HERE = re.compile(r"(?:^|\.)localhost\.?$", re.IGNORECASE)  # RFC 6761, section 6.3
 # The "ends in a number" rule of the WHATWG URL standard, section 3.5: such a host is an IPv4 address or a mistake.
 NUMERIC_END = re.compile(r"(?:^|\.)(?:\d+|0[xX][0-9a-fA-F]*)\.?$")
 
@@ -43,11 +45,26 @@ def check_public(host: str, addresses: list[str]) -> None:
     """
     odd = NUMERIC_END.search(host) and read_literal(host) is None
     if odd or not addresses or not all(is_public(text) for text in addresses):
-        raise UpstreamUnreachable(
-            f"The host {host} does not lead to a public address. "
-            "The operator can allow private ones with GATEWAY_ALLOW_PRIVATE_UPSTREAMS.",
-            code="address_not_allowed",
-        )
+        raise UpstreamUnreachable(_refusal(host), code="address_not_allowed")
+
+
+def check_spelling(url: str, param: str) -> None:
+    """Refuse the URL that somebody wants kept if its host is no public one as it is spelled; a name is looked up, and
+    checked, whenever it is called.
+
+    Raises InvalidRequest, code address_not_allowed.
+    """
+    host = urlsplit(url).hostname or ""
+    literal = read_literal(host) is not None
+    if HERE.search(host) or (literal and not is_public(host)) or (not literal and NUMERIC_END.search(host)):
+        raise InvalidRequest(_refusal(host), param=param, code="address_not_allowed")
+
+
+def _refusal(host: str) -> str:
+    return (
+        f"The host {host[:200]} does not lead to a public address. "
+        "The operator can allow private ones with GATEWAY_ALLOW_PRIVATE_UPSTREAMS."
+    )
 
 
 def is_public(text: str) -> bool:

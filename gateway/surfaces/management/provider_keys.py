@@ -8,6 +8,7 @@ from marshmallow import ValidationError, fields
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft
 from gateway.accounts.throttle import ThrottleGate
+from gateway.configuration.names import near
 from gateway.errors import InvalidRequest
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
@@ -16,6 +17,7 @@ from gateway.surfaces.management.presenters import show_custom_provider, show_pr
 from gateway.surfaces.replies import json_reply
 from gateway.surfaces.schemas import Body, Names, OneOf, StrictBody, TextField, Usd, WholeNumber, read_body, read_query
 from gateway.surfaces.visitor import Visitor
+from gateway.transport.addresses import check_spelling
 
 KEYS, PROVIDERS = "Provider keys", "Custom providers"
 CHECKS_A_MINUTE = 10
@@ -102,6 +104,7 @@ def add_key(visitor: Visitor, inbound: Inbound) -> Outbound:
     organization_id = given["organizationId"]
     visitor.manager(organization_id)
     _check_provider(visitor, organization_id, given["provider"])
+    _check_place(visitor, given["baseUrl"])
     draft = ProviderKeyDraft(
         given["provider"],
         given["token"],
@@ -118,6 +121,7 @@ def add_key(visitor: Visitor, inbound: Inbound) -> Outbound:
 def update_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """What is not named stays; a bound (maxSpend) that is changed goes on counting."""
     given = require_some(read_body(ProviderKeySettings, inbound))
+    _check_place(visitor, given.get("baseUrl"))
     change = ProviderKeyChange(
         secret=given.get("token"),
         label=given.get("name"),
@@ -170,6 +174,7 @@ def add_provider(visitor: Visitor, inbound: Inbound) -> Outbound:
     """A provider that speaks chat completions at an address of the organization's own; add its key beside."""
     given = read_body(NewCustomProvider, inbound)
     organization_id = visitor.managed_organization(inbound)
+    _check_place(visitor, given["baseUrl"])
     made = visitor.services.management.custom_providers.add(
         organization_id,
         given["name"],
@@ -185,6 +190,7 @@ def update_provider(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """What is not named stays; in force when this answers."""
     given = require_some(read_body(CustomProviderSettings, inbound))
     organization_id = visitor.managed_organization(inbound)
+    _check_place(visitor, given.get("baseUrl"))
     changed = visitor.services.management.custom_providers.update(
         organization_id,
         inbound.params["name"],
@@ -221,7 +227,14 @@ def _check_provider(visitor: Visitor, organization_id: str, provider: str) -> No
     services = visitor.services
     own = {one.provider_id for one in services.management.custom_providers.list_providers(organization_id)}
     if provider not in own | {CUSTOM} and services.routing.catalogue.current().provider(provider) is None:
-        raise InvalidRequest(f"There is no provider {provider}.", param="provider")
+        known = own | {CUSTOM} | services.routing.catalogue.current().providers.keys()
+        raise InvalidRequest(f"There is no provider {provider}{near(provider, known) or '.'}", param="provider")
+
+
+def _check_place(visitor: Visitor, url: str | None) -> None:
+    """InvalidRequest for an address of a private network, where those are not allowed."""
+    if url and not visitor.services.settings.security.allow_private_upstreams:
+        check_spelling(url, "baseUrl")
 
 
 def _is_address(text: str) -> bool:

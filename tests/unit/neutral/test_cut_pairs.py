@@ -5,7 +5,7 @@ import orjson
 import pytest
 
 from gateway.neutral import cut_pairs
-from gateway.neutral.cut_pairs import LONE, REPLACEMENT, read_joined, without_halves
+from gateway.neutral.cut_pairs import LONE, REPLACEMENT, join_halves, without_halves
 
 
 @pytest.mark.parametrize(
@@ -33,24 +33,23 @@ def test_a_text_is_mended_alike_wherever_it_is_cut(monkeypatch: pytest.MonkeyPat
         assert without_halves(text) == LONE.sub(REPLACEMENT, text)
 
 
+def wire(text: str) -> bytes:
+    return json.dumps({"text": text}).encode()
+
+
 def test_the_halves_of_two_pieces_are_one_character() -> None:
-    value, half = read_joined(json.dumps({"text": "Hi \ud83d"}).encode(), b"")
-    assert value == {"text": "Hi "}
-    assert read_joined(json.dumps({"text": "\ude00 there"}).encode(), half) == ({"text": "😀 there"}, b"")
+    text, half = join_halves(wire("Hi \ud83d"), b"")
+    assert text == wire("Hi ")
+    assert join_halves(wire("\ude00 there"), half) == (wire("😀 there"), b"")
 
 
 def test_a_half_that_never_finds_the_other_spoils_nothing() -> None:
-    _, half = read_joined(json.dumps({"text": "Hi \ud83d"}).encode(), b"")
-    assert read_joined(json.dumps({"text": "x\ud83dy"}).encode(), half) == ({"text": "x\ufffdy"}, b"")
-    assert read_joined(json.dumps({"text": "\ude00"}).encode(), b"") == ({"text": "\ufffd"}, b"")
-
-
-def test_what_is_no_json_is_none() -> None:
-    assert read_joined(rb'{"text": "\ud83d"', b"") == (None, b"")
+    _, half = join_halves(wire("Hi \ud83d"), b"")
+    assert join_halves(wire("x\ud83dy"), half) == (wire("x\ufffdy"), b"")
+    assert join_halves(wire("\ude00"), b"") == (wire("\ufffd"), b"")
 
 
 def test_what_is_long_is_mended_without_joining_and_what_is_too_long_is_left() -> None:
-    long = b'"%b%b"' % (b"x" * cut_pairs.PIECE, rb"\ud83d")
-    assert read_joined(long, b"") == ("x" * cut_pairs.PIECE + "\ufffd", b"")
-    longest = b'"%b%b"' % (b"x" * cut_pairs.MOST, rb"\ud83d")
+    assert join_halves(wire("x" * cut_pairs.PIECE + "\ud83d"), b"") == (wire("x" * cut_pairs.PIECE + "\ufffd"), b"")
+    longest = wire("x" * cut_pairs.MOST + "\ud83d")
     assert without_halves(longest) is longest

@@ -63,7 +63,7 @@ def database(database_url: str, open_store: Callable[..., Database]) -> Database
 
 @pytest.fixture
 def hooks(database: Database, clock) -> AlertHooks:
-    return AlertHooks(database, Control.observer(database, clock), Vault(("encryption-key-of-the-tests",)))
+    return AlertHooks(database, Control.observer(database, clock), Vault(("encryption-key-of-the-tests",)), True)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 
-from gateway.errors import UpstreamUnreachable
-from gateway.transport.addresses import check_public, is_public, resolve
+from gateway.errors import InvalidRequest, UpstreamUnreachable
+from gateway.transport.addresses import check_public, check_spelling, is_public, resolve
 
 PRIVATE = (
     "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "100.100.100.200",
@@ -57,3 +57,21 @@ def test_label_that_no_name_may_have_is_an_unreachable_upstream():
 
 def test_literal_addresses_need_no_name_service():
     assert (resolve("127.0.0.1", 80), resolve("::1", 80)) == (["127.0.0.1"], ["::1"])
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "169.254.169.254", "[::1]", "[::ffff:10.0.0.1]", "[fd00::1]", "2130706433", "0x7f.1", "0177.0.0.1"]
+    + ["localhost", "LOCALHOST.", "a.localhost"],
+)
+def test_an_address_to_be_kept_is_refused_at_once_where_it_spells_a_private_one(host):
+    with pytest.raises(InvalidRequest) as caught:
+        check_spelling(f"https://{host}:8443/hook", "url")
+    assert (caught.value.code, caught.value.param) == ("address_not_allowed", "url")
+
+
+@pytest.mark.parametrize(
+    "host", ["8.8.8.8", "[2606:4700::6810:7c0]", "hooks.example", "localhost.example", "x1.example"]
+)
+def test_an_address_to_be_kept_may_be_public_or_a_name(host):
+    check_spelling(f"https://{host}/hook", "url")
