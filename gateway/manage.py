@@ -108,6 +108,9 @@ def run(arguments: list[str] | None = None, find: bool = False) -> int:
     try:
         name = MANAGE if find else "python -m gateway.manage"
         result = main.main(args=arguments, prog_name=name, standalone_mode=False, obj=FIND if find else "")
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 1
     except (GatewayError, SettingsError, click.ClickException, click.Abort) as error:
         output = importlib.import_module("gateway.operator.output")
         for line in _describe(error).splitlines():
@@ -117,6 +120,8 @@ def run(arguments: list[str] | None = None, find: bool = False) -> int:
 
 
 def _describe(error: Exception) -> str:
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{error.format_message()} See {error.ctx.command_path} --help."
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, Unavailable) and error.__cause__ is not None:

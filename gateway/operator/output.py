@@ -29,6 +29,7 @@ AS_JSON = click.option(
     help="For programs: an object, or a list of objects.",
 )
 
+NUMBER = re.compile(r"-|none|-?\d[\d,]*(\.\d+)?")  # or what stands for none
 DAY_S = 86_400
 UNITS_S = {"h": 3600, "d": DAY_S, "w": 7 * DAY_S, "mo": 30 * DAY_S}
 
@@ -72,8 +73,9 @@ def print_findings(problems: Sequence[str], fine: str, **facts: object) -> None:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
-    """Aligned columns with a header line, or the line `empty` when there are no rows; for a program a list of objects
-    whose names are those of the header in small letters, with null for what is empty."""
+    """Aligned columns with a header line, numbers at the right of theirs, or the line `empty` when there are no rows;
+    for a program a list of objects whose names are those of the header in small letters, with null for what is
+    empty."""
     if is_json():
         names = [name.lower().replace(" ", "_") for name in header]
         print_json([{n: _plain(value) for n, value in zip(names, row, strict=True)} for row in rows])
@@ -82,9 +84,16 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], empty: 
     if not lines:
         click.echo(empty)
         return
-    widths = [max(len(line[i]) for line in [list(header), *lines]) for i in range(len(header))]
-    for line in [list(header), *lines]:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    columns = [_aligned(column) for column in zip(header, *lines, strict=True)]
+    for line in zip(*columns, strict=True):
+        click.echo("  ".join(line).rstrip())
+
+
+def _aligned(column: Sequence[str]) -> list[str]:
+    """The cells of a column and its header, all as wide as the widest; numbers stand at the right."""
+    width = max(map(len, column))
+    numbers = all(NUMBER.fullmatch(text) for text in column[1:])
+    return [text.rjust(width) if numbers else text.ljust(width) for text in column]
 
 
 def show_time(at_us: int | None) -> str:

@@ -17,12 +17,12 @@ from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.reading import Row, at_once
 from gateway.money import format_usd
 from gateway.operator.installation import Installation, check_scope, opened
-from gateway.operator.output import AS_JSON, is_json, print_table
+from gateway.operator.output import AS_JSON, is_json, print_table, printable
 from gateway.reports.metrics import NEEDED
 from gateway.reports.period import read_period
+from gateway.surfaces.tabular import write_cell
 
 HEADER = ("NAME", "REQUESTS", "ERRORS", "INPUT TOKENS", "OUTPUT TOKENS", "COST USD", "CREDITS USD", "OWN KEYS USD")
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # how a text begins that spreadsheets would compute
 BY = ("project", "key", "model", "day")
 
 Spent = list[tuple[str, str, ActivityFigures]]  # id, name, figures
@@ -138,10 +138,5 @@ def _write_csv(header: tuple[str, ...], lines: list[tuple[Any, ...]]) -> None:
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow([name.lower().replace(" ", "_") for name in header])
-    writer.writerows([_cell(value) for value in line] for line in lines)
+    writer.writerows([printable(write_cell(value), keep="") for value in line] for line in lines)
     click.echo(target.getvalue(), nl=False)
-
-
-def _cell(value: Any) -> Any:
-    """A name that a spreadsheet would compute begins with an apostrophe instead."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) and value[1:2].isalpha() else value

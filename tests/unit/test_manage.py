@@ -126,8 +126,9 @@ def test_the_audit_trail_is_listed_and_verified(seeded) -> None:
 
 
 def test_an_unknown_command_or_setting_is_one_line_and_status_1(run, monkeypatch) -> None:
-    assert run("nonsense", status=1) == "error: No such command 'nonsense'."
-    assert run("keys", "roll", status=1) == "error: Missing argument 'KEY_ID'."
+    program = "python -m gateway.manage"
+    assert run("nonsense", status=1) == f"error: No such command 'nonsense'. See {program} --help."
+    assert run("keys", "roll", status=1) == f"error: Missing argument 'KEY_ID'. See {program} keys roll --help."
     monkeypatch.setenv("PORT", "many")
     assert run("serve-info", status=1).startswith("error: [server] port")
 
@@ -187,6 +188,20 @@ def test_an_id_that_means_nothing_is_no_empty_list(run, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_a_group_alone_shows_its_help_and_not_errors(run) -> None:
+    for words in ((), ("keys",)):
+        shown = run(*words, status=1)
+        assert shown.startswith("Usage: ") and "Commands:" in shown and "error" not in shown.replace("each error", "")
+
+
+def test_numbers_of_a_table_stand_one_below_the_other(run) -> None:
+    run("migrate")
+    run("seed")
+    run("credits", "grant", "1234.5")
+    header, balance = run("credits", "balance").splitlines()
+    assert balance.index("1334.5 ") + len("1334.5") == header.index("BALANCE") + len("BALANCE")
+
+
 def test_names_cannot_steer_the_terminal_of_an_operator(run) -> None:
     run("migrate")
     run("seed")

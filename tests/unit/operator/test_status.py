@@ -8,6 +8,7 @@ from support.usage import insert_rows, usage_row
 
 from gateway import accepted
 from gateway.accounts.keys import list_keys
+from gateway.accounts.models import ApiKey
 from gateway.clock import DAY_US
 from gateway.metering.usage_table import raw_id
 from gateway.operator.installation import Installation
@@ -92,6 +93,7 @@ def test_spend_is_reported_by_day_project_key_and_model(run, installation) -> No
     (key,) = list_keys(installation.database)
     now_us = installation.database.now_us()
     mine = {"project": raw_id(key.project_id), "api_key": raw_id(key.id), "served": "gpt-4o-mini", "provider": "openai"}
+    installation.database.write(lambda: ApiKey.update(description="=-1+cmd|'/C calc'!A0").execute())
     rows = [usage_row(now_us - n * DAY_US, cost_nusd=n * 10**9, posted_at=now_us - 1, **mine) for n in (1, 2, 3)]
     insert_rows(installation.database, *rows, usage_row(now_us, cost_nusd=7, project=bytes(15) + b"x"))
     days = json.loads(run("spend", "--json"))
@@ -100,7 +102,7 @@ def test_spend_is_reported_by_day_project_key_and_model(run, installation) -> No
         (line,) = json.loads(run("spend", "--by", by, "--json"))
         assert line[by] == ident and line["requests"] == 3 and float(line["cost_usd"]) == 6
     header, line = run("spend", "--by", "key", "--csv").splitlines()
-    assert header.startswith("key,name,requests,") and line.startswith(f"{key.id},First key,3,")
+    assert header.startswith("key,name,requests,") and line.startswith(f"{key.id},'=-1+cmd|'/C calc'!A0,3,")
     assert "Nothing was spent" in run("spend", "--from", "2020-01-01", "--to", "2020-01-02")
     assert "error: There is no project" in run("spend", "--project", "proj_none", status=1)
 
