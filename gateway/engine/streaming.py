@@ -16,9 +16,11 @@ from gateway.neutral.events import (
     Notice,
     Progress,
     Started,
+    TextDelta,
     has_content,
     text_length,
 )
+from gateway.neutral.parts import LENGTH
 from gateway.providers.answers import ODD
 from gateway.providers.upstream import Answering
 from gateway.threads import Pump, spawn
@@ -138,10 +140,10 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
             if event.content:
                 content = True
                 size += event.size
-        elif has_content(event):
+        elif type(event) is TextDelta or has_content(event):  # and of most others
             content = True
             try:
-                size += text_length(event)
+                size += LENGTH(event.text) if type(event) is TextDelta else text_length(event)
             except TypeError:
                 raise UpstreamFailed(ODD, upstream_status=200) from None
         elif type(event) is Started:

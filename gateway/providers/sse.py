@@ -1,5 +1,6 @@
 """Upstream event streams: bytes to events whatever the split, and the one loop that reads a stream of any format."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
@@ -16,6 +17,7 @@ from gateway.providers.protocol import UpstreamReply
 from gateway.threads import compute_if, give_way
 
 EVENT_BREAK = b"\n\ndata: "
+NAMED = re.compile(rb"^event: ([^\n]*)\ndata: ([^\n]*)\n\n", re.MULTILINE)  # an event of a name and one line of data
 SEAM = 1  # bytes of a blank line that an earlier piece may have brought
 LONG = 1 << 17  # bytes of an event that is read in a thread
 MOST_EVENTS, SOME = 5_000, 250  # that one long event may bring, and those that are passed on in one turn
@@ -100,6 +102,10 @@ class EventReader:
         if piece[:6] == b"data: " and piece.count(b"\n") == 2 * inner + 2:
             # Every line feed belongs to a break between two events of one line, or to the end: no line is looked at.
             return list(zip(repeat(""), piece[6:-2].split(EVENT_BREAK), strict=False))
+        named = NAMED.findall(piece)
+        if named and piece.count(b"\n") == 3 * len(named):
+            # The same of events that have names: no line feed belongs to anything else.
+            return [(name.decode("utf-8", "replace"), data) for name, data in named]
         return self._read(piece)
 
     @property

@@ -34,6 +34,8 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import VendorPart
 from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty, number_in, text_in
+from gateway.providers.anthropic.pieces import EVENT as PIECE
+from gateway.providers.anthropic.pieces import read_piece
 from gateway.providers.anthropic.reply import CALLS, read_stop, read_tier, word
 from gateway.providers.failures import stream_failure
 from gateway.providers.wire_streams import WireStream
@@ -49,12 +51,17 @@ class AnthropicStreamReader(WireStream):
         self._pings = 0
         self._stop: FinishReason | None = None
         self._stop_sequence = ""
+        self._in_pieces = False  # deltas may be read as such: it began, is not relayed, and _inputs has nothing
         self._inputs: dict[int, str] = {}  # what stood at the start of a call's block, until its first delta
 
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
         batch: Batch = []
-        for _, data in events:
+        for name, data in events:
+            if name == PIECE and self._in_pieces and (piece := read_piece(data)) is not None:
+                self._content = True
+                batch.append(piece)
+                continue
             try:
                 wire = orjson.loads(data)
             except orjson.JSONDecodeError:
@@ -96,6 +103,7 @@ class AnthropicStreamReader(WireStream):
     def _start(self, wire: dict[str, Any]) -> list[Event]:
         message = wire["message"]
         self._started = True
+        self._in_pieces = not self._relayed
         self._note(message.get("usage"))
         return [Started(word(message.get("model")), word(message.get("id")), self._used())]
 
@@ -128,6 +136,7 @@ class AnthropicStreamReader(WireStream):
         name = text_in(block["name"])
         self._called = self._called or not executed
         if block.get("input"):
+            self._in_pieces = False
             self._inputs[number] = orjson.dumps(block["input"]).decode()
         vendor = dialect.NAME if executed else ""
         return ToolCallDelta(number, id=block["id"], name=name, vendor=vendor, executed=executed)

@@ -215,7 +215,7 @@ class _Stream:
                     sent += (head, (END + head).join(event.ready), END)
                 else:
                     sent += (head, orjson.dumps(self._relay(event.body["choices"])), END)
-            elif type(event) is TextDelta and event.choice == 0 and 0 in self._begun and not event.signature:
+            elif type(event) is TextDelta and not event.signature and not event.choice and 0 in self._begun:
                 sent += (self._head, TEXT_HEAD, orjson.dumps(event.text), TEXT_TAIL)
             elif type(event) is Heartbeat:
                 sent.append(KEEP_ALIVE)

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Iterator
 
 import orjson
@@ -80,6 +81,40 @@ def test_a_stream_in_pieces_of_any_size_is_the_same_answer(size: int):
             )
         else:
             assert mine == theirs
+
+
+def in_full(body: bytes) -> bytes:
+    """The stream without the names of its events: then none is read as a piece."""
+    return re.sub(rb"^event: .*\n", b"", body, flags=re.MULTILINE)
+
+
+ODD_DELTAS = (
+    b'{"type":"text_delta","text":7}',
+    b'{"type":"text_delta","text":"a","more":[1]}',
+    b'{"type":"text_delta"}',
+    b'{"type":"input_json_delta","partial_json":""}',
+    b'{"type":"input_json_delta","partial_json":"{}"}',
+    b'{"type":"thinking_delta","thinking":""}',
+    b'{"type":"signature_delta","signature":"s"}',
+    b'{"type":"news"}',
+    b'{"type":"text_delta","text":"\xff"}',
+    b'{"type":"text_delta","text":"\\ud800"}',
+    b"null",
+)
+
+
+@pytest.mark.parametrize("index", [b"0", b'"0"', b"1.0", b"null", b"99999999999999999999", b"-1"])
+def test_deltas_bring_the_same_whether_they_are_read_as_pieces_or_in_full(index: bytes):
+    begun, delta = stream_of(RICH).split(b"event: content_block_delta", 1)[0], b'{"type":"text_delta","text":"a"}'
+    for odd in (delta, *ODD_DELTAS):
+        wire = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%b,"delta":%b}\n\n'
+        body = begun + wire % (b"0", delta) + wire % (index, odd)
+        assert repr(events(body)) == repr(events(in_full(body)))
+
+
+def test_a_whole_stream_brings_the_same_whether_it_is_read_in_pieces_or_in_full():
+    body = stream_of(RICH)
+    assert len(events(body)) > 10 and events(body) == events(in_full(body))
 
 
 def test_usage_is_read_in_disjoint_buckets():

@@ -65,6 +65,7 @@ def test_whole_events_do_not_count_against_the_limit():
 
 
 LINES = [b"data: a", b"data: b", b"event: e\ndata: c", b": note", b"data:d", b"data: e\ndata: f", b"", b"\ndata: g"]
+LINES += [b"event: h\ndata:  i", b"event: \ndata: ", b"event: j\nid: 1\ndata: k", b"x event: l\ndata: m"]
 
 
 @given(st.lists(st.sampled_from(LINES)))
