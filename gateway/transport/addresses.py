@@ -3,14 +3,21 @@
 import ipaddress
 import re
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 from gevent import socket
+from gevent.monkey import get_original
 
 from gateway.errors import ConnectFailed, InvalidRequest, UpstreamUnreachable
+from gateway.threads import Threads
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], list[str]]
+
+# The system's own, which waits in the thread that calls it.
+system_look_up = get_original("socket", "getaddrinfo")
+AT_ONCE = 4  # names of callers that are looked up at the same time
 
 GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -28,11 +35,30 @@ NUMERIC_END = re.compile(r"(?:^|\.)(?:\d+|0[xX][0-9a-fA-F]*)\.?$")
 
 def resolve(host: str, port: int) -> list[str]:
     """Addresses of `host` in the system's order, each once. UpstreamUnreachable when there is none."""
+    return _resolve(host, port, socket.getaddrinfo)
+
+
+class StrangersNames:
+    """Looks up names that callers chose, in threads of their own: whose name service never answers keeps such names
+    alone waiting, and no provider's."""
+
+    def __init__(self) -> None:
+        self._threads = Threads(AT_ONCE)
+
+    def resolve(self, host: str, port: int) -> list[str]:
+        """As `resolve`."""
+        return _resolve(host, port, self._look_up)
+
+    def _look_up(self, *asked: Any) -> Any:
+        return self._threads.run(system_look_up, *asked)
+
+
+def _resolve(host: str, port: int, look_up: Callable[..., Any]) -> list[str]:
     literal = read_literal(host)
     if literal is not None:
         return [str(literal)]
     try:
-        found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+        found = look_up(host, port, 0, socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise ConnectFailed(f"The name {host} cannot be resolved.") from None
     return list(dict.fromkeys(entry[4][0] for entry in found))

@@ -14,7 +14,7 @@ from gateway.errors import ConnectFailed, ConnectTimeout, UpstreamFailed, Upstre
 from gateway.files import MessageBody
 from gateway.settings import Security, Timeouts
 from gateway.threads import bulk_turn
-from gateway.transport.addresses import Resolver, check_public, resolve
+from gateway.transport.addresses import Resolver, StrangersNames, check_public, resolve
 from gateway.transport.connections import SHORTEST_S, ConnectionPool, UpstreamConnection
 from gateway.transport.messages import (
     JOIN_BYTES,
@@ -54,7 +54,7 @@ class Transport:
         *,
         clock: Clock | None = None,
         tls: SSLContext | None = None,
-        resolver: Resolver = resolve,
+        resolver: Resolver | None = None,
         per_origin: int = PER_ORIGIN,
     ) -> None:
         self._connect_s = timeouts.connect_s
@@ -62,7 +62,8 @@ class Transport:
         self._guards_named = not security.allow_private_media
         self._now = now = (clock or Clock()).monotonic
         self._given_tls = tls
-        self._resolve = resolver
+        self._resolve = resolver or resolve
+        self._resolve_strangers = resolver or StrangersNames().resolve
         self._per_origin = per_origin
         self._pools: dict[Origin, ConnectionPool] = {}
         self._places: dict[tuple[str, bool, bool], UpstreamAddress] = {}
@@ -271,7 +272,8 @@ class Transport:
         seconds = max(end - self._now(), SHORTEST_S)
         try:
             with gevent.Timeout(seconds, TimeoutError):
-                addresses = self._resolve(origin.host, origin.port)
+                look_up = self._resolve if origin.trusted else self._resolve_strangers
+                addresses = look_up(origin.host, origin.port)
         except TimeoutError:
             raise ConnectTimeout(f"The name {origin.host} was not resolved in time.") from None
         if self._guards_named if origin.named else self._guarded and not origin.trusted:

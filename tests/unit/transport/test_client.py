@@ -1,8 +1,10 @@
+import _socket
 import time
 
 import gevent
 import pytest
 from gevent import socket
+from gevent.monkey import get_original
 from gevent.server import StreamServer
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
@@ -43,6 +45,34 @@ def test_name_service_that_hangs_is_a_timeout(make_transport):
     transport = make_transport(options={"resolver": lambda host, port: gevent.sleep(5)}, connect_s=0.05)
     with pytest.raises(UpstreamTimeout, match="resolved"):
         call(transport, "http://api.test/")
+
+
+def test_names_of_callers_whose_name_service_hangs_keep_no_provider_waiting(upstream, make_transport, monkeypatch):
+    """A thread waits for each look-up, and there are only so many of them for all names."""
+    answered, look_up = get_original("threading", "Event")(), _socket.getaddrinfo
+
+    def ask(host, *more):
+        if host.startswith("slow"):
+            answered.wait(10)
+            raise OSError("no such name")
+        return look_up(host, *more)
+
+    monkeypatch.setattr(_socket, "getaddrinfo", ask)
+    transport = make_transport(connect_s=2.0)
+
+    def fetch(number):
+        with pytest.raises(UpstreamUnreachable):
+            transport.fetch(f"http://slow-{number}.example/", 10, timeout_s=1.0)
+
+    waiting = [gevent.spawn(fetch, number) for number in range(24)]
+    gevent.sleep(0.05)
+    upstream.answer(OK)
+    try:
+        reply = call(transport, f"http://localhost:{upstream.port}/", seconds=0.8, trusted=True)
+        assert reply.read_all() == b"ok"
+    finally:
+        answered.set()
+        gevent.killall(waiting)
 
 
 def test_deadline_that_passed_opens_nothing(upstream, make_transport):
