@@ -16,6 +16,7 @@ from gateway.providers.failures import MOST_REFUSAL, explain_object, stream_fail
 from gateway.providers.protocol import UpstreamReply
 from gateway.threads import compute_if, give_way
 
+BOM = b"\xef\xbb\xbf"  # may stand in front of a stream
 EVENT_BREAK = b"\n\ndata: "
 NAMED = re.compile(rb"^event: ([^\n]*)\ndata: ([^\n]*)\n\n", re.MULTILINE)  # an event of a name and one line of data
 SEAM = 1  # bytes of a blank line that an earlier piece may have brought
@@ -65,7 +66,7 @@ class EventReader:
     """An incremental reader of an event stream (WHATWG HTML, server-sent events).
 
     `feed` returns the events that are whole by now as (name, data); the name is "" when the event gave none. Comments,
-    ids and retry times are skipped. LF and CRLF end a line; a lone CR does not (no known upstream sends it).
+    ids and retry times are skipped. LF, CRLF and a lone CR end a line.
     """
 
     __slots__ = ("_held", "_cr", "_limit", "_warned")
@@ -133,13 +134,13 @@ class EventReader:
         return events
 
     def _normalised(self, piece: bytes) -> bytes:
-        """`piece` with LF for CRLF, each byte looked at once; a CR at its end waits for what follows it."""
+        """`piece` with LF for every end of a line, each byte looked at once; a CR at its end waits for what follows."""
         if self._cr:
             piece = b"\r" + piece
         self._cr = piece[-1:] == b"\r"
         if self._cr:
             piece = piece[:-1]
-        return piece.replace(b"\r\n", b"\n")
+        return piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _hold(self, piece: bytes) -> None:
         self._held += piece
@@ -152,7 +153,7 @@ class EventReader:
         if block.count(b"\n") > MOST_LINES:
             raise UpstreamFailed("The provider sent an event of more lines than the gateway accepts.")
         name, data = "", []
-        for line in block.split(b"\n"):
+        for line in block.removeprefix(BOM).split(b"\n"):
             field, _, value = line.partition(b":")
             value = value[1:] if value[:1] == b" " else value
             if field == b"data":
@@ -184,7 +185,7 @@ def read_batches(reply: UpstreamReply, stream: EventStream, framing: EventFramin
     as the batch that `stream.fail` makes of it. An answer without a content type is taken for a stream."""
     try:
         kind = reply.headers.get("content-type", "")
-        if kind and framing.media not in kind:
+        if kind and framing.media not in kind and framing.media not in kind.lower():
             raise framing.refuse(reply)
         frames = framing.frames()
         feed, take = frames.feed, stream.take

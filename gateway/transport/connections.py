@@ -1,6 +1,7 @@
 """One socket with its HTTP parser, and the keep-alive pool of one origin."""
 
 import math
+import re
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ RECEIVE_BYTES = 65536
 NOISE_LIMIT = 65536  # bytes in a row that bring neither a head nor a body: heads, trailers, chunk extensions
 POLLIN = READ = 1
 NEVER = math.inf
+KEPT = re.compile(rb"\r\nkeep-alive:[^\r\n]*?timeout=(\d{1,6})", re.IGNORECASE)
+CLOSING_S = 1.0
 SHORTEST_S = 0.001
 LATE = object()  # what a wait gives whose time is up
 # A socket that was readable and still gives nothing: a false alarm, or records of TLS's own.
@@ -34,13 +37,13 @@ class UpstreamConnection:
     The parser (httptools over llhttp) calls the `on_…` methods. `status` is 0 until a final head is there, with which
     `received` begins then; `done` says that the answer is whole, `keep` then that another request may follow it,
     `lost` that the peer closed, `pieces` holds body bytes not yet taken. `poll(0)` of an idle connection tells of data
-    or an end waiting in it: then it is no longer good. `since` is when its pool got it back, 0.0 in its first request.
-    `now` gives monotonic seconds.
+    or an end waiting in it: then it is no longer good. `since` is when its pool got it back, 0.0 in its first request,
+    `idle_s` for how long it is good from then on. `now` gives monotonic seconds.
     """
 
     __slots__ = (
         "_alarm", "_bodiless", "_loop", "_noise", "_now", "_parser", "_readable", "_receive", "_rings_at", "_send",
-        "_sock", "_switch", "_until", "_waiting", "_watched", "done", "host", "keep", "lost", "on_body",
+        "_sock", "_switch", "_until", "_waiting", "_watched", "done", "host", "idle_s", "keep", "lost", "on_body",
         "pieces", "poll", "pool", "received", "since", "status",
     )  # fmt: skip
 
@@ -64,7 +67,7 @@ class UpstreamConnection:
         self.poll = poll.poll
         self.host = host
         self.pool = pool
-        self.since = 0.0
+        self.since = self.idle_s = 0.0
         self.status = self._noise = 0
         self.received = b""
         self.pieces: list[bytes] = []
@@ -313,7 +316,7 @@ class ConnectionPool:
         idle = self._idle
         while idle and not fresh:
             connection = idle.pop()
-            if now - connection.since < self._idle_s and not connection.poll(0):
+            if now - connection.since < connection.idle_s and not connection.poll(0):
                 return connection
             connection.close()
         return None
@@ -323,6 +326,8 @@ class ConnectionPool:
         if not connection.done or not connection.keep:
             self.drop(connection)
             return
+        if not connection.since:
+            connection.idle_s = min(self._idle_s, told_idle_s(connection.received))
         connection.since = self._now()
         idle = self._idle
         idle.append(connection)
@@ -344,6 +349,13 @@ class ConnectionPool:
     def clear(self) -> None:
         while self._idle:
             self._idle.pop().close()
+
+
+def told_idle_s(received: bytes) -> float:
+    """How long a server says that it keeps a connection without a request (RFC 2068, 19.7.1.1), less the time that its
+    word to the contrary may be on its way: what is sent while it closes is lost, and a paid request not sent again."""
+    found = KEPT.search(received, 0, received.find(END))
+    return max(0.0, int(found[1]) - CLOSING_S) if found is not None else NEVER
 
 
 def _refuse(_: object) -> Any:

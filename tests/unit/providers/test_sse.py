@@ -45,6 +45,14 @@ def test_no_split_changes_what_is_read(cuts):
     assert read([STREAM[a:b] for a, b in zip(edges, edges[1:], strict=False)]) == EVENTS
 
 
+def test_every_end_of_a_line_of_the_standard_is_one():
+    assert read([STREAM.replace(b"\r\n", b"\n").replace(b"\n", b"\r") + b"x"]) == EVENTS
+
+
+def test_a_byte_order_mark_in_front_hides_no_event():
+    assert read([b"\xef\xbb\xbf" + STREAM.removeprefix(b": hello\n\n")]) == EVENTS
+
+
 def test_event_that_only_lacks_its_blank_line_is_read_at_the_end():
     reader = EventReader()
     assert reader.feed(b"data: [DONE]\n") == []
