@@ -11,7 +11,17 @@ from gateway.billing.calls import BilledCall, Watch, discount_of, hold_bound
 from gateway.billing.context import PayloadCapture, RequestContext
 from gateway.billing.outcome import Attempt
 from gateway.billing.settlement_states import ADMITTED, CLOSED, READ_ON, SETTLED, TRANSITIONS
-from gateway.billing.usage_rows import Terms, bill, intent_of, interrupted, mode_of, read_intent, row_of, terms_of
+from gateway.billing.usage_rows import (
+    Terms,
+    bill,
+    intent_of,
+    interrupted,
+    mode_of,
+    read_intent,
+    row_of,
+    terms_of,
+    usage_so_far,
+)
 from gateway.clock import Clock
 from gateway.errors import GatewayError, Unavailable
 from gateway.limits.rates import RateLimiter, RateLimitStatus, Slot
@@ -257,7 +267,8 @@ class Settlement(Struct, eq=False):
 
         SpendingLimitReached or OutOfCredits with code budget_exhausted_mid_stream. An upstream that keeps the output
         limit stays within the reservation however long its tokens are, so without a budget for more the answer goes on
-        until that can no longer be so.
+        until that can no longer be so. The attempt has the usage then that it is billed for: the provider bills what it
+        wrote, and it is we who want no more of it.
         """
         tokens = max(self._tokens_paid() // 2, 64)
         error = self._require(tokens * self._ask.output_rate // MILLION + 1)
@@ -266,6 +277,7 @@ class Settlement(Struct, eq=False):
             return
         most = self._tokens_paid() * MOST_BYTES
         if attempt.output_length >= most:
+            attempt.usage = usage_so_far(self.terms, attempt, self._tokens_paid())
             raise error
         self.output_length_foreseen = most
 

@@ -100,6 +100,16 @@ def estimate(terms: Terms, attempt: Attempt) -> Usage:
     return structs.replace(reported, output=reported.output + output - reported.output_total, basis="estimated")
 
 
+def usage_so_far(terms: Terms, attempt: Attempt, most_output: int) -> Usage:
+    """What an answer used that is ended here: an estimate of its text is at most what the reservation pays for, what
+    the provider has counted so far is believed."""
+    usage = estimate(terms, attempt)
+    counted = attempt.usage.output if attempt.usage is not None else 0
+    if usage.basis != "estimated" or usage.output <= max(counted, most_output):
+        return usage
+    return structs.replace(usage, output=max(counted, most_output))
+
+
 def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
     """What an attempt is billed for: None when nothing. A failure without usage is free."""
     reported = attempt.usage

@@ -174,6 +174,23 @@ def test_an_answer_that_outgrows_its_budget_ends_typed(one, account):
     with pytest.raises(SpendingLimitReached) as caught:
         settlement.foresee(attempt)
     assert caught.value.code == "budget_exhausted_mid_stream"
+    attempt.error, attempt.finish = caught.value, "error"
+    settlement.abandon(attempt)
+    settlement.close()
+    one.rest()
+    (row,) = one.rows()
+    # A hundred tokens are what the reservation pays for, at eight bytes each; and the prompt by estimate.
+    assert (row.output, row.input, row.usage_basis, row.finish) == (100, 100, "estimated", "error")
+    assert spent(one, account)[0] == row.cost_nusd == 300_000 and not row.flags & OVERRUN
+
+
+def test_what_a_provider_counted_of_an_answer_that_is_ended_here_is_billed_in_full(one, account):
+    one.budgets.set_limits("key", account.key, Limits(total_nusd=300_000))
+    settlement = begun(one, account)
+    attempt = attempt_at(target(), output_length=100_000, usage=Usage(input=10, output=150))
+    with pytest.raises(SpendingLimitReached):
+        settlement.foresee(attempt)
+    assert (attempt.usage.input, attempt.usage.output) == (10, 150)
 
 
 def test_an_answer_that_outgrows_its_reservation_extends_it(one, account):
