@@ -1,6 +1,7 @@
 """One upstream call in progress: the discount on its price, and its reservation on its provider key's bound."""
 
 import sys
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,24 +31,38 @@ class BilledCall(Struct, frozen=True, eq=False):
         return reservation.amount_nusd if self.own is None else min(reservation.amount_nusd, self.own.amount_nusd)
 
 
+class Watched(NamedTuple):
+    """How many upstream calls a request made, and whether anything was paid for it."""
+
+    calls: int = 0
+    paid: bool = False
+
+
 class Watch:
-    """How many upstream calls some requests make. `counts` is empty most of the time."""
+    """What some requests do upstream. `counts` is empty most of the time."""
 
     def __init__(self) -> None:
-        self.counts: dict[bytes, int] = {}
+        self.counts: dict[bytes, Watched] = {}
 
     def begin(self, request_id: str) -> None:
         """Count the calls of a request from now on, until `end`."""
-        self.counts[bytes.fromhex(request_id)] = 0
+        self.counts[bytes.fromhex(request_id)] = Watched()
 
-    def end(self, request_id: str) -> int:
-        """How many it made."""
-        return self.counts.pop(bytes.fromhex(request_id), 0)
+    def end(self, request_id: str) -> Watched:
+        """What it did."""
+        return self.counts.pop(bytes.fromhex(request_id), Watched())
 
     def count(self, request: bytes, number: int) -> None:
         """Some more calls of a request, by its raw id, or fewer."""
-        if request in self.counts:
-            self.counts[request] += number
+        found = self.counts.get(request)
+        if found is not None:
+            self.counts[request] = found._replace(calls=found.calls + number)
+
+    def pay(self, request: bytes) -> None:
+        """Something was paid for a request, whatever becomes of it."""
+        found = self.counts.get(request)
+        if found is not None:
+            self.counts[request] = found._replace(paid=True)
 
 
 def discount_of(discounts: Discounts, context: RequestContext, target: Target) -> int:

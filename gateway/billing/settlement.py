@@ -212,20 +212,23 @@ class Settlement(Struct, eq=False):
             self._owner.watch.count(self.terms.request, -1)
             self._end(call, 0)
 
-    def failed(self, attempt: Attempt) -> None:
+    def failed(self, attempt: Attempt) -> GatewayError | None:
         """Record a failed attempt, at no cost unless its usage is known, without waiting for its row. What it cost is
-        taken off the reservation, which the next attempt goes on with."""
+        taken off the reservation and reserved anew; the error of the budget that cannot give it, with which no other
+        attempt may follow."""
         call = self.price(attempt)
         if call is None:
-            return
+            return None
         self.state = TRANSITIONS[self.state, "failed"]
         del self._open[attempt.number]
         cost_nusd = attempt.charge.total
         self._post_soon(call, self._row(call, attempt), attempt.number, cost_nusd)
         self._reservation.spend(cost_nusd, call.mode == CREDITS)
         self._end(call, cost_nusd)
-        if cost_nusd:
-            self._require(cost_nusd)
+        if not cost_nusd:
+            return None
+        self._owner.watch.pay(self.terms.request)
+        return self._require(cost_nusd, mid_stream=False)
 
     def settle(self, attempt: Attempt) -> Attempt:
         """Record a good end and wait until it is durable; fills `charge`, `overrun` and a missing `usage`.
@@ -306,7 +309,7 @@ class Settlement(Struct, eq=False):
         """`before`: the state that it was closed in."""
         self._reservation.release()
 
-    def _require(self, nusd: int) -> GatewayError | None:
+    def _require(self, nusd: int, mid_stream: bool = True) -> GatewayError | None:
         """Reserve so much more, or why not: of all budgets, and of the bound of the key of the call under way."""
         for reservation in (self._reservation, *(call.own for call in self._open.values() if call.own is not None)):
             try:
@@ -314,7 +317,7 @@ class Settlement(Struct, eq=False):
             except Unavailable as error:
                 return error
             if short is not None:
-                return short.error(mid_stream=True)
+                return short.error(mid_stream)
         return None
 
     def _hold_bound(self, target: Target, ask: CostBound, patient: bool) -> Reservation:

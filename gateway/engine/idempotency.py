@@ -226,8 +226,8 @@ class Idempotency:
 
     def _end(self, claim: _Claim, reply: StoredReply, body: bytes | None) -> None:
         """Store the answer (None: it was too large), unless it is a refusal and nothing was done upstream."""
-        calls = self._settlements.watch.end(claim.request_id)
-        if reply.status in NOTHING_DONE or (reply.status >= FIRST_ERROR and not calls):
+        calls, paid = self._settlements.watch.end(claim.request_id)
+        if not paid and (reply.status in NOTHING_DONE or (reply.status >= FIRST_ERROR and not calls)):
             self._post(claim, self._rows.delete(KIND, claim.place))
         elif body is None or len(body) > self._most_bytes:
             self._store(claim, _write(claim, "lost", reason=TOO_LARGE))

@@ -114,8 +114,10 @@ class Run(Struct, eq=False):
         return attempt
 
     def failed(self, attempt: Attempt, error: GatewayError) -> Target:
-        """Record a failed attempt; returns the next target, or raises the error for the caller."""
+        """Record a failed attempt; returns the next target, or raises the error for the caller: also where the attempt
+        was billed and nothing is left to pay for another one."""
         self.outcome.warnings = []  # they were about this target
+        short: GatewayError | None = None
         if isinstance(error, NotSupported) and not error.upstream_status:
             # The target cannot carry the request: nothing was sent, so it is not an attempt.
             self.outcome.attempts.remove(attempt)
@@ -124,7 +126,7 @@ class Run(Struct, eq=False):
             if isinstance(error.spent, Usage):
                 attempt.usage = error.spent
             self._note(attempt, "error", error)
-            self.settlement.failed(attempt)
+            short = self.settlement.failed(attempt)
             self.planner.failed(attempt, error, self.context.caller.organization_id, self.request.operation)
         following = self.walk.after(error)
         while following is not None and self.planner.is_shut(following):
@@ -132,6 +134,9 @@ class Run(Struct, eq=False):
         if following is None or self.deadline <= self.clock.monotonic():
             self._keep_decision()
             raise final_error(self.outcome, error, self.walk.refusals) from error
+        if short is not None:
+            self._keep_decision()
+            raise short from error
         return following
 
     def finished(self, attempt: Attempt) -> None:

@@ -99,6 +99,18 @@ def test_after_a_limit_or_overload_the_same_request_is_served_when_it_comes_agai
     assert send(gateway, http).headers["idempotent-replayed"] == "true" and len(upstream.calls) == 2
 
 
+def test_prompts_that_were_answered_are_not_asked_again_for_one_that_met_a_limit(
+    gateway: LocalGateway, upstream: FakeOpenAI, http
+) -> None:
+    upstream.script(Answer("fine"), Answer(status=429))
+    body = {"model": "openai/gpt-4o-mini", "prompt": ["a", "b"]}
+    first = send(gateway, http, body, path="completions")
+    cost = spent(gateway)
+    again = send(gateway, http, body, path="completions")
+    assert first.status_code == again.status_code == 429 and again.headers["idempotent-replayed"] == "true"
+    assert len(upstream.calls) == 2 and spent(gateway) == cost > 0
+
+
 def test_a_stream_that_broke_is_given_again_with_its_error(gateway: LocalGateway, upstream: FakeOpenAI, http) -> None:
     upstream.script(Answer("A long enough answer to be cut in the middle.", cut=1500))
     first = send(gateway, http, STREAM)

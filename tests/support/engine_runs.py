@@ -34,7 +34,7 @@ class Books:
     """Stands in for the settlement, the planner and the decisions: `told` is what each was told, in order.
 
     `broke` are identities of provider keys that may not spend, with the error; `refuse` is raised when an answer is
-    settled; `shut` are providers where nothing may be sent.
+    settled; `short` is what a budget says after a billed failure; `shut` are providers where nothing may be sent.
     """
 
     marked: frozenset[str] = frozenset()
@@ -47,6 +47,7 @@ class Books:
         self.broke: dict[str, GatewayError] = {}
         self.shut: set[str] = set()
         self.refuse: GatewayError | None = None
+        self.short: GatewayError | None = None
 
     def words(self) -> list[str]:
         return [word for word, _ in self.told]
@@ -63,8 +64,12 @@ class Books:
         if self.refuse is not None:
             raise self.refuse
 
+    def failed(self, attempt: Attempt, *more: Any) -> GatewayError | None:
+        self.told.append(("failed", attempt))
+        return self.short
+
     def __getattr__(self, name: str) -> Callable[..., None]:
-        """Every other message is written down: failed, abandon, unused, keep, close, foresee …"""
+        """Every other message is written down: abandon, unused, keep, close, foresee …"""
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *given, **named: self.told.append((name, given[0] if given else None))
@@ -80,7 +85,7 @@ class Planned(Books):
     def is_shut(self, target: Target) -> bool:
         return target.provider.id in self._books.shut
 
-    def failed(self, attempt: Attempt, error: GatewayError, organization: str, operation: str) -> None:
+    def failed(self, attempt: Attempt, *more: Any) -> None:
         self.told.append(("planner failed", attempt.target.provider.id))
 
 

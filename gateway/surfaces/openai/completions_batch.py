@@ -49,6 +49,8 @@ class PromptBatch:
         """The body of the whole answer, and its headers. The error of a prompt is that of the call: what was made of
         the others is billed."""
         answers = [self._generate(0)]
+        # What comes of the others, this one is paid: the call is not done again under its Idempotency-Key.
+        self._services.billing.settlements.watch.pay(bytes.fromhex(self._contexts[0].request_id))
         headers = dict(headers_of(self._facts(0, answers[0]), self._services.clock, streamed=False))
         for start in range(1, len(self._requests), TOGETHER):
             answers += self._generate_together(range(start, min(start + TOGETHER, len(self._requests))))

@@ -114,6 +114,21 @@ def test_a_failure_without_usage_is_free_and_the_next_attempt_pays(one, account,
     assert second.cost_nusd == 20_000 and second.flags & RETRIED
 
 
+def test_a_billed_failure_leaves_the_next_attempt_its_whole_reservation_or_none_follows(one, account, used):
+    one.budgets.set_limits("key", account.key, Limits(total_nusd=330_000))
+    settlement = begun(one, account)
+    failure = attempt_at(target(), error=UpstreamFailed("no"), finish="error", usage=used)
+    assert settlement.failed(failure) is None
+    assert settlement._reservation.amount_nusd == 300_000
+    settlement.begin(1, target())
+    again = attempt_at(target(), 1, error=UpstreamFailed("no"), finish="error", usage=used)
+    short = settlement.failed(again)
+    assert (type(short), short.code) == (SpendingLimitReached, "key_limit_reached")
+    settlement.close()
+    one.rest()
+    assert spent(one, account)[0] == 40_000 and doctor(one.database) == []
+
+
 def test_an_attempt_that_was_never_sent_leaves_no_row(one, account):
     settlement = begun(one, account)
     settlement.unused(attempt_at(target()))

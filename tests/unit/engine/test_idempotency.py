@@ -11,8 +11,16 @@ from gateway.accounts.compliance import CompliancePolicy
 from gateway.accounts.vault import Vault
 from gateway.engine import spool
 from gateway.engine.idempotency import Idempotency, Keyed, StoredReply
-from gateway.errors import IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest, Unavailable
+from gateway.errors import (
+    IdempotencyInFlight,
+    IdempotencyKeyReused,
+    Interrupted,
+    InvalidRequest,
+    Unavailable,
+    UpstreamRateLimited,
+)
 from gateway.limits.cost_bound import CostBound
+from gateway.neutral.usage import Usage
 from gateway.store.documents import Documents
 
 GOOD = StoredReply(200, [("Content-Type", "application/json")], b'{"a": 1}')
@@ -177,6 +185,26 @@ def test_an_error_is_kept_when_something_was_sent_upstream(shop: Shop, account: 
     again = shop.ask(lambda: GOOD, request=context.request_id)
     assert first.body == b"all failed" and again.replayed is sent
     assert again.status == (502 if sent else 200)
+
+
+def test_a_call_that_was_paid_is_not_done_again_although_a_limit_ended_it(
+    shop: Shop, account: BillingIdentity, used: Usage
+) -> None:
+    """As when the first of several pieces was answered and a later one met the provider's limit."""
+
+    def fail() -> StoredReply:
+        settlement = shop.start_billing.admit(account, credits=False)
+        settlement.begin(0, target("byok"))
+        error = UpstreamRateLimited("later")
+        settlement.failed(attempt_at(target("byok"), usage=used, error=error, finish="error"))
+        settlement.close()
+        return StoredReply(429, [], b"limited")
+
+    context = account.context()
+    account.context = lambda: context
+    first = shop.ask(fail, request=context.request_id)
+    again = shop.ask(never, request=context.request_id)
+    assert (again.status, again.body, again.replayed) == (429, first.body, True)
 
 
 def test_an_answer_lives_a_day(shop: Shop, clock) -> None:

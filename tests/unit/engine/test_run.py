@@ -89,6 +89,13 @@ def test_what_a_failure_cost_all_the_same_is_on_its_attempt(run):
     assert attempt.usage == spent
 
 
+def test_no_other_provider_is_asked_when_nothing_is_left_after_a_billed_failure(run):
+    run.settlement.short = SpendingLimitReached("spent")
+    with pytest.raises(SpendingLimitReached):
+        run.failed(run.begin(run.walk.first()), FAILED)
+    assert run.settlement.words()[-1] == "decision"
+
+
 def test_a_target_that_cannot_carry_the_request_counts_as_no_attempt(run):
     attempt = run.begin(run.walk.first())
     following = run.failed(attempt, NotSupported("No images."))
