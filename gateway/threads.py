@@ -203,6 +203,10 @@ class Job(Generic[T]):
         except gevent.Timeout:
             raise TimeoutError from None
 
+    def outcome(self) -> T | None:
+        """The result if it is there; None while the work goes on, and of work that failed."""
+        return self._greenlet.value if self._greenlet.successful() else None
+
     def stop(self) -> None:
         self._greenlet.kill(block=False)
 

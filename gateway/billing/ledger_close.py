@@ -47,7 +47,8 @@ class LedgerClose:
         store is away: the next round does the rest."""
         now = self._database.now_us()
         stored = self._documents.get(KIND, KEY)
-        since = int(stored) - AGAIN_US if stored else 0
+        # A clock that ran ahead for a while has left a mark that is still to come.
+        since = min(int(stored), now) - AGAIN_US if stored else 0
         until = (now - GRACE_US) // HOUR_US * HOUR_US
         found = self._database.report(lambda: self._database.execute(TOUCHED, (since, until)).fetchall())
         owners = {ident[-32:]: ident for (ident,) in self._database.read(self._select_owners)}

@@ -39,6 +39,7 @@ def send(upstreams: Upstreams, request: Request, target: Target, deadline: float
         while running:
             done.append(running.popleft().result())
     except GatewayError as error:
+        done += [one for job in running if (one := job.outcome()) is not None]
         used = [one.usage for one in done if one.usage is not None]
         if used and error.spent is None:
             error.spent = added(used)

@@ -66,7 +66,10 @@ class Documents:
 
         Small transactions, so that no other writer waits long, while `go_on` says so.
         """
-        gone = self._repeat("WHERE expires_at <= {now} ORDER BY expires_at LIMIT ?", (), None, go_on)
+        # Asked twice: a document may be stored anew between the two, which the second question notices.
+        gone = self._repeat(
+            "WHERE expires_at <= {now} ORDER BY expires_at LIMIT ?", (), None, go_on, "expires_at <= {now}"
+        )
         for kind, bound in bounds.items():
             excess = self._count(kind) - bound
             if excess > 0:
@@ -89,18 +92,21 @@ class Documents:
         sql = "SELECT count(*) FROM document WHERE kind = ?"
         return self._database.report(lambda: self._database.execute(sql, (kind,)).fetchone()[0])
 
-    def _repeat(self, where: str, params: tuple, most: int | None, go_on: Callable[[], bool]) -> int:
+    def _repeat(
+        self, where: str, params: tuple, most: int | None, go_on: Callable[[], bool], still: str = "1 = 1"
+    ) -> int:
         gone = 0
         for _ in range(SWEEP_BATCHES):
             size = SWEEP_ROWS if most is None else min(SWEEP_ROWS, most - gone)
-            count = self._delete(where.format(now=self._database.moment_sql()), (*params, size))
+            now = self._database.moment_sql()
+            count = self._delete(where.format(now=now), still.format(now=now), (*params, size))
             gone += count
             if count < SWEEP_ROWS or not go_on():
                 break
         return gone
 
-    def _delete(self, where: str, params: tuple) -> int:
-        sql = f"DELETE FROM document WHERE (kind, key) IN (SELECT kind, key FROM document {where})"
+    def _delete(self, where: str, still: str, params: tuple) -> int:
+        sql = f"DELETE FROM document WHERE (kind, key) IN (SELECT kind, key FROM document {where}) AND {still}"
         return self._database.write(lambda: self._database.execute(sql, params).rowcount)
 
 

@@ -63,6 +63,15 @@ def test_a_row_that_comes_late_is_booked_as_a_correction(one, hours, account, us
     assert doctor(one.database) == []
 
 
+def test_hours_are_closed_although_the_clock_was_ahead_at_the_last_round(one, hours, account, used, monkeypatch):
+    now_us = one.database.now_us
+    monkeypatch.setattr(one.database, "now_us", lambda: now_us() + 1000 * HOUR_US)
+    hours.close()
+    monkeypatch.undo()
+    spend(one, account, used)
+    assert hours.close() == 20_000 and doctor(one.database) == []
+
+
 def test_hours_that_nobody_closed_in_time_are_closed_in_one_round(one, hours, account, used):
     for number in range(4):
         spend(one, account, used, BEGAN_US + number * HOUR_US)

@@ -1,3 +1,5 @@
+import threading
+
 import gevent
 import pytest
 
@@ -46,6 +48,23 @@ def test_the_sweep_takes_the_expired_only(database, documents):
     documents.put("response_cache", "kept", b"1", 60)
     assert documents.sweep({}) == 1200
     assert documents.get("response_cache", "kept") == b"1"
+
+
+def test_a_document_that_is_stored_anew_while_it_is_swept_stays(database, documents):
+    documents.put("idempotency", "k", b"old", -1)
+    stored = threading.Event()
+
+    def claim():
+        documents.put_if_absent("idempotency", "k", b"new", 60)
+        stored.set()
+        if database.kind == "postgresql":
+            gevent.sleep(0.1)
+
+    claiming = gevent.spawn(database.write, claim)
+    stored.wait(5)
+    documents.sweep({})
+    claiming.get(timeout=5)
+    assert documents.get("idempotency", "k") == b"new"
 
 
 def test_the_sweep_keeps_a_kind_within_its_bound_dropping_the_oldest(documents):
