@@ -68,12 +68,13 @@ class Settlements:
         streamed: bool = False,
         payload: PayloadCapture | None = None,
         units: Units | None = None,
+        model: str = "",
     ) -> "Settlement":
         """The one admission of every paid route: rates, then spending limits, then credits; nothing is held on error.
 
         The limits of key, member and teams count the inference cost of both modes; the organization's credits count
         only what a credential of the platform served (`credits`: some target may), and the fee of a `payload` that
-        is kept (billing/payload_settlement.py). `requested_model` is the model as the caller wrote it;
+        is kept (billing/payload_settlement.py). `requested_model` is the model as the caller wrote it, `model` its id;
         `units` are those of an operation that is not priced by its text alone.
         RateLimited, SpendingLimitReached, OutOfCredits; Unavailable when the store cannot be asked.
         """
@@ -81,7 +82,7 @@ class Settlements:
         payer = terms.billing_identity.payer if credits else terms.billing_identity.without_credits
         version, slot = self.spending.check(), None
         if self.rates.limited(version):
-            slot = self._enter(terms)
+            slot = self._enter(terms, model)
         try:
             reservation = self.spending.find(payer, ask, version) or self.spending.reserve(payer, ask)
         except BaseException:
@@ -92,10 +93,10 @@ class Settlements:
             return payload.admit(self, terms, ask, reservation, slot)
         return Settlement(self, terms, ask, reservation, slot)
 
-    def _enter(self, terms: Terms) -> Slot:
+    def _enter(self, terms: Terms, model: str) -> Slot:
         caller = terms.context.caller
         place = (caller.organization_id, caller.project_id, caller.key_id)
-        return self.rates.enter(*place, terms.requested_model, terms.prompt_bytes, terms.context.operation)
+        return self.rates.enter(*place, terms.requested_model, terms.prompt_bytes, terms.context.operation, model)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Write what is pending and give everything back; what fails now is recovered by the next worker."""

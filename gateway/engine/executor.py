@@ -143,6 +143,7 @@ class Executor(Generic[R]):
             needs.stream,
             context.payload,
             needs.units,
+            route_plan.model,
         )
         outcome = context.outcome = Outcome(
             request, route_plan.plan.resolution.provider or None, rate_limits=settlement.rate_limits

@@ -102,6 +102,7 @@ class FreeAnswers:
             request.requested_model,
             request.requirements.prompt_bytes,
             request.operation,
+            shared.route_plan.model,
         )
 
     def finish(self, shared: SharedRequest, outcome: Outcome, origin: AnswerOrigin | None, finish: str = "") -> None:

@@ -38,7 +38,7 @@ class RoutePlan:
     `platform_paid`: some target uses the platform's credential, so that the organization's credits pay. `remembered`:
     the serving provider is remembered, for the session or the project. `adapts`: a target may get a request other than
     the caller's, made by `fittings` by mapping key. `json_by_prompt`: some mapping is asked for JSON in the prompt
-    only. `chance`: the probability of a random choice for each such request.
+    only. `chance`: the probability of a random choice for each such request. `model`: the id of the first model.
     """
 
     plan: Plan
@@ -51,6 +51,7 @@ class RoutePlan:
     adapts: bool = field(init=False)
     json_by_prompt: bool = field(init=False)
     chance: float = field(init=False)
+    model: str = field(init=False)
 
     def __post_init__(self) -> None:
         # Computed once and not on access: a plan may serve many requests.
@@ -59,6 +60,7 @@ class RoutePlan:
         self.bounds = Bounds(self.mappings)
         self.remembered = remembers(self.plan)
         self.chance = chance_of(self.plan)
+        self.model = self.plan.first.candidate.model.id
         self.fittings = {}
         for scored in self.plan.order:
             lacking, effort = scored.entry.lacking, self.plan.effort_for(scored.candidate.mapping)

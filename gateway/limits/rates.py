@@ -87,9 +87,17 @@ class RateLimiter:
         self._share = self._workers = 1
 
     def enter(
-        self, organization: str, project: str, key: str, model: str, prompt_bytes: int, operation: str = "chat"
+        self,
+        organization: str,
+        project: str,
+        key: str,
+        model: str,
+        prompt_bytes: int,
+        operation: str = "chat",
+        canonical: str = "",
     ) -> Slot:
-        """Count a request in every window that applies to it, or in none.
+        """Count a request in every window that applies to it, or in none. `model` is the model as the caller wrote it,
+        `canonical` its id: limits of a model count it under any name.
 
         RateLimited names the limit, and when to retry. Tokens are estimated from the size of the prompt now and
         corrected when the slot is released.
@@ -101,6 +109,7 @@ class RateLimiter:
             ("project", project),
             ("key", key),
             ("model", model),
+            ("model", canonical if canonical != model else ""),
             (OPERATION, f"{organization}/{operation}"),
         )
         rules = self._limits.rules(subjects)

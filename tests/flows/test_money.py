@@ -258,6 +258,12 @@ def test_streams_show_it_too_and_without_limits_nothing_is_reported(own_gateway:
     assert told.headers["x-ratelimit-limit-tokens"] == "9000"
 
 
+def test_a_limit_of_a_model_counts_it_with_its_provider_in_front_too(own_gateway: LocalGateway) -> None:
+    set_rate(own_gateway, "model", "coin", "requests", 2)
+    told = [pay(own_gateway, model=model).status for model in ("mint/coin", "coin", "mint/coin")]
+    assert told == [200, 200, 429]
+
+
 def test_messages_show_it_in_their_own_words_beside(own_gateway: LocalGateway) -> None:
     set_rate(own_gateway, "key", "*", "requests", 5)
     operation = next(one for one in PAID if one.path == "/v1/messages")

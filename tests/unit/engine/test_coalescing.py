@@ -87,7 +87,7 @@ class SignedInOwner:
         excluded = [SimpleNamespace(candidate=one.candidate, key="north/m", stage=ACCESS)] if denied else []
         resolution = SimpleNamespace(provider="")
         plan = SimpleNamespace(ranked=[] if denied else [one], excluded=excluded, resolution=resolution)
-        route_plan: Any = SimpleNamespace(plan=plan, mappings=(NORTH.mapping,), groups=((NORTH,),))
+        route_plan: Any = SimpleNamespace(plan=plan, mappings=(NORTH.mapping,), groups=((NORTH,),), model="m")
         request = make_run(self.clock, Providers(), NORTH).request
         return SharedRequest(make_context(), request, route_plan, KEY, self.clock.monotonic() + 5)
 

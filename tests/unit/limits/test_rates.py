@@ -81,6 +81,15 @@ def test_slots_are_given_back_once_on_every_path(limits, rates):
     rates.enter(*WHO, 10)
 
 
+def test_a_model_is_counted_under_every_name_that_it_has(limits, rates):
+    limits.set_limit("model", "m-1", "requests", 3)
+    for written in ("m-1", "mock/m-1", "m-latest"):
+        rates.enter(*WHO[:3], written, 10, "chat", "m-1")
+    with pytest.raises(RateLimited):
+        rates.enter(*WHO[:3], "M-1", 10, "chat", "m-1")
+    assert rates.enter(*WHO[:3], "m-2", 10, "chat", "m-2").statuses == ()
+
+
 def test_a_refusal_counts_nowhere(limits, rates):
     limits.set_limit("key", "key_1", "concurrency", 5)
     limits.set_limit("model", "m-1", "requests", 0)
