@@ -63,7 +63,8 @@ ERROR_TYPES = {
     "internal": "internal_server_error",
 }
 ERROR_TYPES_BY_CODE = dict.fromkeys(
-    ("model_not_found", "model_deactivated", "unknown_region", "dynamic_route_not_found"), "model_not_found"
+    ("model_not_found", "model_not_served", "model_deactivated", "unknown_region", "dynamic_route_not_found"),
+    "model_not_found",
 )
 ERROR_TYPES_BY_STATUS = {424: "failed_dependency"}
 

@@ -141,6 +141,9 @@ def _resolve_prefixed(
     text: str, requested: str, catalogue: CatalogueView, today: str, routes: CustomRoutes | None
 ) -> Resolution | None:
     prefix, _, rest = text.partition("/")
+    if catalogue.provider(prefix) is None and catalogue.provider(prefix.lower()) is not None:
+        prefix = prefix.lower()  # as the names of models are found in any case
+        text = f"{prefix}/{rest}"
     # Rows and rules name an organization's own provider "custom:<name>"; the bare "custom" is its generic one.
     name = prefix.removeprefix(OWN_PROVIDER)
     if name == prefix and prefix != CUSTOM and catalogue.provider(prefix) is not None:
@@ -226,7 +229,8 @@ def _not_served(provider: str, rest: str, requested: str, catalogue: CatalogueVi
         return _unknown(requested, catalogue, near=rest)
     vendors = sorted({mapping.provider for mapping in model.mappings})
     there = f"it is served by: {', '.join(vendors)}." if vendors else "no provider serves it."
-    return UnknownModel(f"The provider {provider!r} does not serve {model.id!r}; {there}", param="model")
+    message = f"The provider {provider!r} does not serve {model.id!r}; {there}"
+    return UnknownModel(message, param="model", code="model_not_served")
 
 
 def _unknown(requested: str, catalogue: CatalogueView, text: str = "", near: str = "") -> UnknownModel:

@@ -74,8 +74,14 @@ def test_an_unknown_model_is_refused_with_near_matches(world, mapping):
 
 
 def test_a_provider_that_does_not_serve_the_model_is_named_with_those_that_do(catalogue):
-    with pytest.raises(UnknownModel, match="'b' does not serve 'tag:free'; it is served by: a"):
+    with pytest.raises(UnknownModel, match="'b' does not serve 'tag:free'; it is served by: a") as caught:
         resolve("b/tag:free", catalogue, TODAY)
+    assert caught.value.code == "model_not_served"
+
+
+def test_a_provider_is_found_in_any_case_as_a_model_is(catalogue):
+    assert resolve("A/M", catalogue, TODAY).provider == resolve("a/m", catalogue, TODAY).provider == "a"
+    assert resolve("B/m:eu", catalogue, TODAY).region == "eu"
 
 
 @pytest.mark.parametrize(("day", "refused"), [("2026-01-14", False), ("2026-01-15", True)])
