@@ -28,6 +28,7 @@ from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, check_choice, is_empty
 from gateway.providers.failures import stream_failure, truncated
+from gateway.providers.google.pieces import read_piece
 from gateway.providers.google.reply import (
     ReadPart,
     count_searches,
@@ -54,6 +55,11 @@ class _Choice:
     texts: dict[int, list[str]] = field(default_factory=dict)
     groundings: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether more text would belong to the running block."""
+        return self.kind is Text and not self.signed
+
     def open(self, part: Part) -> int:
         """The block of a part: the running one for more text of its kind, up to a signature; else the next."""
         joins = type(part) is self.kind and isinstance(part, Text | Reasoning) and not self.signed
@@ -73,6 +79,7 @@ class GoogleStreamReader(WireStream):
         self._headers: Mapping[str, str] = {}
         self._model = ""
         self._blocked = False
+        self._in_text = False  # the next chunk is likely one more piece of the first choice's text
 
     def read(self, reply: UpstreamReply) -> Iterator[Batch]:
         self._headers = reply.headers
@@ -86,6 +93,9 @@ class GoogleStreamReader(WireStream):
         """The neutral events of some wire events, and whether the last is terminal."""
         batch: Batch = []
         for _, data in events:
+            if self._in_text and (piece := read_piece(data)) is not None:
+                self._add_piece(*piece, batch)
+                continue
             try:
                 chunk = orjson.loads(data)
             except orjson.JSONDecodeError:
@@ -102,6 +112,13 @@ class GoogleStreamReader(WireStream):
                 return self._fail(batch, UpstreamFailed(ODD)), True
         return batch, False
 
+    def _add_piece(self, text: str, usage: dict[str, Any] | None, batch: Batch) -> None:
+        """As _read_chunk, of one more piece of the first choice's running text."""
+        self._wire_usage = usage or self._wire_usage
+        choice = self._choices[0]
+        choice.texts[choice.block].append(text)
+        batch.append(TextDelta(text, choice.block))
+
     def _read_chunk(self, chunk: dict[str, Any], batch: Batch) -> None:
         if not self._started:
             self._started = True
@@ -114,6 +131,7 @@ class GoogleStreamReader(WireStream):
         self._blocked = self._blocked or is_blocked(chunk)
         for candidate in chunk.get("candidates") or ():
             self._read_candidate(candidate, batch)
+        self._in_text = 0 in self._choices and self._choices[0].goes_on
 
     def _read_candidate(self, candidate: dict[str, Any], batch: Batch) -> None:
         number = candidate.get("index") or 0

@@ -49,6 +49,40 @@ def test_whole_answer_is_read_into_disjoint_counts():
     assert (result.model, result.upstream_id) == ("gemini-3-flash", "resp-1")
 
 
+TEXTS = [{"text": "a"}, {"text": "b"}]
+ODD_CHUNKS = (
+    answer({"text": "c"}, finish=None),
+    answer({"text": ""}, finish=None),
+    answer({"text": "c", "thought": True}, finish=None),
+    answer({"text": "c", "thoughtSignature": SIGNATURE}, finish=None),
+    answer({"text": "c"}, {"text": "d"}, finish=None),
+    answer({"functionCall": {"id": "1", "name": "f"}}, finish=None),
+    answer({"text": 7}, finish=None),
+    answer({"text": "c"}, finish="STOP"),
+    answer({"text": "c"}, finish="NO_IMAGE"),
+    answer({"text": "c"}, finish=None, index=1),
+    answer({"text": "c"}, finish=None, index=None),
+    answer({"text": "c"}, finish=None, groundingMetadata={"webSearchQueries": ["q"]}),
+    answer({"text": "c"}, finish=None) | {"promptFeedback": {"blockReason": "OTHER"}},
+    answer({"text": "c"}, finish=None) | {"usageMetadata": None},
+    answer({"text": "c"}, finish=None) | {"usageMetadata": {"promptTokenCount": 9}},
+    answer({"text": "c"}, finish=None) | {"error": {"code": 500}},
+    answer(finish=None) | {"candidates": []},
+)
+
+
+@pytest.mark.parametrize("odd", ODD_CHUNKS)
+def test_chunks_bring_the_same_whether_they_are_read_as_pieces_or_in_full(odd: dict):
+    wires = [*(answer(part, finish=None) for part in TEXTS), odd, answer({"text": "e"}, finish=None)]
+    wires.append(answer({"text": "f"}))
+    # No piece has an error, not even one that is none.
+    as_pieces, in_full = (
+        events(b"".join(b"data: %b\n\n" % orjson.dumps(more | wire) for wire in wires))
+        for more in ({}, {"error": False})
+    )
+    assert repr(as_pieces) == repr(in_full)
+
+
 def test_signature_stays_on_the_part_that_it_came_with():
     parts = PROTOCOL.read(MemoryReply(TEXT_REPLY, headers={}), False).choices[0].parts
     assert parts == (
