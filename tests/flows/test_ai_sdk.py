@@ -400,6 +400,9 @@ def test_an_organizations_own_models_are_listed_for_its_own_keys_alone(here: Cal
     }
     assert lists["own"] - lists["customer"] == {"house/private-1"} and lists["customer"] == lists["other"]
     assert here.get("/v1/credits", key=customer).status_code == 403
+    # Clients know the kind of an error by its type alone.
+    assert here.get("/v1/credits", key=customer).json["error"]["type"] == "forbidden"
+    assert here.get("/v1/credits", key="llmgtwy_unknown").json["error"]["type"] == "authentication_error"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The operations of /v1/ai, /v3/ai and /v4/ai."""
+"""The operations of /v1/ai, /v3/ai and /v4/ai, and of the credits that their clients ask for beside these."""
 
 from collections.abc import Iterator
 from functools import partial, wraps
@@ -11,7 +11,7 @@ from gateway.dialects.fields import restate
 from gateway.errors import GatewayError, NotSupported, UnknownModel
 from gateway.services import Services
 from gateway.surfaces import auth, replies
-from gateway.surfaces.aisdk import models, reader, schema, stream, writer
+from gateway.surfaces.aisdk import balance, models, reader, schema, stream, writer
 from gateway.surfaces.aisdk.privacy import without_headers
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, ErrorFormat, HeaderParameter, Inbound, Operation, Outbound, Surface
@@ -112,9 +112,9 @@ ASK = About(
     headers=HEADERS,
     events=PART,
 )
-CONFIG = About(
-    "The language models that a key may call (AI SDK)", TAG, answer=CONFIG_ANSWER, errors=(401, 403, 410, 503)
-)
+REFUSALS = (401, 403, 410, 503)
+CONFIG = About("The language models that a key may call (AI SDK)", TAG, answer=CONFIG_ANSWER, errors=REFUSALS)
+CREDITS = About("The organization's credits", TAG, answer=balance.ANSWER, errors=REFUSALS)
 
 
 def surface(read_chat: reader.ReadChat) -> Surface:
@@ -128,3 +128,4 @@ def _operations(read_chat: reader.ReadChat) -> Iterator[Operation]:
         yield Operation("POST", f"{prefix}/language-model", answer, body="json", hot=True, paid=True, about=ASK)
         config = wraps(models.show_config)(partial(models.show_config, version))
         yield Operation("GET", f"{prefix}/config", config, about=CONFIG)
+    yield Operation("GET", balance.PATH, balance.show_credits, about=CREDITS)

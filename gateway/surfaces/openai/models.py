@@ -89,7 +89,7 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
 
 
 def handle_model(services: Services, inbound: Inbound) -> Outbound:
-    """`GET /v1/models/<model>`: the entry of an id, an alias or provider/model. NotFound with near matches."""
+    """`GET /v1/models/<model>`: the entry of an id, an alias or provider/model. A 404 names near ones."""
     ident = inbound.params["model"]
     catalogue = services.routing.catalogue.current()
     audience = audience_of(services, inbound)

@@ -303,4 +303,3 @@ KEY = named(
         devPlanPremiumWeekResetsAt="string?",
     ),
 )
-CREDITS = named("CreditsLeft", balance="string", unlimited="boolean", total_used="string", totalUsed="string")

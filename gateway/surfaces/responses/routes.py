@@ -168,7 +168,7 @@ def delete(services: Services, inbound: Inbound) -> Outbound:
 
 
 def cancel(services: Services, inbound: Inbound) -> Outbound:
-    """There is nothing to cancel: InvalidRequest says so, for responses that are there."""
+    """There is nothing to cancel: a 400 says so, for responses that are there."""
     _find(services, inbound, whole=False)
     raise InvalidRequest(NOT_RUNNING, code="unsupported_operation")
 

@@ -1,0 +1,21 @@
+"""`GET /v1/credits`: what the organization has left. Clients of every major ask at the root of the address, and know an
+error by the words of this surface alone."""
+
+from gateway.money import format_usd
+from gateway.services import Services
+from gateway.surfaces import auth
+from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.replies import json_reply
+from gateway.surfaces.shapes import named
+
+PATH = "/v1/credits"
+ANSWER = named("CreditsLeft", balance="string", unlimited="boolean", total_used="string", totalUsed="string")
+
+
+def show_credits(services: Services, inbound: Inbound) -> Outbound:
+    """The organization's balance and lifetime spend; both spellings of the latter, since clients differ."""
+    caller = auth.require_user_key(auth.caller_of(services, inbound))
+    balance = services.billing.ledger.balance(caller.organization_id)
+    used = format_usd(balance.spent_nusd)
+    left = {"balance": format_usd(balance.balance_nusd), "unlimited": balance.unlimited}
+    return json_reply({**left, "total_used": used, "totalUsed": used}, inbound.shown_id)
