@@ -11,6 +11,7 @@ import sys  # noqa: E402
 
 import click  # noqa: E402
 
+from gateway import __version__  # noqa: E402
 from gateway.errors import GatewayError, Unavailable  # noqa: E402
 from gateway.settings import MANAGE, SettingsError  # noqa: E402
 
@@ -84,7 +85,7 @@ class LazyGroup(click.Group):
 
 
 @click.command(cls=LazyGroup)
-@click.version_option(package_name="llmgateway")
+@click.version_option(__version__)
 @click.option("--config", "config", metavar="FILE", help="The operator's file (default: gateway.toml beside the data).")
 @click.pass_context
 def main(ctx: click.Context, config: str | None) -> None:

@@ -29,7 +29,8 @@ AS_JSON = click.option(
     help="For programs: an object, or a list of objects.",
 )
 
-NUMBER = re.compile(r"-|none|-?\d[\d,]*(\.\d+)?")  # or what stands for none
+NUMBER = re.compile(r"-?\d[\d,]*(\.\d+)?")
+MISSING = ("-", "none", "never")  # what stands where there is no number
 DAY_S = 86_400
 UNITS_S = {"h": 3600, "d": DAY_S, "w": 7 * DAY_S, "mo": 30 * DAY_S}
 
@@ -92,7 +93,8 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], empty: 
 def _aligned(column: Sequence[str]) -> list[str]:
     """The cells of a column and its header, all as wide as the widest; numbers stand at the right."""
     width = max(map(len, column))
-    numbers = all(NUMBER.fullmatch(text) for text in column[1:])
+    cells = [text for text in column[1:] if text not in MISSING]
+    numbers = bool(cells) and all(NUMBER.fullmatch(text) for text in cells)
     return [text.rjust(width) if numbers else text.ljust(width) for text in column]
 
 

@@ -7,7 +7,7 @@ import click
 import pytest
 from support.commands import SECRETS, Run, command_runner
 
-from gateway import manage
+from gateway import __version__, manage
 from gateway.errors import InvalidRequest
 from gateway.operator.output import read_expiry
 
@@ -188,6 +188,11 @@ def test_an_id_that_means_nothing_is_no_empty_list(run, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_the_version_is_told_where_no_package_is_installed_too(run, monkeypatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda name: 1 / 0)
+    assert run("--version") == f"python -m gateway.manage, version {__version__}"
+
+
 def test_a_group_alone_shows_its_help_and_not_errors(run) -> None:
     for words in ((), ("keys",)):
         shown = run(*words, status=1)
@@ -200,6 +205,8 @@ def test_numbers_of_a_table_stand_one_below_the_other(run) -> None:
     run("credits", "grant", "1234.5")
     header, balance = run("credits", "balance").splitlines()
     assert balance.index("1334.5 ") + len("1334.5") == header.index("BALANCE") + len("BALANCE")
+    header, job = run("jobs", "list").splitlines()[:2]
+    assert job.rstrip().rfind("-") == header.index("ERROR")
 
 
 def test_names_cannot_steer_the_terminal_of_an_operator(run) -> None:
