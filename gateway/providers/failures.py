@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from string import ascii_letters, digits
 from typing import Any
 
 import orjson
@@ -73,6 +74,9 @@ SECRETS = re.compile(
     r"[\\\"']*\s*[=:]\s*[\\\"']*[^\s\\\"'&,}]{8,}"
 )
 HIDDEN = "[hidden]"
+# Characters that are looked at for keys, which takes time by their square where a text is made for it, and of one key.
+LOOKED_AT, KEY_LIMIT = 4096, 512
+OF_KEYS = f"{ascii_letters}{digits}_.~+/=*-"
 MOST_REFUSAL = 1 << 18  # bytes of a refusal that are looked at
 
 
@@ -259,6 +263,9 @@ def _first(fields: Mapping[str, Any], *names: str) -> str:
 
 def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
     """The text without anything that looks like a key, nor any of `secrets`, at most 2 KB long."""
+    if len(text) > LOOKED_AT:
+        # A key that the cut goes through is none any more by its looks: what may be a part of one goes with it.
+        text = text[: LOOKED_AT - KEY_LIMIT] + text[LOOKED_AT - KEY_LIMIT : LOOKED_AT].rstrip(OF_KEYS)
     for secret in secrets:
         if len(secret) >= 4:
             text = text.replace(secret, HIDDEN)

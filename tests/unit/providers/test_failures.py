@@ -13,6 +13,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.providers import failures
+from gateway.providers.failures import LOOKED_AT, SECRETS, TEXT_LIMIT, scrub
 from gateway.providers.protocol import Credential, Target
 
 SECRET = "zq81-very-own-credential"
@@ -173,3 +174,25 @@ def test_list_of_shape_errors_is_reported_with_its_place(body):
 @pytest.mark.parametrize("detail", [[], ["x"], [{"msg": 1}], [{"loc": "x", "msg": "No."}], {"a": 1}])
 def test_odd_list_of_errors_breaks_nothing(detail):
     assert failure(422, body=orjson.dumps({"detail": detail})).status == 422
+
+
+@pytest.mark.parametrize("tail", ["", "sk-" + "k" * 40])
+def test_of_a_long_text_only_so_much_is_looked_at(monkeypatch, tail):
+    """One that is made for it would take time by its square, and who makes it may be a caller's own provider."""
+    looked = []
+
+    class Spy:
+        def sub(self, hidden, text):
+            looked.append(len(text))
+            return SECRETS.sub(hidden, text)
+
+    monkeypatch.setattr(failures, "SECRETS", Spy())
+    text = scrub("word " * 818 + tail + "eyJaaaaa-" * 200_000)
+    assert looked[0] <= LOOKED_AT and len(text) <= TEXT_LIMIT and text.startswith("word word")
+
+
+def test_a_key_that_the_cut_goes_through_is_not_shown():
+    """What stands before it may be hidden, and so bring it to where texts are shown."""
+    key = "sk-" + "k" * 40
+    text = scrub(f"{key} " * 92 + "sk-" + "q" * 400)
+    assert "q" not in text and "k" * 9 not in text
