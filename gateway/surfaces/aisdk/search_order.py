@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.neutral.events import ToolCallDelta
+from gateway.neutral.events import Batch, SourceFound, ToolCallDelta
 from gateway.neutral.parts import Source
 from gateway.surfaces.aisdk import searches
 
@@ -28,6 +28,7 @@ class SearchOrder:
         self._request_id = request_id
         self._name = name
         self._known: dict[int, _Search] = {}
+        self._waiting: list[_Search] = []  # those without a result, and maybe others
         self._cited = 0
 
     def has(self, block: int) -> bool:
@@ -38,6 +39,7 @@ class SearchOrder:
         known = self._known.get(event.block)
         if known is None:
             known = self._known[event.block] = _Search(event.id or f"search_{self._request_id}_{event.block}")
+            self._waiting.append(known)
         known.arguments += event.arguments
         return []
 
@@ -52,12 +54,13 @@ class SearchOrder:
         known = next((one for one in self._known.values() if one.id == ident), None)
         return self._answer(known, pages) if known is not None else []
 
-    def cite(self, source: Source, beside: list[Source]) -> list[Json]:
-        """A source, after the calls and results of all searches so far; `beside` came at the same time."""
+    def cite(self, source: Source, batch: Batch) -> list[Json]:
+        """A source, after the calls and results of all searches so far; the others of its `batch` are found as well."""
         if not self._known:
             # A provider that reports its sources alone searched all the same.
             self._known[-1] = _Search(f"search_{self._request_id}")
-        parts = self._answer_all(searches.found_of(beside))
+            self._waiting.append(self._known[-1])
+        parts = self._answer_all(searches.found_of(_sources_of(batch))) if self._waiting else []
         ident = f"src_{self._request_id}_{self._cited}"
         self._cited += 1
         return [*parts, searches.write_source(source, ident)]
@@ -67,7 +70,7 @@ class SearchOrder:
         return self._answer_all([])
 
     def _answer_all(self, pages: list[Json]) -> list[Json]:
-        waiting = [one for one in self._known.values() if not one.answered]
+        waiting, self._waiting = [one for one in self._waiting if not one.answered], []
         return [part for one in waiting for part in self._answer(one, pages if one is waiting[-1] else [])]
 
     def _answer(self, known: _Search, pages: list[Json]) -> list[Json]:
@@ -82,3 +85,7 @@ class SearchOrder:
             return []
         known.called = True
         return [searches.write_call(known.id, self._name, known.arguments)]
+
+
+def _sources_of(batch: Batch) -> list[Source]:
+    return [one.source for one in batch if type(one) is SourceFound and one.choice == 0]

@@ -129,8 +129,7 @@ class _Stream:
             case BlockDone():
                 return self._end_block(event.block)
             case SourceFound():
-                beside = [one.source for one in batch if type(one) is SourceFound and one.choice == 0]
-                return self._searches.cite(event.source, beside)
+                return self._searches.cite(event.source, batch)
             case PartFound(part=Image(media=media)) if media.url and not takes_addresses(self._question.version):
                 return self._say(TextDelta(writer.as_link(media), event.block))
             case PartFound(part=Image(media=media)):

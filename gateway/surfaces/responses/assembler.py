@@ -37,6 +37,7 @@ class _Open:
     item: Json
     block: int = -1
     pieces: list[str] = field(default_factory=list)
+    length: int = 0  # of its part's text
     opaque: list[ReasoningDelta] = field(default_factory=list)
     custom: bool = False
     summary: bool = False
@@ -115,6 +116,7 @@ class Assembler:
             message = self._message
             assert message is not None
         message.pieces.append(text)
+        message.length += len(text)
         delta = {"type": f"response.{kind}.delta", **_part_place(message), "delta": text}
         if kind == "output_text":
             delta["logprobs"] = []
@@ -131,7 +133,7 @@ class Assembler:
             events += _close_part(message)
         part = {"type": kind, "refusal": ""} if kind == "refusal" else _text_part("")
         message.item["content"].append(part)
-        message.block, message.pieces = block, []
+        message.block, message.pieces, message.length = block, [], 0
         return [*events, {"type": "response.content_part.added", **_part_place(message), "part": dict(part)}]
 
     def _close_message(self, status: str = COMPLETED) -> list[Json]:
@@ -146,7 +148,7 @@ class Assembler:
         """A citation, on the text under way; one that comes late on the last text."""
         message = self._message
         if message is not None and message.item["content"][-1]["type"] == "output_text":
-            place, part, length = _part_place(message), message.item["content"][-1], len(message.text)
+            place, part, length = _part_place(message), message.item["content"][-1], message.length
         else:
             found = self._last_text()
             if found is None:
