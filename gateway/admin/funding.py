@@ -1,6 +1,6 @@
 """Credits and spending limits as people change them: checked, audited, in force on every worker on return."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +16,7 @@ from gateway.limits.models import KEY, MEMBER, TEAM
 from gateway.store.database import Database
 
 LedgerKind = Literal["grant", "refund", "adjustment"]
+LimitEdit = Callable[[Limits], Limits]
 AUDITED = {KEY: "api_key.update_limit", MEMBER: "member.update_limit", TEAM: "team.update_limit"}
 
 
@@ -68,12 +69,14 @@ class Funding:
 
         commit(self._database, self._control, work)
 
-    def set_limits(self, scope: str, scope_id: str, organization_id: str, limits: Limits, *, actor: str) -> None:
-        """Replace the limits of a key, member or team ("key", "member", "team") of an organization. InvalidRequest;
-        Forbidden when it lifts what somebody else set who does not stand below."""
+    def set_limits(self, scope: str, scope_id: str, organization_id: str, edit: LimitEdit, *, actor: str) -> None:
+        """Change the limits of a key, member or team ("key", "member", "team") of an organization to what `edit` makes
+        of those in force: nobody else changes them meanwhile. InvalidRequest; Forbidden when it lifts what somebody
+        else set who does not stand below."""
 
         def work(now: int) -> None:
             before, setter = self.budgets.status(scope_id).limits, setter_of(actor, organization_id)
+            limits = edit(before)
             hold(self._database, organization_id, scope_id, before, limits, setter, AUDITED[scope])
             self.budgets.write_limits(scope, scope_id, limits)
             if scope == TEAM:

@@ -15,7 +15,7 @@ from gateway.accounts.sessions import NewSession, Sessions
 from gateway.accounts.teams import TeamInfo
 from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.accounts.vault import Vault
-from gateway.admin.funding import Funding, Posting
+from gateway.admin.funding import Funding, LimitEdit, Posting
 from gateway.admin.provider_check import ProviderCheck
 from gateway.admin.sign_in import KNOWN, SPAN_S, SignInService
 from gateway.control import Control
@@ -223,18 +223,23 @@ class Management:
     def roll_key(self, key_id: str, *, actor: str) -> keys.NewKey:
         return keys.roll(self._database, self._control, self._hash_keys, key_id, actor=actor)
 
-    def set_key_limits(self, key: keys.KeyInfo, limits: Limits, *, actor: str) -> None:
-        """Replace a key's limits, in force when this returns. InvalidRequest: above its owner's own."""
-        self._check_within_member(key.member_id, limits)
-        self._funding.set_limits(KEY, key.id, key.organization_id, limits, actor=actor)
+    def set_key_limits(self, key: keys.KeyInfo, edit: LimitEdit, *, actor: str) -> None:
+        """Change a key's limits, in force when this returns. InvalidRequest: above its owner's own."""
 
-    def set_member_limits(self, member: members.MemberInfo, limits: Limits, *, actor: str) -> None:
-        """Replace a member's limits, in force when this returns."""
-        self._funding.set_limits(MEMBER, member.id, member.organization_id, limits, actor=actor)
+        def checked(before: Limits) -> Limits:
+            limits = edit(before)
+            self._check_within_member(key.member_id, limits)
+            return limits
 
-    def set_team_limits(self, team: TeamInfo, limits: Limits, *, actor: str) -> None:
-        """Replace a team's limits, in force when this returns. NotFound: it was deleted meanwhile."""
-        self._funding.set_limits(TEAM, team.id, team.organization_id, limits, actor=actor)
+        self._funding.set_limits(KEY, key.id, key.organization_id, checked, actor=actor)
+
+    def set_member_limits(self, member: members.MemberInfo, edit: LimitEdit, *, actor: str) -> None:
+        """Change a member's limits, in force when this returns."""
+        self._funding.set_limits(MEMBER, member.id, member.organization_id, edit, actor=actor)
+
+    def set_team_limits(self, team: TeamInfo, edit: LimitEdit, *, actor: str) -> None:
+        """Change a team's limits, in force when this returns. NotFound: it was deleted meanwhile."""
+        self._funding.set_limits(TEAM, team.id, team.organization_id, edit, actor=actor)
 
     def set_unlimited(self, organization_id: str, unlimited: bool, *, actor: str) -> None:
         """See Funding.set_unlimited."""

@@ -1,6 +1,7 @@
 """`limits`: spending limits of keys, members and teams."""
 
 import dataclasses
+from typing import Any
 
 import click
 
@@ -8,7 +9,7 @@ from gateway.accounts import keys
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.members import MemberInfo, list_members
 from gateway.accounts.teams import list_teams
-from gateway.admin.funding import Funding
+from gateway.admin.funding import Funding, LimitEdit
 from gateway.errors import InvalidRequest, NotFound
 from gateway.limits.budgets import Limits, Status
 from gateway.limits.models import KEY, MEMBER, TEAM
@@ -40,16 +41,16 @@ def set_(ctx: click.Context, subject: str, total: str | None, amount: str | None
         raise InvalidRequest("Name what to set: --total, or --amount and --period.")
     installation = ctx.with_resource(opened())
     funding = Funding(installation.database, installation.control)
-    wanted = funding.budgets.status(subject).limits
+    wanted: dict[str, Any] = {}
     if total is not None:
-        wanted = dataclasses.replace(wanted, total_nusd=_read_limit(total))
+        wanted["total_nusd"] = _read_limit(total)
     if amount is not None:
-        wanted = dataclasses.replace(wanted, period_nusd=_read_limit(amount))
+        wanted["period_nusd"] = _read_limit(amount)
     if period is not None:
-        wanted = dataclasses.replace(wanted, period=read_period(period))
+        wanted["period"] = read_period(period)
     if amount == "none":
-        wanted = dataclasses.replace(wanted, period=None)
-    _change(installation, funding, subject, wanted)
+        wanted["period"] = None
+    _change(installation, funding, subject, lambda before: dataclasses.replace(before, **wanted))
 
 
 @limits.command()
@@ -59,7 +60,7 @@ def set_(ctx: click.Context, subject: str, total: str | None, amount: str | None
 def clear(ctx: click.Context, subject: str) -> None:
     """Remove all limits of SUBJECT (the id of a key, member or team); its counters stay."""
     installation = ctx.with_resource(opened())
-    _change(installation, Funding(installation.database, installation.control), subject, Limits())
+    _change(installation, Funding(installation.database, installation.control), subject, lambda before: Limits())
 
 
 @limits.command()
@@ -77,9 +78,9 @@ def show(ctx: click.Context, subjects: tuple[str, ...]) -> None:
     print_table(HEADER, [(ident, *_row(status)) for ident, status in shown.items()], "There are no limits.")
 
 
-def _change(installation: Installation, funding: Funding, subject: str, wanted: Limits) -> None:
+def _change(installation: Installation, funding: Funding, subject: str, edit: LimitEdit) -> None:
     scope, organization_id = _find(installation, subject)
-    funding.set_limits(scope, subject, organization_id, wanted, actor=OPERATOR)
+    funding.set_limits(scope, subject, organization_id, edit, actor=OPERATOR)
     print_table(HEADER, [(subject, *_row(funding.budgets.status(subject)))], "")
 
 

@@ -1,5 +1,6 @@
 """`/keys/api`: API keys, as the public client makes, lists, limits, rolls and deletes them (facts A.3 to A.7)."""
 
+from functools import partial
 from typing import Any, Literal
 
 from gateway.accounts import keys
@@ -93,8 +94,7 @@ def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     given = require_some(read_body(LimitChange, inbound))
     key = visitor.key(inbound.params["key_id"])
     management = visitor.services.management
-    limits = read_limits(given, management.budgets.status(key.id).limits)
-    management.set_key_limits(key, limits, actor=visitor.user_id)
+    management.set_key_limits(key, partial(read_limits, given), actor=visitor.user_id)
     return {"message": "API key limits updated.", "apiKey": _show(visitor, key)}
 
 

@@ -1,5 +1,6 @@
 """`/orgs/…/members` and `invitations`: who belongs to an organization, and what each may spend."""
 
+from functools import partial
 from typing import Any
 
 from gateway.accounts import members
@@ -65,8 +66,7 @@ def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     given = require_some(read_body(LimitChange, inbound))
     member = _other(visitor, inbound)
     management = visitor.services.management
-    limits = read_limits(given, management.budgets.status(member.id).limits)
-    management.set_member_limits(member, limits, actor=visitor.user_id)
+    management.set_member_limits(member, partial(read_limits, given), actor=visitor.user_id)
     return {"member": _show(visitor, member)}
 
 

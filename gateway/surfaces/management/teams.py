@@ -1,5 +1,6 @@
 """`/orgs/…/teams`: teams, who is in them, and what the members of each may spend together."""
 
+from functools import partial
 from typing import Any
 
 from gateway.accounts import teams
@@ -68,8 +69,7 @@ def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     while there is a limit."""
     given = require_some(read_body(LimitChange, inbound))
     team, management = _find(visitor, inbound), visitor.services.management
-    limits = read_limits(given, management.budgets.status(team.id).limits)
-    management.set_team_limits(team, limits, actor=visitor.user_id)
+    management.set_team_limits(team, partial(read_limits, given), actor=visitor.user_id)
     return _show(visitor, team)
 
 

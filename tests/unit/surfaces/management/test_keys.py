@@ -3,6 +3,7 @@ import re
 import pytest
 
 from gateway.clock import to_iso
+from gateway.limits.budgets import Limits
 
 YEAR_US = 366 * 86_400_000_000
 BULLETS = re.compile(r"^llmgtwy_.{4}•{5}$")
@@ -75,6 +76,23 @@ def test_limits_are_merged_and_cleared_by_null(shared_tenants) -> None:
     cleared = dict.fromkeys(("usageLimit", *period))
     key = shared_tenants.ok("PATCH", path, dev, cleared)["apiKey"]
     assert [key[name] for name in cleared] == [None] * 4
+
+
+def test_a_change_of_limits_keeps_what_somebody_else_set_a_moment_before(shared_tenants, monkeypatch) -> None:
+    dev, services = shared_tenants["acme developer"], shared_tenants.services
+    ident = made(shared_tenants, dev)["id"]
+    bump = services.store.control.bump
+
+    def come_first() -> None:
+        """Somebody whose change is committed while this one waits for its turn."""
+        monkeypatch.setattr(services.store.control, "bump", bump)
+        services.management.budgets.write_limits("key", ident, Limits(total_nusd=5 * 10**9))
+        bump()
+
+    monkeypatch.setattr(services.store.control, "bump", come_first)
+    period = {"periodUsageLimit": "2", "periodUsageDurationValue": 2, "periodUsageDurationUnit": "week"}
+    key = shared_tenants.ok("PATCH", f"/keys/api/limit/{ident}", dev, period)["apiKey"]
+    assert (key["usageLimit"], key["periodUsageLimit"]) == ("5", "2")
 
 
 @pytest.mark.parametrize("body", [{}, {"usageLimit": "1", "limit": "2"}, {"periodUsageLimit": None}], ids=str)

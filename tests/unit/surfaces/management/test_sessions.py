@@ -156,9 +156,9 @@ def test_a_limit_is_lifted_by_who_set_it_or_stands_above(tenants: Tenants) -> No
 def test_a_limit_of_the_operator_is_lifted_by_nobody_below(tenants: Tenants) -> None:
     key, services = tenants["acme owner"].key.info, tenants.services
     funding = Funding(services.store.database, services.store.control)
-    funding.set_limits(KEY, key.id, key.organization_id, Limits(total_nusd=DOLLAR), actor=OPERATOR)
+    funding.set_limits(KEY, key.id, key.organization_id, lambda before: Limits(total_nusd=DOLLAR), actor=OPERATOR)
     assert set_limit(tenants, "acme owner", key.id, usageLimit=None)[0] == 403
-    funding.set_limits(KEY, key.id, key.organization_id, Limits(), actor=OPERATOR)
+    funding.set_limits(KEY, key.id, key.organization_id, lambda before: Limits(), actor=OPERATOR)
     assert set_limit(tenants, "acme owner", key.id, usageLimit="7")[0] == 200
 
 
