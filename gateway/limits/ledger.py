@@ -15,6 +15,7 @@ GRANT, REFUND, ADJUSTMENT, USAGE, STORAGE = "grant", "refund", "adjustment", "us
 FUNDING = (GRANT, REFUND, ADJUSTMENT)
 # The prefix of references of adjustments that correct a closed hour.
 LATE = "usage:"
+MILLI_US = 1_000
 LONGEST_REF = 255  # what the column holds
 
 
@@ -79,11 +80,23 @@ class LedgerBook:
         return self._database.read(lambda: self._balance(organization_id))
 
     def entries(self, organization_id: str, limit: int = 100, before_us: int | None = None) -> list[Ledger]:
-        """The newest entries first."""
-        query = Ledger.select().where(Ledger.organization == organization_id)
+        """The newest entries first, `limit` of them and those of the last one's millisecond: that is how exactly they
+        show when they were made, so that a page which begins before it misses none."""
+        newest = Ledger.select().where(Ledger.organization == organization_id)
+        newest = newest.order_by(Ledger.at.desc(), Ledger.id.desc())
         if before_us is not None:
-            query = query.where(Ledger.at < before_us)
-        return self._database.read(lambda: list(query.order_by(Ledger.at.desc(), Ledger.id.desc()).limit(limit)))
+            newest = newest.where(Ledger.at < before_us)
+
+        def read() -> list[Ledger]:
+            found = list(newest.limit(limit))
+            if len(found) < limit:
+                return found
+            last = found[-1].at // MILLI_US * MILLI_US
+            known = {entry.id for entry in found}
+            beside = newest.where((Ledger.at >= last) & (Ledger.at < last + MILLI_US))
+            return found + [entry for entry in beside if entry.id not in known]
+
+        return self._database.read(read)
 
     def _balance(self, organization_id: str) -> Balance:
         found = _counters(self._database, budget_id(organization_id, CREDITS))

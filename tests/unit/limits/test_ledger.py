@@ -1,4 +1,5 @@
 import threading
+from types import SimpleNamespace
 
 import gevent
 import peewee
@@ -138,3 +139,16 @@ def test_references_that_begin_alike_are_never_taken_for_one(books, organization
     with pytest.raises(InvalidRequest, match="too long"):
         books.ledger.grant(organization, DOLLAR, "x" * 256)
     assert books.ledger.balance(organization).funded_nusd == 2 * DOLLAR
+
+
+def test_pages_of_entries_miss_none_that_were_made_in_one_millisecond(books, organization):
+    database = books.worker.database
+    ledger = LedgerBook(database, books.worker.control)
+    moments = iter([10_001_100, 10_001_900, 10_002_100])
+    ledger._database = SimpleNamespace(**{name: getattr(database, name) for name in ("write", "execute")})
+    ledger._database.now_us = lambda: next(moments)
+    database.write(lambda: [ledger._insert(organization, "grant", 1, f"{n}:{organization}", "") for n in range(3)])
+    first = books.ledger.entries(organization, 2)
+    # As a client goes on that was shown milliseconds.
+    rest = books.ledger.entries(organization, 2, first[-1].at // 1000 * 1000)
+    assert sorted(entry.at for entry in [*first, *rest]) == [10_001_100, 10_001_900, 10_002_100]
