@@ -175,6 +175,7 @@ def within(module: str, layer: str) -> bool:
     return module == layer or module.startswith(layer + ".")
 
 
+@cache
 def layer_of(module: str) -> str:
     return max((layer for layer in RANKS if layer != "gateway" and within(module, layer)), key=len, default="gateway")
 

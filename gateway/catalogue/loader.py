@@ -178,13 +178,12 @@ def _with_defaults(fields: dict[str, Any]) -> dict[str, Any]:
     return defaults | fields
 
 
-def _place(merged: Layer, kind: type, key: Any, name: str) -> str:
-    """Where an entry stands, else its name."""
-    place = merged.places.get((kind, key))
-    return str(place) if place is not None else name
+def _place(merged: Layer, kind: type, key: Any, name: str) -> TomlPlace | str:
+    """Where an entry stands, else its name; the line is looked for when a mistake is told."""
+    return merged.places.get((kind, key)) or name
 
 
-def _provider_mistakes(provider: Provider, where: str) -> list[str]:
+def _provider_mistakes(provider: Provider, where: TomlPlace | str) -> list[str]:
     problems = [
         f"{where}: address has {{{name}}} but settings does not"
         for name in PLACEHOLDER.findall(provider.address)
@@ -231,7 +230,7 @@ def _is_first_party(provider: Provider, vendor: str) -> bool:
     return bool(vendor) and vendor == provider.sources.get("maker", "")
 
 
-def _finish_mapping(fields: dict[str, Any], provider: Provider, where: str, problems: list[str]) -> Mapping:
+def _finish_mapping(fields: dict[str, Any], provider: Provider, where: TomlPlace | str, problems: list[str]) -> Mapping:
     tiers = fields.get("service_tiers")
     if tiers:
         full = {name: text or provider.service_tiers.get(name, "") for name, text in tiers.items()}
@@ -298,7 +297,7 @@ def _last_date(dates: Any) -> str:
     return max(known) if all(known) else ""
 
 
-def _complete(kind: type, fields: dict[str, Any], where: str, problems: list[str]) -> bool:
+def _complete(kind: type, fields: dict[str, Any], where: TomlPlace | str, problems: list[str]) -> bool:
     absent = [name for name in REQUIRED[kind] if name not in fields]
     problems.extend(f"{where}: {name} is missing" for name in absent)
     return not absent

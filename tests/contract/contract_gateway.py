@@ -1,7 +1,6 @@
 """One whole gateway in this process before all vendors' fakes, and what callers and vendors see of it."""
 
 import json
-import socket
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -133,9 +132,6 @@ def open_stage(folder: Path, **environment: str) -> Iterator[ContractGateway]:
 
     with ExitStack() as stack:
         fakes = {name: stack.enter_context(vendor.fake()) for name, vendor in ALL.items()}
-        for fake in fakes.values():
-            # Accepted connections inherit it: without, each answer's body waits for a delayed acknowledgement.
-            fake._server.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         places = {f"LLM_FAKE_{name.upper()}_BASE_URL": fake.url for name, fake in fakes.items()}
         keys = {f"LLM_FAKE_{name.upper()}_API_KEY": vendor.key for name, vendor in ALL.items()}
         catalogue = {"GATEWAY_CATALOGUE_PATH": str(write_catalogue(folder / "catalogue"))}

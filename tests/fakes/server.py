@@ -93,7 +93,16 @@ class FakeServer:
         return self.serve(environ, start)
 
 
-class Handler(WSGIHandler):
+class PromptHandler(WSGIHandler):
+    """Sends each part of an answer at once, as the product's own server does: else what follows the first part waits
+    40 ms for the caller's system to confirm that one."""
+
+    def __init__(self, sock: Any, address: Any, server: Any) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(sock, address, server)
+
+
+class Handler(PromptHandler):
     """Hands over the socket, which is cut where the script says, and the path as it was sent."""
 
     def get_environ(self) -> dict[str, Any]:

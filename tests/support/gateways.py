@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fakes.server import PromptHandler
 from gevent.pywsgi import WSGIServer
 from support import warm
 from support.warm import WarmProcess
@@ -51,7 +52,7 @@ class LocalGateway:
         administration.bootstrap(settings, services.billing.ledger.begin)
         self.app: Application = create_app(settings, services)
         self.services = services
-        self._server = WSGIServer(("127.0.0.1", 0), self.app, log=None, error_log=None)
+        self._server = WSGIServer(("127.0.0.1", 0), self.app, log=None, error_log=None, handler_class=PromptHandler)
         self._server.start()
         self.address = f"http://127.0.0.1:{self._server.server_port}"
         project = list_projects(services.store.database)[0]

@@ -29,7 +29,7 @@ from typing import Any, NoReturn  # noqa: E402
 from gevent.monkey import get_original  # noqa: E402
 from gunicorn.app import wsgiapp  # noqa: E402
 from gunicorn.glogging import Logger  # noqa: E402, F401
-from support import cheap_disks, cheap_starts  # noqa: E402
+from support import cheap_disks, cheap_passwords, cheap_starts  # noqa: E402
 
 import gateway.operator.start  # noqa: E402, F401
 import gateway.server.log  # noqa: E402, F401
@@ -157,6 +157,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when nobody can ask any more
     cheap_starts.make_cheap()
     cheap_disks.make_cheap()
+    cheap_passwords.make_cheap()
     loader.load()
     cheap_starts.know_secrets()
     gc.collect()

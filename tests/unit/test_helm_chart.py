@@ -91,6 +91,7 @@ def test_kubernetes_takes_what_it_makes(render: Callable[..., Made], values: dic
             kubernetes_validate.validate(one, version, strict=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("port", [9464, 0])
 def test_the_operator_of_prometheus_takes_what_is_for_it(render: Callable[..., Made], port: int) -> None:
     """Every field is of its kind, and none is there that it does not know and would drop."""

@@ -23,6 +23,7 @@ def real() -> Iterator[ModuleType]:
     yield module
 
 
+@pytest.mark.slow
 def test_a_password_and_nobodys_are_equally_slow_to_check(real: ModuleType, threads: Threads) -> None:
     stored = real.hash_password(threads, "correct horse battery")
     assert stored.startswith(COST) and real.NOBODY.startswith(COST)

@@ -17,6 +17,7 @@ def offer(provider: str, external_id: str, **more) -> ListedModel:
     return ListedModel(provider, external_id, normalise(external_id), **more)
 
 
+@pytest.mark.slow
 def test_the_committed_snapshot_is_what_the_sources_give():
     packed, problems = builder.build()
     assert problems == []

@@ -11,6 +11,7 @@ from gateway.limits.spending import CostBound
 from gateway.money import MILLION
 
 
+@pytest.mark.slow
 def test_a_dollar_key_admits_exactly_thirty_three_calls_of_three_cents(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=DOLLAR))

@@ -84,6 +84,7 @@ def test_an_id_is_its_sixteen_bytes():
     assert raw_id(ident).hex() == ident[4:] and raw_id("") == b""
 
 
+@pytest.mark.slow
 def test_a_row_with_all_its_indexes_takes_less_than_450_bytes(database, database_url):
     # Their ids in order, as of a request a millisecond: pages fill up as they do in service.
     requests = [(NOW_MS + number).to_bytes(6, "big") + os.urandom(10) for number in range(ROWS)]

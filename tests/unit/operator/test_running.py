@@ -93,6 +93,7 @@ def test_nothing_is_reported_of_passwords(tmp_path: Path) -> None:
     assert "secret" not in running.describe(chosen)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_command_says_its_database_on_standard_error_but_not_beside_json(tmp_path: Path) -> None:
     environment = {**os.environ, "GATEWAY_DATA_DIR": str(tmp_path / "data"), "GATEWAY_ENV": "test"}
     environment.pop("DATABASE_URL", None)

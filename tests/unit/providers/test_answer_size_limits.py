@@ -118,6 +118,7 @@ def longest_call(work: Callable[[], object], leaves: str = "") -> float:
     return min(once() for _ in range(3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_many_vectors_are_read_one_by_one(kind: str) -> None:
     """Three million numbers in one call of the decoder held every other request of the worker for 0.2 s."""
@@ -129,6 +130,7 @@ def test_many_vectors_are_read_one_by_one(kind: str) -> None:
     assert longest_call(lambda: reader.read(MemoryReply(body, headers={}), False)) < at_once / 2  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_many_vectors_are_written_one_by_one() -> None:
     vectors = [NUMBERS] * 1_000
     at_once = longest_call(lambda: orjson.dumps(vectors))

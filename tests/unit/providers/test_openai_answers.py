@@ -106,6 +106,7 @@ def test_three_interleaved_calls_are_put_together(size):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", [TEXT_STREAM, TOOLS_STREAM])
 @pytest.mark.parametrize("relayed", [True, False])
 def test_stream_cut_anywhere_never_looks_whole(sample, relayed):

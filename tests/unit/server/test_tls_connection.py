@@ -83,6 +83,7 @@ def sealed_server(server_context, tmp_path):
     made.stop()
 
 
+@pytest.mark.slow
 def test_a_handshake_that_does_not_come_ends_the_connection(sealed_server):
     silent, begun = (socket.create_connection(("127.0.0.1", sealed_server.port), timeout=8) for _ in range(2))
     begun.sendall(b"\x16\x03\x01\x02\x00\x01")  # half a record

@@ -210,6 +210,7 @@ def test_header_with_a_line_end_becomes_500(caller):
     assert caller.get("/split").reply()[0] == 500
 
 
+@pytest.mark.slow
 def test_idle_connection_ends_after_its_time(caller):
     caller.get("/ready").reply()
     began = time.monotonic()

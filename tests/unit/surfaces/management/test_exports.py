@@ -237,6 +237,7 @@ def peak_of(tenants: Tenants, who: Person) -> tuple[int, int]:
     return rows, peak
 
 
+@pytest.mark.slow
 def test_a_long_export_holds_no_more_memory_than_a_short_one(tenants: Tenants, monkeypatch) -> None:
     monkeypatch.setattr("gateway.surfaces.management.exports.PAGE", 50)
     # A worker that leads loads it meanwhile else, a megabyte.

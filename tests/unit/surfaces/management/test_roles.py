@@ -89,6 +89,7 @@ def test_no_route_works_without_a_session_or_with_an_api_key(shared_tenants, fur
         assert (status, answer["code"]) == (401, "session_invalid")
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     owner=st.sampled_from(PEOPLE),
