@@ -147,7 +147,12 @@ def _read(schema: type[Schema], raw: bytes) -> dict[str, Any]:
 
 def read_query(schema: type[Schema], inbound: Inbound) -> dict[str, Any]:
     """The query parameters, checked; empty ones count as absent. InvalidRequest."""
-    return _load(schema, {name: value for name, value in inbound.arguments().items() if value != ""})
+    return read_fields(schema, inbound.arguments())
+
+
+def read_fields(schema: type[Schema], given: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a query or a form, checked; empty ones count as absent. InvalidRequest."""
+    return _load(schema, {name: value for name, value in given.items() if value != ""})
 
 
 def _load(schema: type[Schema], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Every page."""
 
-from gateway.surfaces.console import account, alerts, authorize, device, invitation, logs, sign_in
+from gateway.surfaces.console import account, alerts, authorize, device, invitation, keys, logs, nowhere, sign_in
 from gateway.surfaces.http import Surface
 from gateway.surfaces.visitor import MANAGEMENT
 
@@ -13,8 +13,10 @@ SURFACE = Surface(
         *authorize.OPERATIONS,
         *device.OPERATIONS,
         *invitation.OPERATIONS,
+        *keys.OPERATIONS,
         *logs.OPERATIONS,
         *sign_in.OPERATIONS,
+        *nowhere.OPERATIONS,
     ),
     described=False,
 )
