@@ -1,4 +1,4 @@
-"""What reading an answer shares in every format: its object, its faults, and when an end is empty."""
+"""Checks that the readers of all wire formats share: the shape of an answer, its size, and empty answers."""
 
 from typing import Any
 
@@ -11,24 +11,24 @@ from gateway.neutral.json_parts import OPENING, has_more_parts
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 
-# Objects and lists of an answer: ten thousand tokens with the twenty likeliest of each are some 210,000.
+# Objects and lists of an answer: ten thousand tokens with twenty top log probabilities each are some 210,000.
 MOST_PARTS = 250_000
-MOST_CHOICES = 128  # that may be asked for at once
+MOST_CHOICES = 128  # that can be requested at once
 NOT_JSON = "The provider sent an answer that is not JSON."
 ODD = "The provider sent an answer of an unknown shape."
 EMPTY = "The provider ended its answer without any content."
-SHAPE_ERRORS = (AttributeError, LookupError, TypeError, ValueError)  # what reading a foreign shape ends in
-EXCUSED = frozenset(("content_filter", "refusal", "pause"))  # ends that explain themselves
+SHAPE_ERRORS = (AttributeError, LookupError, TypeError, ValueError)  # what reading an unexpected shape raises
+EXCUSED = frozenset(("content_filter", "refusal", "pause"))  # finish reasons that explain an empty answer
 
 
 def check_parts(body: bytes) -> None:
-    """UpstreamFailed for JSON of more objects and lists than are read."""
+    """UpstreamFailed for JSON with too many objects and lists."""
     if len(body) > MOST_PARTS and has_more_parts(body, MOST_PARTS, OPENING):
         raise UpstreamFailed(f"The provider sent an answer of more than {MOST_PARTS:,} parts.", upstream_status=200)
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The object of a 2xx body. UpstreamFailed when it is none."""
+    """The object of a 2xx body. UpstreamFailed when it is not one."""
     try:
         wire = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -39,14 +39,14 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 
 def text_in(value: Any) -> str:
-    """A text of a provider's. TypeError for what is none: its reader tells so as of any other odd shape."""
+    """A string from a provider. TypeError for anything else, which readers report like any other unexpected shape."""
     if type(value) is not str:
         raise TypeError("not a text")
     return value
 
 
 def number_in(value: Any) -> int:
-    """The number of a block. TypeError for what is none."""
+    """The index of a block. TypeError for anything else."""
     if type(value) is not int:
         raise TypeError("not a number")
     return value
@@ -60,16 +60,16 @@ def _read_mended(body: bytes) -> Any:
 
 
 def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
-    """Whether a successful end brought nothing: no content, no tokens, and no reason that explains it."""
+    """Whether a successful answer is empty: no content, no tokens, and no finish reason that explains it."""
     return not content and finish not in EXCUSED and not (usage and usage.output_total)
 
 
 def check_choice(number: Any) -> None:
-    """ValueError for what is no number of a choice; what is told of each choice is told of all below it too."""
+    """ValueError for an invalid choice index; whatever is reported for a choice is reported for all below it too."""
     if type(number) is not int or not 0 <= number < MOST_CHOICES:
         raise ValueError("a choice of this number was not asked for")
 
 
 def counts_images(target: Target) -> bool:
-    """Whether images are billed there one by one."""
+    """Whether the mapping bills images by count."""
     return any(prices.base.per_image for prices in target.mapping.prices)

@@ -16,12 +16,12 @@ from gateway.providers.protocol import Credential, Target
 
 PLATFORM, BYOK, CUSTOM = "platform", "byok", "custom"
 CREDITS, API_KEYS = "credits", "api-keys"
-ADVISED = 3  # providers for which a refusal says what to set
+ADVISED = 3  # providers that a refusal gives advice for
 KEYLESS = Credential(secret="", source=PLATFORM)
 
 
 class Credentials:
-    """The platform's keys (from the environment, read once a catalogue) and the organizations' own."""
+    """The platform's keys (from the environment, read once per catalogue) and the organizations' own."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class Credentials:
         self._targets: dict[tuple[str, str], Target] = {}
 
     def usable(self, caller: Caller | None) -> Callable[[Mapping], tuple[Credential, ...]]:
-        """A function that gives the caller's credentials for a mapping, in the order in which to try them; the
-        platform's for nobody in particular.
+        """A function that returns the caller's credentials for a mapping, in the order in which to try them; without a
+        caller the platform's.
 
-        A provider of the organization's own (its id is "custom" or begins with "custom:") has the organization's keys
-        only; they go to its address, so their outcomes say nothing of others that bear the same name.
+        A custom provider (its id is "custom" or begins with "custom:") has the organization's keys only; they are sent
+        to its own address, so their outcomes say nothing about other providers of the same name.
         """
         platform = self._current()
         if caller is None or caller.mode == CREDITS:
@@ -58,7 +58,7 @@ class Credentials:
         return find
 
     def target(self, mapping: Mapping, provider: Provider, credential: Credential) -> Target:
-        """Where a request with this credential goes. Those of the platform's keys are made once."""
+        """The target of a request with this credential. Targets of the platform's keys are made once."""
         if credential.source == BYOK:
             return self._make_target(mapping, provider, credential)
         name = (mapping.key, credential.ident)
@@ -91,8 +91,8 @@ class Credentials:
         return bool(self._current().get(provider_id))
 
     def advise(self, caller: Caller, providers: Sequence[Provider]) -> str:
-        """What would give the caller a credential for one of `providers`: a variable to set for the platform's, a
-        provider key of the organization's own, or either, as the project's mode has it."""
+        """How the caller could get a credential for one of `providers`: a variable to set for the platform's key, a
+        provider key of the organization, or either, depending on the project's mode."""
         open_to_own = [one for one in providers if self._provider_keys.keys_for(caller.organization_id, one.id)]
         if caller.mode != CREDITS and open_to_own:
             names = ", ".join(one.id for one in open_to_own[:ADVISED])
@@ -128,7 +128,8 @@ class Credentials:
         return (KEYLESS,) if reachable else ()
 
     def _has_address(self, provider: Provider) -> bool:
-        """Whether all settings are there without which the provider is nowhere, or its mappings tell where."""
+        """Whether all settings that the provider's address needs are present, or its mappings have addresses of their
+        own."""
         base_url = base_url_for(provider, self._environment)
         settings = settings_for(provider, self._environment)
         if address_of(provider, join_base(provider, base_url), settings):

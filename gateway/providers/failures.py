@@ -1,4 +1,4 @@
-"""What an upstream's refusal means: whose fault it is, what of it may be shown, when to come back."""
+"""Classifies an upstream's error: whose fault it is, what of it may be shown, when to retry."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ RETRY_LIMIT_S = 86_400.0
 OVERLOADED_STATUSES = (503, 529)
 OVERLOADED = "The provider is overloaded."
 
-# What a 400 may really say: that our account, credential or catalogue is wrong there. Another provider can serve.
+# A 400 may really mean that our account, credential or catalogue is wrong there. Another provider can serve.
 PROVIDER_CODES = frozenset(
     (
         "insufficient_quota",
@@ -54,7 +54,7 @@ PROVIDER_WORDS = re.compile(
     r"|invalid model\b|provided model identifier is invalid|user location is not supported",
     re.IGNORECASE | re.DOTALL,
 )
-# A 404 that speaks of a file of the request, not of the model or the address: no other provider has it.
+# A 404 about a file of the request, not about the model or the address: no other provider has it.
 LOST_FILE = re.compile(r"no such file|\bfiles?\b.{0,80}(?:not (?:be )?found|does not exist)", re.IGNORECASE | re.DOTALL)
 REFUSED_CONTENT_CODES = frozenset(
     (
@@ -82,7 +82,7 @@ MOST_REFUSAL = 1 << 18  # bytes of a refusal that are looked at
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What an error body says, whatever its dialect; all of it may be "". `shaped` = {error: {message, …}}."""
+    """The fields of an error body in any dialect; all of them may be "". `shaped` = {error: {message, …}}."""
 
     message: str = ""
     code: str = ""
@@ -93,7 +93,7 @@ class Explanation:
 
 
 def read_refusal(reply: UpstreamReply) -> bytes:
-    """The body of an answer other than 2xx; empty when it broke off, for what its status says holds all the same."""
+    """The body of a response other than 2xx; empty when it broke off, since its status still counts."""
     try:
         return reply.read_all()[:MOST_REFUSAL]
     except GatewayError:
@@ -101,18 +101,18 @@ def read_refusal(reply: UpstreamReply) -> bytes:
 
 
 def upstream_failure(reply: UpstreamReply, target: Target) -> GatewayError:
-    """The error that an answer other than 2xx stands for. Reads the body; never raises.
+    """The error for a response other than 2xx. Reads the body; never raises.
 
-    The provider's: 401, 402, 403, 404, 405, 408, 421, 425, 429, 3xx, 5xx, and a 400 that speaks of account,
-    credential or an unknown model. The caller's, with the original status: every other 4xx, and a 404 for a file of
-    theirs. `retry_after` (seconds) is for health and pacing, and for callers whose every attempt was refused so.
+    The provider's fault: 401, 402, 403, 404, 405, 408, 421, 425, 429, 3xx, 5xx, and a 400 about account, credential or
+    an unknown model. The caller's, with the original status: every other 4xx, and a 404 for a file of theirs.
+    `retry_after` (seconds) is for health and pacing, and for callers when every attempt failed that way.
     """
     cause = explain(read_refusal(reply), (target.credential.secret,))
     return classify(reply.status, cause, target, retry_after(reply.headers))
 
 
 def classify(status: int, cause: Explanation, target: Target | None, wait: float | None = None) -> GatewayError:
-    """An error by status and explanation; `target` None when it is not known (inside a stream)."""
+    """An error by status and explanation; `target` None when it is unknown (inside a stream)."""
     code = cause.code.lower()
     if status in (400, 403) and (code in REFUSED_CONTENT_CODES or cause.kind.lower() in REFUSED_CONTENT_CODES):
         return ContentRefused(
@@ -149,7 +149,7 @@ def _too_many(cause: Explanation, details: dict[str, str], wait: float | None) -
 
 
 def _refused(status: int, cause: Explanation, details: dict[str, str]) -> GatewayError:
-    """Credential, funding or model. The provider's words on a credential are never shown: they may quote it."""
+    """Credential, funding or model. The provider's message about a credential is never shown: it may quote it."""
     if status in (401, 403):
         details = {name: text for name, text in details.items() if name != "responseText"}
         message = "The provider refused the gateway's credential."
@@ -161,7 +161,7 @@ def _refused(status: int, cause: Explanation, details: dict[str, str]) -> Gatewa
 
 
 def _callers(status: int, cause: Explanation, details: dict[str, str]) -> GatewayError:
-    """A fault of the request, with the provider's own words."""
+    """A request error, with the provider's own message."""
     if cause.shaped and cause.message:
         code = cause.code or ("request_too_large" if status == 413 else "invalid_request")
         return InvalidRequest(cause.message, status=status, code=code, param=cause.param, upstream_status=status)
@@ -170,7 +170,7 @@ def _callers(status: int, cause: Explanation, details: dict[str, str]) -> Gatewa
 
 
 def diagnose(cause: Explanation, target: Target | None) -> dict[str, str]:
-    """Members that help to find the cause; the engine knows who was asked for and adds or corrects those."""
+    """Fields that help to find the cause; the engine knows what was requested and adds or corrects those."""
     details = {}
     if target is not None:
         details = {
@@ -184,7 +184,7 @@ def diagnose(cause: Explanation, target: Target | None) -> dict[str, str]:
 
 
 def stream_failure(data: Any) -> GatewayError:
-    """The error that an error object inside a 200 answer stands for: by then the provider's fault, but for content."""
+    """The error for an error object inside a 200 response: by then the provider's fault, except for content."""
     cause = explain_object(data, orjson.dumps(data)[: TEXT_LIMIT * 2])
     words = f"{cause.code} {cause.kind}".lower()
     details = diagnose(cause, None)
@@ -204,7 +204,7 @@ def truncated() -> GatewayError:
 
 
 def explain(body: bytes, secrets: tuple[str, ...] = ()) -> Explanation:
-    """The words of an error body of any dialect, scrubbed and capped."""
+    """The message of an error body in any dialect, scrubbed and capped."""
     try:
         parsed = orjson.loads(body) if body else None
     except orjson.JSONDecodeError:
@@ -213,9 +213,9 @@ def explain(body: bytes, secrets: tuple[str, ...] = ()) -> Explanation:
 
 
 def explain_object(parsed: Any, body: bytes, secrets: tuple[str, ...] = ()) -> Explanation:
-    """Looks at `error` (object or text), then at the top level: message, detail; code, status, type; param.
+    """Looks at `error` (object or string), then at the top level: message, detail; code, status, type; param.
 
-    A list of shape errors, {detail: [{loc, msg}]} at the top or within `message`, is told in one sentence.
+    A list of validation errors, {detail: [{loc, msg}]} at the top or within `message`, becomes one sentence.
     """
     if isinstance(parsed, list) and parsed:
         parsed = parsed[0]
@@ -239,7 +239,7 @@ def explain_object(parsed: Any, body: bytes, secrets: tuple[str, ...] = ()) -> E
 
 
 def _mistakes(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(place, text) of each shape error, as servers that check with pydantic tell them; [] when told otherwise."""
+    """(location, text) of each validation error, in the format of servers that use pydantic; [] in other formats."""
     inner = fields.get("message")
     listed = (inner if isinstance(inner, dict) else fields).get("detail")
     found = []
@@ -276,9 +276,9 @@ def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait (RFC 9110, Retry-After; the -ms form wins), at most a day; None when it reports none.
+    """Seconds to wait (RFC 9110, Retry-After; the -ms form wins), at most a day; None when not given.
 
-    A date counts from the answer's own Date, so that no clock is read and skew does not matter.
+    A date counts from the response's own Date, so that clock skew does not matter.
     """
     seconds = _number(headers.get("retry-after-ms"))
     if seconds is not None:

@@ -1,11 +1,11 @@
-"""Which parts of JSON Schema each kind of upstream takes, as data for the rewriter in schemas.py."""
+"""Which subset of JSON Schema each kind of upstream accepts, as data for the rewriter in schemas.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 COMBINERS = frozenset(("allOf", "anyOf", "oneOf"))
-# Words that say something to people only: left out without a report where a grammar lacks them.
+# Keywords for people only: dropped without a warning where a grammar lacks them.
 ANNOTATIONS = frozenset(
     (
         "$schema",
@@ -35,17 +35,18 @@ ANNOTATIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What a schema may hold.
+    """The subset of JSON Schema that an upstream accepts.
 
-    `words` None: every word. `refs`: references to $defs stay, else they are written out. `formats`: the formats that
-    each type may name (None: all). `type_lists`: a type may be a list. `upper_types`: types in capitals. `typed`:
-    every node names one type and has words of that type only. `text_enums`: an enum lists texts, none of them empty.
-    `lone_unions`: anyOf stands by itself, what stood beside it goes into its branches. `object_root`: the whole
-    describes an object, and its root has no combiner. `root_words`: words that the root may have. `declared`: only
-    declared properties can be required. `item_counts`: the values that minItems may have.
+    `words` None: every keyword. `refs`: references to $defs are kept, otherwise they are expanded. `formats`: the
+    formats allowed for each type (None: all). `type_lists`: a type may be a list. `upper_types`: types in capitals.
+    `typed`: every node has one type and only keywords of that type. `text_enums`: an enum lists strings, none of them
+    empty. `lone_unions`: anyOf has no siblings, they move into its branches. `object_root`: the root is an object,
+    without combiners. `root_words`: keywords allowed at the root. `declared`: only declared properties can be required.
+    `item_counts`: allowed values of minItems.
 
     `closed` (no properties but the declared) and `all_required` (absent ones are null instead) narrow what a schema
-    takes, because the upstream demands it; with all others a rewritten schema takes all that the original took.
+    accepts, because the upstream demands it; otherwise a rewritten schema accepts everything that the original
+    accepted.
     """
 
     name: str
@@ -92,7 +93,7 @@ GOOGLE = Grammar(
     lone_unions=True,
     declared=True,
 )
-# Gemini API reference, GenerationConfig.responseJsonSchema: the words that it lists; oneOf means anyOf there.
+# Gemini API reference, GenerationConfig.responseJsonSchema: the keywords that it lists; oneOf means anyOf there.
 GOOGLE_JSON = Grammar(
     "google-json",
     words=_words(
@@ -159,7 +160,7 @@ GRAMMARS: Mapping[str, Grammar] = MappingProxyType(
         )
     }
 )
-# The same for a schema of an answer, which need not be an object.
+# The same for the schema of an answer, which need not be an object.
 OUTPUTS: Mapping[str, Grammar] = MappingProxyType(
     {name: replace(grammar, object_root=False, root_words=None) for name, grammar in GRAMMARS.items()}
 )

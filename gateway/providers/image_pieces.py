@@ -1,4 +1,4 @@
-"""What all image services share: an answer that comes whole as a stream, and images that are named by address."""
+"""What all image codecs share: complete answers as a stream, images given by URL, and checks of masks."""
 
 from abc import ABC, abstractmethod
 from base64 import b64encode
@@ -19,21 +19,21 @@ FETCH_S = 60.0
 
 
 def refuse_marks(wanted: ImagesInput, target: Target) -> None:
-    """NotSupported for a mask or a markup, of a model that takes none."""
+    """NotSupported for a mask or markup, if the model accepts none."""
     if wanted.marked:
         what = f"{target.mapping.key} takes no {wanted.marked}."
         raise NotSupported(what, param=wanted.marked, code="unsupported_input")
 
 
 class WholeImages(ABC):
-    """A codec, or the reader of a call, whose `read` gives all images at once."""
+    """A codec or reader whose `read` returns all images at once."""
 
     @abstractmethod
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
-        """All of them. UpstreamFailed."""
+        """All images. UpstreamFailed."""
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """All of them at the end."""
+        """All images at the end of the stream."""
         try:
             result: ImagesResult = offload.read(self, reply, relayed)
         except GatewayError as error:
@@ -55,12 +55,12 @@ def _made(result: ImagesResult) -> Iterator[ImageMade]:
 
 
 def data_url(picture: Picture, files: InlinedFiles) -> str:
-    """A picture within a JSON body that is written by `files`."""
+    """An image within a JSON body, encoded while `files` writes it."""
     return f"data:{picture.media_type};base64,{files.hold(picture.file)}"
 
 
 def load_images(fetcher: Fetcher, urls: Sequence[str]) -> tuple[Image, ...]:
-    """The images that an answer names by address, fetched at once through the guard of addresses. UpstreamFailed."""
+    """The images that an answer refers to by URL, fetched concurrently through the SSRF guard. UpstreamFailed."""
     jobs = [Job(_load, fetcher, url) for url in urls]
     try:
         return tuple(job.result(FETCH_S) for job in jobs)

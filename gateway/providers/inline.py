@@ -1,7 +1,7 @@
-"""Images, files and sounds that a request names by address, as bytes, for targets that load nothing themselves.
+"""Fetches images, files and audio that a request refers to by URL, for targets that load nothing themselves.
 
-The address comes from a caller, so the transport's guard stands before it and before each redirect; what comes back is
-told by its first bytes, never by what the server calls it.
+The URL comes from a caller, so the SSRF guard checks it and each redirect; the type of the content is detected from its
+first bytes, never from what the server declares.
 """
 
 from base64 import b64encode
@@ -22,13 +22,13 @@ MOST_IN_ALL = 40 << 20
 MOST_ADDRESSES = 20
 PATIENCE_S = 20.0
 LARGE = 1 << 20
-# Servers refuse who does not say what it is.
+# Servers refuse clients without a user agent.
 HEADERS = {"user-agent": "llmgateway", "accept": "image/*, audio/*, application/pdf, */*;q=0.1"}
 TAKEN = ("image/", "audio/", "application/pdf")
 
 
 class FetchedAnswer(Interface):
-    """What a fetch brings."""
+    """The response of a fetch."""
 
     @property
     def status(self) -> int: ...
@@ -37,26 +37,26 @@ class FetchedAnswer(Interface):
 
 
 class Fetcher(Interface):
-    """GETs an address that a caller chose, guarded and capped. Raises GatewayError."""
+    """GETs a URL that a caller chose, guarded and capped. Raises GatewayError."""
 
     def fetch(self, url: str, max_bytes: int, *, timeout_s: float, headers: dict[str, str]) -> FetchedAnswer: ...
 
 
 def is_addressed(media: Media) -> bool:
-    """Whether it lies at an address of the web."""
+    """Whether it is given by an http(s) URL."""
     return not media.data and media.url.lower().startswith(ADDRESSES)
 
 
 def addressed(request: ChatRequest) -> tuple[Media, ...]:
-    """All images, files and sounds of a request that lie at addresses, each once."""
+    """All images, files and audio of a request that are given by URL, each once."""
     found = (part.media for message in request.conversation().messages for part in _flat(message.parts))
     return tuple(dict.fromkeys(media for media in found if is_addressed(media)))
 
 
 def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest:
-    """The request with the bytes of all that it names by address, loaded at once and within `seconds`.
+    """The request with the content of all its URLs, fetched concurrently and within `seconds`.
 
-    NotSupported for what cannot be loaded, is too much, or is no image, sound or PDF: another target may load it.
+    NotSupported for what cannot be loaded, is too large, or is not an image, audio or PDF: another target may load it.
     """
     if request.inlined is None:
         wanted = addressed(request)

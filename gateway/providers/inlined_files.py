@@ -1,4 +1,4 @@
-"""JSON bodies that hold stored files in base64: each is read and coded piece by piece while the body is sent."""
+"""JSON bodies with stored files in base64: each file is read and encoded in pieces while the body is sent."""
 
 import secrets
 from base64 import b64encode
@@ -13,19 +13,19 @@ PIECE = 3 << 16  # bytes of a file at a time: a multiple of three has no padding
 
 
 class InlinedFiles:
-    """Takes the files of one body: `hold` gives what stands for one of them in it."""
+    """Collects the files of one body: `hold` returns a placeholder for a file."""
 
     def __init__(self) -> None:
         self._mark = f"file-{secrets.token_hex(16)}-"
         self._files: list[StoredFile] = []
 
     def hold(self, file: StoredFile) -> str:
-        """A text in whose place the file's base64 is sent."""
+        """The placeholder that is replaced by the file's base64 when the body is sent."""
         self._files.append(file)
         return f"{self._mark}{len(self._files) - 1:06d}"
 
     def encode(self, body: dict[str, Any]) -> "bytes | MessageBody":
-        """The body, its files in their places."""
+        """The body, with its files in place of their placeholders."""
         written = json.encode(body)
         if not self._files:
             return written
@@ -37,7 +37,7 @@ class InlinedFiles:
 
 
 class _InlinedBody:
-    """A MessageBody of texts and files."""
+    """A MessageBody of text and files."""
 
     __slots__ = ("_parts", "_size")
 

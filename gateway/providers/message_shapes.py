@@ -1,8 +1,8 @@
-"""Messages of the OpenAI format as stricter servers take them: each change gives a new list, the old one stays.
+"""Rewrites OpenAI-format messages for stricter servers: each function returns a new list, the old one is unchanged.
 
-Wire facts: Mistral API reference, "Chat"; its answers "Extra inputs are not permitted" (any unknown member), "Tool
-call id … must be a-z, A-Z, 0-9, with a length of 9", "Unexpected role 'user' after role 'tool'", "Expected last role
-User or Tool (or Assistant with prefix True)".
+Wire facts: Mistral API reference, "Chat"; its errors "Extra inputs are not permitted" (any unknown member), "Tool call
+id … must be a-z, A-Z, 0-9, with a length of 9", "Unexpected role 'user' after role 'tool'", "Expected last role User or
+Tool (or Assistant with prefix True)".
 """
 
 import hashlib
@@ -35,12 +35,12 @@ TAKEN_NOTE = "I have the results."
 
 
 def known_members(messages: Messages) -> Messages:
-    """Messages, parts and calls with the members alone that the strictest servers know."""
+    """Remove the members of messages, parts and calls that the strictest servers do not know."""
     return [_keep_message(message) for message in messages]
 
 
 def short_call_ids(messages: Messages) -> Messages:
-    """Ids of calls as nine letters and digits; the same for a call and its result, in every request."""
+    """Tool call ids as nine letters and digits; the same for a call and its result, in every request."""
     changed = []
     for message in messages:
         if message.get("tool_calls"):
@@ -53,8 +53,8 @@ def short_call_ids(messages: Messages) -> Messages:
 
 
 def late_instructions_as_user(messages: Messages) -> Messages:
-    """Instructions behind the beginning, as coding agents send them, are said by the user: servers that look at the
-    order of roles refuse them, above all at the end."""
+    """Later system messages, as coding agents send them, become user messages: servers that check the order of roles
+    refuse them, above all at the end."""
     begun, changed = False, []
     for message in messages:
         begun = begun or message["role"] != "system"
@@ -63,7 +63,7 @@ def late_instructions_as_user(messages: Messages) -> Messages:
 
 
 def answer_between(messages: Messages) -> Messages:
-    """An answer between a tool's result and the user's next message, where there is none."""
+    """Insert an assistant message between a tool's result and the user's next message, where there is none."""
     changed: Messages = []
     for message in messages:
         if message["role"] == "user" and changed and changed[-1]["role"] == "tool":
@@ -73,24 +73,24 @@ def answer_between(messages: Messages) -> Messages:
 
 
 def marked_prefix(messages: Messages) -> Messages:
-    """An answer to be continued says so."""
+    """Mark an assistant message that is to be continued."""
     if not messages or messages[-1]["role"] != "assistant" or messages[-1].get("tool_calls"):
         return messages
     return [*messages[:-1], {**messages[-1], "prefix": True}]
 
 
 def thinking_parts(messages: Messages) -> Messages:
-    """Past reasoning as a part of the answer's content."""
+    """Past reasoning as a part of the assistant message's content."""
     return [_with_thinking(message) for message in messages]
 
 
 def reasoning_as_details(messages: Messages) -> Messages:
-    """Past reasoning in the form in which some servers tell it: items of `reasoning_details`."""
+    """Past reasoning as items of `reasoning_details`, the form of some servers."""
     return [_with_details(message) for message in messages]
 
 
 def plain_media(messages: Messages) -> Messages:
-    """Files by address or data URL alone, sound as base64 text."""
+    """Files by URL or data URL only, audio as base64 text."""
     return [
         {**message, "content": [_plain_part(part) for part in message["content"]]}
         if isinstance(message.get("content"), list)
@@ -100,7 +100,7 @@ def plain_media(messages: Messages) -> Messages:
 
 
 def short_id(ident: str) -> str:
-    """`ident` when it already is nine letters and digits, else nine that are drawn from it."""
+    """`ident` when it already is nine letters and digits, otherwise nine derived from it."""
     if SHORT_ID.fullmatch(ident):
         return ident
     number = int.from_bytes(hashlib.sha256(ident.encode()).digest())
@@ -138,7 +138,7 @@ def _with_thinking(message: Message) -> Message:
 
 
 def _with_details(message: Message) -> Message:
-    """Details that came from there go back as they are; reasoning under another name becomes their only item."""
+    """Details from the same server are returned unchanged; reasoning under another name becomes their only item."""
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if not isinstance(reasoning, str):
         return message

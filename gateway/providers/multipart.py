@@ -1,4 +1,4 @@
-"""Multipart forms for upstreams: fields and stored files, sent in pieces as often as it takes."""
+"""Multipart forms for upstreams: fields and stored files, sent in pieces and repeatable."""
 
 import secrets
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ QUOTED = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})  # WHATWG HTML, m
 
 
 class UploadPart(NamedTuple):
-    """A file of a form. `filename` tells upstreams its format; it never is a path of ours."""
+    """A file of a form. `filename` tells upstreams its format; it is never a path of ours."""
 
     name: str
     filename: str
@@ -19,7 +19,7 @@ class UploadPart(NamedTuple):
 
 
 class FormBody:
-    """A form as a message body; `content_type` names its boundary."""
+    """A form as a message body; `content_type` contains its boundary."""
 
     __slots__ = ("_parts", "_size", "content_type")
 

@@ -1,4 +1,4 @@
-"""A protocol's work on one call: where request or answer are large it is done in a thread, off the event loop."""
+"""Runs a codec's work on large requests and answers in a thread, off the event loop."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +13,11 @@ from gateway.providers.protocol import AnswerReader, Call, Codec, Target, Upstre
 from gateway.threads import compute
 
 LARGE = 1 << 17  # bytes of an answer
-MOST_CALLS = 5_000  # texts and calls of tools in one
+MOST_CALLS = 5_000  # texts and tool calls in one
 
 
 class Whole(Struct):
-    """A reply whose body was read already."""
+    """A reply whose body was already read."""
 
     reply: UpstreamReply
     body: bytes
@@ -41,26 +41,26 @@ class Whole(Struct):
 
 
 def write(codec: Codec, request: Request, target: Target) -> Call:
-    """As the codec's `write`."""
+    """Like the codec's `write`."""
     if request.large and not codec.waits:
         return compute(codec.write, request, target)
     return codec.write(request, target)
 
 
 def relay(codec: Codec, native: Native, request: Request, target: Target) -> Call:
-    """As the codec's `relay`."""
+    """Like the codec's `relay`."""
     if request.large:
         return compute(codec.relay, native, request, target)
     return codec.relay(native, request, target)
 
 
 def read(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Any:
-    """As the codec's `read`; the body is received here."""
+    """Like the codec's `read`; the body is received here."""
     body = reply.read_all()
     if len(body) >= LARGE:
         check_parts(body)
         result = compute(codec.read, Whole(reply, body), relayed)
-        # What is not passed on as it came is written for its caller on the event loop.
+        # An answer that is not passed on unchanged is written for its caller on the event loop.
         if not relayed and sum(len(choice.parts) for choice in getattr(result, "choices", ())) > MOST_CALLS:
             raise UpstreamFailed(f"The provider sent an answer of more than {MOST_CALLS:,} texts and calls.")
     else:
@@ -71,7 +71,7 @@ def read(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Any:
 
 
 def _check_texts(result: Any) -> None:
-    """UpstreamFailed where one of its texts is none: readers take a provider's words as they are."""
+    """UpstreamFailed where one of its strings is not one: readers take a provider's values as they are."""
     try:
         for choice in getattr(result, "choices", ()):
             for part in choice.parts:

@@ -1,4 +1,5 @@
-"""Where upstream calls go: the network, or a server inside this process; and what listens to them on the way."""
+"""How upstream calls are made: over the network, or to a server inside this process; and listeners that observe
+them."""
 
 from collections.abc import Iterator
 from typing import Protocol as Interface
@@ -11,7 +12,7 @@ from gateway.transport import Transport
 
 
 class PendingCall(Interface):
-    """A call that was sent. `wait` gives the reply, or None when `seconds` passed first; then wait again."""
+    """A call that was sent. `wait` returns the reply, or None after `seconds`; then wait again."""
 
     @overload
     def wait(self, seconds: None = None) -> UpstreamReply: ...
@@ -21,13 +22,13 @@ class PendingCall(Interface):
 
 
 class Opener(Interface):
-    """Where calls go: the network, or a server inside this process. `deadline` is monotonic seconds."""
+    """Makes calls: over the network, or to a server inside this process. `deadline` is monotonic seconds."""
 
     def send(self, call: Call, target: Target, deadline: float) -> PendingCall: ...
 
 
 class CallListener(Interface):
-    """Listens to one call; `sending` may still add to it, `received` gets the body as it is read."""
+    """Observes one call; `sending` may still change it, `received` gets the body as it is read."""
 
     def sending(self, call: Call) -> None: ...
     def sent(self, method: str, url: str, body: bytes | MessageBody) -> None: ...
@@ -36,7 +37,7 @@ class CallListener(Interface):
 
 
 class CapturedPending:
-    """A call whose answer a listener listens to."""
+    """A pending call that is observed by a listener."""
 
     def __init__(self, pending: PendingCall, listener: CallListener) -> None:
         self._pending, self._listener = pending, listener
@@ -54,7 +55,7 @@ class CapturedPending:
 
 
 class CapturedReply:
-    """A reply whose body a listener gets as well."""
+    """A reply whose body is passed to a listener as well."""
 
     def __init__(self, reply: UpstreamReply, listener: CallListener) -> None:
         self._reply, self._listener = reply, listener
@@ -92,7 +93,7 @@ class Network:
 
 
 class LocalServer(Interface):
-    """A server inside this process: it answers when its headers are there."""
+    """A server inside this process: `open` returns when the response headers are there."""
 
     def open(self, call: Call, *, deadline: float, heartbeat_s: float) -> UpstreamReply: ...
 

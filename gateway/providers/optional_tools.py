@@ -1,4 +1,4 @@
-"""Tools that a caller offers and can do without."""
+"""Hosted tools that a request offers without requiring them, and retries without them."""
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ SEARCH = "web_search"
 
 
 def without_offers(request: Request, key: str) -> Request:
-    """The request without hosted tools that are offered and not forced, each named in a warning; itself when it has
+    """The request without hosted tools that are offered and not forced, each with a warning; unchanged when it has
     none. `key` names the mapping that lacks them."""
     needs = request.requirements
     if not isinstance(request, ChatRequest) or not (needs.search_offered or needs.hosted):
@@ -31,7 +31,7 @@ def without_offers(request: Request, key: str) -> Request:
 
 
 def write_bare(codec: Codec, request: Request, target: Target, error: NotSupported) -> Call:
-    """The call without the tools that are merely offered; raises `error` where there is none or that fails too."""
+    """The call without the optional tools; raises `error` where there are none or that fails too."""
     bare = without_offers(request, target.mapping.key)
     if bare is request:
         raise error from None

@@ -1,4 +1,4 @@
-"""The seam: what a protocol must offer. A protocol knows one upstream wire format and nothing of callers."""
+"""The interface of a protocol, which knows one upstream wire format and nothing of callers."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,8 +23,8 @@ OPENAI_PROTOCOLS = ("openai", RESPONSES_PROTOCOL)
 class Credential:
     """A provider's key. `source` is "platform" (environment) or "byok" (the caller's organization's own).
 
-    `ident` names it without revealing it: a short keyed fingerprint, or the id of the stored provider key. `bounded`:
-    what may be spent with it is limited.
+    `ident` identifies it without revealing it: a short keyed fingerprint, or the id of the stored provider key.
+    `bounded`: it has a spending limit.
     """
 
     secret: str = field(repr=False)
@@ -37,16 +37,15 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One place to send a request: a mapping with its provider, a credential, and the filled-in base address.
+    """Where to send a request: a mapping with its provider, a credential, and the filled-in base address.
 
     `address` has no trailing slash and no version path beyond what the provider's entry says; `settings` are the
     provider's filled values (region, project …). `trusted`: the operator chose the address, so it may be private.
-    `output_cap`, when set, is sent upstream as the output limit: the caller's budget allows no more, or the model gives
-    no more.
-    `protocol` is the name of the protocol that it speaks: its entry's, unless an operator chose between OpenAI's two
-    by the setting `use_responses_api`; `second` is the one for requests that need what the first lacks ("": none).
-    `memo` is what was worked out of all this (but the cap) for the next call,
-    each under a name of its own: it ends with the target, and so with the credential.
+    `output_cap`, when set, is sent upstream as the output limit: the caller's budget or the model allows no more.
+    `protocol` is the name of its protocol: its entry's, unless an operator chose between OpenAI's two with the setting
+    `use_responses_api`; `second` is the one for requests that need what the first lacks ("": none).
+    `memo` caches what was derived from all this (except the cap) for the next call, each value under its own name: it
+    lives as long as the target, and so as the credential.
     """
 
     provider: Provider
@@ -62,14 +61,14 @@ class Target:
     quirks: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        # Here and not when asked for: a target serves many requests, and each asks several times.
+        # Computed once and not on access: a target serves many requests, and each asks several times.
         object.__setattr__(self, "protocol", self._find_protocol())
         object.__setattr__(self, "second", self._find_second())
         object.__setattr__(self, "quirks", self.provider.quirks + self.mapping.quirks)
 
     @property
     def completes(self) -> bool:
-        """Whether it completes a text itself, as no chat."""
+        """Whether it completes text itself instead of chatting."""
         return not COMPLETES.isdisjoint(self.quirks)
 
     def _find_protocol(self) -> str:
@@ -85,8 +84,8 @@ class Target:
 
 
 class Way(Struct, eq=False):
-    """Where the calls of a target go, with which headers (never changed). `head` is what the network makes of it,
-    once."""
+    """URL and headers (never changed) of a target's calls. `head` is the request head that the network layer builds
+    from them once."""
 
     url: str
     headers: dict[str, str]
@@ -94,9 +93,9 @@ class Way(Struct, eq=False):
 
 
 class Call(Struct, eq=False):
-    """An upstream HTTP call; `body` is sent as it is, one that is no bytes in pieces. `renamed`: the caller's names of
-    functions, by those sent. `reader` reads its answer instead of the codec (by the same methods), where that takes
-    what was asked.
+    """An upstream HTTP call; a `body` of bytes is sent as it is, any other in pieces. `renamed`: the caller's function
+    names, by those sent. `reader` reads its answer instead of the codec (with the same methods), where that depends on
+    what was requested.
 
     `way` is set when other calls of the target have the same URL and headers.
     """
@@ -113,10 +112,11 @@ class Call(Struct, eq=False):
 
 
 class UpstreamReply(Interface):
-    """An upstream's answer, as the transport gives it.
+    """An upstream's response, as the transport returns it.
 
-    `read_all()` returns the whole body (capped). `chunks()` yields bytes as they come, one item a receive; b"" means
-    that nothing came for the heartbeat time. Both raise UpstreamTimeout, UpstreamUnreachable or StreamTruncated.
+    `read_all()` returns the whole body (capped). `chunks()` yields bytes as they arrive, one item per receive; b""
+    means that nothing arrived for the heartbeat interval. Both raise UpstreamTimeout, UpstreamUnreachable or
+    StreamTruncated.
     """
 
     @property
@@ -129,14 +129,14 @@ class UpstreamReply(Interface):
 
 
 class AnswerReader(Interface):
-    """Reads an answer that comes in one piece: `read` turns a 2xx body into a result."""
+    """Reads a non-streamed answer: `read` turns a 2xx body into a result."""
 
     def read(self, reply: UpstreamReply, relayed: bool) -> Any: ...
 
 
 class StreamReader(AnswerReader, Interface):
-    """Reads an answer that may stream as well: `read_stream` turns a 2xx stream into batches: first a Started, last a
-    Finished or Failed, Heartbeat while nothing comes; a stream that ends without its terminal event yields
+    """Reads an answer that may also be streamed: `read_stream` turns a 2xx stream into batches: first a Started, last a
+    Finished or Failed, Heartbeat while nothing arrives; a stream that ends without its terminal event yields
     Failed(StreamTruncated)."""
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]: ...
@@ -146,9 +146,9 @@ class Codec(AnswerReader, Interface):
     """One operation in one wire format. Stateless: one object serves all requests.
 
     `write` builds the call from the neutral form; it raises NotSupported for what cannot be carried and must not be
-    dropped (the target is then skipped), clamps values to the provider's range and names in `Call.warnings` what it
+    dropped (the target is then skipped), clamps values to the provider's range and lists in `Call.warnings` what it
     leaves out. `relay` retargets a native body of the same dialect without walking its content. `waits`: `write` may
-    wait, and computes in a thread by itself what is large.
+    wait, and runs large computations in a thread itself.
     """
 
     dialect: str
@@ -159,11 +159,11 @@ class Codec(AnswerReader, Interface):
 
 
 class StreamCodec(Codec, StreamReader, Interface):
-    """A codec of an operation that streams."""
+    """A codec of an operation that can stream."""
 
 
 class ChatCodec(StreamCodec, Interface):
-    """A chat format, which tells as well what all operations of its protocol share; as in Wire."""
+    """A chat codec, which also has what all operations of its protocol share; see Wire."""
 
     marks: bool
     lost: frozenset[str]
@@ -178,8 +178,8 @@ Failure = Callable[[UpstreamReply, Target], GatewayError]
 class Wire:
     """A protocol: its name in catalogue entries, and a codec for each operation that it carries.
 
-    `failure` turns an answer other than 2xx into an error with scrubbed, capped text and the right blame. `marks`: the
-    format has cache marks. `lost`: what of a request (names of Requirements) it has no field for.
+    `failure` turns a response other than 2xx into an error with scrubbed, capped text and the right blame. `marks`: the
+    format has cache marks. `lost`: the parts of a request (names of Requirements) that it has no field for.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Small named adjustments of an OpenAI-shaped body that a provider's or a mapping's entry may list.
+"""Small named adjustments of an OpenAI-format body that a provider's or a mapping's entry can list.
 
-A quirk gets the body that is about to be sent and the request, and changes the body's top level in place; values
-below it are shared and are replaced, never changed. It runs last, in the order of the entry. Those of reasoning are in
-thinking_quirks.py, those of the shape of messages in message_shapes.py.
+A quirk gets the body that is about to be sent and the request, and changes the body's top level in place; values below
+it are shared and are replaced, never changed. Quirks run last, in the order of the entry. Those for reasoning are in
+thinking_quirks.py, those for messages in message_shapes.py.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,16 +20,16 @@ from gateway.providers.thinking_quirks import THINKING_QUIRKS
 Body = dict[str, Any]
 Quirk = Callable[[Body, ChatRequest], None]
 
-# Not a change of the body but a wish of the entry: past reasoning goes back as `reasoning_content`.
+# Not a change of the body but a flag of the entry: past reasoning is sent back as `reasoning_content`.
 REPLAY_REASONING = "replay_reasoning"
-# Changes of the address: `?api-version=` from the provider's settings; with a dated one, the model in the path.
+# Changes of the URL: `?api-version=` from the provider's settings; with a dated version, the model in the path.
 API_VERSION_QUERY = "api_version_query"
 DEPLOYMENT_PATH = "deployment_path"
-# Reasoning comes as text between tags and is split off it (think_tags.py).
+# Reasoning is text between tags and is split off (think_tags.py).
 THINK_TAGS = "think_tags"
-# How an engine tells more of its models than their names (local/engines.py).
+# The engine's own API for the details of its models (local/engines.py).
 DETAILS_BY_SHOW, DETAILS_BY_LIST = "details_by_show", "details_by_list"
-# Where a text is completed by the provider itself (openai/fim.py).
+# The path of native text completions (openai/fim.py).
 FIM_COMPLETIONS, BETA_COMPLETIONS = "fim_completions", "beta_completions"
 COMPLETES = frozenset((FIM_COMPLETIONS, BETA_COMPLETIONS))
 
@@ -48,13 +48,13 @@ no_service_tier, no_user, no_verbosity, no_n = map(_without, ("service_tier", "u
 
 
 def max_tokens_old_name(body: Body, request: ChatRequest) -> None:
-    """The limit under the name it had before max_completion_tokens."""
+    """The output limit under its name before max_completion_tokens."""
     if "max_completion_tokens" in body:
         body["max_tokens"] = body.pop("max_completion_tokens")
 
 
 def no_stream_options(body: Body, request: ChatRequest) -> None:
-    """Servers that refuse stream_options (and mostly send usage unasked)."""
+    """Servers that refuse stream_options (and mostly send usage without being asked)."""
     body.pop("stream_options", None)
 
 
@@ -68,7 +68,7 @@ def drop_penalties(body: Body, request: ChatRequest) -> None:
 
 
 def no_sampling(body: Body, request: ChatRequest) -> None:
-    """Models that reason with fixed sampling refuse any of these."""
+    """Reasoning models with fixed sampling, which refuse any of these."""
     for name in ("temperature", "top_p", "frequency_penalty", "presence_penalty"):
         body.pop(name, None)
 
@@ -85,19 +85,19 @@ def one_stop(body: Body, request: ChatRequest) -> None:
 
 
 def streamed_tool_arguments(body: Body, request: ChatRequest) -> None:
-    """Servers that hold a call's arguments back until they are whole, unless asked to stream them."""
+    """Servers that hold a tool call's arguments back until they are complete, unless asked to stream them."""
     if body.get("stream") and body.get("tools"):
         body["tool_stream"] = True
 
 
 def parameters_required(body: Body, request: ChatRequest) -> None:
-    """Servers that want the parameters of every function, if only empty ones."""
+    """Servers that require `parameters` for every function, even if empty."""
     if body.get("tools"):
         body["tools"] = [_with_parameters(tool) for tool in _plain(body["tools"])]
 
 
 def required_as_any(body: Body, request: ChatRequest) -> None:
-    """A forced call of any tool is asked for as "any" instead of "required"."""
+    """Servers that call a forced tool choice "any" instead of "required"."""
     if body.get("tool_choice") == "required":
         body["tool_choice"] = "any"
 
@@ -109,7 +109,7 @@ def tool_choice_auto(body: Body, request: ChatRequest) -> None:
 
 
 def inline_media(body: Body, request: ChatRequest) -> None:
-    """Servers that load nothing by address. ContentNeeded when something lies at one."""
+    """Servers that load no URLs. ContentNeeded when the request contains one."""
     if request.requirements.media and addressed(request):
         raise ContentNeeded("This provider loads nothing by address; send the content as base64.", param="messages")
 
@@ -121,13 +121,13 @@ def no_strict(body: Body, request: ChatRequest) -> None:
 
 
 def no_cache_breakpoints(body: Body, request: ChatRequest) -> None:
-    """Takes explicit cache breakpoints out of the messages (looked for only when the request has one)."""
+    """Remove explicit cache breakpoints from the messages (looked for only when the request has one)."""
     if "prompt_cache_breakpoint" in request.options.extra:
         body["messages"] = [_without_breakpoint(message) for message in _plain(body["messages"])]
 
 
 def content_null_required(body: Body, request: ChatRequest) -> None:
-    """An assistant message with calls must say `content: null` when it has none."""
+    """Servers that require `content: null` in an assistant message with calls and no content."""
     body["messages"] = [
         {**message, "content": None} if message.get("tool_calls") and not message.get("content") else message
         for message in _plain(body["messages"])
@@ -135,7 +135,7 @@ def content_null_required(body: Body, request: ChatRequest) -> None:
 
 
 def content_text_required(body: Body, request: ChatRequest) -> None:
-    """Servers that refuse a null or absent content: an empty text instead."""
+    """Servers that refuse a null or absent content: an empty string instead."""
     body["messages"] = [
         {**message, "content": ""} if message.get("content") is None else message
         for message in _plain(body["messages"])
@@ -143,7 +143,7 @@ def content_text_required(body: Body, request: ChatRequest) -> None:
 
 
 def text_as_string(body: Body, request: ChatRequest) -> None:
-    """Servers that take content as one text only: parts that are all text are joined."""
+    """Servers that accept content only as one string: parts that are all text are joined."""
     body["messages"] = [_join_text(message) for message in _plain(body["messages"])]
 
 
@@ -164,7 +164,7 @@ def no_names(body: Body, request: ChatRequest) -> None:
 
 
 def sends_prompt_cache(body: Body, request: ChatRequest) -> None:
-    """The provider takes cache key, retention and options (the key is already an opaque hash here)."""
+    """Providers that accept cache key, retention and options (the key is already an opaque hash here)."""
     options = request.options
     if options is NO_OPTIONS:
         return
@@ -182,7 +182,7 @@ def sends_sensitive_word_check(body: Body, request: ChatRequest) -> None:
 
 
 def compatible(body: Body, request: ChatRequest) -> None:
-    """What nearly every server of this format but OpenAI's own needs."""
+    """What nearly every server of this format except OpenAI's own needs."""
     max_tokens_old_name(body, request)
     developer_as_system(body, request)
     no_user(body, request)
@@ -190,14 +190,14 @@ def compatible(body: Body, request: ChatRequest) -> None:
 
 
 def _plain(values: list[Any]) -> list[Any]:
-    """A list of messages or tools as dicts: those of a relayed body may be another layer's typed values."""
+    """A list of messages or tools as dicts: a relayed body's may be typed values of another layer."""
     if all(type(value) is dict for value in values):
         return values
     return orjson.loads(json.encode(values))
 
 
 def _rename_role(messages: list[Any], old: str, new: str) -> list[Any]:
-    """The messages with another role name; untouched when none has it."""
+    """The messages with another role name; unchanged when none has it."""
     if not any(_role(message) == old for message in messages):
         return messages
     return [{**message, "role": new} if message["role"] == old else message for message in _plain(messages)]
@@ -229,7 +229,7 @@ def _with_parameters(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_messages(change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> Quirk:
-    """A change of the messages (message_shapes.py) as a quirk."""
+    """A function on messages (message_shapes.py) as a quirk."""
 
     def quirk(body: Body, request: ChatRequest) -> None:
         body["messages"] = change(_plain(body["messages"]))
@@ -283,7 +283,7 @@ NAMES = frozenset(QUIRKS) | OF_ADDRESS | COMPLETES | {REPLAY_REASONING, THINK_TA
 
 
 def find_quirks(names: Iterable[str]) -> tuple[Quirk, ...]:
-    """The quirks of an entry in their order. Names of other protocols' quirks are passed over."""
+    """The quirks of an entry in their order. Names of other protocols' quirks are skipped."""
     return tuple([QUIRKS[name] for name in names if name in QUIRKS])
 
 

@@ -1,4 +1,4 @@
-"""Every wire format that upstreams may speak, by the name that catalogue entries use."""
+"""Every upstream protocol, by the name that catalogue entries use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,15 +40,15 @@ from gateway.transport import Transport
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What protocols are made of: the way out, the time, and access tokens of service accounts."""
+    """What protocols are made from: the network, the clock, and access tokens of service accounts."""
 
     transport: Transport
     clock: Clock
     token: Tokens
 
 
-# A line for each of `catalogue/protocols.py` that is spoken: how it is made. The sandbox speaks the words of the
-# one that it imitates.
+# How each of `catalogue/protocols.py` is made, one line each. The sandbox uses the format of the provider that it
+# imitates.
 FACTORIES: dict[str, Callable[[Resources], Wire]] = {
     "openai": lambda given: _openai("openai", given.token),
     "sandbox": lambda given: _openai("sandbox", None),
@@ -91,7 +91,7 @@ def _google(chat: GoogleGenerate) -> Wire:
 
 
 def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> Wire:
-    """A protocol around its chat format, which tells failures, marks and losses; `others` are further operations."""
+    """A protocol around its chat codec, which supplies failures, marks and losses; `others` are further operations."""
     return Wire(name, chat.dialect, chat.failure, {"chat": chat, **others}, chat.marks, chat.lost)
 
 
@@ -102,6 +102,6 @@ def make_protocols(transport: Transport, clock: Clock) -> dict[str, Wire]:
 
 
 def make_upstreams(wires: dict[str, Wire], transport: Transport, clock: Clock, timeouts: Timeouts) -> Upstreams:
-    """Calls go over the network, but for the sandbox's, which is in this process."""
+    """Calls go over the network, except for the sandbox's, which is in this process."""
     sandbox = Local(SandboxServer(clock, pause), timeouts.wake_s)
     return Upstreams(wires, Network(transport), {"sandbox": sandbox}, timeouts.wake_s, transport)

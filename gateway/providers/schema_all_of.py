@@ -1,4 +1,4 @@
-"""Several schemas that must all hold, as one schema: what it takes is never less than what all of them take."""
+"""Merges several schemas that must all hold into one schema, which accepts at least what all of them accept."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,12 +10,12 @@ from gateway.providers.grammars import ANNOTATIONS
 Schema = dict[str, Any]
 
 NUMERIC = ("integer", "number")
-MOST_TYPES = 7  # of JSON Schema; more in one list are repeats
+MOST_TYPES = 7  # of JSON Schema; more in one list are repetitions
 
 
 def merge(schemas: Sequence[Schema], lost: Callable[[str], None]) -> Schema:
-    """One schema for all of `schemas`. Of two constraints that cannot be joined the first stays, and `lost` is told
-    the word: one alone takes more than both. Sub-schemas that several declare become an allOf of theirs."""
+    """One schema for all of `schemas`. When two constraints cannot be merged the first is kept, and `lost` is called
+    with the keyword: one alone accepts more than both. Sub-schemas declared by several become an allOf."""
     used = [schema for schema in schemas if schema]
     if len(used) == 1:
         return dict(used[0])
@@ -30,14 +30,14 @@ def merge(schemas: Sequence[Schema], lost: Callable[[str], None]) -> Schema:
             elif word not in ANNOTATIONS and merged[word] != value:
                 lost(word)
     for word, values in several.items():
-        # All at once: one after the other would copy what is joined so far again and again.
+        # All at once: one after the other would copy the merged part again and again.
         merged[word] = JOINS[word](values)
     _open(merged, used)
     return merged
 
 
 def _open(merged: Schema, schemas: Sequence[Schema]) -> None:
-    """What one schema says of undeclared properties would hit those that only another declares."""
+    """One schema's rule for undeclared properties would apply to those that only another declares."""
     bounded = [schema for schema in schemas if schema.keys() & {"properties", "additionalProperties"}]
     if len(bounded) < 2 or "additionalProperties" not in merged:
         return
@@ -46,7 +46,7 @@ def _open(merged: Schema, schemas: Sequence[Schema]) -> None:
 
 
 def join_branches(base: Schema, branches: list[Schema]) -> Schema:
-    """An object with what any branch declares, and required what all of them require."""
+    """An object with the properties of all branches, requiring what all of them require."""
     declared: dict[str, list[Any]] = {name: [schema] for name, schema in (base.get("properties") or {}).items()}
     for branch in branches:
         for name, schema in (branch.get("properties") or {}).items():
@@ -65,7 +65,7 @@ def _any_of(schemas: list[Any]) -> Any:
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
-    """Each value once, in order; 1 and true are two."""
+    """Each value once, in order; 1 and true are different."""
     if len(values) < 2:
         return list(values)
     first: dict[Any, Any] = {}
@@ -75,7 +75,7 @@ def distinct(values: Sequence[Any]) -> list[Any]:
 
 
 def _key_of(value: Any) -> Any:
-    """What equal values have in common; one that cannot be written equals itself alone."""
+    """A key that equal values share; a value that cannot be written equals itself alone."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:
@@ -83,7 +83,7 @@ def _key_of(value: Any) -> Any:
 
 
 def join_types(values: list[Any]) -> Any:
-    """The types that all name; an integer is a number too. Those that exclude each other leave the first."""
+    """The types in every list; an integer is a number too. Lists that exclude each other leave the first."""
     joined = values[0]
     for other in values[1:]:
         joined = _join_types(joined, other)
@@ -124,7 +124,7 @@ def join_required(values: list[Any]) -> Any:
 
 
 def join_enums(values: list[Any]) -> Any:
-    """The values that all list; lists without a common value leave the first."""
+    """The values in every list; lists without a common value leave the first."""
     joined = values[0]
     for other in values[1:]:
         known = {_key_of(value) for value in _listed(other)}

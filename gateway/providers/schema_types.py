@@ -1,10 +1,10 @@
-"""Types of a JSON Schema node: named, guessed, widened by null."""
+"""The types of a JSON Schema node: declared, inferred, or extended by null."""
 
 from typing import Any
 
 Schema = dict[str, Any]
 
-# Which words each type has; words in no list belong to every type.
+# The keywords of each type; keywords in no list belong to every type.
 WORDS_OF_TYPE = {
     "string": frozenset(("minLength", "maxLength", "pattern", "enum")),
     "number": frozenset(("minimum", "maximum")),
@@ -17,7 +17,7 @@ WORDS_OF_TYPE = {
 TYPED_WORDS = frozenset().union(*WORDS_OF_TYPE.values())
 TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 SIMPLE = ("string", "number", "boolean", "object")
-# Words that tell the type of a schema without one, the surest first.
+# Keywords that reveal the type of a schema without one, the most reliable first.
 TELLING = (
     ("object", ("properties", "required", "additionalProperties", "patternProperties", "minProperties")),
     ("array", ("items", "prefixItems", "minItems", "maxItems", "uniqueItems")),
@@ -27,7 +27,7 @@ TELLING = (
 
 
 def types_of(node: Schema) -> list[str]:
-    """The types of a node, guessed from its words when it names none; empty when nothing tells."""
+    """The types of a node, inferred from its keywords when it declares none; empty when nothing tells."""
     kind = node.get("type")
     named = kind if isinstance(kind, list) else [kind]
     known = [name.lower() for name in named if isinstance(name, str) and name.lower() in TYPES]
@@ -58,7 +58,7 @@ def type_of(value: Any) -> str:
 
 
 def with_null(schema: Schema) -> Schema:
-    """The schema, null being taken too."""
+    """The schema, accepting null too."""
     kind, listed = schema.get("type"), schema.get("enum")
     widened = {**schema, "enum": [*listed, None]} if isinstance(listed, list) and None not in listed else dict(schema)
     if isinstance(kind, str):

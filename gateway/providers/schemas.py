@@ -1,4 +1,4 @@
-"""Rewrites a JSON Schema into what an upstream's grammar takes, and says what was left out."""
+"""Rewrites a JSON Schema into the subset that an upstream accepts, and reports what was dropped."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +11,8 @@ from gateway.providers.schema_types import SIMPLE, TYPED_WORDS, WORDS_OF_TYPE, l
 Schema = dict[str, Any]
 
 DEPTH_LIMIT = 48
-NODE_LIMIT = 4000  # writing references out can multiply a schema: beyond this they are cut
-STEP_LIMIT = 100_000  # nodes looked at, and words joined
+NODE_LIMIT = 4000  # expanding references can multiply a schema: beyond this they are cut
+STEP_LIMIT = 100_000  # nodes visited, and keywords merged
 RECURSION = "$ref (recursive)"
 UNRESOLVED = "$ref (unresolved)"
 MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
@@ -40,7 +40,7 @@ TRANSLATED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """`dropped` names each word of the original that the new schema does not hold to, once."""
+    """A rewritten schema. `dropped` lists each keyword of the original that it does not enforce, once."""
 
     schema: Schema
     dropped: tuple[str, ...] = ()
@@ -49,23 +49,23 @@ class Rewritten:
 def rewrite(schema: Any, grammar: Grammar) -> Rewritten:
     """`schema` in `grammar`; the original is not changed.
 
-    What the original takes the new schema takes too, unless the grammar is closed. Recursive and unresolved
+    The new schema accepts everything that the original accepts, unless the grammar is closed. Recursive and unresolved
     references become an open schema of their type, and so does what takes more than STEP_LIMIT steps. Annotations that
-    a grammar lacks go without a report. InvalidRequest for words with values of a wrong kind.
+    a grammar lacks are dropped without a warning. InvalidRequest for keywords with values of a wrong type.
     """
     work = _Rewriter(schema if isinstance(schema, dict) else {}, grammar)
     try:
         return Rewritten(work.write_root(), tuple(work.dropped))
     except (TypeError, ValueError, AttributeError, LookupError, RecursionError):
-        # The schema is a stranger's JSON: any word may hold a value of the wrong kind.
+        # The schema is arbitrary JSON: any keyword may have a value of the wrong type.
         raise InvalidRequest(
             "A JSON Schema of the request cannot be read: a value is of a wrong kind, or it is nested too deeply."
         ) from None
 
 
 class _Rewriter:
-    """One schema on its way. `active` are the references that are being written out around a node; `steps` were taken
-    so far."""
+    """The state of one rewrite. `active` are the references that are being expanded around a node; `steps` is the
+    number of steps so far."""
 
     def __init__(self, root: Schema, grammar: Grammar) -> None:
         self._root = root
@@ -110,7 +110,7 @@ class _Rewriter:
     # References and conjunctions.
 
     def _expand(self, schema: Any, active: tuple[str, ...], whole: bool = False) -> tuple[Schema, tuple[str, ...]]:
-        """The schema with its own reference and allOf written out; `whole` even where the grammar has them."""
+        """The schema with its own reference and allOf expanded; `whole` even where the grammar has them."""
         if not isinstance(schema, dict):
             if schema is False:
                 self._drop("false")
@@ -138,7 +138,7 @@ class _Rewriter:
         return merge(schemas, self._drop) if self._affords(schemas) else schemas[0]
 
     def _affords(self, schemas: list[Schema]) -> bool:
-        """Whether these may still be joined; a step for each word of theirs, and for each that it holds."""
+        """Whether these may still be merged; counts a step for each keyword, and for each value in it."""
         if self.steps <= STEP_LIMIT:
             self.steps += sum(1 + sum(map(_size, schema.values())) for schema in schemas)
         if self.steps > STEP_LIMIT:
@@ -166,7 +166,7 @@ class _Rewriter:
         return self._targets[ref]
 
     def _object_root(self, root: Schema) -> Schema:
-        """The root as one object: properties of all branches, required what every branch requires."""
+        """The root as one object: the properties of all branches, requiring what every branch requires."""
         root = self._translate(root)
         for word in ("anyOf", "oneOf"):
             branches = root.get(word)
@@ -182,10 +182,10 @@ class _Rewriter:
                 root = base
         return {"type": "object", **{word: value for word, value in root.items() if word != "type"}}
 
-    # Words.
+    # Keywords.
 
     def _translate(self, node: Schema) -> Schema:
-        """Words that the grammar lacks as words that it has, where there are such."""
+        """Replace keywords that the grammar lacks by ones that it has, where possible."""
         if node.keys().isdisjoint(TRANSLATED):
             return node
         node = dict(node)
@@ -207,11 +207,11 @@ class _Rewriter:
         if "patternProperties" in node and not allows("patternProperties"):
             self._drop("patternProperties")
             del node["patternProperties"]
-            node.pop("additionalProperties", None)  # it spoke of what matches no pattern
+            node.pop("additionalProperties", None)  # it was about properties that match no pattern
         return node
 
     def _include(self, node: Schema, word: str, plain: str) -> None:
-        """An exclusive limit as the inclusive one; exact for integers."""
+        """An exclusive limit as an inclusive one; exact for integers."""
         limit = node.pop(word)
         if isinstance(limit, bool) or not isinstance(limit, int | float):
             self._drop(word)
@@ -235,7 +235,7 @@ class _Rewriter:
             node["items"] = {}
 
     def _write_words(self, node: Schema, active: tuple[str, ...], depth: int) -> Schema:
-        """The node's words, those alone that the grammar has; sub-schemas in the grammar too."""
+        """The node's keywords as far as the grammar has them, with sub-schemas rewritten."""
         written: Schema = {}
         for word, value in node.items():
             if word in ("$defs", "definitions") and not self._grammar.refs:
@@ -255,7 +255,7 @@ class _Rewriter:
         return written
 
     def _fits(self, word: str, value: Any, node: Schema) -> bool:
-        """Whether the grammar takes this value of a word that it has."""
+        """Whether the grammar accepts this value of a keyword that it has."""
         grammar, fits = self._grammar, True
         if word == "format" and grammar.formats is not None:
             kinds = [kind for kind in types_of(node) if kind != "null"]
@@ -284,7 +284,7 @@ class _Rewriter:
     # Unions and types.
 
     def _write_union(self, node: Schema, union: str, active: tuple[str, ...], depth: int) -> Schema:
-        """A union that stands alone: what is beside it goes into each branch; null becomes a branch or a mark."""
+        """A union without siblings: they move into each branch; null becomes a branch or a flag."""
         for other in COMBINERS & node.keys() - {union}:
             self._drop(other)
         notes: Schema = {word: node[word] for word in ("title", "description") if word in node}
@@ -298,7 +298,8 @@ class _Rewriter:
         return self._settle(branches, notes, default)
 
     def _settle(self, branches: list[Schema], notes: Schema, default: Any = None) -> Schema:
-        """Branches as a schema: one alone stays itself; a null branch is a mark where the grammar has that."""
+        """Branches as a schema: a single one is used itself; a null branch becomes a flag where the grammar has
+        that."""
         unique = distinct(branches)
         marks = self._grammar.allows("nullable") and self._grammar.words is not None
         real = [branch for branch in unique if branch != {"type": "NULL"}] if marks else unique
@@ -313,7 +314,7 @@ class _Rewriter:
         return {"anyOf": real}
 
     def _write_kinds(self, node: Schema, kinds: list[str], active: tuple[str, ...], depth: int) -> Schema:
-        """A node of several types, or of any, as a union of one branch a type."""
+        """A node of several types, or of any, as a union of one branch per type."""
         notes: Schema = {word: node[word] for word in ("title", "description") if word in node}
         if not kinds:
             return self._settle([self._open("")], notes)
@@ -322,7 +323,7 @@ class _Rewriter:
         return self._settle(branches, notes)
 
     def _write_typed(self, node: Schema, kinds: list[str], active: tuple[str, ...], depth: int) -> Schema:
-        """A node of one type, with words of that type alone."""
+        """A node of one type, with only the keywords of that type."""
         kind = next((kind for kind in kinds if kind != "null"), "null")
         own = WORDS_OF_TYPE.get(kind, frozenset())
         kept = {w: v for w, v in node.items() if w == "type" or w == "enum" or w not in TYPED_WORDS or w in own}
@@ -338,7 +339,7 @@ class _Rewriter:
         return written
 
     def _write_enum(self, node: Schema, kind: str) -> None:
-        """Where only texts can be listed: other values are told in the description."""
+        """Where enums may only list strings: other values go into the description."""
         values = [value for value in node.pop("enum") if value is not None]
         if kind == "string" and values and all(isinstance(value, str) and value for value in values):
             node["enum"] = values
@@ -348,7 +349,8 @@ class _Rewriter:
             node["description"] = f"{node['description']} {reported}" if node.get("description") else reported
 
     def _open(self, place: str) -> Schema:
-        """A schema that takes anything; where types must be named, all of them (lists within lists but of texts)."""
+        """A schema that accepts anything; where types are required, all of them (lists within lists only of
+        strings)."""
         if not self._grammar.typed:
             return self._close({"type": "object"}) if self._grammar.closed else {}
         name = str.upper if self._grammar.upper_types else str
@@ -363,7 +365,7 @@ class _Rewriter:
     # Closed grammars.
 
     def _close(self, node: Schema) -> Schema:
-        """An object without undeclared properties, when the grammar wants that."""
+        """An object without undeclared properties, when the grammar demands that."""
         if not self._grammar.closed or "object" not in types_of(node):
             return node
         if node.get("additionalProperties", False) is not False or not node.get("properties"):

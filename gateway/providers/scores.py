@@ -1,4 +1,4 @@
-"""What codecs of rerank share: a query and documents by JSON out, scores in."""
+"""What rerank codecs share: query and documents are sent as JSON, scores are read."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ PATH = "/rerank"
 
 
 class ScoresCodec(WrittenCodec, ABC):
-    """POST {address}/rerank, or what `path` says. `tokens` as for OpenAIChat; `result` is what derived ones write."""
+    """POST {address}/rerank, or another `path`. `tokens` as for OpenAIChat; derived classes implement `result`."""
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens
@@ -30,7 +30,7 @@ class ScoresCodec(WrittenCodec, ABC):
         return Call("POST", way.url, way.headers, json.encode(self.body(request.content(), target)), way=way)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> RerankResult:
-        """The scores. UpstreamFailed when they are none."""
+        """The scores. UpstreamFailed for an unexpected shape."""
         wire = read_object(reply.read_all())
         try:
             return self.result(wire)
@@ -45,16 +45,16 @@ class ScoresCodec(WrittenCodec, ABC):
 
     @abstractmethod
     def result(self, wire: Json) -> RerankResult:
-        """What an answer says; it may fail as SHAPE_ERRORS."""
+        """The scores of an answer; may raise SHAPE_ERRORS."""
 
 
 def read_scores(rows: Iterable[Json]) -> tuple[tuple[int, float], ...]:
-    """Index and score of each row, whatever the score is called."""
+    """Index and score of each row, whatever the score's name."""
     return tuple(
         (int(row["index"]), float(row["relevance_score"] if "relevance_score" in row else row["score"])) for row in rows
     )
 
 
 def tokens_used(count: Any) -> Usage | None:
-    """The usage of a model that is billed by tokens, where they are told."""
+    """The usage of a model billed by tokens, if it is reported."""
     return None if count is None else Usage(input=read_count(count))

@@ -1,4 +1,4 @@
-"""What all speech services share: voices and formats of a mapping, and a binary answer as batches of pieces."""
+"""What all speech codecs share: a mapping's voices and formats, and a binary answer as batches of chunks."""
 
 import struct
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ WAV_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
 def format_of(wanted: SpeechInput, target: Target) -> str:
-    """The format to be made. NotSupported for one that the mapping lacks."""
+    """The audio format to produce. NotSupported for one that the mapping lacks."""
     offered = target.mapping.formats or tuple(FORMATS)
     chosen = format_among(wanted.format, offered)
     if chosen not in offered:
@@ -27,7 +27,7 @@ def format_of(wanted: SpeechInput, target: Target) -> str:
 
 
 def voice_of(wanted: SpeechInput, target: Target) -> str:
-    """The voice, as the mapping spells it; its first where none is asked for. NotSupported for one that it lacks."""
+    """The voice, as the mapping spells it; its first if none was requested. NotSupported for one that it lacks."""
     offered = target.mapping.voices
     if not offered:
         return wanted.voice
@@ -46,7 +46,7 @@ def voice_of(wanted: SpeechInput, target: Target) -> str:
 
 
 def read_binary(reply: UpstreamReply, usage: Usage | None = None) -> Iterator[Batch]:
-    """The bytes of a 2xx answer as they come. One in text or JSON is none, and neither is an empty one."""
+    """The bytes of a 2xx response as they arrive. UpstreamFailed for text or JSON, and for an empty response."""
     kind = reply.headers.get("content-type", "").lower()
     if "json" in kind or kind.startswith("text/"):
         yield [Failed(UpstreamFailed(ODD, upstream_status=200))]

@@ -1,4 +1,5 @@
-"""Upstream event streams: bytes to events whatever the split, and the one loop that reads a stream of any format."""
+"""Reads upstream event streams: bytes to events however they are split, and the read loop for streams of all
+formats."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -23,17 +24,17 @@ SEAM = 1  # bytes of a blank line that an earlier piece may have brought
 LONG = 1 << 17  # bytes of an event that is read in a thread
 MOST_EVENTS, SOME = 5_000, 250  # that one long event may bring, and those that are passed on in one turn
 MOST_LINES = 65_536  # of an event
-LINE_LIMIT = 16 * 1024 * 1024  # an image in base64 comes in one line
+LINE_LIMIT = 16 * 1024 * 1024  # an image in base64 is one line
 
 
 class LongEvent(Exception):
-    """An event is longer than what is read on the event loop. Raised once a stream, and nothing is lost: so the loop
-    that reads all others asks nothing of any piece."""
+    """An event is longer than what is parsed on the event loop. Raised once per stream, losing nothing, so that the
+    normal loop needs no check for each chunk."""
 
 
 class Frames(Interface):
-    """Takes a stream apart: `feed` gives what is whole by now (or raises LongEvent), `finish` what an orderly end makes
-    whole; `held` are the bytes that wait for more."""
+    """Splits a stream into frames: `feed` returns those that are complete (or raises LongEvent), `finish` those that a
+    clean end completes; `held` are the buffered bytes."""
 
     @property
     def held(self) -> int: ...
@@ -42,10 +43,10 @@ class Frames(Interface):
 
 
 class EventStream(Interface):
-    """What one format makes of the pieces of one stream.
+    """The reader of one stream in one format.
 
-    `take` gives their batch (may be empty) and whether it ends with the terminal event. `finish` takes what is left
-    when the upstream ended in order and ends the stream one way or another; `fail` ends it with an error.
+    `take` returns the batch for some frames (may be empty) and whether it ends with the terminal event. `finish` takes
+    the remaining frames when the upstream ended cleanly and ends the stream in any case; `fail` ends it with an error.
     """
 
     def take(self, pieces: list[Any]) -> tuple[Batch, bool]: ...
@@ -55,7 +56,7 @@ class EventStream(Interface):
 
 @dataclass(frozen=True, slots=True)
 class EventFraming:
-    """A kind of stream: a part of its content type, its `Frames`, and the error in an answer of another kind."""
+    """A kind of stream: part of its content type, its `Frames`, and the error in a response of another content type."""
 
     media: str
     frames: Callable[[], Frames]
@@ -63,7 +64,7 @@ class EventFraming:
 
 
 class EventReader:
-    """An incremental reader of an event stream (WHATWG HTML, server-sent events).
+    """An incremental parser of server-sent events (WHATWG HTML).
 
     `feed` returns the events that are whole by now as (name, data); the name is "" when the event gave none. Comments,
     ids and retry times are skipped. LF, CRLF and a lone CR end a line.
@@ -78,12 +79,12 @@ class EventReader:
         self._limit = limit
 
     def feed(self, piece: bytes) -> list[tuple[str, bytes]]:
-        """Take bytes, give events. UpstreamFailed when one event outgrows the limit."""
+        """Take bytes, return events. UpstreamFailed when one event exceeds the limit."""
         if self._cr or b"\r" in piece:
             piece = self._normalised(piece)
         held = self._held
         if held:
-            # Only where a blank line ends is what is held looked at: not at each of its lines.
+            # The buffer is examined only where a blank line ends, not at each line.
             if b"\n\n" not in held[-SEAM:] + piece:
                 self._hold(piece)
                 if len(held) > LONG and not self._warned:
@@ -101,7 +102,7 @@ class EventReader:
             piece = whole + blank
         inner = piece.count(EVENT_BREAK)
         if piece[:6] == b"data: " and piece.count(b"\n") == 2 * inner + 2:
-            # Every line feed belongs to a break between two events of one line, or to the end: no line is looked at.
+            # Every line feed belongs to a break between two single-line events, or to the end: no line is examined.
             return list(zip(repeat(""), piece[6:-2].split(EVENT_BREAK), strict=False))
         named = NAMED.findall(piece)
         if named and piece.count(b"\n") == 3 * len(named):
@@ -115,7 +116,7 @@ class EventReader:
 
     def finish(self) -> list[tuple[str, bytes]]:
         """Events that only lacked their closing blank line when the stream ended cleanly."""
-        block = bytes(self._held).strip(b"\r\n")  # a CR that waits for its line feed is left out with them
+        block = bytes(self._held).strip(b"\r\n")  # a CR that waits for its line feed is removed with them
         self._held.clear()
         self._cr = False
         events: list[tuple[str, bytes]] = []
@@ -149,7 +150,7 @@ class EventReader:
 
     @staticmethod
     def _add(block: bytes, events: list[tuple[str, bytes]]) -> None:
-        """The event of one block of lines, when it has data."""
+        """The event of one block of lines, if it has data."""
         if block.count(b"\n") > MOST_LINES:
             raise UpstreamFailed("The provider sent an event of more lines than the gateway accepts.")
         name, data = "", []
@@ -165,7 +166,7 @@ class EventReader:
 
 
 def read_failure(reply: UpstreamReply) -> GatewayError:
-    """A 2xx answer that is no event stream: the error that it tells of, or that it is none."""
+    """The error for a 2xx response that is not an event stream: the one in its body, or that it is not a stream."""
     body = reply.read_all()[:MOST_REFUSAL]
     try:
         wire = orjson.loads(body)
@@ -181,8 +182,8 @@ EVENTS = EventFraming("event-stream", EventReader, read_failure)
 
 
 def read_batches(reply: UpstreamReply, stream: EventStream, framing: EventFraming = EVENTS) -> Iterator[Batch]:
-    """Batches up to and with the terminal one; [Heartbeat] while nothing comes. Never raises a GatewayError: it comes
-    as the batch that `stream.fail` makes of it. An answer without a content type is taken for a stream."""
+    """Batches up to and including the terminal one; [Heartbeat] while nothing arrives. Never raises a GatewayError:
+    `stream.fail` turns it into a batch. A response without a content type is treated as a stream."""
     try:
         kind = reply.headers.get("content-type", "")
         if kind and framing.media not in kind and framing.media not in kind.lower():
@@ -209,7 +210,7 @@ def read_batches(reply: UpstreamReply, stream: EventStream, framing: EventFramin
 
 
 def _read_on(pieces: Iterator[bytes], frames: Frames, stream: EventStream) -> Iterator[Batch]:
-    """The rest of a stream of long events, which are read in a thread."""
+    """The remainder of a stream with long events, which are parsed in a thread."""
     for piece in pieces:
         if not piece:
             yield [Heartbeat()]
@@ -222,8 +223,8 @@ def _read_on(pieces: Iterator[bytes], frames: Frames, stream: EventStream) -> It
 
 
 def _in_turns(batch: Batch) -> Iterator[Batch]:
-    """The events a few at a time, so that what is done with them takes no more than a moment of the event loop.
-    UpstreamFailed for too many."""
+    """The events a few at a time, so that processing them does not block the event loop. UpstreamFailed for too
+    many."""
     if len(batch) > MOST_EVENTS:
         raise UpstreamFailed(f"The provider sent an event of more than {MOST_EVENTS:,} texts and calls.")
     for at in range(0, len(batch), SOME):

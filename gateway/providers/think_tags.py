@@ -1,7 +1,8 @@
-"""Reasoning that a server writes as text between tags, split off the text: whole answers and streams.
+"""Splits off reasoning that a server writes as text between tags, in whole answers and streams.
 
-Only for targets whose entry says so: elsewhere such tags are the model's own words. The tag must open the answer;
-engines whose template opens it leave the opening one out, so a closing one alone ends reasoning too in whole answers.
+Only for targets whose entry says so: elsewhere such tags are the model's own text. The tag must be at the start of the
+answer; engines whose template contains the opening tag omit it, so in whole answers a closing tag alone ends reasoning
+too.
 """
 
 import dataclasses
@@ -27,11 +28,11 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import Part, Reasoning, Text
 
 OPEN, CLOSE = "<think>", "</think>"
-MOST_BLANKS = 4096  # more white space than this is not waited behind
+MOST_BLANKS = 4096  # more white space than this is not buffered
 
 
 def split_result(result: ChatResult) -> ChatResult:
-    """The result with the reasoning of each choice as a part of its own."""
+    """The result with the reasoning of each choice as a separate part."""
     return dataclasses.replace(result, choices=tuple(_split_choice(choice) for choice in result.choices))
 
 
@@ -55,13 +56,13 @@ def _split_text(part: Text) -> list[Part]:
     thought, closed, rest = text.removeprefix(OPEN).partition(CLOSE)
     found: list[Part] = [Reasoning(thought.strip())] if thought.strip() else []
     answer = rest.lstrip() if closed else ""
-    # Places in the old text would be wrong of the new one.
+    # Positions in the old text would be wrong for the new one.
     sources = tuple(structs.replace(source, start=-1, end=-1) for source in part.sources)
     return [*found, structs.replace(part, text=answer, sources=sources)] if answer else found
 
 
 def split_batches(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The batches with reasoning as deltas of their own; a tag may be cut anywhere."""
+    """The batches with reasoning as separate deltas; a tag may be split anywhere."""
     splitters: dict[int, _Splitter] = {}
     for batch in batches:
         changed: Batch = []
@@ -90,18 +91,18 @@ def _split_event(event: Event, splitters: dict[int, "_Splitter"]) -> list[Event]
 
 
 class _Splitter:
-    """One choice's text on its way: before a tag, within reasoning, in the gap behind it, or in the text."""
+    """The state of one choice's text: before a tag, within reasoning, in the gap after it, or in the text."""
 
     def __init__(self, choice: int) -> None:
         self._choice = choice
         self._state = "before"
         self._held = ""
-        self._begun = False  # whether any reasoning was told
+        self._begun = False  # whether any reasoning was sent
         self._block = 0
-        self._shift = 0  # a split makes one block two: later ones move up
+        self._shift = 0  # splitting makes one block two: the indices of later ones move up
 
     def add(self, event: TextDelta) -> list[Event]:
-        """What a piece of text brings; white space and what may be the beginning of a tag wait."""
+        """The events for a chunk of text; white space and a possible beginning of a tag are buffered."""
         if self._state == "text":
             return [self.shift(event)]
         if self._state == "before" and not self._held:
@@ -119,7 +120,7 @@ class _Splitter:
         return found
 
     def flush(self) -> list[Event]:
-        """What still waits, as what it is by now."""
+        """The events for what is still buffered."""
         held, self._held = self._held, ""
         if self._state == "within":
             return self._thought(held.rstrip())
@@ -129,7 +130,7 @@ class _Splitter:
         return [TextDelta(held, self._block + self._shift, self._choice)]
 
     def shift(self, event: BlockEvent) -> BlockEvent:
-        """An event of a later block, or of the text behind the reasoning, under its new number."""
+        """An event of a later block, or of the text after the reasoning, under its new index."""
         return structs.replace(event, block=event.block + self._shift) if self._shift else event
 
     def _open(self, found: list[Event]) -> None:

@@ -1,4 +1,4 @@
-"""How providers of the OpenAI format want reasoning to be switched, bounded and told: quirks, as quirks.py has them."""
+"""Quirks (see quirks.py) for the ways in which OpenAI-format providers switch, limit and report reasoning."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ def no_reasoning_effort(body: Body, request: ChatRequest) -> None:
 
 
 def basic_reasoning_effort(body: Body, request: ChatRequest) -> None:
-    """Servers that know low, medium and high alone: the nearest of them; "none" is left out."""
+    """Servers that only know low, medium and high: the nearest of them; "none" is left out."""
     effort = body.get("reasoning_effort")
     if effort == "none":
         del body["reasoning_effort"]
@@ -31,7 +31,7 @@ def thinking_switch(body: Body, request: ChatRequest) -> None:
 
 
 def enable_thinking(body: Body, request: ChatRequest) -> None:
-    """Reasoning is switched by `enable_thinking` and bounded by `thinking_budget` instead of an effort."""
+    """Reasoning is switched by `enable_thinking` and limited by `thinking_budget` instead of an effort."""
     effort = body.pop("reasoning_effort", None)
     if effort is None and not request.requirements.reasoning:
         return
@@ -42,7 +42,7 @@ def enable_thinking(body: Body, request: ChatRequest) -> None:
 
 
 def thinking_and_effort(body: Body, request: ChatRequest) -> None:
-    """Reasoning is switched by `thinking: {type}`, and its depth told as low, high or max."""
+    """Reasoning is switched by `thinking: {type}`, with a depth of low, high or max."""
     effort = body.pop("reasoning_effort", None)
     if effort is not None:
         body["thinking"] = {"type": "disabled" if effort == "none" else "enabled"}
@@ -51,7 +51,7 @@ def thinking_and_effort(body: Body, request: ChatRequest) -> None:
 
 
 def effort_alone(body: Body, request: ChatRequest) -> None:
-    """A model that always reasons, at a provider whose others have a switch: low, high or max, and no switch."""
+    """A model that always reasons, at a provider whose others have a switch: low, high or max, without the switch."""
     body.pop("thinking", None)
     effort = request.requirements.effort
     if effort in THREE_EFFORTS:
@@ -73,7 +73,7 @@ def template_thinking(body: Body, request: ChatRequest) -> None:
 
 
 def thinking_needs_stream(body: Body, request: ChatRequest) -> None:
-    """Models that reason in streams only, and refuse a whole answer unless reasoning is switched off."""
+    """Models that reason only in streams, and refuse a non-streamed request unless reasoning is switched off."""
     if not body.get("stream"):
         body["enable_thinking"] = False
         body.pop("thinking_budget", None)
@@ -97,7 +97,7 @@ def parsed_reasoning(body: Body, request: ChatRequest) -> None:
 
 
 def split_reasoning(body: Body, request: ChatRequest) -> None:
-    """Servers that write reasoning as tagged text unless asked to tell it in `reasoning_details`."""
+    """Servers that write reasoning as tagged text unless asked for `reasoning_details`."""
     body["reasoning_split"] = True
 
 

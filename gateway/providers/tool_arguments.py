@@ -1,4 +1,4 @@
-"""Arguments of a call as the object that some formats want in place of JSON text."""
+"""The arguments of a tool call as the object that some formats need instead of JSON text."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from gateway.neutral.parts import ToolCall
 
 
 def read_arguments(call: ToolCall) -> dict[str, Any]:
-    """The arguments; what is no object (free text, cut JSON) is told as the only member, `input`."""
+    """The arguments; anything but an object (free text, truncated JSON) becomes its only member, `input`."""
     if call.custom:
         return {"input": call.arguments}
     if not call.arguments.strip():

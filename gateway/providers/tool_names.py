@@ -1,6 +1,6 @@
-"""Names of functions that a format refuses: another name in the call, the caller's own again in the answer.
+"""Renames functions whose names a format refuses, and restores the caller's names in the answer.
 
-The other name follows from the caller's alone, so a conversation's past calls, its tools and a retry agree on it.
+The replacement depends on the caller's name alone, so a conversation's past calls, its tools and a retry agree on it.
 """
 
 import binascii
@@ -15,14 +15,14 @@ from gateway.neutral.events import Batch, ToolCallDelta
 from gateway.neutral.parts import ToolCall
 
 LENGTH = 64
-SUM_LENGTH = 9  # "_" and eight hex digits: two names that differ in a replaced or a cut letter stay apart
+SUM_LENGTH = 9  # "_" and eight hex digits: names that differ in a replaced or truncated letter stay different
 ALLOWED = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 ODD = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def plain_name(name: str) -> str:
-    """`name` when it is letters, digits, `_`, `.` and `-`, begins with a letter or `_` and has at most 64 characters;
-    else one like it that is so."""
+    """`name` when it consists of letters, digits, `_`, `.` and `-`, begins with a letter or `_` and has at most 64
+    characters; otherwise a similar valid one."""
     if ALLOWED.fullmatch(name):
         return name
     clean = ODD.sub("_", name)
@@ -32,7 +32,7 @@ def plain_name(name: str) -> str:
 
 
 def renamed(tools: Iterable[Tool]) -> dict[str, str]:
-    """The caller's names of functions by the other ones; {} when all are plain."""
+    """The caller's function names by their replacements; {} when all are valid."""
     names = (tool.name for tool in tools if isinstance(tool, FunctionTool))
     return {plain: name for name in names if (plain := plain_name(name)) != name}
 

@@ -1,4 +1,5 @@
-"""What a conversation says that a format has no word for: said as text where text can say it, else told the caller."""
+"""Parts of a conversation that a format has no field for: written as text where possible, otherwise dropped with a
+warning."""
 
 from msgspec.structs import replace
 
@@ -13,8 +14,8 @@ USUAL_MODES = ("", "standard")
 
 
 def spell_out(messages: Messages, warnings: list[str]) -> Messages:
-    """The messages with each file's context as text ahead of it, for formats whose files have none; `warnings` tells
-    that nothing will be cited."""
+    """The messages with each file's context as text before it, for formats whose files have none; `warnings` gets a
+    note that nothing will be cited."""
     files = _files(messages)
     if not files:
         return messages
@@ -26,7 +27,7 @@ def spell_out(messages: Messages, warnings: list[str]) -> Messages:
 
 
 def warn_of_names(messages: Messages, warnings: list[str]) -> None:
-    """For formats whose messages have no name."""
+    """Warn for formats whose messages have no name."""
     for message in messages:
         if message.name:
             warnings.append(NO_NAMES)
@@ -34,13 +35,13 @@ def warn_of_names(messages: Messages, warnings: list[str]) -> None:
 
 
 def warn_of_mode(ask: ReasoningOptions, warnings: list[str]) -> None:
-    """For formats whose reasoning has no mode."""
+    """Warn for formats whose reasoning has no mode."""
     if ask.mode not in USUAL_MODES:
         warnings.append(f"The reasoning mode {ask.mode} has no counterpart at this provider and was left out.")
 
 
 def _files(messages: Messages) -> list[File]:
-    """All files, those in results among them."""
+    """All files, including those in tool results."""
     found: list[File] = []
     for message in messages:
         for part in message.parts:

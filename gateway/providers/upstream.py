@@ -1,4 +1,4 @@
-"""Send a request of any operation to a target: relay or rebuild, then read the answer, by the codec of its protocol."""
+"""Sends a request of any operation to a target: relay or rebuild, then read the answer with its protocol's codec."""
 
 import dataclasses
 from collections.abc import Callable, Generator, Iterator
@@ -27,7 +27,7 @@ TOOLS_REASON = "tools_reason_by_responses"  # of a mapping's `extra`
 
 
 class Answering:
-    """A streamed answer under way: its batches, and `close()`, which ends the upstream call."""
+    """A streamed answer in progress: its batches, and `close()`, which ends the upstream call."""
 
     def __init__(self, pending: PendingCall) -> None:
         self.batches: Iterator[Batch] = iter(())
@@ -37,17 +37,17 @@ class Answering:
         self._open = reply
 
     def sent(self, pending: PendingCall) -> None:
-        """The call is made once more, in another way."""
+        """Replace the call by a retry made in another way."""
         self._open = pending
 
     def close(self) -> None:
         self._open.close()
-        # It and its reader hold each other: left so, all that was read would stay until the collector's next turn.
+        # It and its reader refer to each other: otherwise everything read would stay until the next garbage collection.
         self.batches = iter(())
 
 
 class _Again(NamedTuple):
-    """What it takes to make a call once more."""
+    """What is needed to make a call once more."""
 
     request: Request
     target: Target
@@ -56,12 +56,12 @@ class _Again(NamedTuple):
 
 
 class CallPath(Struct):
-    """How the calls of one operation are made at one target; `tagged`: its text holds reasoning between tags.
+    """How calls of one operation are made at one target; `tagged`: its text has reasoning between tags.
 
-    `check` raises for an answer that lacks something of what was asked for (operations.py).
-    `second` is how calls are made that need what the first protocol lacks, or that came in the words of the second;
-    `absent_until` (monotonic) when nothing was found there. Of a model that reasons (`reasons`) the second gives its
-    reasoning back sealed; `tools_reason`: only there may it call tools and reason.
+    `check` raises for an answer that lacks something that was requested (operations.py). `second` is for calls that
+    need what the first protocol lacks, or that came in the second's dialect; `absent_until` (monotonic) while it is
+    known to be missing there. For a reasoning model (`reasons`) the second protocol returns its reasoning encrypted;
+    `tools_reason`: only there can it call tools and reason.
     """
 
     codec: StreamCodec
@@ -75,12 +75,12 @@ class CallPath(Struct):
     check: Callable[[Any, Any], None] | None = None
 
     def needs_second(self, request: Request, second: "CallPath") -> bool:
-        """Whether the request asks for what only the second protocol has."""
+        """Whether the request needs what only the second protocol has."""
         needs = request.requirements
         return (needs.web_search and not needs.search_offered) or needs.vendor_only == second.codec.dialect
 
     def loses_by_first(self, request: Request, second: "CallPath") -> bool:
-        """Whether the first protocol carries the request as well, but says less of it."""
+        """Whether the first protocol carries the request as well, but with fewer details."""
         native, dialect = request.native, second.codec.dialect
         if native is not None and native.dialect == dialect:
             return True
@@ -93,7 +93,7 @@ class CallPath(Struct):
 
 
 class Upstreams:
-    """Every protocol by name, and where its calls go (`openers` names exceptions from the network)."""
+    """All protocols by name, and how their calls are made (`openers` has exceptions from the network)."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Upstreams:
         self.marked = frozenset(name for name, wire in wires.items() if wire.marks)  # with cache marks
 
     def send(self, request: Request, target: Target, deadline: float, listener: CallListener | None = None) -> Any:
-        """The whole answer, the result of the request's operation. Errors as Wire.failure, the transport's, and
+        """The complete answer, the result of the request's operation. Errors of Wire.failure and the transport, and
         NotSupported."""
         served, call, relayed, pending = self._send(request, target, deadline, listener)
         reply = pending.wait()
@@ -139,7 +139,8 @@ class Upstreams:
     def stream(
         self, request: Request, target: Target, deadline: float, listener: CallListener | None = None
     ) -> Answering:
-        """A streamed answer; batches of Heartbeat while nothing comes, errors as in `send` out of its batches."""
+        """A streamed answer; batches of Heartbeat while nothing arrives, errors like `send` while iterating over its
+        batches."""
         served, call, relayed, pending = self._send(request, target, deadline, listener)
         answering = Answering(pending)
         again = _Again(request, target, deadline, listener)
@@ -154,7 +155,8 @@ class Upstreams:
         listener: CallListener | None,
         served: CallPath | None = None,
     ) -> tuple[CallPath, Call, bool, PendingCall]:
-        """What was sent and how (`served`, or as suits the request); whether it was relayed."""
+        """The call that was sent, its path (`served`, or the one that suits the request), and whether it was
+        relayed."""
         if served is None:
             served = target.memo.get((self, request.operation)) or self._serve(target, request.operation)
             second = served.second
@@ -170,7 +172,7 @@ class Upstreams:
             request = without_offers(request, target.mapping.key)
         native = request.native
         codec = served.codec
-        # The one place that decides between the relay lane and a rebuild.
+        # The one place that decides between relaying and rebuilding.
         relayed = native is not None and native.dialect == codec.dialect and not served.tagged
         try:
             if native is not None and relayed:
@@ -189,8 +191,8 @@ class Upstreams:
         return served, call, relayed, CapturedPending(served.opener.send(call, target, deadline), listener)
 
     def _write(self, served: CallPath, request: Request, target: Target) -> tuple[CallPath, Call]:
-        """The call built anew: over the other protocol for content that `served` cannot carry, else without the tools
-        that are merely offered. NotSupported."""
+        """The rebuilt call: over the other protocol for content that `served` cannot carry, otherwise without the
+        optional tools. NotSupported."""
         try:
             return served, offload.write(served.codec, request, target)
         except NotSupported as error:
@@ -214,8 +216,8 @@ class Upstreams:
         relayed: bool,
         deadline: float,
     ) -> tuple[CallPath, Call]:
-        """The call built anew where it could not be made (`error` says why not, and is raised where this fails too):
-        with the bytes of what lies at addresses, or not relayed."""
+        """The call rebuilt after `error` (raised where this fails too): with the content of its URLs, or instead of
+        relaying."""
         if isinstance(error, ContentNeeded) and self._fetcher is not None and isinstance(request, ChatRequest):
             return self._write(served, bring(self._fetcher, request, deadline - Clock.monotonic()), target)
         if not relayed:
@@ -251,15 +253,15 @@ class Upstreams:
         return served
 
     def _first_of(self, served: CallPath, request: Request, target: Target) -> CallPath | None:
-        """How to make a call instead that found nothing at the second protocol's address (an operator's base URL may
-        lead to a server without it); None when it must not be made in another way."""
+        """How to retry a call that found nothing at the second protocol's address (an operator's base URL may lead to a
+        server without it); None when it must not be made in another way."""
         first = self._first(request, target)
         if served is first or served is not first.second or first.needs_second(request, served):
             return None
         return first
 
     def _note_absence(self, first: CallPath, reply: UpstreamReply) -> None:
-        """The first protocol answered where the second was not there: the next requests need not look for it."""
+        """The first protocol answered where the second was missing: the next requests need not try it."""
         if 200 <= reply.status < 300:
             first.absent_until = Clock.monotonic() + ABSENT_S
 
@@ -300,7 +302,7 @@ def _failure(served: CallPath, reply: UpstreamReply, target: Target) -> GatewayE
 
 
 def _with_warnings(batches: Iterator[Batch], warnings: tuple[str, ...]) -> Iterator[Batch]:
-    """Warnings go right behind the Started event."""
+    """Warnings follow the Started event."""
     for batch in batches:
         if warnings and type(batch[0]) is Started:
             yield [batch[0], *(Notice(text) for text in warnings), *batch[1:]]

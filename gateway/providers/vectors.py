@@ -1,5 +1,5 @@
-"""Vectors of an answer, read one after the other: one call of the decoder for all of them would keep every other thread
-waiting, a fifth of a second for three million numbers."""
+"""Reads the vectors of an answer one after the other: decoding all at once would block every other thread, a fifth of a
+second for three million numbers."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -13,12 +13,12 @@ from gateway.providers.answers import EMPTY, NOT_JSON, ODD
 
 MOST_BYTES = 1 << 20  # of one vector as JSON: more than 40,000 numbers
 NUMBERS = Decoder(list[float])
-VECTOR = Decoder(list[float] | str)  # where base64 was asked for
+VECTOR = Decoder(list[float] | str)  # a string where base64 was requested
 T = TypeVar("T")
 
 
 def read_apart(decoder: Decoder[T], body: bytes) -> T:
-    """An answer as its struct has it, whose vectors are Raw still. UpstreamFailed for anything else."""
+    """An answer as its struct, with vectors still Raw. UpstreamFailed for anything else."""
     try:
         return decoder.decode(body)
     except ValidationError:
@@ -28,7 +28,7 @@ def read_apart(decoder: Decoder[T], body: bytes) -> T:
 
 
 def read_vectors(found: Sequence[Raw], decoder: Decoder[Any] = NUMBERS) -> list[Vector]:
-    """The vectors. UpstreamFailed for none, for an empty one, and for what is no vector."""
+    """The vectors. UpstreamFailed when there are none, or when one is empty or invalid."""
     if any(memoryview(one).nbytes > MOST_BYTES for one in found):
         raise UpstreamFailed(f"The provider sent a vector of more than {MOST_BYTES:,} bytes.", upstream_status=200)
     try:

@@ -1,4 +1,4 @@
-"""What the readers of one streamed answer share, whatever its format: how it begins, how it ends, what is paid."""
+"""What the stream readers of all formats share: beginning, end, and usage."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -16,24 +16,24 @@ from gateway.providers.sse import EVENTS, read_batches
 
 
 class WireStream(ABC):
-    """Reads one stream, as an EventStream. Derived ones write `take`, and what their format has of its own."""
+    """Reads one stream, as an EventStream. Derived classes implement `take` and what is specific to their format."""
 
     framing = EVENTS
-    _started = False  # the batch with Started is made
-    _content = False  # something of an answer came
+    _started = False  # whether the batch with Started was made
+    _content = False  # whether any content arrived
     _usage: Usage | None = None  # as reported last
     _half = b""  # of a character, which a text ended with
 
     def read(self, reply: UpstreamReply) -> Iterator[Batch]:
-        """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
+        """Batches up to and including the terminal one. Never raises a GatewayError: it becomes Failed."""
         return read_batches(reply, self, self.framing)
 
     @abstractmethod
     def take(self, pieces: list[Any]) -> tuple[Batch, bool]:
-        """The neutral events of some pieces, and whether the last is terminal."""
+        """The neutral events for some frames, and whether the last is terminal."""
 
     def finish(self, pieces: list[Any]) -> Batch:
-        """The end of a stream that its upstream ended in order: too early, if none of the last pieces says so."""
+        """The end of a stream that its upstream ended cleanly: truncated, unless one of the last frames is terminal."""
         batch, done = self.take(pieces)
         return batch if done else self._fail(batch, truncated())
 
@@ -51,7 +51,7 @@ class WireStream(ABC):
             return None
 
     def _used(self) -> Usage | None:
-        """What is to be paid by now, as far as the upstream told."""
+        """The usage to pay so far, as far as the upstream reported it."""
         return self._usage
 
     def _fail(self, batch: Batch, error: GatewayError) -> Batch:

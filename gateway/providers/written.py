@@ -1,4 +1,4 @@
-"""What codecs share whose every call is written anew: most operations beside chat."""
+"""Base classes of codecs that always rebuild their calls: most operations besides chat."""
 
 from typing import NoReturn
 
@@ -9,23 +9,23 @@ from gateway.providers.protocol import Call, Target, UpstreamReply
 
 
 class WrittenCodec:
-    """A Codec whose calls are never a caller's own body; `dialect` is its own."""
+    """A Codec that never relays a caller's own body; `dialect` is its own."""
 
     dialect = ""
     waits = False
 
     def relay(self, native: Native, request: Request, target: Target) -> Call:
-        """Every call is written anew."""
+        """Always NotSupported: every call is rebuilt."""
         raise NotSupported("A request of this kind is not relayed.")
 
 
 class PiecesReader:
-    """A StreamReader of answers that come in pieces only."""
+    """A StreamReader for answers that are only streamed."""
 
     def read(self, reply: UpstreamReply, relayed: bool) -> NoReturn:
-        """There is none in one piece."""
+        """Never used: there is no non-streamed answer."""
         raise UpstreamFailed(ODD, upstream_status=200)
 
 
 class PiecesCodec(WrittenCodec, PiecesReader):
-    """A StreamCodec of such answers."""
+    """A StreamCodec for such answers."""
