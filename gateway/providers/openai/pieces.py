@@ -1,10 +1,11 @@
 """Chunks of a stream that are one more piece of the first choice's text and nothing else: the bulk of most streams.
 
-They are checked by their type alone and written again from it, so that a relayed piece costs no look at each member.
-Whatever holds anything else is no piece and is read in full.
+They are checked by their type alone, and a relayed one is written again from it, so that a piece costs no look at each
+member. Whatever holds anything else is no piece and is read in full.
 """
 
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
 
 from msgspec import UNSET, DecodeError, Meta, Struct, UnsetType
 from msgspec.json import Decoder, Encoder
@@ -38,11 +39,15 @@ class Piece(Struct, gc=False):
     service_tier: str | None = None
 
 
-class PieceRun(NamedTuple):
-    """Pieces that came one after the other: the `choices` of each as JSON in one line, the length of all their text,
-    and the last service tier that they name ("" for none)."""
+Choices = tuple[_Choice]
+Kept = TypeVar("Kept")
 
-    ready: list[bytes]
+
+class PieceRun(NamedTuple, Generic[Kept]):
+    """Pieces that came one after the other: what is kept of each, the length of all their text, and the last service
+    tier that they name ("" for none)."""
+
+    kept: list[Kept]
     size: int
     tier: str
 
@@ -51,10 +56,11 @@ DECODER = Decoder(Piece)
 ENCODER = Encoder()
 
 
-def read_run(events: list[tuple[str, bytes]], start: int) -> PieceRun:
-    """The pieces from `start` on, up to the first event that is anything else."""
-    decode, encode = DECODER.decode, ENCODER.encode
-    ready: list[bytes] = []
+def read_run(events: list[tuple[str, bytes]], start: int, keep: Callable[[Choices], Kept]) -> PieceRun[Kept]:
+    """The pieces from `start` on, up to the first event that is anything else, and of each what `keep` makes of its
+    choices."""
+    decode = DECODER.decode
+    kept: list[Kept] = []
     size, tier = 0, ""
     try:
         for name, data in events[start:] if start else events:
@@ -62,10 +68,17 @@ def read_run(events: list[tuple[str, bytes]], start: int) -> PieceRun:
                 break
             piece = decode(data)
             choices = piece.choices
-            ready.append(encode(choices))
+            kept.append(keep(choices))
             size += len(choices[0].delta.content)
             if piece.service_tier:
                 tier = piece.service_tier
     except (DecodeError, UnicodeDecodeError, RecursionError):
         pass  # of another kind, or no JSON: whoever reads it in full will say so
-    return PieceRun(ready, size, tier)
+    return PieceRun(kept, size, tier)
+
+
+write_choices: Callable[[Choices], bytes] = ENCODER.encode  # as JSON in one line
+
+
+def piece_text(choices: Choices) -> str:
+    return choices[0].delta.content

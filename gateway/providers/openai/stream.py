@@ -28,7 +28,7 @@ from gateway.neutral.events import (
 )
 from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, check_choice, is_empty
 from gateway.providers.failures import stream_failure, truncated
-from gateway.providers.openai.pieces import PieceRun, read_run
+from gateway.providers.openai.pieces import piece_text, read_run, write_choices
 from gateway.providers.openai.reply import (
     arguments_text,
     details_text,
@@ -119,7 +119,7 @@ class ChatStreamReader(WireStream):
         place, end = 0, len(events)
         while place < end:
             if self._texting:
-                place += self._take_run(read_run(events, place), batch)
+                place += self._take_run(events, place, batch)
                 if place == end:
                     break
                 self._texting = False
@@ -130,12 +130,19 @@ class ChatStreamReader(WireStream):
             place += 1
         return batch, False
 
-    def _take_run(self, run: PieceRun, batch: Batch) -> int:
-        """Add pieces of text that are relayed as they are; how many."""
-        if run.ready:
-            batch.append(NativeChunk(dialect.NAME, NO_BODY, True, run.size, ready=run.ready))
-            self._tier = run.tier or self._tier
-        return len(run.ready)
+    def _take_run(self, events: list[tuple[str, bytes]], start: int, batch: Batch) -> int:
+        """Add the pieces of text from `start` on, which nothing else comes with; how many."""
+        if self._relayed:
+            relayed = read_run(events, start, write_choices)
+            if relayed.kept:
+                batch.append(NativeChunk(dialect.NAME, NO_BODY, True, relayed.size, ready=relayed.kept))
+            self._tier = relayed.tier or self._tier
+            return len(relayed.kept)
+        rebuilt = read_run(events, start, piece_text)
+        block = self._choices[0].block
+        batch += [TextDelta(text, block) for text in rebuilt.kept]
+        self._tier = rebuilt.tier or self._tier
+        return len(rebuilt.kept)
 
     def _take_chunk(self, name: str, data: bytes, batch: Batch) -> Finished | Failed | None:
         """Add what one wire event brings; the terminal event when it ends the stream."""
@@ -267,6 +274,8 @@ class ChatStreamReader(WireStream):
                 self._content = True
             if wire.get("finish_reason"):
                 self._close(wire)
+        last = batch[-1] if batch else None
+        self._texting = self._patience > 0 and type(last) is TextDelta and last.choice == 0
         batch.extend(SourceFound(source) for source in sources)
 
     def _read_delta(self, delta: dict[str, Any], wire: dict[str, Any], number: int, choice: _Choice, to: Batch) -> None:

@@ -261,23 +261,54 @@ def test_text_that_came_at_once_is_relayed_as_one_event_with_all_that_it_held():
     assert event.content and event.size == 6 and not any(b"\n" in text for text in event.ready)
 
 
-@pytest.mark.parametrize(
-    "wire",
-    [
-        {"choices": [SAID, SAID | {"index": 1}]},
-        {"choices": [SAID | {"index": 1}]},
-        {"choices": [SAID | {"finish_reason": "stop"}]},
-        {"choices": [SAID | {"delta": {"content": [{"type": "text", "text": "x"}]}}]},
-        {"choices": [SAID | {"delta": {"content": "x", "reasoning_content": "hm"}}]},
-        {"choices": [SAID | {"delta": {"content": "x", "images": []}}]},
-        {"choices": [SAID | {"logprobs": {"content": []}}]},
-        {"choices": [SAID], "usage": {"prompt_tokens": 1, "completion_tokens": 1}},
-    ],
+MORE = (
+    {"choices": [SAID, SAID | {"index": 1}]},
+    {"choices": [SAID | {"index": 1}]},
+    {"choices": [SAID | {"finish_reason": "stop"}]},
+    {"choices": [SAID | {"delta": {"content": [{"type": "text", "text": "x"}]}}]},
+    {"choices": [SAID | {"delta": {"content": "x", "reasoning_content": "hm"}}]},
+    {"choices": [SAID | {"delta": {"content": "x", "images": []}}]},
+    {"choices": [SAID | {"logprobs": {"content": []}}]},
+    {"choices": [SAID], "usage": {"prompt_tokens": 1, "completion_tokens": 1}},
 )
+CALLED = {"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+
+
+@pytest.mark.parametrize("wire", MORE)
 def test_text_with_anything_beside_it_is_read_in_full(wire):
     (before, event, after) = relayed_pieces({"choices": [SAID]}, wire, {"choices": [SAID]})
     assert before.ready and not event.ready and event.body.keys() == wire.keys()
     assert orjson.loads(after.ready[0]) == [SAID] if after.ready else after.body["choices"] == [SAID]
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        *MORE,
+        {"choices": [SAID], "service_tier": "flex"},
+        {"choices": [{"index": 0, "text": "x"}]},
+        {"choices": [SAID | {"delta": {"content": ""}}]},
+        {"choices": [SAID | {"delta": {"content": 7}}]},
+        {"choices": [SAID | {"delta": {"reasoning": "hm"}}]},
+        {"choices": [SAID | {"delta": CALLED}]},
+        {"choices": [SAID | {"delta": {"content": "x", **CALLED}}]},
+        {"choices": [SAID], "error": {"message": "no"}},
+        {"choices": []},
+    ],
+)
+def test_text_is_the_same_to_those_who_rebuild_it_whether_it_is_read_as_pieces_or_in_full(wire):
+    wires = (
+        [{"choices": [SAID]}] * 3
+        + [wire]
+        + [{"choices": [SAID]}] * 3
+        + [{"choices": [SAID | {"finish_reason": "stop"}]}]
+    )
+    # No piece has an error, not even one that is none.
+    as_pieces, in_full = (
+        events(b"".join(b"data: " + orjson.dumps(more | one) + b"\n\n" for one in wires), DONE)
+        for more in ({}, {"error": False})
+    )
+    assert repr(as_pieces) == repr(in_full)
 
 
 def test_streams_whose_text_is_never_plain_are_read_in_full_from_then_on():
