@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from ipaddress import IPv6Address
 from typing import Any, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -30,6 +31,8 @@ CHUNK_LINE = re.compile(
     rb"([0-9a-fA-F]{1,15})(?:[ \t]*+;[ \t]*+%b(?:[ \t]*+=[ \t]*+(?:%b|%b))?)*+[ \t]*" % (_TOKEN, _TOKEN, _QUOTED)
 )
 REQUEST_LINE = re.compile(rb"%b [!-~\x80-\xff]++ HTTP/[0-9]\.[0-9]\r\n" % _TOKEN)
+HOST = re.compile(r"[\w.~%!$&'()*+,;=-]*(?::[0-9]{0,5})?", re.ASCII)
+BRACKETED = re.compile(r"\[([0-9a-fA-F:.]+)\](?::[0-9]{0,5})?")
 TRAILER = re.compile(rb"(%b):[\t -~\x80-\xff]*" % _TOKEN)
 # RFC 9110, 6.5.1: fields about framing or routing are not allowed as trailers; a reader that honoured them would read
 # another message.
@@ -165,8 +168,11 @@ def _strip_authority(target: bytes) -> bytes:
 def _read_framing(modern: bool, environ: Mapping[str, str]) -> Framing:
     """How the body is delimited (RFC 9112, 6.3). Anything that two parsers could read differently is refused."""
     get = environ.get
-    if modern and "HTTP_HOST" not in environ:
+    host = get("HTTP_HOST")
+    if host is None and modern:
         raise malformed("The header Host is missing.")
+    if host and not _is_host(host):
+        raise malformed("The header Host is no name or address of a host.")
     expect = get("HTTP_EXPECT", "").lower()
     if expect not in ("", "100-continue"):
         raise InvalidRequest("Only Expect: 100-continue is served.", code="expectation_failed", status=417)
@@ -177,6 +183,17 @@ def _read_framing(modern: bool, environ: Mapping[str, str]) -> Framing:
         words = connection.lower()
         keep_alive = "close" not in words and (modern or "keep-alive" in words)
     return Framing(modern, keep_alive, _read_length(modern, environ), bool(expect) and modern)
+
+
+def _is_host(text: str) -> bool:
+    """Whether it is a host with or without a port, as Host has it (RFC 9110, 7.2; RFC 3986, 3.2.2)."""
+    if HOST.fullmatch(text):
+        return True
+    found = BRACKETED.fullmatch(text)
+    try:
+        return found is not None and bool(IPv6Address(found[1]).packed)
+    except ValueError:
+        return False
 
 
 def _read_length(modern: bool, environ: Mapping[str, str]) -> int:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.clock import Clock
 from gateway.errors import GatewayError
 from gateway.server.connection import CallerConnection
-from gateway.server.http1 import read_chunked
+from gateway.server.http1 import read_chunked, read_head
 from gateway.server.request_heads import HeadCache
 from gateway.server.worker_state import WorkerState
 
@@ -151,3 +151,22 @@ def test_many_small_chunks_leave_the_others_their_turn(pair):
     counting = gevent.spawn(lambda: [turns.append(gevent.sleep(0)) for _ in range(1)])
     assert read_body(pair, b"1\r\na\r\n" * 500 + b"0\r\n\r\n") == b"a" * 500
     assert len(turns) == 1 and counting.ready()
+
+
+@pytest.mark.parametrize(
+    "host", ["[", "[::1", "[abc]", "[::1]x", "a b", "a/b", "a@b", "a#b", "a?b", "a:b", "é", "a:123456"]
+)
+def test_a_host_that_is_none_is_refused(host: str) -> None:
+    """It would be part of addresses: of those that answers tell, and of the one that a browser's origin is held to."""
+    with pytest.raises(GatewayError) as caught:
+        read_head(b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host.encode("latin-1"), {})
+    assert (caught.value.status, caught.value.code) == (400, "malformed_request")
+
+
+@pytest.mark.parametrize(
+    "host", ["", "a", "my_service:80", "a.b.example.", "10.0.0.1:8080", "[::1]", "[fe80::1]:443", "a:"]
+)
+def test_a_host_may_be_a_name_or_an_address_with_a_port(host: str) -> None:
+    environ: dict[str, str] = {}
+    read_head(b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host.encode(), environ)
+    assert environ["HTTP_HOST"] == host
