@@ -51,8 +51,12 @@ SCHEMES = {
     "session": {"type": "http", "scheme": "bearer", "description": "The token of a sign-in."},
 }
 STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}"
-    "pre,code{font:13px/1.5 ui-monospace,monospace}pre{background:#f6f6f6;padding:.75rem;overflow:auto}"
+    ":root{color-scheme:light dark;--ink:#1a1a1a;--paper:#fff;--shade:#f6f6f6}"
+    "@media (prefers-color-scheme:dark){:root{--ink:#e8e8e8;--paper:#161616;--shade:#222}}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere;"
+    "color:var(--ink);background:var(--paper)}"
+    "pre,code{font:13px/1.5 ui-monospace,monospace}"
+    "pre{background:var(--shade);padding:.75rem;overflow:auto;overflow-wrap:normal}"
     "summary{cursor:pointer;padding:.3rem 0}.m{display:inline-block;min-width:4.5rem;font-weight:600}"
     ".d{text-decoration:line-through}"
 )
@@ -272,7 +276,7 @@ def write_page(document: dict[str, Any], nonce: str) -> str:
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(info["title"])} API</title>'
         f'<meta name="viewport" content="width=device-width"><style nonce="{nonce}">{STYLE}</style>'
         f"<h1>{html.escape(info['title'])} API {html.escape(info['version'])}</h1>"
-        f"<p>{html.escape(introduction)} "
+        f"<p>{_write_text(introduction)} "
         f'<a href="openapi.json">openapi.json</a> · <a href="#{policy.ANCHOR}">Versions and deprecation</a></p>{parts}'
         f"<h2>Schemas</h2><details><summary>All of them</summary>{schemas}</details>{_write_policy()}</html>"
     )
@@ -280,14 +284,15 @@ def write_page(document: dict[str, Any], nonce: str) -> str:
 
 def _write_policy() -> str:
     parts = [
-        f"<h3>{html.escape(title)}</h3><ul>{''.join(f'<li>{_write_rule(rule)}</li>' for rule in rules)}</ul>"
+        f"<h3>{html.escape(title)}</h3><ul>{''.join(f'<li>{_write_text(rule)}</li>' for rule in rules)}</ul>"
         for title, rules in policy.POLICY
     ]
     return f'<h2 id="{policy.ANCHOR}">Versions and deprecation</h2>{"".join(parts)}'
 
 
-def _write_rule(rule: str) -> str:
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(rule))
+def _write_text(text: str) -> str:
+    """The text with what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def _write_operation(method: str, path: str, operation: dict[str, Any]) -> str:
@@ -295,7 +300,7 @@ def _write_operation(method: str, path: str, operation: dict[str, Any]) -> str:
     if operation.get("deprecated"):
         line = f'<span class="d">{line}</span>'
     shown = {key: operation[key] for key in ("parameters", "requestBody", "responses") if operation.get(key)}
-    text = html.escape(operation.get("description", ""))
+    text = _write_text(operation.get("description", ""))
     return (
         f"<details><summary>{line} {html.escape(operation['summary'])}</summary>"
         f"<p>{text}</p>{_write_json(shown)}</details>"

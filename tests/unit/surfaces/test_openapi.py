@@ -73,6 +73,12 @@ def test_the_page_names_every_path_and_loads_nothing(document) -> None:
     assert not re.search(r'(src|href)="(https?:)?//', page) and "<script" not in page
 
 
+def test_the_page_shows_code_as_code(document) -> None:
+    page = openapi.write_page(document, "nonce")
+    introduction = page.partition("</h1>")[2].partition("<h2>")[0]
+    assert "<code>Authorization: Bearer</code>" in introduction and "`" not in introduction
+
+
 def test_the_page_escapes_what_the_description_says() -> None:
     def handler(services, inbound):
         """Says <script>alert(1)</script>."""
