@@ -40,6 +40,8 @@ from gateway.providers.anthropic.reply import CALLS, read_stop, read_tier, word
 from gateway.providers.failures import stream_failure
 from gateway.providers.wire_streams import WireStream
 
+UNRELAYED = (Started, Progress)  # what a relayed event tells the gateway itself
+
 
 class AnthropicStreamReader(WireStream):
     """Reads one stream."""
@@ -91,14 +93,14 @@ class AnthropicStreamReader(WireStream):
             return
         if not self._started and kind != "message_start":
             raise ValueError("an event before message_start")
-        neutral = read(self, wire)
-        content = any(has_content(event) for event in neutral)
+        content = False
+        for event in read(self, wire):
+            content = content or has_content(event)
+            if not self._relayed or type(event) in UNRELAYED:
+                batch.append(event)
         self._content = self._content or content
-        if not self._relayed:
-            batch += neutral
-            return
-        batch += [event for event in neutral if type(event) in (Started, Progress)]
-        batch.append(NativeChunk(dialect.NAME, wire, content, size if content else 0, kind))
+        if self._relayed:
+            batch.append(NativeChunk(dialect.NAME, wire, content, size if content else 0, kind))
 
     def _start(self, wire: dict[str, Any]) -> list[Event]:
         message = wire["message"]

@@ -45,7 +45,8 @@ class BlockFramer:
         return frame({"type": "content_block_start", "index": self._index, "content_block": shown})
 
     def change(self, delta: Block) -> bytes:
-        return frame({"type": "content_block_delta", "index": self._index, "delta": delta})
+        event = {"type": "content_block_delta", "index": self._index, "delta": delta}
+        return b"event: content_block_delta\ndata: %b\n\n" % orjson.dumps(event)
 
     def stop(self) -> bytes:
         return frame({"type": "content_block_stop", "index": self._index})
@@ -298,6 +299,9 @@ class BlockOrder:
 
     def write(self, event: BlockEvent) -> bytes:
         """The frames of one event, now or when its turn comes; nothing for what the format does not show."""
+        last = self._open if not self._queue else None
+        if type(event) is TextDelta and type(last) is _TextWriter and last.number == event.block:
+            return last.add(event, self._framer)  # most events of most streams
         if isinstance(event, BlockDone):
             return self._end(event.block)
         kind = WRITERS.get(type(event))
