@@ -1,4 +1,4 @@
-"""Sound that callers send: its kind by its first bytes, never by its name, and how long it lasts."""
+"""Uploaded audio: its format, from its first bytes and never from its name, and its duration."""
 
 import io
 import math
@@ -43,7 +43,7 @@ KINDS = {
 
 
 class Sound(NamedTuple):
-    """`likely_ms` and `most_ms` are the same where the container tells the length."""
+    """`likely_ms` and `most_ms` are equal where the container contains the duration."""
 
     media_type: str
     filename: str
@@ -99,7 +99,7 @@ def _highest_rate(ending: str, found: TinyTag, head: bytes) -> float:
 
 
 class _CountedReader(io.BufferedReader):
-    """Gives up after MOST_READS: a file may be made so that a reader looks at each of its bytes."""
+    """Fails after MOST_READS: a file can be crafted so that a parser reads each of its bytes."""
 
     def __init__(self, raw: io.RawIOBase) -> None:
         super().__init__(raw)
@@ -113,7 +113,7 @@ class _CountedReader(io.BufferedReader):
 
 
 class _Opened(io.RawIOBase):
-    """A stored file as one that is read with a place of its own."""
+    """A stored file with its own read position."""
 
     def __init__(self, file: StoredFile) -> None:
         self._file, self._at = file, 0

@@ -1,4 +1,4 @@
-"""Who calls: credentials of a request, and the context that the engine works with."""
+"""Authentication of callers: the credentials of a request, and the context that the engine works with."""
 
 from collections.abc import Mapping
 

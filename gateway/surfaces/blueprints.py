@@ -1,4 +1,4 @@
-"""Operations as Flask blueprints: a thin adaptor around the same handlers that the express lane calls."""
+"""Operations as Flask blueprints: a thin adapter around the same handlers that the express lane calls."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Caps on what one request may hold, each refused by its name; and large bodies read in a thread."""
+"""Limits on what one request may contain, each with its own error; and reading of large bodies in a thread."""
 
 from collections.abc import Callable, Sized
 from typing import Any, ParamSpec, TypeVar

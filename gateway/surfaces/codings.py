@@ -1,4 +1,4 @@
-"""Content codings of request bodies undone in small steps: no body holds the event loop, and none copies its rest."""
+"""Decompresses request bodies in small steps, so that none blocks the event loop or is copied repeatedly."""
 
 import zlib
 from collections.abc import Callable, Generator, Iterator

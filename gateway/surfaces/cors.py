@@ -1,7 +1,7 @@
-"""What lets pages of other origins call the routes of API keys (CORS, as the Fetch standard has it).
+"""CORS (Fetch standard): lets pages of other origins call the routes that take API keys.
 
-An API key is sent by the page's own code and never by the browser itself, so any origin may be let in: there are no
-credentials that a foreign page could abuse. Routes that take a cookie are left out for just that reason.
+An API key is sent by the page's own code and never by the browser itself, so any origin may be allowed: there are no
+ambient credentials that a foreign page could abuse. Routes that accept a cookie are excluded for that reason.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ ALL_HEADERS = "*, Authorization"
 
 
 class Browsers:
-    """Which origins are let in: all with "*", none without an entry."""
+    """The allowed origins: all with "*", none when empty."""
 
     def __init__(self, origins: Iterable[str]) -> None:
         self._origins = frozenset(origin.rstrip("/") for origin in origins)

@@ -1,8 +1,7 @@
-"""Authentication from the head alone, before the body of a request is received or unpacked.
+"""Authentication from the headers alone, before the body of a request is received or decompressed.
 
-Short plain bodies skip it: they cost less than the check. All other requests need a valid API key, access
-token or live session, so that an unknown caller cannot make this process hold or work on more than a few
-kilobytes.
+Short plain bodies skip it: they cost less than the check. All other requests need a valid API key, access token or live
+session, so that an unknown caller cannot make this process hold or work on more than a few kilobytes.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Estimates of the tokens of a prompt, without any upstream and without a tokenizer."""
+"""Token estimates of a prompt, without an upstream call and without a tokenizer."""
 
 # Bytes of text a token: prose has 4 and more, code and JSON about 3; a count that is rather too high keeps clients
 # from running into the end of the context.

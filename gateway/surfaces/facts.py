@@ -1,4 +1,5 @@
-"""Facts of a reply beside the answer itself, the same in all dialects: who served it, what it cost, by which way."""
+"""Facts about a reply besides the answer itself, the same in all dialects: who served it, what it cost, how it was
+routed."""
 
 from typing import Any
 from typing import Protocol as Interface
@@ -19,11 +20,9 @@ HEADER_LENGTH = 2000  # servers and proxies refuse heads beyond some kilobytes
 
 
 class AnswerFacts(Interface):
-    """What the writer of a format asks for beside the answer itself.
-
-    `answer_id` is the id in that format, `created` seconds since the epoch. The rest is there once the upstream's own
-    end was read and the request is settled. `service_tier` is the tier that served, or "".
-    """
+    """What a writer needs besides the answer itself. `answer_id` is the id in the writer's format, `created` seconds
+    since the epoch. The rest is available once the upstream's answer was read to its end and the request is settled.
+    `service_tier` is the tier that served, or ""."""
 
     answer_id: str
     created: int
@@ -44,10 +43,8 @@ class AnswerFacts(Interface):
 
 
 class Facts:
-    """The facts of one request. `usage`, `charge` and the trail are known once its last attempt is settled.
-
-    `answer_id` is the id that the reply carries in its dialect, e.g. "chatcmpl-…".
-    """
+    """The facts about one request. `usage`, `charge` and the attempts are known once its last attempt is settled.
+    `answer_id` is the reply's id in its dialect, e.g. "chatcmpl-…"."""
 
     def __init__(self, context: RequestContext, outcome: Outcome, answer_id: str) -> None:
         self.context = context

@@ -1,4 +1,4 @@
-"""Multipart forms (RFC 7578): fields as text and files as they are stored, within the caps of an operation."""
+"""Multipart forms (RFC 7578): fields as text and files as stored files, within the limits of an operation."""
 
 import hashlib
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ LARGE = 1 << 16  # from so many bytes a form is read in a thread
 
 @dataclass(frozen=True, slots=True)
 class FormLimits:
-    """What a form of one operation may hold: parts in all, files among them, bytes of one text field, of one file."""
+    """Limits on a form of one operation: parts in total, files among them, bytes of one text field, of one file."""
 
     parts: int = 64
     files: int = 1
@@ -31,7 +31,7 @@ class FormLimits:
 
 @dataclass(frozen=True, slots=True)
 class FormFile:
-    """A file of a form. `filename` and `content_type` are what the caller says: neither says what it really is."""
+    """A file of a form. `filename` and `content_type` are the caller's claims, and not to be trusted."""
 
     name: str
     filename: str
@@ -41,7 +41,7 @@ class FormFile:
 
 @dataclass(slots=True)
 class Form:
-    """Fields in their order, by name; a name may stand several times (`include[]`)."""
+    """Fields in order, by name; a name may occur several times (`include[]`)."""
 
     fields: list[tuple[str, str]] = field(default_factory=list)
     files: list[FormFile] = field(default_factory=list)
@@ -152,7 +152,7 @@ def _parse(body: StoredFile, boundary: str, limits: FormLimits, reader: "_FormRe
 
 
 class _FormReader:
-    """Takes the parser's events, and is the one that counts."""
+    """Receives the parser's events and enforces the limits."""
 
     def __init__(self, limits: FormLimits, spool_dir: str) -> None:
         self.form = Form()

@@ -1,4 +1,4 @@
-"""Under which names the gateway answers. A page whose name was pointed here (DNS rebinding) has another one."""
+"""The host names that the gateway answers to; a page whose name was pointed here (DNS rebinding) uses another one."""
 
 from collections.abc import Iterable
 from urllib.parse import urlsplit
@@ -11,7 +11,8 @@ PROBES = frozenset({"/livez", "/healthz", "/readyz", "/health/liveliness", "/hea
 
 
 class Hosts:
-    """The names of `allowed` (`*.example.com` are all below it) and that of `public_url`; any without `allowed`."""
+    """The names in `allowed` (`*.example.com` covers all subdomains) and that of `public_url`; any name when `allowed`
+    is empty."""
 
     def __init__(self, allowed: Iterable[str] = (), public_url: str = "") -> None:
         names = {name.strip().lower() for name in allowed}

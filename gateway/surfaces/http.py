@@ -1,4 +1,4 @@
-"""Requests, answers, operations and surfaces, as handlers see them: without any server or framework."""
+"""Requests, responses, operations and surfaces as handlers see them, independent of server and framework."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,8 +21,8 @@ LABEL_LENGTH = 64
 
 
 class Sender(Struct, eq=False):
-    """The sender of an admitted request, remembered for the next request with the same headers. No
-    `caller` where nobody was admitted yet, or where a request has more to say than who sends it."""
+    """The sender of an admitted request, cached for the next request with the same headers. No `caller` where nobody
+    was admitted yet, or where a request says more than who sends it."""
 
     caller: "Caller | None" = None
     source: str = ""
@@ -84,8 +84,8 @@ class Inbound(Struct, eq=False):
 
 
 class Outbound(Struct, eq=False):
-    """An answer: all of its bytes, or an iterator whose items are sent one by one (its close() is always called).
-    `failure` is an error that it tells within a good status, so that the request counts as refused or failed."""
+    """A response: all of its bytes, or an iterator whose items are sent one by one (its close() is always called).
+    `failure` is an error reported within a successful status, so that the request counts as refused or failed."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -113,7 +113,7 @@ class ErrorFormat:
 
 @dataclass(frozen=True, slots=True)
 class HeaderParameter:
-    """A header that says what is asked for, for the API document; `words` are its values (none: any text)."""
+    """A request header, for the API description; `words` are its values (none: any text)."""
 
     name: str
     description: str
@@ -123,16 +123,13 @@ class HeaderParameter:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The description of an operation for the API document, beside its line in the table.
-
-    `request` and `query` are the classes that check body and parameters (marshmallow schemas, or a msgspec struct; of a
-    body also a JSON schema), `headers` those that a caller sends beside them,
-    `answer` the class or JSON schema of the good answer; None: not described further. `success` are its statuses,
-    `errors` the others. `access`: "session" (management), "key" (API key), "optional" (works without),
-    "operator" (the token of a setting) or "none". `form` is the JSON schema of a form, where one is taken, and
-    `form_media` its media type. `also`: other media types of the good answer; `events`: the JSON schema of the data of
-    each event, where it may be streamed.
-    """
+    """The API description of an operation, besides its line in the table. `request` and `query` are the classes that
+    validate body and parameters (marshmallow schemas, or a msgspec struct; for a body also a JSON schema), `headers`
+    the further request headers, `answer` the class or JSON schema of the successful answer; None: not described
+    further. `success` are its statuses, `errors` the others. `access`: "session" (management), "key" (API key),
+    "optional" (works without), "operator" (the token of a setting) or "none". `form` is the JSON schema of a form,
+    where one is accepted, and `form_media` its media type. `also`: other media types of the successful answer;
+    `events`: the JSON schema of the data of each event, where it can be streamed."""
 
     summary: str
     tag: str = ""
@@ -152,8 +149,8 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Deprecated:
-    """An operation that will go: the day from which it counts as deprecated, the day of its end ("" = not decided),
-    both "YYYY-MM-DD", and the address of what to use instead."""
+    """A deprecated operation: the day of its deprecation, the day of its end ("" = not decided), both "YYYY-MM-DD", and
+    the address of what to use instead."""
 
     since: str
     sunset: str = ""
@@ -182,12 +179,9 @@ class Operation:
 
 
 class Surface:
-    """One way to call the gateway: a table of operations with one error format.
-
-    Everything else follows from it: blueprints, express lane, description, and the format of errors that no operation
-    has seen (an unknown path, a wrong method) below its `prefixes`. `described`: programs call it, so the description
-    lists it.
-    """
+    """One way to call the gateway: a table of operations with one error format. Everything else is derived from it:
+    blueprints, express lane, description, and the format of errors that reach no operation (an unknown path, a wrong
+    method) below its `prefixes`. `described`: programs call it, so it is in the API description."""
 
     def __init__(
         self,

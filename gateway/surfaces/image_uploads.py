@@ -1,4 +1,4 @@
-"""Images that callers send, by their first bytes and never by their name; and the model that makes them unasked."""
+"""Uploaded images: their format, from their first bytes and never from their name; and the default image model."""
 
 from gateway.accounts.authentication import Caller
 from gateway.errors import GatewayError, InvalidRequest

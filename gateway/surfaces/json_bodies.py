@@ -1,4 +1,4 @@
-"""JSON bodies of the service's own format, decoded and checked by their schema."""
+"""JSON bodies of the service's own format, decoded and validated."""
 
 from collections.abc import Mapping
 from typing import TypeVar

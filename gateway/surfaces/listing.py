@@ -1,4 +1,5 @@
-"""Model lists as answers: serialised once for all who see the same, named by an ETag, compressed for who takes that."""
+"""Model lists as responses: serialized once for all callers who see the same, with an ETag, compressed where
+accepted."""
 
 import gzip
 import hashlib

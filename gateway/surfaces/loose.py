@@ -1,7 +1,7 @@
-"""Loose reading: bodies in another spelling than the documented one, corrected and read again.
+"""Lenient parsing: bodies in another spelling than the documented one are corrected and parsed again.
 
-Only a body that the schema refused comes here, so one that is spelled as documented costs nothing more. What is still
-refused afterwards is told as ever.
+Only a body that the schema refused gets here, so a body in the documented format costs nothing more. If the corrected
+body is refused too, the error is the original one.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`/metrics`: Prometheus text of the node that is asked, for the operator's token, or on a port of its own."""
+"""`/metrics`: the node's metrics as Prometheus text, for the operator's token, or on a separate port."""
 
 import hmac
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def _write(figures: "Figures") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a node counted, at one moment."""
+    """The figures of a node at one moment."""
 
     totals: Totals
     histograms: Histograms
@@ -93,7 +93,7 @@ class Figures:
 
 
 class MetricsCollector(Collector):
-    """The same in Prometheus' shapes."""
+    """The same in Prometheus' data model."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures

@@ -1,4 +1,4 @@
-"""The API description: `/openapi.json` (also `/json`) made from the tables and schemas, and `/docs`, its page."""
+"""The API description: `/openapi.json` (also `/json`), generated from the tables and schemas, and `/docs`, its page."""
 
 import functools
 import html

@@ -1,7 +1,7 @@
-"""Paths as operations spell them: a slash at the end, doubled slashes, a missing or doubled `/v1` are forgiven.
+"""Normalizes paths: a trailing slash, doubled slashes, and a missing or doubled `/v1` are accepted.
 
-Clients join a base URL and a path, and people give the base with `/v1`, without it, or with a slash too many. What is
-meant is plain, so it is served at once: a redirect would make most clients send a POST again as a GET.
+Clients join a base URL and a path, and people give the base with `/v1`, without it, or with a slash too many. The
+meaning is clear, so it is served at once: a redirect would make most clients repeat a POST as a GET.
 """
 
 import re

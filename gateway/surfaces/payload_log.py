@@ -1,4 +1,4 @@
-"""Recording of the answers of paid operations as they are sent, the same for every surface."""
+"""Records the answers of paid operations while they are sent, the same for every surface."""
 
 import logging
 from collections.abc import Generator, Iterator
@@ -33,7 +33,7 @@ def leave(inbound: Inbound) -> None:
 
 
 class CapturedStream:
-    """A stream that is kept while it is sent. Once all of it is there, its last piece waits for the settlement."""
+    """A stream that is recorded while it is sent. At its end, the last chunk waits for the settlement."""
 
     def __init__(
         self, pieces: Iterator[bytes], status: int, payload: Payload, errors: ErrorFormat, request_id: str

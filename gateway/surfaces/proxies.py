@@ -10,8 +10,8 @@ NETWORK_BITS = 64  # of an IPv6 caller: who has one address of a network has the
 
 
 class Proxies:
-    """The proxies of ours. `header` (lower case, "" = none) is where each adds the address that it saw, `hops` how many
-    stand in a row: entries further to the left are the caller's own words."""
+    """The trusted proxies. `header` (lower case, "" = none) is where each adds the address that it saw, `hops` how many
+    there are in a row: entries further to the left are the caller's own claims."""
 
     def __init__(self, header: str = "", networks: Iterable[str] = (), hops: int = 1) -> None:
         self._header = header.lower()

@@ -1,4 +1,4 @@
-"""Replies and errors of every surface: headers that all answers carry, and the format of errors."""
+"""Responses and errors of every surface: headers that all responses carry, and the format of errors."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator

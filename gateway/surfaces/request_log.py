@@ -1,6 +1,6 @@
-"""What a signed-in visitor may read of the request log, by which filters, and how a request is shown.
+"""What a signed-in visitor may read of the request log, with which filters, and how a request is shown.
 
-The management API, its exports and the pages read the log through here and nowhere else.
+The management API, its exports and the pages read the log only through this module.
 """
 
 import re

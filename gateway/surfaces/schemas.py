@@ -1,4 +1,4 @@
-"""Bodies and query parameters read through marshmallow schemas, and the fields that all of them use."""
+"""Validation of bodies and query parameters with marshmallow schemas, and the fields that all of them use."""
 
 import math
 import re
@@ -24,7 +24,7 @@ LONG = 8192  # bytes of a body that is checked in a thread
 
 
 class Body(Schema):
-    """What comes from outside; unknown members are ignored."""
+    """Input from outside; unknown members are ignored."""
 
     class Meta:
         unknown = EXCLUDE
@@ -52,21 +52,21 @@ class TextField(fields.String):
 
 
 class OneOf(TextField):
-    """One of a few words."""
+    """One of a few strings."""
 
     def __init__(self, words: tuple[str, ...], **more: Any) -> None:
         super().__init__(checks=[validate.OneOf(words)], **more)
 
 
 class WholeNumber(fields.Integer):
-    """A whole number within bounds; numbers only, no text that looks like one."""
+    """A whole number within bounds; only numbers, not strings that look like one."""
 
     def __init__(self, least: int, most: int, **more: Any) -> None:
         super().__init__(strict=True, validate=validate.Range(least, most), **more)
 
 
 class Counted(fields.Integer):
-    """A whole number within bounds in a query, where everything is text."""
+    """A whole number within bounds in a query, where everything is a string."""
 
     def __init__(self, least: int, most: int, **more: Any) -> None:
         super().__init__(validate=validate.Range(least, most), **more)
@@ -102,7 +102,7 @@ class Usd(fields.Field):
 
 
 class Moment(fields.String):
-    """An ISO 8601 moment as microseconds since the epoch; without a zone it is UTC."""
+    """An ISO 8601 time as microseconds since the epoch; without a zone it is UTC."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(metadata={"format": "date-time"}, **more)

@@ -1,4 +1,4 @@
-"""JSON schemas of answers, in the words of the API description, and the members that answers of models share."""
+"""JSON schemas of answers for the API description, and the members that answers of models share."""
 
 from collections.abc import Mapping
 from typing import Any

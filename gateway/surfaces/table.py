@@ -1,4 +1,5 @@
-"""The surfaces of the product: the one list that blueprints, express lane, error formats and description come from."""
+"""The surfaces of the product: the list from which blueprints, express lane, error formats and description are
+derived."""
 
 from collections.abc import Iterable
 

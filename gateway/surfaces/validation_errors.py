@@ -1,4 +1,4 @@
-"""Validation errors of bodies, with the dotted path of the field: shared by the hot surfaces."""
+"""Validation errors of bodies, with the dotted path of the field: shared by the surfaces of the hot operations."""
 
 import re
 from collections.abc import Mapping

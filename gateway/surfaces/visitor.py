@@ -1,4 +1,4 @@
-"""Who is signed in, what they may do, and from where a browser may send changes."""
+"""Who is signed in, what they may do, and from which origins a browser may send changes."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -1,4 +1,5 @@
-"""Between WSGI (PEP 3333) and the surfaces: an environ to an Inbound, an Outbound to start_response and a body."""
+"""Adapter between WSGI (PEP 3333) and the surfaces: an environ to an Inbound, an Outbound to start_response and a
+body."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache

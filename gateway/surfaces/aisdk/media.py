@@ -1,4 +1,4 @@
-"""Files of a prompt as neutral parts: images, sounds, texts and documents, by address or as bytes."""
+"""Files of a prompt as neutral parts: images, audio, text and documents, by URL or as bytes."""
 
 from base64 import b64decode
 

@@ -1,6 +1,7 @@
-"""`GET …/config`: the language models that a key may call, an entry for each way to a provider, with prices.
+"""`GET …/config`: the language models that a key can call, with an entry for each provider and prices.
 
-Wire facts: the response schema of `@ai-sdk/gateway`; one entry of another version fails the whole list there.
+Wire facts: the response schema of `@ai-sdk/gateway`; there a single entry of another version invalidates the whole
+list.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,5 @@
-"""`providerOptions` of messages, parts and tools: cache marks, and what we handed out as `providerMetadata`."""
+"""`providerOptions` of messages, parts and tools: cache marks, and what the gateway returned earlier as
+`providerMetadata`."""
 
 from typing import Any
 

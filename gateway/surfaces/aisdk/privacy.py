@@ -1,4 +1,5 @@
-"""What of a body is kept: all but its member `headers`, where clients repeat the caller's own headers, secrets too."""
+"""The part of a body that is retained: all except its member `headers`, in which clients repeat the caller's own
+headers, secrets included."""
 
 import msgspec
 from msgspec import Raw

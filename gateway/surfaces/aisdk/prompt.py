@@ -1,4 +1,4 @@
-"""A prompt as neutral messages, and what it needs."""
+"""Decodes a prompt into neutral messages, and determines what it requires of a model."""
 
 from typing import Any
 
@@ -27,7 +27,8 @@ ERRORS = (wire.ErrorTextOutput, wire.ErrorJsonOutput)
 
 
 class Prompt:
-    """What a prompt says and needs. `text` is bytes, `count` messages as chat completions count them."""
+    """A decoded prompt and its requirements. `text` is bytes, `count` the number of messages as chat completions count
+    them."""
 
     __slots__ = ("messages", "text", "images", "sounds", "files", "count", "marked", "_ran")
 

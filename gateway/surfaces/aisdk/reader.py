@@ -1,4 +1,4 @@
-"""A language-model request as a neutral chat request."""
+"""Converts a language-model request into a neutral chat request."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ ReadChat = Callable[[LimitSettings, bytes], tuple[Any, ChatRequest]]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request, with what its answer needs to know of it: the specification version (2, 3, 4), the name under which
-    the caller bound web search ("": it did not), and what of the call options was left out."""
+    """A request, with what is needed to write its answer: the specification version (2, 3, 4), the name that the caller
+    gave to web search ("": none), and the call options that were left out."""
 
     request: ChatRequest
     version: int

@@ -1,7 +1,7 @@
-"""The call options of a language-model request: their shape in all three versions, and what is said when it is wrong.
+"""The call options of a language-model request: their schema in all three versions, and its error messages.
 
-Wire facts: the types LanguageModelV2CallOptions to LanguageModelV4CallOptions of `@ai-sdk/provider`. What the newest
-version says in another way than the older ones is read in both, whatever version was asked for.
+Wire facts: the types LanguageModelV2CallOptions to LanguageModelV4CallOptions of `@ai-sdk/provider`. Where the newest
+version differs from older ones both forms are accepted, whatever version was declared.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ class TextFile(Shape, tag_field="type", tag="text"):
 
 
 class ReferenceFile(Shape, tag_field="type", tag="reference"):
-    """A file that a vendor keeps for its own caller."""
+    """A file that a vendor stores for its own caller."""
 
 
 FileData = str | DataFile | UrlFile | TextFile | ReferenceFile
@@ -69,11 +69,11 @@ class ToolCallPart(PromptPart, tag="tool-call"):
 
 
 class ReasoningFilePart(PromptPart, tag="reasoning-file"):
-    """Ignored: no vendor takes it back."""
+    """Ignored: no vendor accepts it."""
 
 
 class CustomPart(PromptPart, tag="custom"):
-    """Ignored: it means something to one vendor only."""
+    """Ignored: it has a meaning for one vendor only."""
 
 
 class ApprovalRequestPart(PromptPart, tag="tool-approval-request"):
@@ -217,7 +217,7 @@ class FunctionTool(Shape, tag_field="type", tag="function"):
 
 
 class ProviderTool(Shape, tag_field="type", tag="provider"):
-    """A tool that a vendor defines: `id` is "vendor.tool", `name` what the caller bound it to."""
+    """A tool that a vendor defines: `id` is "vendor.tool", `name` the caller's name for it."""
 
     id: str
     name: str
@@ -225,7 +225,7 @@ class ProviderTool(Shape, tag_field="type", tag="provider"):
 
 
 class OlderProviderTool(ProviderTool, tag="provider-defined"):
-    """The same in the words of version 2."""
+    """The same in the format of version 2."""
 
 
 class AutoChoice(Shape, tag_field="type", tag="auto"):
@@ -255,7 +255,7 @@ class JsonFormat(Shape, tag_field="type", tag="json"):
 
 
 class CallOptions(Shape):
-    """The body. Its member `headers` repeats the caller's own headers, secrets among them, and is no field here."""
+    """The body. Its member `headers` repeats the caller's own headers, including secrets, and is not a field here."""
 
     prompt: list[AnyMessage]
     max_tokens: int | float | None = field(default=None, name="maxOutputTokens")

@@ -1,4 +1,4 @@
-"""Searches of a streamed answer in the order that clients expect: each call, its result, then the sources."""
+"""Orders the web searches of a streamed answer as clients expect: each call, its result, then the sources."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 class _Search(Struct, eq=False):
-    """One search: what is known of it, and how much of that was told."""
+    """One search: what is known of it, and how much of that was sent."""
 
     id: str
     arguments: str = ""
@@ -21,8 +21,8 @@ class _Search(Struct, eq=False):
 
 
 class SearchOrder:
-    """Takes what a stream reports of searches, gives parts. Without a `name` that the caller bound only sources are
-    shown, since clients fail at calls of tools that they did not define."""
+    """Takes the search events of a stream and returns parts. Without a `name` given by the caller only sources are
+    shown, since clients fail on calls of tools that they did not define."""
 
     def __init__(self, request_id: str, name: str) -> None:
         self._request_id = request_id

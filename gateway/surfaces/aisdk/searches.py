@@ -1,6 +1,6 @@
-"""Web searches that the provider ran, as calls and results under the name that the caller bound them to.
+"""Web searches run by the provider, as tool calls and results under the name that the caller gave to web search.
 
-Whatever a provider reports of its searches, a caller sees a call with its query, then its result, then the sources.
+Whatever a provider reports about its searches, a caller sees a call with its query, then its result, then the sources.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,5 @@
-"""Everything of a request but its prompt, as a chat completions body: one schema and one set of limits for both."""
+"""Converts everything in a request except its prompt into a chat completions body: one schema and one set of limits for
+both."""
 
 import re
 from collections.abc import Callable
@@ -43,8 +44,8 @@ PLAIN_CHOICES: dict[type, str] = {wire.AutoChoice: "auto", wire.NeverChoice: "no
 
 @dataclass(slots=True)
 class CallSettings:
-    """`body` is the JSON text for chat completions, `search` the name under which web search is bound ("": not),
-    `warnings` tell what was left out. `own` are the fields that the caller's namespace set."""
+    """`body` is the JSON text for chat completions, `search` the caller's name for web search ("": not used),
+    `warnings` list what was left out. `own` are the fields set in the caller's namespace."""
 
     body: bytes
     search: str = ""

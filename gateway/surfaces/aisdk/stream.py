@@ -1,4 +1,4 @@
-"""A neutral stream as stream parts: blocks opened and closed in order, calls whole at their end."""
+"""Writes a neutral stream as stream parts: blocks are opened and closed in order, calls are complete at their end."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -50,7 +50,7 @@ def frames(batches: Iterable[Batch], facts: Facts, question: Question) -> Iterat
 
 
 class _Call:
-    """A call of the caller's own that is being written."""
+    """A tool call of the caller's that is being written."""
 
     __slots__ = ("id", "name", "pieces", "custom", "signature", "vendor", "begun")
 
@@ -61,7 +61,7 @@ class _Call:
 
 
 class _Stream:
-    """The state of one stream. Of text and reasoning one block is open at a time, each with a number of its own."""
+    """The state of one stream. One block of text or reasoning is open at a time, each with its own number."""
 
     def __init__(self, facts: Facts, question: Question) -> None:
         self._facts, self._question = facts, question

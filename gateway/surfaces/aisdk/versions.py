@@ -1,7 +1,7 @@
-"""An answer of the newest specification version taken down to an older one, a small step for each.
+"""Converts an answer of the newest specification version to an older one, one small step per version.
 
-Wire facts: the types of `@ai-sdk/provider` 2, 3 and 4. A client of version 2 never ends a stream with a part that it
-does not know, so no step may leave one in.
+Wire facts: the types of `@ai-sdk/provider` 2, 3 and 4. A client of version 2 fails on parts that it does not know, so
+no step may leave one in.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What of a request was not fulfilled, in the one form that clients of all versions take."""
+"""Warnings about options of a request that were not applied, in the one format that clients of all versions accept."""
 
 from typing import Any
 

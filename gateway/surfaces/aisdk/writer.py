@@ -1,4 +1,4 @@
-"""A neutral answer as the body of a generate call, and what streams say in the same way."""
+"""Writes a neutral answer as the body of a generate call, and the elements that streams share with it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -106,7 +106,7 @@ def with_metadata(part: Json, metadata: Json) -> Json:
 
 
 class _Content:
-    """The parts of one whole answer, in order."""
+    """The parts of one complete answer, in order."""
 
     def __init__(self, facts: Facts, question: Question) -> None:
         self._request_id = facts.context.request_id

@@ -1,4 +1,4 @@
-"""Content blocks of a messages body: their shapes (Anthropic API reference, "Messages", request content blocks)."""
+"""Content blocks of a messages body: their schema (Anthropic API reference, "Messages", request content blocks)."""
 
 from typing import Annotated, Any, Literal
 
@@ -115,7 +115,7 @@ class ServerToolUseBlock(Block, tag="server_tool_use"):
 
 
 class ServerResult(Block):
-    """The result of a server tool: kept whole for its vendor."""
+    """The result of a server tool, kept unchanged for its vendor."""
 
     tool_use_id: Name
     content: Raw

@@ -1,4 +1,4 @@
-"""The messages, tools and settings of a messages body, decoded."""
+"""Decodes the messages, tools and settings of a messages body."""
 
 from typing import Any, Literal
 

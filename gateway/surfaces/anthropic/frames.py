@@ -1,4 +1,4 @@
-"""A neutral stream as the events of a streamed message (Anthropic documentation, "Streaming messages")."""
+"""Writes a neutral stream as the events of a streamed message (Anthropic documentation, "Streaming messages")."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

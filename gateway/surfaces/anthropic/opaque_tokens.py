@@ -1,8 +1,8 @@
-"""Reasoning and marks of other vendors in the one opaque member that every client of the format sends back.
+"""Carries reasoning and signatures of other vendors in the one opaque member that every client of the format returns.
 
 A token is the `signature` of a thinking block: "gw1." and the base64 of a JSON list [what, vendor, signature, sealed,
-ident, summary]. `what` shows whose it is: "" reasoning; "call:<id>" the mark of a tool call; "text" that of the text
-before it, "next" that of the text behind it.
+ident, summary]. `what` tells what it belongs to: "" reasoning; "call:<id>" a tool call; "text" the text before it,
+"next" the text after it.
 """
 
 import binascii

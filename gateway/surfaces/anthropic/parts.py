@@ -1,4 +1,4 @@
-"""Content blocks as neutral parts."""
+"""Converts content blocks to neutral parts."""
 
 from collections.abc import Iterable
 

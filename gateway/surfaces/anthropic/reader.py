@@ -1,4 +1,4 @@
-"""A checked messages body as a neutral request."""
+"""Converts a validated messages body into a neutral request."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -81,7 +81,7 @@ def _warn(body: schema.MessagesBody) -> Iterator[str]:
 
 
 class PromptSummary:
-    """What one pass over a prompt shows, without decoding any of it. `text` is bytes."""
+    """What one pass over a prompt finds out, without decoding it. `text` is bytes."""
 
     __slots__ = ("text", "images", "files", "mixed", "own_files")
 

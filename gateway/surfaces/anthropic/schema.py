@@ -1,4 +1,4 @@
-"""The body of POST /v1/messages: its shape, its limits, and what is said when it is wrong."""
+"""The body of POST /v1/messages: its schema, its limits, and its error messages."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -110,7 +110,8 @@ class Metadata(Shape):
 
 
 class Prompt(Shape, kw_only=True):
-    """What the model reads; every other field of the wire that has no effect here is accepted and dropped."""
+    """The fields that the model reads; every other field of the wire format without an effect here is accepted and
+    dropped."""
 
     model: Name
     messages: Annotated[Messages, Meta(min_length=1)]

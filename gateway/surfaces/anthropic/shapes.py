@@ -1,4 +1,4 @@
-"""Shapes of what messages answer, for the API description."""
+"""JSON schemas of what the messages operations answer, for the API description."""
 
 from gateway.surfaces.shapes import COST, METADATA, OBJECT, named, one_of, shape
 

@@ -1,7 +1,7 @@
-"""Blocks of a streamed message, one after the other, out of a neutral stream whose blocks may come interleaved.
+"""Writes the blocks of a streamed message one after the other, from a neutral stream whose blocks may be interleaved.
 
 Wire facts: Anthropic documentation, "Streaming messages": each block is started, changed and stopped before the next
-starts. Pieces of a later block wait here until the earlier one is whole.
+starts. Chunks of a later block are buffered here until the earlier one is complete.
 """
 
 from collections import deque
@@ -35,7 +35,7 @@ def frame(event: dict[str, Any]) -> bytes:
 
 
 class BlockFramer:
-    """Numbers the blocks and frames what happens to the one that is open."""
+    """Numbers the blocks and writes the events of the open one."""
 
     def __init__(self) -> None:
         self._index = -1
@@ -71,7 +71,7 @@ ENDS = ("}", "]", '"', "e", "l", *"0123456789")  # of a JSON text
 
 
 class _Writer(Interface):
-    """A block under way. `whole`: nothing can follow in it."""
+    """A block being written. `whole`: it is complete."""
 
     number: int
     whole: bool
@@ -81,7 +81,7 @@ class _Writer(Interface):
 
 
 class _TextWriter:
-    """Text with its citations; `late` is the block that brings its signature back, which only its end tells."""
+    """Text with its citations; `late` is the block that carries its signature, which is known only at its end."""
 
     whole = True
 
@@ -118,7 +118,7 @@ class _TextWriter:
 
 
 class _ThoughtWriter:
-    """Reasoning: text as it comes; signature and token in one delta at the end, for clients keep only the last."""
+    """Reasoning: text as it arrives; signature and token in one delta at the end, since clients keep only the last."""
 
     whole = True
 
@@ -158,7 +158,7 @@ class _ThoughtWriter:
 
 
 class _CallWriter:
-    """A call: begun once its name is known, whole once its arguments are JSON."""
+    """A tool call: started once its name is known, complete once its arguments are JSON."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -235,7 +235,7 @@ class _CallWriter:
 
 
 class _SilentCallWriter(_CallWriter):
-    """A call whose mark stands on itself, for callers who asked for no thinking block."""
+    """A tool call that carries its signature itself, for callers who asked for no thinking block."""
 
     def _member(self) -> Block:
         return {"signature": self._kept} if self._kept else {}
@@ -247,7 +247,7 @@ class _SilentCallWriter(_CallWriter):
 
 
 class _PartWriter:
-    """A part that comes whole."""
+    """A part that arrives complete."""
 
     whole = True
 
@@ -277,11 +277,9 @@ def _family(writer: _Writer) -> type:
 
 
 class BlockOrder:
-    """Takes events of blocks, gives frames. `called` says whether the caller has a tool to run.
-
-    The signature of a text goes out ahead of the next block. That of the last text is left out: clients take the last
-    block for the answer, and no vendor insists on it (Google, "Thought signatures": only those of calls are checked).
-    """
+    """Takes block events and returns frames. `called` tells whether the caller has a tool to run. The signature of a
+    text is sent ahead of the next block. That of the last text is left out: clients take the last block for the answer,
+    and no vendor requires it (Google, "Thought signatures": only those of calls are checked)."""
 
     def __init__(self, silent: bool = False) -> None:
         """`silent`: the caller asked for no thinking, so that there is no thinking block."""

@@ -1,4 +1,4 @@
-"""POST /v1/messages/count_tokens: an estimate made here."""
+"""POST /v1/messages/count_tokens: a local estimate."""
 
 from gateway.surfaces.anthropic.reader import PromptSummary
 from gateway.surfaces.anthropic.schema import Prompt

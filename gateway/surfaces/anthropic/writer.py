@@ -1,4 +1,4 @@
-"""A neutral answer as a message, and its parts as content blocks."""
+"""Writes a neutral answer as a message, and its parts as content blocks."""
 
 from typing import Any
 

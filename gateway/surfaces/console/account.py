@@ -1,4 +1,4 @@
-"""`/connect/account`: one's own sessions, applications with access, and the second factor."""
+"""`/connect/account`: the visitor's sessions, applications with access, and second factor."""
 
 from markupsafe import Markup
 

@@ -1,4 +1,4 @@
-"""`/connect/alerts`: addresses that are told of alerts, with a button that tests each."""
+"""`/connect/alerts`: the webhook addresses that receive alerts, with a button to test each."""
 
 from gateway.accounts import organizations
 from gateway.errors import GatewayError

@@ -1,4 +1,5 @@
-"""`/oauth/authorize`: the page on which a person lets an application act for them, with one of their API keys."""
+"""`/oauth/authorize`: the page on which a person authorizes an application to act for them, with one of their API
+keys."""
 
 from urllib.parse import parse_qsl, urlencode
 

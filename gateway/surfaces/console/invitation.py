@@ -1,4 +1,5 @@
-"""`/connect/invitation`: who was invited sees by whom and to what, and joins: with their account, or with a new one."""
+"""`/connect/invitation`: shows an invited person who invited them to what, and lets them join with their account or a
+new one."""
 
 import hashlib
 import re

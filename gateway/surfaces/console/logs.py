@@ -1,4 +1,4 @@
-"""`/connect/logs`: the request log to look through, and one request with all that is known of it."""
+"""`/connect/logs`: the request log to search, and the details of one request."""
 
 import json
 from typing import Any

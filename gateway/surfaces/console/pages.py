@@ -1,4 +1,4 @@
-"""Pages as answers: rendered templates under headers that let nothing in from elsewhere, redirects and form bodies."""
+"""Pages as responses: rendered templates with a strict content security policy, redirects and form bodies."""
 
 import functools
 import secrets

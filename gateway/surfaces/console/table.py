@@ -1,4 +1,4 @@
-"""Every page."""
+"""The operations of all pages."""
 
 from gateway.surfaces.console import account, alerts, authorize, device, invitation, keys, logs, nowhere, sign_in
 from gateway.surfaces.http import Surface

@@ -1,4 +1,5 @@
-"""Who looks at a page, and whether a form came back from it: what every page asks before it shows or does anything."""
+"""Checks that every page runs before it shows or does anything: who is visiting, and whether a form came from our own
+page."""
 
 import hmac
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 
 class SignInFirst(Exception):
-    """Nobody is signed in; `target` is the path of ours to go on at once somebody is."""
+    """Nobody is signed in; `target` is our path to continue at after sign-in."""
 
     def __init__(self, target: str) -> None:
         super().__init__(target)

@@ -1,4 +1,4 @@
-"""`/orgs/…/alerts`: addresses that are told of alerts, and a test of each."""
+"""`/orgs/…/alerts`: the webhook addresses that receive alerts, and a test of each."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ TESTS, MINUTE_S = 10, 60  # a test calls an address that its organization chose
 
 
 class NewHook(StrictBody):
-    """`events`: none of them means all."""
+    """`events`: an empty list means all."""
 
     url = TextField(1, 2000, required=True)
     events = fields.List(fields.String(), validate=validate.ContainsOnly(EVENTS), load_default=list)

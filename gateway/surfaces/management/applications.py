@@ -1,4 +1,4 @@
-"""Applications that hold tokens: those of one's own keys, those of a key, and their end."""
+"""Applications with access tokens: for the visitor's own keys, for one key, and ending their access."""
 
 from typing import Any
 

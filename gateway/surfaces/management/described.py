@@ -1,4 +1,4 @@
-"""Lines of the management tables: an operation together with what the API description says of it."""
+"""Helpers for the management tables: an operation together with its API description."""
 
 from collections.abc import Callable
 from typing import Any, Literal

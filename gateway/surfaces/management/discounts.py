@@ -1,4 +1,4 @@
-"""`/discounts` and `/orgs/…/discounts`: what is taken off the list price of what credits pay."""
+"""`/discounts` and `/orgs/…/discounts`: discounts on the list price of what credits pay for."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ class Fraction(fields.Field):
 
 
 class NewDiscount(StrictBody):
-    """Absent members mean all of them, absent times always."""
+    """Absent members mean all, absent times mean always."""
 
     organizationId = TextField(1, 40, load_default=EVERY)
     provider = TextField(1, 80, load_default=EVERY)

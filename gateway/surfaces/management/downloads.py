@@ -1,4 +1,4 @@
-"""What all exports share: so many of an organization at once, headers, and a visitor who is still let in."""
+"""What all exports share: a limit per organization, response headers, and checks that the visitor still has access."""
 
 from collections.abc import Collection, Iterator, Sequence
 

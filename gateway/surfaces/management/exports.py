@@ -1,8 +1,8 @@
-"""`/logs/export` and `/activity/export`: the request log and the usage rows as CSV or lines of JSON.
+"""`/logs/export` and `/activity/export`: the request log and the usage rows as CSV or JSON lines.
 
 Both are read page by page while they are sent, each page in a short read of its own, so that an export of any size
-holds neither memory nor a transaction; what comes in meanwhile is not part of it. Where usage rows were removed, the
-export of them says since when they are there: statistics of what was before are in `GET /activity`.
+holds neither memory nor a transaction; what is added meanwhile is not part of it. Where usage rows were removed, the
+export says from when on they exist: statistics of the time before are in `GET /activity`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

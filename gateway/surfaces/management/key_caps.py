@@ -15,7 +15,7 @@ TAG = "API keys"
 
 
 class CapChange(StrictBody):
-    """Absent members stay as they are; null goes back to the installation's value, 0 means no cap."""
+    """Absent members stay unchanged; null restores the installation's value, 0 means no cap."""
 
     maxKeys = WholeNumber(0, LARGEST, allow_none=True)
     maxKeysPerMember = WholeNumber(0, LARGEST, allow_none=True)

@@ -1,4 +1,4 @@
-"""Spending limits in bodies: a total one, and one for a period given as an amount and a unit."""
+"""Spending limits in bodies: a total, and one for a period given as an amount and a unit."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ MOST_UNITS = max(most for _, most in UNITS.values())
 
 
 class LimitChange(StrictBody):
-    """Absent members stay as they are, null removes."""
+    """Absent members stay unchanged, null removes the limit."""
 
     usageLimit = Usd(allow_none=True)
     periodUsageLimit = Usd(allow_none=True)

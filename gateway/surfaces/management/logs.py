@@ -1,4 +1,4 @@
-"""`/logs`: every request with its metadata; and the payloads of those that a project retained, to see and to forget."""
+"""`/logs`: every request with its metadata; and retained payloads, to read and to delete."""
 
 import base64
 from typing import Any

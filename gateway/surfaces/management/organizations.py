@@ -21,7 +21,7 @@ class Named(Body):
 
 
 class Policy(Body):
-    """The flags of the compliance policy; which there are and of what type is checked where they are judged."""
+    """The flags of the compliance policy; their names and types are validated where they are evaluated."""
 
     class Meta:
         unknown = INCLUDE

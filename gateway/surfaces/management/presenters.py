@@ -1,4 +1,5 @@
-"""How the management API shows things: members as the public client reads them, amounts as decimal strings in USD."""
+"""The JSON presentation of the management API: members as the public client reads them, amounts as decimal strings in
+USD."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,5 @@
-"""`/projects/…/rate-limits`, `/keys/api/…/rate-limits`: what an account lets its own projects and keys do."""
+"""`/projects/…/rate-limits`, `/keys/api/…/rate-limits`: the rate limits that an account sets for its own projects and
+keys."""
 
 from typing import Any
 
@@ -18,7 +19,7 @@ NAMES = {REQUESTS: "requestsPerMinute", TOKENS: "tokensPerMinute", CONCURRENCY: 
 
 
 class RateChange(StrictBody):
-    """Absent members stay as they are, null removes, 0 blocks."""
+    """Absent members stay unchanged, null removes the limit, 0 blocks."""
 
     requestsPerMinute = WholeNumber(0, MOST, allow_none=True)
     tokensPerMinute = WholeNumber(0, MOST, allow_none=True)

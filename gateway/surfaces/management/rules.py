@@ -1,4 +1,4 @@
-"""`…/iam`: access rules of an organization's places, and of one key."""
+"""`…/iam`: access rules of an organization, project or member, and of one key."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`/auth`: one's own sessions and second factor."""
+"""`/auth`: the visitor's own sessions and second factor."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""JSON schemas of what the management API answers, in the words of the API description."""
+"""JSON schemas of what the management API answers, for the API description."""
 
 from gateway.surfaces.shapes import named, shape
 

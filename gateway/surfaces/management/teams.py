@@ -1,4 +1,4 @@
-"""`/orgs/…/teams`: teams, who is in them, and what the members of each may spend together."""
+"""`/orgs/…/teams`: teams, their members, and what the members of each may spend together."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""The time that a report covers: from a range, two dates or a number of days to a span, its steps and their names."""
+"""The time range of a report: from a named range, two dates or a number of days to its steps and their labels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

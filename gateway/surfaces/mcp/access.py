@@ -1,4 +1,4 @@
-"""Who may talk to `/mcp`, before any message is read: pages by their origin, versions, keys."""
+"""Who may connect to `/mcp`, checked before any message is read: page origins, versions, keys."""
 
 from urllib.parse import urlsplit
 

@@ -1,4 +1,4 @@
-"""The tools that report on the account: free, and answered whatever limit is reached."""
+"""The tools that report on the account: free, and available even when a limit is reached."""
 
 from gateway.reports.scope import ReportScope, scope_of_caller
 from gateway.surfaces.mcp import schemas

@@ -1,4 +1,4 @@
-"""What tools are given, and what they give: content blocks, structured content, and errors that a model can read."""
+"""What tools receive and return: content blocks, structured content, and errors that a model can read."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """A call of a tool: whose, the request that it came with, and until when (monotonic) it may take."""
+    """A tool call: its caller, the request that it came with, and its deadline (monotonic)."""
 
     services: Services
     inbound: Inbound

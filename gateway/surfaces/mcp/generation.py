@@ -1,4 +1,4 @@
-"""The tools that spend money. Each call is one request of the engine's own: admitted, limited, billed, failed over."""
+"""The tools that spend money. Each call is a separate request to the engine: admitted, limited, billed, failed over."""
 
 from collections.abc import Callable
 from typing import Any

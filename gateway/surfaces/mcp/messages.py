@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as the protocol uses it: one message a request, and errors as its bodies."""
+"""JSON-RPC 2.0 as the protocol uses it: one message per request, and errors as its bodies."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ OF_KINDS = {"unauthenticated": NOT_LET_IN, "forbidden": NOT_LET_IN, "gone": NOT_
 
 @dataclass(frozen=True, slots=True)
 class MethodCall:
-    """A request that is to be answered under its `ident`."""
+    """A request that is answered under its `ident`."""
 
     ident: str | int
     method: str

@@ -1,4 +1,4 @@
-"""The methods of the protocol: what each gives."""
+"""The methods of the protocol."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ Given = tuple[Json, GatewayError | None]
 
 
 class Methods:
-    """What can be asked for, with these tools."""
+    """The methods for a set of tools."""
 
     def __init__(self, toolbox: tools.Toolbox) -> None:
         self._toolbox = toolbox

@@ -1,4 +1,4 @@
-"""The tools that list models: what the caller's key may call, with prices and abilities."""
+"""The tools that list models: those that the caller's key can call, with prices and abilities."""
 
 from collections import Counter
 from collections.abc import Iterator

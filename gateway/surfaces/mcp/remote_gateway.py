@@ -1,6 +1,7 @@
-"""Generation at another gateway: where MCP_GATEWAY_URL names one, tools call it with the caller's key, and it bills.
+"""Generation at another gateway: if MCP_GATEWAY_URL is set, tools call that gateway with the caller's key, and it
+bills.
 
-What it says comes back as it is: its answers are read as those of `/v1`, its refusals keep their status and code.
+Its answers are read like those of `/v1`, and its refusals keep their status and code.
 """
 
 import re
@@ -48,7 +49,7 @@ class SentUsage(Struct):
 
 
 class SentCompletion(Struct):
-    """What is read of a chat completion."""
+    """The fields that are read from a chat completion."""
 
     choices: list[SentChoice] = []
     usage: SentUsage | None = None
@@ -69,7 +70,7 @@ class SentRefusal(Struct):
 
 
 class SentImages(Struct):
-    """What is read of an answer with images."""
+    """The fields that are read from an answer with images."""
 
     data: list[SentImage] = []
 

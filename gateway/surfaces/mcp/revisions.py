@@ -1,5 +1,5 @@
-"""Revisions of the protocol: those that begin with `initialize`, and the one whose every message tells its own version
-(2026-07-28: no handshake, headers that mirror the body, results that tell their kind)."""
+"""Revisions of the protocol: those that begin with `initialize`, and the one in which every message declares its
+version (2026-07-28: no handshake, headers that mirror the body, results that declare their kind)."""
 
 from base64 import b64decode
 from binascii import Error as NotBase64

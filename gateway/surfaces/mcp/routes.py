@@ -1,4 +1,5 @@
-"""The operations of `/mcp`, in the order of the reference: origin, version, information, key, method, message."""
+"""The operations of `/mcp`, with their checks in the order of the reference: origin, version, information, key, method,
+message."""
 
 from collections.abc import Iterable
 
@@ -20,7 +21,7 @@ HEADERS = (access.VARY,)
 
 
 class Endpoint:
-    """What answers at `path`, with the product's tools and `more`."""
+    """The MCP endpoint at `path`, with the product's tools and `more`."""
 
     def __init__(self, read_chat: ReadChat, path: str, more: Iterable[OfferedTool]) -> None:
         self._path = path

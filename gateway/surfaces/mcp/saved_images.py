@@ -1,4 +1,4 @@
-"""Images that the operator keeps: files in the folder of UPLOAD_DIR, and nowhere else."""
+"""Stores generated images for the operator: files in the folder UPLOAD_DIR, and nowhere else."""
 
 import os
 import re

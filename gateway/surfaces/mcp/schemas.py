@@ -1,4 +1,4 @@
-"""Arguments of tools as structs, their JSON Schemas, and the shapes of what tools give."""
+"""Arguments of tools as structs, their JSON Schemas, and the schemas of what tools return."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=100_000)]
 
 
 class NoArguments(Struct, forbid_unknown_fields=True):
-    """None at all, and none is quietly ignored."""
+    """No arguments: any that are given are refused."""
 
 
 class UsageArguments(Struct, forbid_unknown_fields=True, rename={"from_date": "from", "to_date": "to"}):
@@ -73,7 +73,7 @@ class ListArguments(Struct):
 
 
 class AnyArguments(Struct):
-    """None has any effect."""
+    """Any arguments; they have no effect."""
 
 
 def read(kind: type[T], given: Any) -> T:

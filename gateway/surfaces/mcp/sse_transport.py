@@ -1,4 +1,5 @@
-"""The older HTTP+SSE transport (2024-11-05): a stream that tells where to send messages, and brings their answers.
+"""The older HTTP+SSE transport (2024-11-05): a stream that announces where to post messages, and delivers their
+answers.
 
 Stream and message may reach different workers: a session is a mailbox, named by the key that opened it.
 """
@@ -69,7 +70,7 @@ def _is_let_in(services: Services, inbound: Inbound, caller: Caller) -> bool:
 
 
 class StreamSession:
-    """Where the answer to a message goes: the stream that its query names, of the same key."""
+    """Where the answer to a message is sent: the stream named in its query, if it belongs to the same key."""
 
     def __init__(self, services: Services, key_id: str, place: str, name: str) -> None:
         self._services, self._key_id, self._place, self._name = services, key_id, place, name

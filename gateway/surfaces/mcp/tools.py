@@ -1,4 +1,4 @@
-"""The table of tools, and what a call of one does."""
+"""The table of tools, and the execution of a tool call."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ MAKING = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": Fal
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """`arguments` is the struct that checks them; `output` the JSON Schema of structured content, None: it has none."""
+    """`arguments` is the struct that validates them; `output` the JSON Schema of structured content, None: it has
+    none."""
 
     name: str
     title: str
@@ -40,7 +41,7 @@ class OfferedTool:
 
 
 class Toolbox:
-    """All tools, by name: the product's, and `more`. `read_chat` reads a chat completion's body."""
+    """All tools by name: the product's, and `more`. `read_chat` parses a chat completion's body."""
 
     def __init__(self, read_chat: generation.ReadChat, more: Iterable[OfferedTool] = ()) -> None:
         self._tools = {tool.name: tool for tool in (*_tools(read_chat), *more)}

@@ -1,4 +1,2 @@
-"""The authorization server over HTTP, for applications: where to find what (`discovery`), registration, tokens and
-their end (`endpoints`). The page on which a person lets an application in is one of the pages
-(`gateway/surfaces/console/`).
-"""
+"""The OAuth authorization server over HTTP, for applications: metadata documents (`discovery`), registration, tokens
+and revocation (`endpoints`). The consent page is one of the console's pages (`gateway/surfaces/console/`)."""

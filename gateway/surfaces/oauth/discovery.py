@@ -1,5 +1,5 @@
-"""Documents by which applications find their way from `/mcp` to a token: the protected resource's (RFC 9728) and the
-authorization server's (RFC 8414), at the server's root and below the path of the resource and of a public URL with
+"""Metadata documents that lead applications from `/mcp` to a token: the protected resource's (RFC 9728) and the
+authorization server's (RFC 8414), at the server's root and below the path of the resource and of a public URL that has
 one."""
 
 from typing import Any

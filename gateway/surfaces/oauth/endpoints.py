@@ -1,4 +1,4 @@
-"""`/oauth/register`, `/oauth/token` and `/oauth/revoke`: what applications ask themselves, without a person."""
+"""`/oauth/register`, `/oauth/token` and `/oauth/revoke`: what applications call themselves, without a person."""
 
 import json
 from collections.abc import Callable

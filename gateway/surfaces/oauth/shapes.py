@@ -1,6 +1,5 @@
-"""JSON schemas of what applications send to the authorization server and what it answers, in the words of the API
-description: its two documents (RFC 9728, 8414), registration (RFC 7591), tokens (RFC 6749), their end (RFC 7009).
-"""
+"""JSON schemas of what applications send to the authorization server and what it answers, for the API description: its
+two documents (RFC 9728, 8414), registration (RFC 7591), tokens (RFC 6749), revocation (RFC 7009)."""
 
 from typing import Any
 

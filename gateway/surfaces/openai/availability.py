@@ -1,4 +1,4 @@
-"""What a caller could call now: the mappings in service that a credential is there for (`available=true`)."""
+"""Which models a caller could call now: the mappings in service for which there is a credential (`available=true`)."""
 
 from gateway.accounts.access import CUSTOM, Predicate
 from gateway.accounts.authentication import Caller

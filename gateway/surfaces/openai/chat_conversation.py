@@ -1,4 +1,4 @@
-"""The messages, tools and settings of a chat completions body, decoded."""
+"""Decodes the messages, tools and settings of a chat completions body."""
 
 from typing import Any, Literal
 

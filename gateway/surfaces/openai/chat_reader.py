@@ -1,4 +1,4 @@
-"""A checked chat completions body as a neutral request."""
+"""Converts a validated chat completions body into a neutral request."""
 
 from functools import partial
 from operator import attrgetter
@@ -149,7 +149,7 @@ def _settle(message: schema.AnyMessage) -> None:
 
 
 class _PromptSummary:
-    """What one pass over the messages shows, without decoding any."""
+    """What one pass over the messages finds out, without decoding them."""
 
     __slots__ = ("text", "images", "audio", "files", "moved", "plain")
 

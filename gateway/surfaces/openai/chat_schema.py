@@ -1,4 +1,4 @@
-"""The body of POST /v1/chat/completions: its shape, its limits, and what is said when it is wrong."""
+"""The body of POST /v1/chat/completions: its schema, its limits, and its error messages."""
 
 from typing import Annotated, Any, Literal, get_args
 
@@ -104,7 +104,7 @@ class CustomCall(Struct, tag_field="type", tag="custom", gc=False):
 
 
 class Message(Shape, tag_field="role"):
-    """A message, distinguished by `role`. `content` UNSET was absent, None was null."""
+    """A message, distinguished by `role`. `content` is UNSET when absent, None when null."""
 
     content: str | Parts | None | UnsetType = UNSET
 
@@ -190,7 +190,7 @@ class SearchPlace(Shape):
 
 
 class SearchOptions(Shape):
-    """OpenAI's own way to ask for a web search, beside the tool."""
+    """OpenAI's own field to request a web search, besides the tool."""
 
     user_location: SearchPlace | None = None
     search_context_size: Levels | None = None
@@ -275,7 +275,8 @@ class SensitiveWordCheck(Shape):
 
 
 class ChatBody(Shape, kw_only=True):
-    """Every field that has an effect; all others of the wire (stop, seed, logprobs …) are accepted and dropped."""
+    """Every field that has an effect; all others of the wire format (stop, seed, logprobs …) are accepted and
+    dropped."""
 
     model: Name
     messages: Annotated[Messages, Meta(min_length=1)]
@@ -314,7 +315,7 @@ class ChatBody(Shape, kw_only=True):
 
 
 class OlderBody(ChatBody):
-    """A body with the older forms of tools, whose answer has them too."""
+    """A body in the older format of tools, whose answer is in that format too."""
 
 
 DECODER, OLDER_DECODER = Decoder(ChatBody), Decoder(OlderBody)

@@ -1,4 +1,4 @@
-"""A neutral answer as a chat completion: one body, or the frames of a stream."""
+"""Writes a neutral answer as a chat completion: one body, or the frames of a stream."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -191,7 +191,7 @@ def error_frame(error: GatewayError) -> bytes:
 
 
 class _Stream:
-    """The state of one stream: what was begun of each choice."""
+    """The state of one stream: what was sent of each choice."""
 
     def __init__(self, facts: ChatFacts) -> None:
         self._facts = facts

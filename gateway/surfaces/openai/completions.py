@@ -1,7 +1,7 @@
-"""POST /v1/completions: a text goes on, or (with `suffix`) a gap in it is filled, as editors ask it of models.
+"""POST /v1/completions: continues a text, or (with `suffix`) fills a gap in it, as code editors request it.
 
-Every chat model answers. Where the provider completes text itself (fill in the middle), it is asked so; all others get
-the same task as a chat.
+Works with every chat model. Where the provider completes text natively (fill in the middle), that is used; other models
+get the same task as a chat.
 """
 
 from itertools import islice
@@ -45,7 +45,8 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class CompletionBody(Struct, kw_only=True, gc=False):
-    """Every field that has an effect; all others of the wire (seed, logprobs, best_of …) are accepted and dropped."""
+    """Every field that has an effect; all others of the wire format (seed, logprobs, best_of …) are accepted and
+    dropped."""
 
     model: Name
     prompt: str | list[Any]

@@ -1,4 +1,5 @@
-"""Several prompts in one text completion: each is asked for by itself, and their answers are the choices of one."""
+"""Several prompts in one text completion: each is a separate request, and their answers are the choices of one
+response."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,10 +24,8 @@ COST = "x-llmgateway-cost"
 
 
 class PromptBatch:
-    """The requests of one call, in the order of its prompts; `echoed` and `unfence` as for the writer.
-
-    The first runs as the call itself; each of the others has a context, a reservation and a usage row of its own.
-    """
+    """The requests of one call, in the order of its prompts; `echoed` and `unfence` as for the writer. The first runs
+    as the call itself; each of the others has its own context, reservation and usage row."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A neutral answer as a text completion: one body, or the frames of a stream."""
+"""Writes a neutral answer as a text completion: one body, or the frames of a stream."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ REASONS = {"length": "length", "content_filter": "content_filter"}
 
 
 class Echo(NamedTuple):
-    """What stands before each text of an answer: the prompt, where it was asked for, before as many as were."""
+    """The text before each choice: the prompt, if `echo` was requested, for as many choices as were requested."""
 
     text: str
     choices: int
@@ -92,7 +92,7 @@ def frames(batches: Iterable[Batch], facts: Facts, echo: Echo, *, unfence: bool)
 
 
 class _Stream:
-    """The state of one stream; `first` is the number of its first choice."""
+    """The state of one stream; `first` is the index of its first choice."""
 
     def __init__(self, facts: Facts, echo: Echo, unfence: bool, first: int = 0) -> None:
         self._facts = facts
@@ -153,7 +153,7 @@ class _Stream:
 
 
 class PromptStream(_Stream):
-    """The stream of one prompt of several. `tail` is what reports its usage; None until it has ended well."""
+    """The stream of one prompt of several. `tail` reports its usage; None until it has ended successfully."""
 
     def __init__(self, facts: Facts, echo: Echo, unfence: bool, first: int) -> None:
         super().__init__(facts, echo, unfence, first)
@@ -182,7 +182,7 @@ def _before_fence(text: str) -> int:
 
 
 class _Plain:
-    """Text as it comes."""
+    """Text unchanged."""
 
     echo = ""
 
@@ -194,8 +194,8 @@ class _Plain:
 
 
 class _Unfenced:
-    """Text without the Markdown fence that a chat model may put around it: what could be one is held back until it is
-    distinguished."""
+    """Text without the Markdown fence that a chat model may put around it: a possible fence is buffered until it is
+    certain."""
 
     echo = ""
 

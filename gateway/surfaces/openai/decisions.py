@@ -1,4 +1,4 @@
-"""POST /v1/systemone (HTTP reference, section 3.9): questions about a state, answered as choices, scores and odds."""
+"""POST /v1/systemone (HTTP reference, section 3.9): questions about a state, answered with choices, scores and odds."""
 
 from typing import Annotated, Any, Literal
 

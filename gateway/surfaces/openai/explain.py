@@ -1,4 +1,4 @@
-"""/v1/route/explain: where a request would go and why, and where a past one went."""
+"""/v1/route/explain: where a request would be routed and why, and where a past one was."""
 
 from collections.abc import Callable
 from typing import Any

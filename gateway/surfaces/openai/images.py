@@ -38,7 +38,7 @@ Quality = Literal["low", "medium", "high", "auto", "xhigh", "max", "standard", "
 
 
 class ImagesFields(Struct, kw_only=True, gc=False):
-    """Every field that has an effect, but for the pictures; all others are accepted and dropped."""
+    """Every field that has an effect, except for the images; all others are accepted and dropped."""
 
     prompt: Annotated[str, Meta(min_length=1, max_length=100_000)]
     model: str = image_uploads.AUTO
@@ -59,7 +59,7 @@ class ImagesFields(Struct, kw_only=True, gc=False):
 
 
 class PictureAddress(Struct, kw_only=True, gc=False):
-    """Where a picture is: an http address, or a data URL in base64."""
+    """The URL of an image: an http address, or a data URL in base64."""
 
     image_url: Annotated[str, Meta(extra_json_schema={"pattern": "^(https?://|data:)"})]
 
@@ -73,7 +73,7 @@ class DescribedEdits(ImagesFields, kw_only=True, gc=False):
 
 
 class EditsBody(ImagesFields, kw_only=True, gc=False):
-    """The same with pictures left as they stand in the body."""
+    """The same with images left undecoded in the body."""
 
     images: Raw = Raw(NULL)
     mask: Raw = Raw(NULL)

@@ -1,4 +1,4 @@
-"""Answers in the older form of chat completions: one `function_call` where now there are `tool_calls`."""
+"""Writes chat completions in the older format: one `function_call` instead of `tool_calls`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +28,7 @@ def _whole(body: bytes) -> bytes:
 
 
 class _Frames:
-    """The frames of a stream, whose `close` is the stream's own."""
+    """The frames of a stream; `close` closes the stream."""
 
     def __init__(self, frames: Iterator[bytes]) -> None:
         self._frames = frames

@@ -1,4 +1,4 @@
-"""What chat completions bodies say in other spellings: older ones of the format, other dialects', and slips."""
+"""Lenient parsing of chat completions bodies: older spellings of the format, other dialects', and common mistakes."""
 
 from collections.abc import Iterator
 from typing import Any

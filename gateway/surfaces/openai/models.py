@@ -1,4 +1,4 @@
-"""`GET /v1/models`, whole or one: the catalogue and the organization's own models as a caller may see them."""
+"""`GET /v1/models`, the list or one entry: the catalogue and the organization's own models as a caller may see them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -1,8 +1,8 @@
-"""`reasoning_details`: the wire form in which reasoning and its opaque tokens leave and come back unchanged.
+"""`reasoning_details`: the wire format in which reasoning and its opaque tokens are returned and sent back unchanged.
 
 Items: {type: reasoning.text, text, signature}, {type: reasoning.summary, summary}, {type: reasoning.encrypted, data},
-each with `format` (who made it), `id` (the vendor's, optional) and `index` (items of one index are one block, also
-across the chunks of a stream). a token of a tool call is an encrypted item whose `id` is the call's; one of the text
+each with `format` (which vendor), `id` (the vendor's, optional) and `index` (items of one index are one block, also
+across the chunks of a stream). A token of a tool call is an encrypted item whose `id` is the call's; one of the text
 has the id `content`.
 """
 
@@ -21,7 +21,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class ReasoningMarks:
-    """Seals that belong to other parts than reasoning: (signature, vendor) of the text, and by call id."""
+    """Signatures of parts other than reasoning: (signature, vendor) of the text, and by call id."""
 
     text: tuple[str, str] = ("", "")
     calls: dict[str, tuple[str, str]] = field(default_factory=dict)

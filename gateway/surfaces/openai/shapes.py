@@ -1,4 +1,4 @@
-"""Shapes of what the operations in the service's own format answer, for the API description."""
+"""JSON schemas of what the operations in the service's own format answer, for the API description."""
 
 from gateway.surfaces.shapes import ANY, COST, METADATA, OBJECT, TOKENS, map_of, named, one_of, shape
 

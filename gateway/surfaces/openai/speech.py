@@ -36,7 +36,7 @@ Name = Annotated[str, Meta(min_length=1)]
 
 
 class OwnVoice(Struct, gc=False):
-    """A voice that the caller made at the provider."""
+    """A voice that the caller created at the provider."""
 
     id: Name
 

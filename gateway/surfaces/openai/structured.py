@@ -1,4 +1,5 @@
-"""What operations of one object share: admission, the call, and the answer with its model, usage and metadata."""
+"""What operations with a single JSON answer share: admission, the call, and the answer with its model, usage and
+metadata."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""Subtitles written from segments: SubRip (srt) and WebVTT (vtt)."""
+"""Writes subtitles from segments: SubRip (srt) and WebVTT (vtt)."""
 
 from collections.abc import Iterable
 from typing import Any

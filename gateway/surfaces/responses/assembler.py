@@ -1,7 +1,7 @@
-"""Neutral events as Responses output items, with the stream events that show how each item grows.
+"""Builds Responses output items from neutral events, with the stream events that show how each item grows.
 
 Wire facts: order and members of the events in openai/types/responses/response_*_event.py. Items may be open side by
-side (parallel tool calls); text and reasoning close when another block begins.
+side (parallel tool calls); text and reasoning are closed when another block begins.
 """
 
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class _Open:
-    """An item under way: `text` joins what came of its part, `block` is the neutral block that its part shows."""
+    """An item in progress: `text` is the text so far of its part, `block` the neutral block that its part shows."""
 
     index: int
     item: Json
@@ -55,7 +55,7 @@ NEAR = 64  # items behind the one at hand in which a source looks for its text
 
 
 class Assembler:
-    """Takes the events of one answer in order; `items` is its output so far."""
+    """Takes the events of one answer in order; `items` is the output so far."""
 
     def __init__(self, answer_id: str, names: dict[str, tuple[str, str]], origin: str) -> None:
         self.items: list[Json] = []

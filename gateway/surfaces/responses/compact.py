@@ -1,4 +1,4 @@
-"""Compaction: a long conversation as its user messages and one sealed summary, shorter and good for every model.
+"""Compaction: shortens a long conversation to its user messages and one encrypted summary, usable with every model.
 
 Wire facts: openai/types/responses (response_compact_params.py, compacted_response.py): the output is the list of all
 user messages followed by a single compaction item.

@@ -1,4 +1,4 @@
-"""Items, tools and settings of a request, decoded into the neutral form."""
+"""Decodes items, tools and settings of a request into the neutral form."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -72,7 +72,7 @@ def decode_conversation(
 
 
 class _Messages:
-    """Gathers items into messages: what the model made in a row is one assistant message."""
+    """Collects items into messages: consecutive output of the model is one assistant message."""
 
     def __init__(self, found: list[tuple[str, shapes.Item]]) -> None:
         self._found = found

@@ -1,4 +1,4 @@
-"""Items and tools of a request as typed values: one check for what came in and for what was stored."""
+"""Items and tools of a request as typed values: the same validation for received and for stored ones."""
 
 from typing import Any
 

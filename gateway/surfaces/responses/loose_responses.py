@@ -1,6 +1,6 @@
-"""What Responses bodies say in other spellings: those of chat completions and of other dialects, and slips.
+"""Lenient parsing of Responses bodies: spellings of chat completions and of other dialects, and common mistakes.
 
-Only what a reader refused comes here. What this module does not know stays as it came, and is refused as ever.
+Only a body that was refused gets here. What this module does not know stays unchanged, and is refused as before.
 """
 
 from typing import Any

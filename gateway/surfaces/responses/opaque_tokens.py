@@ -1,7 +1,9 @@
-"""`encrypted_content`: the one opaque member in which reasoning and marks of any vendor leave and come back unchanged.
+"""`encrypted_content`: the one opaque member in which reasoning and signatures of any vendor are returned and sent back
+unchanged.
 
-What a server of this dialect sealed is wrapped with the account that can open it, byte for byte. What other vendors
-hand out (signed or sealed reasoning, marks on texts and tool calls) and our own compactions are packed as JSON.
+What a server of this dialect encrypted is wrapped with the account that can decrypt it, byte for byte. What other
+vendors issue (signed or encrypted reasoning, signatures of texts and tool calls) and our own compactions are packed as
+JSON.
 """
 
 import base64
@@ -22,7 +24,7 @@ MARKS = "marks"
 
 @dataclass(slots=True)
 class SealedMarks:
-    """Opaque marks of other parts than reasoning: of the answer's last text, and of tool calls by id."""
+    """Opaque signatures of parts other than reasoning: of the answer's last text, and of tool calls by id."""
 
     vendor: str = ""
     text: str = ""

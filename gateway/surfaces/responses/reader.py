@@ -1,4 +1,4 @@
-"""A checked Responses body, with what was said before it, as a neutral request."""
+"""Converts a validated Responses body, with the conversation before it, into a neutral request."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -143,7 +143,7 @@ def check_choice(choice: str | Json | None) -> None:
 
 
 class _Survey:
-    """What one pass over the items shows, without decoding any."""
+    """What one pass over the items finds out, without decoding them."""
 
     def __init__(self, body: schema.ResponsesBody, found: Found, tools: list[shapes.Tool]) -> None:
         self._body = body

@@ -1,4 +1,4 @@
-"""The body of POST /v1/responses: its shape, its limits, and what is said when it is wrong.
+"""The body of POST /v1/responses: its schema, its limits, and its error messages.
 
 Wire facts: openai/types/responses (response_create_params.py, response_input_item_param.py, tool_param.py).
 """
@@ -120,7 +120,7 @@ class Compaction(Shape, tag_field="type", tag="compaction"):
 
 
 class VendorItem(Struct, gc=False):
-    """An item that only servers of this dialect understand, kept whole."""
+    """An item that only servers of this dialect understand, kept unchanged."""
 
     kind: str
     body: Json
@@ -202,7 +202,7 @@ class PromptCacheOptions(Shape):
 
 
 class CompactBody(Shape, kw_only=True):
-    """POST /v1/responses/compact, and what it shares with a response."""
+    """POST /v1/responses/compact, and what it has in common with a response."""
 
     model: Name
     input: str | list[Json] | None = None
@@ -215,7 +215,7 @@ class CompactBody(Shape, kw_only=True):
 
 
 class ResponsesBody(CompactBody, kw_only=True):
-    """Every field that has an effect, or that a caller must not believe to have one; all others are dropped."""
+    """Every field that has an effect, or that is refused so that no caller relies on it; all others are dropped."""
 
     stream: bool | None = None
     store: bool | None = None
@@ -249,7 +249,7 @@ class ResponsesBody(CompactBody, kw_only=True):
 
 
 class CountBody(ResponsesBody, kw_only=True):
-    """POST /v1/responses/input_tokens: a response's body, whose model may be left out."""
+    """POST /v1/responses/input_tokens: a response's body, in which the model may be omitted."""
 
     model: Name = "auto"
 

@@ -1,4 +1,4 @@
-"""Shapes of what responses answer, for the API description."""
+"""JSON schemas of what the responses operations answer, for the API description."""
 
 from gateway.surfaces.shapes import ANY, COST, METADATA, OBJECT, named, one_of, shape
 

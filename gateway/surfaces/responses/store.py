@@ -1,4 +1,4 @@
-"""The stored side on the wire: what a request continues or refers to, and the listing of a response's input."""
+"""Stored responses on the wire: what a request continues or refers to, and the listing of a response's input."""
 
 import re
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def item_id(kind: str, answer_id: str, place: str | int) -> str:
 
 
 class Gathered(NamedTuple):
-    """What was said before, a turn's own items, and the bytes that were stored of both."""
+    """The conversation before, a turn's own items, and the stored bytes of both."""
 
     history: list[Json]
     own: list[Json]
@@ -62,8 +62,8 @@ def gather(
 
 
 class _Resolver:
-    """Puts items in the place of references to them; each response is looked up once. `size` are the bytes of all that
-    was stored and is gone on with: an item counts as often as it is referred to, and so does what is read for it."""
+    """Replaces references by the items that they refer to; each response is looked up once. `size` is the total of
+    stored bytes that are continued: an item counts as often as it is referred to, and so does what is read for it."""
 
     def __init__(self, stored: StoredResponses, caller: Caller, history: list[Json], check: Check, size: int) -> None:
         self._stored = stored

@@ -1,4 +1,4 @@
-"""The frames of a streamed response: every event with its number, in the order that clients rely on."""
+"""The frames of a streamed response: numbered events, in the order that clients rely on."""
 
 from bisect import bisect, insort
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ def frames(
 
 
 class _Stream:
-    """The state of one stream. Items come from the assembler, or as they are from a server of this dialect."""
+    """The state of one stream. Items come from the assembler, or unchanged from a server of this dialect."""
 
     def __init__(self, turn: ResponseTurn, facts: writer.ResponseFacts, keep: writer.Keep) -> None:
         self._turn = turn

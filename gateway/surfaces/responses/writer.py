@@ -1,4 +1,4 @@
-"""A neutral answer as a response object: the whole one, and what it looks like while it is made."""
+"""Writes a neutral answer as a response object: the complete one, and its intermediate states in a stream."""
 
 from collections.abc import Callable
 from typing import Any
