@@ -38,7 +38,8 @@ def read_period(from_date: str | None, to_date: str | None, now_us: int, granula
     most = MOST_HOURLY_DAYS if granularity == "hour" else MOST_DAYS
     if not 1 <= (last - first).days + 1 <= most:
         raise InvalidRequest(
-            f"from must not lie after to, and at most {most} days are reported by the {granularity}.", param="from"
+            f"from must not lie after to (today if there is none); {most} days at most are told by the {granularity}.",
+            param="from",
         )
     return ReportDays(first, last)
 

@@ -362,6 +362,8 @@ def test_a_failure_upstream_is_a_tool_error(visitor: Visitor, upstream: FakeOpen
         ("get-account", {"organization": "other"}, "organization"),
         ("get-usage", {"project_id": "other"}, "project_id"),
         ("get-usage", {"from": "2026-02-30"}, "from"),
+        ("get-usage", {"from": "2026-02-03T00:00:00Z"}, "from is not a date such as 2027-01-31"),
+        ("get-usage-breakdown", {"group_by": "app", "to": ""}, "to is not a date such as 2027-01-31"),
         ("get-usage", {"from": "2020-01-01"}, ""),
         ("get-usage", {"granularity": "minute"}, "granularity"),
         ("get-usage-breakdown", {}, "group_by"),

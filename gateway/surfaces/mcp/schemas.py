@@ -14,7 +14,8 @@ from gateway.surfaces.validation_errors import explain
 Json = dict[str, Any]
 T = TypeVar("T")
 UNKNOWN = re.compile(r"^Object contains unknown field `([^`]*)`")
-Day = Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$", extra_json_schema={"format": "date"})]
+# Whoever reads the period checks it, and says it in plain words.
+Day = Annotated[str, Meta(extra_json_schema={"pattern": r"^\d{4}-\d{2}-\d{2}$", "format": "date"})]
 Text = Annotated[str, Meta(min_length=1, max_length=100_000)]
 
 
