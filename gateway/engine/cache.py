@@ -6,14 +6,14 @@ import logging
 from typing import NamedTuple, Protocol
 
 import orjson
-from msgspec import structs
+from msgspec import json, structs
 
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.vault import Vault, is_sealed
 from gateway.billing.context import RequestContext
 from gateway.engine.codec import build, flatten
 from gateway.errors import GatewayError
-from gateway.neutral.request import Request
+from gateway.neutral.request import Native, Request
 from gateway.neutral.usage import Usage
 from gateway.operations import OPERATIONS
 from gateway.routing.decision import Plan
@@ -30,6 +30,7 @@ FORM = 1  # version of the entry format; another release may write another
 KIND = "response"
 LABEL = b"response-cache\0"
 LOCK_S = 30.0
+WHO = frozenset(("metadata", "user", "safety_identifier"))  # fields of a native body that tell who asks, and no more
 
 
 class AnswerOrigin(NamedTuple):
@@ -68,6 +69,12 @@ class CacheStore(Protocol):
     def trim(self) -> None: ...
 
 
+def _hash(native: Native) -> str:
+    """All that a native body says, but for who asks. TypeError for what cannot be written."""
+    said = {name: value for name, value in native.body.items() if name not in WHO}
+    return hashlib.sha256(json.encode(said, order="sorted")).hexdigest()
+
+
 class ResponseCache:
     """The cache of all projects. When the store is away every lookup is a miss, never an error."""
 
@@ -100,6 +107,7 @@ class ResponseCache:
             (options.image_config, options.extra),
         )
         try:
+            parts = (*parts, _hash(request.native)) if request.native and request.native.whole else parts
             text = orjson.dumps(parts, structs.asdict, orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
         except TypeError:
             return ""  # what cannot be compared is not cached

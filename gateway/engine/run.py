@@ -27,6 +27,7 @@ from gateway.settings import Timeouts
 OK = 200
 SHARE = 0.5
 GONE = "The caller hung up."
+CAPPED = "max_tokens was set to {}: what is left of credits and spending limits covers no more."
 
 
 class Run(Struct, eq=False):
@@ -102,6 +103,8 @@ class Run(Struct, eq=False):
         else:
             self.settlement.begin(number, target)
         cap, clock = self.settlement.output_cap, self.clock
+        if cap is not None:
+            self.outcome.warnings.append(CAPPED.format(cap))
         if self.route_plan.adapts:
             limit = self.route_plan.limit(self.request, target.mapping)
             if limit is not None and (cap is None or limit < cap):

@@ -166,7 +166,9 @@ class Spending:
         """The shortage that was just found under the same limits, when it concerns this request too."""
         at, known, short = self._short.get(payer, (float("-inf"), version, None))
         fresh = known == version and self._clock.monotonic() - at <= SHORT_S
-        return short if short is not None and fresh and ask.least_nusd >= short.need_nusd else None
+        if short is None or not fresh or ask.least_nusd < short.need_nusd:
+            return None
+        return short._replace(need_nusd=ask.least_nusd)
 
     def _take(self, payer: Payer, ask: CostBound, version: int, wanted: int) -> Reservation | Shortage | None:
         """Take leases from the store; None when others meanwhile used what was counted as free."""

@@ -73,11 +73,13 @@ class Native(Struct):
     """The caller's own body, checked and free of unknown and gateway-only fields, for upstreams of one dialect.
 
     `body` maps top-level field names to JSON-encodable values; it is never changed in place. It has no model,
-    stream or gateway-only field.
+    stream or gateway-only field. `whole`: it may say more than the neutral form, so that two requests that are the same
+    there may still differ.
     """
 
     dialect: str
     body: dict[str, Any]
+    whole: bool = False
 
 
 class Request(Struct, eq=False):

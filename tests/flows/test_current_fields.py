@@ -13,6 +13,8 @@ from openai import OpenAI
 from support.gateways import LocalGateway
 from support.shared import Share
 
+from gateway.accounts.projects import ProjectChange, update_project
+
 MODEL, OLDER = "openai/gpt-5.4", "openai/gpt-3.5-turbo"
 TALK = [{"role": "user", "content": "Hello"}]
 PLACE = {"type": "approximate", "approximate": {"city": "Oslo", "country": "NO"}}
@@ -122,3 +124,34 @@ def test_what_is_not_offered_is_left_out_in_words(
     answer = claude.messages.with_raw_response.create(**CLAUDE, **{field: value})
     assert field not in maker.calls[-1].body
     assert answer.headers["x-llmgateway-warnings"].startswith(f"{field} was left out")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("top_logprobs", 2),
+        ("include", ["message.output_text.logprobs"]),
+        ("moderation", {"model": "omni-moderation-latest"}),
+        ("max_tool_calls", 3),
+    ],
+)
+def test_a_cached_response_is_not_given_to_who_asks_for_more(
+    client: OpenAI, gateway: LocalGateway, vendor: FakeVendor, field: str, value: Any
+) -> None:
+    store, change = gateway.services.store, ProjectChange(cache_enabled=True, cache_ttl_s=60)
+    update_project(store.database, store.control, gateway.project_id, change, actor="test")
+    asked = {"model": MODEL, "input": "Hello"}
+    for more in ({}, {"user": "somebody"}, {field: value}):
+        client.responses.create(**asked, extra_body=more)
+    assert len(vendor.responses.calls) == 2
+
+
+def test_a_cached_message_is_not_given_to_who_asks_for_citations(
+    claude: Anthropic, gateway: LocalGateway, maker: FakeAnthropic
+) -> None:
+    store, change = gateway.services.store, ProjectChange(cache_enabled=True, cache_ttl_s=60)
+    update_project(store.database, store.control, gateway.project_id, change, actor="test")
+    paper = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "It rains."}}
+    for more in ({}, {}, {"citations": {"enabled": True}}):
+        claude.messages.create(**CLAUDE | {"messages": [{"role": "user", "content": [paper | more]}]})
+    assert len(maker.calls) == 2

@@ -109,6 +109,19 @@ def refusal(answer: httpx.Response, path: str) -> tuple[int, str]:
     return int(status), code
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_the_limits_cut_short_says_so(gateway, mint: FakeUpstream, stream: bool) -> None:
+    limit(gateway, 2000 * TOKEN_NUSD / NANO)
+    asked = {"model": "mint/coin", "messages": MESSAGES, "stream": stream}
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        headers = {"Authorization": f"Bearer {gateway.key}"}
+        answer = http.post(f"{gateway.url}/chat/completions", json=asked, headers=headers)
+    assert answer.status_code == 200, answer.text
+    cap = mint.calls[-1].cap
+    told = f"max_tokens was set to {cap}: what is left of credits and spending limits covers no more."
+    assert cap and answer.headers["x-llmgateway-warnings"] == told and told in answer.text
+
+
 # Every paid route.
 
 

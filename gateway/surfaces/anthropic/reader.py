@@ -234,4 +234,5 @@ def _native(body: schema.MessagesBody, prompt: PromptSummary) -> Native | None:
     """The body for an upstream of this format, or None when it holds what such an upstream would refuse."""
     if prompt.mixed or body.output_format is not None:
         return None
-    return Native(NAME, {name: value for name in NATIVE_FIELDS if (value := getattr(body, name)) is not None})
+    said = {name: value for name in NATIVE_FIELDS if (value := getattr(body, name)) is not None}
+    return Native(NAME, said, whole=True)

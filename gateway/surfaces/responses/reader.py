@@ -300,7 +300,7 @@ def _native(body: schema.ResponsesBody, found: Found) -> Native:
             native["tool_choice"] = body.tool_choice
     else:
         native.pop("parallel_tool_calls", None)
-    return Native(dialect.NAME, native)
+    return Native(dialect.NAME, native, whole=True)
 
 
 def _native_item(item: shapes.Item, path: str) -> list[Any]:

@@ -21,6 +21,7 @@ from gateway.engine.cache import (
 from gateway.errors import Unavailable
 from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Options, Requirements, Sampling
 from gateway.neutral.parts import Message, Refusal, Text
+from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage
 from gateway.settings import Cache
 from gateway.settings import RedisSettings as RedisSettings
@@ -118,6 +119,16 @@ def test_who_asks_within_a_project_and_the_order_of_members_do_not_matter():
     tools = [(FunctionTool("a", schema=schema),) for schema in ({"x": 1, "y": 2}, {"y": 2, "x": 1})]
     first, second = (request(tools=one) for one in tools)
     assert key(req=first) == key(req=msgspec.structs.replace(second, user="somebody"))
+
+
+def test_what_the_callers_own_body_says_beyond_the_neutral_form_is_in_the_key():
+    def asked(whole=True, **body):
+        return key(req=msgspec.structs.replace(request(), native=Native("responses", body, whole=whole)))
+
+    assert asked(top_logprobs=2) != asked(top_logprobs=3) != asked()
+    assert asked(truncation="auto", top_logprobs=2) == asked(top_logprobs=2, truncation="auto")
+    assert asked(user="a", metadata={"user_id": "1"}) == asked(safety_identifier="b") == asked()
+    assert asked(whole=False, top_p=1) == asked(whole=False, top_p=2)  # the neutral form has all of it
 
 
 def test_a_project_without_cache_an_option_against_it_and_zero_retention_have_no_key():

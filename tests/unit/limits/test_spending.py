@@ -33,6 +33,15 @@ def test_an_organization_without_credits_is_refused(worker, books, payer):
         worker().spending.reserve(payer, CALL)
 
 
+def test_each_refused_request_is_told_its_own_cost(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=CENT))
+    one = worker()
+    for cents in (2, 3, 50):  # within the moment for which a shortage is remembered
+        with pytest.raises(SpendingLimitReached, match=rf"cost up to {cents / 100:g} USD"):
+            one.spending.reserve(payer, CostBound(cents * CENT, 0, 0, True))
+
+
 def test_a_free_call_needs_no_credits(worker, books, payer):
     reservation = worker().spending.reserve(payer, CostBound(0, 0, 1000, False))
     assert reservation.amount_nusd == 0 and reservation.output_cap is None
