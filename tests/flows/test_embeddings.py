@@ -9,6 +9,7 @@ import openai
 import pytest
 from fakes.embedding_services import TOKENS, FakeEmbeddingServices, vector_of
 from fakes.upstream import FakeUpstream
+from mistralai.client import Mistral
 from openai import OpenAI
 from support.gateways import LocalGateway, local_gateway
 from support.media import providers_at, row_of, sdk_of
@@ -264,6 +265,15 @@ def test_relayed_is_what_is_built_anew(gateway, upstream, monkeypatch) -> None:
     monkeypatch.setattr(embeddings, "read", estranged)
     assert post(gateway, dimensions=5, user="me").json()["data"] == relayed
     assert upstream.calls[0].body == upstream.calls[1].body
+
+
+def test_mistrals_client_reads_the_answer(gateway):
+    with (
+        httpx.Client(trust_env=False) as http,
+        Mistral(api_key=gateway.key, server_url=gateway.address, client=http) as own,
+    ):
+        answer = own.embeddings.create(model="mistral/codestral-embed-2505", inputs=TEXTS, output_dimension=4)
+    assert [len(row.embedding) for row in answer.data] == [4] * len(TEXTS) and answer.id.startswith("embd-")
 
 
 def test_the_length_of_vectors_may_have_the_name_that_mistrals_clients_give_it(gateway, upstream):

@@ -109,6 +109,7 @@ def write(result: EmbeddingsResult, facts: Facts, encoding: Encoding) -> bytes:
     tokens = facts.usage.input_total
     body: dict[str, Any] = {
         "model": facts.served,
+        "id": facts.answer_id,  # some clients cannot do without
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens} | facts.cost(),
         "metadata": facts.metadata(),
     }

@@ -83,6 +83,7 @@ EMBEDDINGS = named(
     object={"const": "list"},
     data=[shape(object={"const": "embedding"}, index="integer", embedding=VECTOR)],
     model="string",
+    id="string",
     usage=named("EmbeddingsUsage", COST, prompt_tokens="integer", total_tokens="integer"),
     metadata=METADATA,
 )

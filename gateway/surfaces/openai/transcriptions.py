@@ -188,8 +188,8 @@ def _reply(result: TranscriptionResult, chosen: str, facts: Facts, headers: list
         written["task"] = "translate" if facts.context.operation == TranslationRequest.operation else "transcribe"
         written |= {"language": result.language, "duration": result.duration, "segments": result.segments}
     else:
-        details = {"language": result.language, "duration": result.duration}
-        written |= {name: value for name, value in details.items() if value}
+        written["language"] = result.language or None  # some clients cannot do without
+        written |= {"duration": result.duration} if result.duration else {}
     if result.words:
         written["words"] = [{"text": one.get("word", one.get("text", "")), **one} for one in result.words]
     if result.logprobs:
