@@ -36,6 +36,8 @@ TOOLS = ("tools", "tool_choice")
 CHAT = "chat"
 NO_PENALTIES = frozenset(("anthropic",))
 NO_RATES = TokenRates()
+# What is read beside text → the ability of a mapping that it takes.
+MODALITIES = {"image": "vision", "audio": "audio", "pdf": "documents", "file": "documents"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,11 +307,11 @@ def _pseudo_entry(ident: str, name: str, description: str, among: Sequence[Mappi
 
 
 def _inputs(model: Model, mappings: list[Mapping]) -> list[str]:
-    found = list(model.input_modalities)
-    for kind, offered in (("image", any(m.vision for m in mappings)), ("audio", any(m.audio for m in mappings))):
-        if offered and kind not in found:
-            found.append(kind)
-    return found
+    """What the model takes and one of these mappings too: a chat goes to no mapping that lacks it."""
+    offered = {kind: any(getattr(m, ability) for m in mappings) for kind, ability in MODALITIES.items()}
+    chats = all(CHAT in m.operations for m in mappings)
+    found = [kind for kind in model.input_modalities if not chats or offered.get(kind, True)]
+    return found + [kind for kind in ("image", "audio") if offered[kind] and kind not in found]
 
 
 def _parameters(model: Model, mappings: list[Mapping]) -> list[str]:

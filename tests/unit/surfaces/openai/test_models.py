@@ -185,6 +185,16 @@ def test_an_entry_has_every_field_and_exact_prices(services):
     assert entry["deactivated_at"] == ""
 
 
+def test_a_mapping_is_listed_with_what_it_reads_itself(services):
+    rows = (mapping("safe", "able", vision=True, documents=True), mapping("keen", "able", audio=True))
+    able = model("able", *rows, input_modalities=("text", "image", "audio", "video", "pdf"))
+    services.routing.catalogue.swap(Catalogue((able,), (SAFE, KEEN), {}, "v6"))
+    read = {name: entry["architecture"]["input_modalities"] for name, entry in entries(services, "mapped=true").items()}
+    assert read["safe/able"] == ["text", "image", "video", "pdf"]
+    assert read["keen/able"] == ["text", "audio", "video"]
+    assert entries(services)["able"]["architecture"]["input_modalities"] == ["text", "image", "audio", "video", "pdf"]
+
+
 @pytest.mark.parametrize(
     ("abilities", "has", "lacks"),
     [
