@@ -29,6 +29,8 @@ DEPLOYMENT_PATH = "deployment_path"
 THINK_TAGS = "think_tags"
 # The engine's own API for the details of its models (local/engines.py).
 DETAILS_BY_SHOW, DETAILS_BY_LIST = "details_by_show", "details_by_list"
+# Sampling is fixed: warnings name what the quirk of this name removes.
+NO_SAMPLING = "no_sampling"
 # The path of native text completions (openai/fim.py).
 FIM_COMPLETIONS, BETA_COMPLETIONS = "fim_completions", "beta_completions"
 COMPLETES = frozenset((FIM_COMPLETIONS, BETA_COMPLETIONS))
@@ -65,6 +67,12 @@ def no_parallel_tool_calls(body: Body, request: ChatRequest) -> None:
 def drop_penalties(body: Body, request: ChatRequest) -> None:
     body.pop("frequency_penalty", None)
     body.pop("presence_penalty", None)
+
+
+def report_fixed(body: Body, key: str) -> list[str]:
+    """Warnings that name the sampling which `no_sampling` removes, unless it is the usual one."""
+    named = [name for name in ("temperature", "top_p") if body.get(name) not in (None, 1)]
+    return [f"{name} is fixed for {key} and was left out." for name in named]
 
 
 def no_sampling(body: Body, request: ChatRequest) -> None:

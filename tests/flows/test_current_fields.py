@@ -70,6 +70,14 @@ def test_a_tier_that_is_not_offered_is_left_out_in_words(client: OpenAI, vendor:
     assert f"service_tier {tier} was left out" in answer.headers["x-llmgateway-warnings"]
 
 
+def test_sampling_that_a_model_has_fixed_is_left_out_in_words(client: OpenAI, vendor: FakeVendor) -> None:
+    told = "temperature is fixed for openai/gpt-5.4 and was left out."
+    chat = client.chat.completions.with_raw_response.create(model=MODEL, messages=TALK, temperature=0.2, top_p=1)
+    made = client.responses.with_raw_response.create(model=MODEL, input="Hello", temperature=0.2, top_p=1)
+    assert [answer.headers["x-llmgateway-warnings"] for answer in (chat, made)] == [told, told]
+    assert all("temperature" not in one.calls[-1].body for one in (vendor.chat, vendor.responses))
+
+
 def test_web_search_options_search_the_web(client: OpenAI, vendor: FakeVendor) -> None:
     vendor.responses.script(Answer(searched("news"), said("It rains.", sources=("https://news.example",))))
     options = {"search_context_size": "low", "user_location": PLACE}

@@ -120,6 +120,7 @@ def _custom_of(target: Target) -> Custom:
     taken = mapping.supported_parameters
     watched = {name for name in OPTIONAL if taken and name not in taken}
     watched |= {"top_k"} - set(taken)
+    watched |= {"temperature", "top_p"} if quirks.NO_SAMPLING in target.quirks else set()
     watched |= set() if mapping.parallel_tool_calls else {"parallel_tool_calls"}
     watched |= set() if mapping.verbosity else {"verbosity"}
     watched |= {"temperature"} if mapping.max_temperature else set()
@@ -138,6 +139,8 @@ def _fit(body: dict[str, Any], request: ChatRequest, target: Target, warnings: l
     mapping = target.mapping
     if mapping.max_temperature and body.get("temperature", 0) > mapping.max_temperature:
         body["temperature"] = mapping.max_temperature
+    if quirks.NO_SAMPLING in target.quirks:
+        warnings.extend(quirks.report_fixed(body, mapping.key))
     if mapping.supported_parameters:
         for name in OPTIONAL:
             if name in body and name not in mapping.supported_parameters:

@@ -129,6 +129,8 @@ def _limit(body: Body, target: Target, warnings: list[str]) -> None:
 def _fit(body: Body, request: ChatRequest, target: Target, warnings: list[str]) -> None:
     """Leave out what the mapping does not take and the request can do without; add what the options ask for."""
     mapping, options = target.mapping, request.options
+    if quirks.NO_SAMPLING in target.quirks:
+        warnings.extend(quirks.report_fixed(body, mapping.key))
     if mapping.supported_parameters:
         for name in OPTIONAL:
             if name in body and name not in mapping.supported_parameters:
