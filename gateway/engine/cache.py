@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import logging
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 from msgspec import json, structs
@@ -97,7 +97,7 @@ class ResponseCache:
     def _write_key(self, context: RequestContext, request: Request, plan: Plan) -> str:
         options, resolution = request.options, plan.resolution
         model = plan.first.candidate.model.id
-        parts = (
+        parts: tuple[Any, ...] = (
             FORM,
             (context.surface, context.operation, request.native.dialect if request.native else ""),
             (model, resolution.provider, resolution.region),
