@@ -7,6 +7,7 @@ mapping without any is not asked for one. In `extra`: `transcript_stream`: it st
 """
 
 from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 from msgspec import structs
@@ -172,7 +173,7 @@ def _read(wire: dict[str, Any]) -> TranscriptionResult:
             language=wire.get("language") or "",
             duration=float(duration) if duration is not None else None,
             words=_rows(wire.get("words")),
-            segments=_rows(wire.get("segments")),
+            segments=[_timed(row) for row in _rows(wire.get("segments"))],
             logprobs=wire.get("logprobs") or [],
             usage=_usage_of(wire.get("usage"), duration),
             model=wire.get("model") or "",
@@ -186,6 +187,17 @@ def _read(wire: dict[str, Any]) -> TranscriptionResult:
 
 def _rows(value: Any) -> list[dict[str, Any]]:
     return [dict(one) for one in value or []]
+
+
+def _timed(row: dict[str, Any]) -> dict[str, Any]:
+    """A segment whose times are seconds, where it tells them. ValueError: subtitles cannot be made of it."""
+    for name in ("start", "end"):
+        seconds = row.get(name)
+        if seconds is None:
+            row.pop(name, None)
+        elif type(seconds) not in (int, float) or not isfinite(seconds):
+            raise ValueError("a segment without a time")
+    return row
 
 
 def _usage_of(reported: dict[str, Any] | None, duration: float | None) -> Usage | None:
