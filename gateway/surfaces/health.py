@@ -27,7 +27,7 @@ DATABASE_AWAY: Check = {"connected": False, "error": "Database connection failed
 
 
 def report(services: Services, inbound: Inbound) -> Outbound:
-    """The health report of the product: 200 when every check that was not skipped passed, else 503."""
+    """The health report of the product: 200 when every check that was not skipped passed, otherwise 503."""
     skipped = {item.strip().lower() for item in inbound.arguments().get("skip", "").split(",")}
     redis, database = FINE, FINE
     if "redis" not in skipped:
@@ -70,8 +70,9 @@ def write_alive() -> Outbound:
 
 
 def ready(services: Services, inbound: Inbound) -> Outbound:
-    """503 with the reasons while a request would not succeed: draining, with a store that is away, refuses writes or
-    does not fit this code, with a full disk. 200 otherwise, with what is less than it should be in further lines."""
+    """503 with the reasons while requests would fail: the worker is draining, the store is unreachable, refuses
+    writes or has another schema than this code, or the disk is full. Otherwise 200, with further lines for anything
+    degraded."""
     reasons = services.unready()
     if reasons:
         return write_unready(reasons)
@@ -83,7 +84,7 @@ def write_unready(reasons: list[str]) -> Outbound:
 
 
 def robots(services: Services, inbound: Inbound) -> Outbound:
-    """Nothing here is for search engines."""
+    """Tells search engines to index nothing."""
     return Outbound(200, [TEXT], b"User-agent: *\nDisallow: /\n")
 
 

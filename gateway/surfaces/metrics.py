@@ -45,8 +45,8 @@ BOUNDS = {"overhead_seconds": OWN_BUCKETS}
 
 
 def metrics(services: Services, inbound: Inbound) -> Outbound:
-    """Prometheus text of all workers of this node. For who shows the token of GATEWAY_METRICS_TOKEN alone: it tells
-    what is spent and where."""
+    """Metrics of all workers of this node as Prometheus text. Requires the token of GATEWAY_METRICS_TOKEN, since they
+    reveal what is spent and where."""
     wanted = services.settings.secret("GATEWAY_METRICS_TOKEN")
     if not wanted:
         raise NotFound("Metrics are off here: the operator sets GATEWAY_METRICS_TOKEN.", code="metrics_off")

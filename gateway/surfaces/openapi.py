@@ -68,7 +68,7 @@ def surface(listed: Callable[[], Iterable[Operation]]) -> Surface:
     text = functools.cache(lambda: orjson.dumps(document()))
 
     def show(services: Services, inbound: Inbound) -> Outbound:
-        """The description of every operation in OpenAPI 3.1."""
+        """The OpenAPI 3.1 description of every operation."""
         return Outbound(200, [("Content-Type", "application/json"), ("Cache-Control", "no-cache")], text())
 
     def read(services: Services, inbound: Inbound) -> Outbound:
@@ -125,7 +125,7 @@ def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str,
         "parameters": _parameters(operation, about),
         "responses": _responses(spec, operation, about, known),
     }
-    details = (operation.handler.__doc__ or "").strip()
+    details = (getattr(operation.handler, "func", operation.handler).__doc__ or "").strip()  # partial has its own
     if details and details != about.summary:
         written["description"] = re.sub(r"\s+", " ", details)
     if about.request is not None or operation.body != "none":

@@ -13,7 +13,7 @@ ANSWER = named("CreditsLeft", balance="string", unlimited="boolean", total_used=
 
 
 def show_credits(services: Services, inbound: Inbound) -> Outbound:
-    """The organization's balance and lifetime spend; both spellings of the latter, since clients differ."""
+    """The organization's balance and lifetime spending; the latter in both spellings that clients use."""
     caller = auth.require_user_key(auth.caller_of(services, inbound))
     balance = services.billing.ledger.balance(caller.organization_id)
     used = format_usd(balance.spent_nusd)

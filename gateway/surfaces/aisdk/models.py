@@ -32,7 +32,7 @@ SOMETIMES = (("input_cache_read", "input_cache_read"), ("input_cache_write", "in
 
 
 def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
-    """The language models that the key may call."""
+    """The language models that the key can call."""
     caller = auth.caller_of(services, inbound)
     at_us, holder = services.clock.now_us(), services.routing.catalogue
     catalogue = holder.current()

@@ -23,7 +23,7 @@ NOT_FOUND = 404
 
 
 def ask(read_chat: reader.ReadChat, of_prefix: int, services: Services, inbound: Inbound) -> Outbound:
-    """An answer of a language model, whole or streamed; model, version and streaming are headers."""
+    """An answer of a language model, complete or streamed; model, version and streaming are given in headers."""
     try:
         return _ask(read_chat, of_prefix, services, inbound)
     except UnknownModel as error:

@@ -74,7 +74,7 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
 
 
 def count(services: Services, inbound: Inbound) -> Outbound:
-    """`{"input_tokens": n}`: an estimate; nothing is sent upstream and nothing is paid."""
+    """`{"input_tokens": n}`: an estimate; nothing is sent upstream and nothing is charged."""
     context = auth.admit(services, inbound, "count_tokens", DIALECT)
     limits, raw = services.settings.limits, inbound.body
     body = {"input_tokens": caps.read(limits, raw, _count, limits, raw)}

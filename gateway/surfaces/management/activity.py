@@ -101,7 +101,7 @@ def _owners(places: list[ActivityScope], keys: Mapping[str, KeyInfo], key_id: st
 
 
 def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Which apps used a project, dearest first."""
+    """The apps that used a project, the most expensive first."""
     given = read_query(SourcesQuery, inbound)
     span = read_window(given, visitor.services.clock.now_us()).span
     owners = Owners(project_ids=(visitor.project(given["projectId"], *MANAGERS).id,))

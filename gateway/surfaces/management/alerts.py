@@ -26,14 +26,15 @@ class NewHook(StrictBody):
 
 
 def list_hooks(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """The organization's addresses. Those of the first organization are told of the whole installation."""
+    """The organization's webhook addresses. Those of the first organization receive alerts about the whole
+    installation."""
     organization_id = visitor.managed_organization(inbound)
     found = visitor.services.telemetry.hooks.list_hooks(organization_id)
     return {"alerts": [show_hook(one) for one in found]}
 
 
 def add(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """A new address. Its secret is shown once."""
+    """Add a webhook address. Its secret is shown once."""
     given = read_body(NewHook, inbound)
     organization_id = visitor.managed_organization(inbound)
     made = visitor.services.telemetry.hooks.add(organization_id, given["url"], given["events"], actor=visitor.user_id)
@@ -41,14 +42,14 @@ def add(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """It is told of nothing any more, and its secret is gone."""
+    """It receives no more alerts, and its secret is deleted."""
     organization_id = visitor.managed_organization(inbound)
     visitor.services.telemetry.hooks.remove(organization_id, inbound.params["hook_id"], actor=visitor.user_id)
     return {"message": "Address removed."}
 
 
 def test(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Send a test to the address now, and tell what came back."""
+    """Send a test to the address now, and return its response."""
     organization_id = visitor.managed_organization(inbound)
     visitor.services.management.throttle.take(ThrottleGate("tests of alerts", organization_id, TESTS, MINUTE_S))
     delivered, result = visitor.services.telemetry.alerts.test(organization_id, inbound.params["hook_id"])

@@ -13,12 +13,12 @@ TAG = "Applications"
 
 
 def list_own(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Applications that you let act for you, newest first."""
+    """Applications that you authorized to act for you, newest first."""
     return _show_all(visitor.services.accounts.oauth.grants.list_grants(user_id=visitor.user_id))
 
 
 def list_of_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Applications that hold tokens of a key that you may see."""
+    """Applications that hold tokens of a key that you can see."""
     key = visitor.key(inbound.params["key_id"])
     return _show_all(visitor.services.accounts.oauth.grants.list_grants(key_id=key.id))
 

@@ -52,13 +52,13 @@ class AuditQuery(Body):
 
 
 def show_credits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """What came in, what was spent of it, what running requests hold, and the difference of the first two."""
+    """Credits funded, spent, and reserved by running requests, and the balance (funded less spent)."""
     organization_id = visitor.managed_organization(inbound)
     return show_balance(visitor.services.management.ledger.balance(organization_id))
 
 
 def list_history(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """The newest entries of the ledger; usage is posted hour by hour once it is closed."""
+    """The newest entries of the ledger; usage is posted for each hour once the hour is closed."""
     given = read_query(HistoryQuery, inbound)
     organization_id = visitor.managed_organization(inbound)
     found = visitor.services.management.ledger.entries(organization_id, given["limit"], given.get("before"))
@@ -77,7 +77,8 @@ def list_history(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def post(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Add credits, once for each reference. Only who runs the installation may: credits stand for their money."""
+    """Add credits, once for each reference. Only for the operator of the installation, whose money credits
+    represent."""
     given = read_body(NewPosting, inbound)
     if not visitor.is_operator():
         raise Forbidden("Credits are granted by the owners of this installation's first organization.")
@@ -89,8 +90,8 @@ def post(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def set_unlimited(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Let the organization spend without credits, its usage counted, or only what was posted again. Only who runs the
-    installation may."""
+    """Let the organization spend without credits, with its usage counted, or again only what was funded. Only for the
+    operator of the installation."""
     if not visitor.is_operator():
         raise Forbidden("Owners of this installation's first organization say who may spend without credits.")
     given = read_body(Unlimited, inbound)
@@ -112,7 +113,7 @@ def list_audit(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def export_audit(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """Every change as a line of JSON, newest first."""
+    """Every change as JSON lines, newest first."""
     organization_id = visitor.managed_organization(inbound)
     return download(
         visitor, [organization_id], f"audit-{organization_id}.ndjson", NDJSON, _lines(visitor, organization_id)
@@ -120,7 +121,8 @@ def export_audit(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def verify_audit(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Walk the whole chain of hashes, which runs through all organizations. As that is long, a few times an hour."""
+    """Verify the whole hash chain, which covers all organizations. Since that takes long, it is limited to a few times
+    an hour."""
     organization_id = inbound.params["organization_id"]
     visitor.member(organization_id, "owner")
     what = "verifications of the audit log"

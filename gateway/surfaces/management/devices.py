@@ -49,7 +49,7 @@ class CodeQuery(Body):
 
 
 def start(services: Services, inbound: Inbound) -> Outbound:
-    """A device code, and the address of the page where a person approves it."""
+    """A device code, and the URL of the page where a person approves it."""
     services.management.throttle.take(ThrottleGate("device codes", inbound.peer, CODES, MINUTE_S))
     given = read_body(CodeRequest, inbound)
     if given["client_id"] not in CLIENTS:
@@ -68,7 +68,7 @@ def start(services: Services, inbound: Inbound) -> Outbound:
 
 
 def collect(services: Services, inbound: Inbound) -> Outbound:
-    """What became of the request; once approved, a session, a single time."""
+    """The state of the request; once approved, the session, which can be collected once."""
     try:
         services.management.throttle.take(ThrottleGate("device polls", inbound.peer, POLLS, MINUTE_S))
     except RateLimited:
@@ -86,18 +86,18 @@ def collect(services: Services, inbound: Inbound) -> Outbound:
 
 
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """What a device asks for under the code that it shows, so that you know what you approve."""
+    """The request behind the code that a device shows, so that you know what you approve."""
     given = read_query(CodeQuery, inbound)
     return show_request(visitor.services.management.find_device(given["user_code"], visitor.user_id))
 
 
 def approve(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """The device that shows this code gets a session of yours."""
+    """Give the device that shows this code a session of yours."""
     return _decide(visitor, inbound, True)
 
 
 def deny(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """The device that shows this code is told that access was denied."""
+    """Deny access to the device that shows this code."""
     return _decide(visitor, inbound, False)
 
 

@@ -44,7 +44,7 @@ class NewDiscount(StrictBody):
 
 
 def list_own(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """The discounts that concern an organization: its own, and everyone's where it has none more specific."""
+    """The discounts that apply to an organization: its own, and general ones where it has none more specific."""
     organization_id = visitor.managed_organization(inbound)
     return _write(visitor.services.management.discounts.list_discounts(organization_id))
 
@@ -56,10 +56,8 @@ def list_all(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def put(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Set the discount of an organization, provider and model, each "*" for all; it takes the place of the one there.
-
-    In force for requests that come in after the answer. Only who runs the installation may.
-    """
+    """Set the discount of an organization, provider and model, each "*" for all, replacing an existing one. In force
+    for requests that arrive after this returns. Only for the operator of the installation."""
     given = read_body(NewDiscount, inbound)
     _require_operator(visitor)
     wanted = DiscountInfo(
@@ -76,7 +74,7 @@ def put(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Remove a discount; what was billed with it stays as it is."""
+    """Remove a discount; what was billed with it does not change."""
     _require_operator(visitor)
     visitor.services.management.discounts.remove(inbound.params["discount_id"], actor=visitor.user_id)
     return {"message": "Discount removed."}

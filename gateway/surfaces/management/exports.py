@@ -54,8 +54,8 @@ class UsageExportQuery(ActivityQuery):
 
 
 def export_logs(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """Every request that the filters of `GET /logs` meet, newest first; a developer's own keys only. In CSV, texts that
-    a spreadsheet would take for formulas begin with an apostrophe."""
+    """Every request that matches the filters of `GET /logs`, newest first; for a developer of their own keys only. In
+    CSV, texts that a spreadsheet would evaluate as formulas begin with an apostrophe."""
     given = read_query(LogsExportQuery, inbound)
     wanted = _until_now(visitor, request_log.filter_of(given, inbound))
     pages = ([show_request(one) for one in page] for page in _pages(visitor, given, wanted))

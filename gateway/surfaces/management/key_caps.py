@@ -28,7 +28,7 @@ def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def change(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Give an organization caps of its own; keys beyond them stay. Only who runs the installation may."""
+    """Set an organization's own caps; existing keys above them are kept. Only for the operator of the installation."""
     given = require_some(read_body(CapChange, inbound))
     if not visitor.is_operator():
         raise Forbidden("Caps on API keys are set by the owners of this installation's first organization.")

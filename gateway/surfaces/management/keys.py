@@ -43,7 +43,7 @@ class KeyQuery(Body):
 
 
 def create(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Make a key of the visitor's own; the answer is the only place where its token appears."""
+    """Create a key of your own; its token is shown only in this response."""
     given = read_body(NewKey, inbound)
     project = visitor.project(given["projectId"])
     member = visitor.member(project.organization_id)
@@ -54,7 +54,8 @@ def create(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def list_keys(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Keys of the chosen project, else of every accessible one: all of them for owners and admins, else one's own."""
+    """The keys of the chosen project, or of every accessible one: all keys for owners and admins, otherwise your
+    own."""
     given = read_query(KeyQuery, inbound)
     if "projectId" in given:
         project = visitor.project(given["projectId"])
@@ -72,12 +73,12 @@ def list_keys(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """One key with its limits, what was spent against them, and its access rules."""
+    """A key with its limits, its usage of them, and its access rules."""
     return {"apiKey": _show(visitor, visitor.key(inbound.params["key_id"]))}
 
 
 def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """An expired key takes a new expiry; one that was revoked stays so. In force everywhere when this answers."""
+    """An expired key can get a new expiry; a revoked one stays revoked. In force everywhere when this returns."""
     given = require_some(read_body(KeyChange, inbound))
     key = visitor.key(inbound.params["key_id"])
     change = Change(
@@ -90,7 +91,7 @@ def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Merge limits; another period begins the period's usage anew."""
+    """Change the given limits; another period resets the period's usage."""
     given = require_some(read_body(LimitChange, inbound))
     key = visitor.key(inbound.params["key_id"])
     management = visitor.services.management
@@ -99,14 +100,14 @@ def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def roll(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """A new token; the old one is refused everywhere when this answers."""
+    """A new token; the old one is refused everywhere when this returns."""
     key = visitor.key(inbound.params["key_id"])
     made = visitor.services.management.roll_key(key.id, actor=visitor.user_id)
     return {"message": "API key rolled.", "apiKey": {**_show(visitor, made.info), "token": made.token}}
 
 
 def delete(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Delete a key for good; its history stays."""
+    """Delete a key permanently; its history is kept."""
     key = visitor.key(inbound.params["key_id"])
     services = visitor.services
     keys.delete(services.store.database, services.store.control, key.id, actor=visitor.user_id)

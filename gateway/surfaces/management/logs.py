@@ -27,8 +27,9 @@ def list_all(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """One by its id or by the caller's x-request-id: every attempt with its cost by components, the routing decision
-    while that is kept, and, where the project retained it, what the caller sent and got and what went to providers."""
+    """One request by its id or by the caller's x-request-id: every attempt with its cost by component, the routing
+    decision while it is stored, and, if the project retained it, the payload: what the caller sent and received, and
+    the exchange with providers."""
     one = request_log.find_one(visitor, inbound.params["log_id"])
     return {
         "log": show_request(one),
@@ -39,7 +40,7 @@ def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def delete(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Forget a payload now. What the request cost stays on record, and so does the fee for having kept it."""
+    """Delete a payload now. The request's cost stays on record, and so does the fee for retaining it."""
     one = request_log.find_one(visitor, inbound.params["log_id"])
     if one.payload is None:
         raise NotFound(f"There is no payload of {one.request_id}: it was not retained, expired, or was deleted.")

@@ -43,7 +43,7 @@ class SkillChange(Body):
 
 
 def list_organizations(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Those that you are a member of, with your role; credits are told to owners and admins."""
+    """The organizations that you are a member of, with your role; credits are shown to owners and admins."""
     found = organizations.list_organizations(visitor.services.store.database, visitor.user_id)
     return {"organizations": [_show(visitor, info) for info in found]}
 
@@ -57,14 +57,14 @@ def create(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """One that you are a member of; its credits are told to owners and admins."""
+    """An organization that you are a member of; its credits are shown to owners and admins."""
     organization_id = visitor.own_organization(inbound)
     info = organizations.find_organization(visitor.services.store.database, organization_id)
     return {"organization": _show(visitor, info)}
 
 
 def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """For owners and admins; ids and keys stay as they are."""
+    """For owners and admins; ids and keys do not change."""
     name = read_body(Named, inbound)["name"]
     organization_id = visitor.managed_organization(inbound)
     services = visitor.services
@@ -75,7 +75,7 @@ def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def find_policy(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """What the providers of this organization's requests must fulfil; an empty object asks for nothing."""
+    """The requirements on providers of this organization's requests; an empty object requires nothing."""
     organization_id = visitor.own_organization(inbound)
     info = organizations.find_organization(visitor.services.store.database, organization_id)
     return {"policy": dict(info.policy)}
@@ -93,7 +93,7 @@ def set_policy(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def list_skills(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Name, description and state of each; their texts are shown one by one."""
+    """Name, description and state of each; request a single skill for its text."""
     organization_id = visitor.own_organization(inbound)
     return {"skills": [show_skill(one) for one in skills.list_skills(visitor.services.store.database, organization_id)]}
 
@@ -105,7 +105,7 @@ def find_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def publish_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Publish a skill under the name in its front matter, in place of an earlier one of that name."""
+    """Publish a skill under the name in its front matter, replacing an earlier one of that name."""
     given = read_body(NewSkill, inbound)
     organization_id = visitor.managed_organization(inbound)
     services = visitor.services
@@ -121,7 +121,7 @@ def publish_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def change_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """A skill that is off stays there and is offered to nobody."""
+    """A disabled skill is kept but not offered."""
     given = read_body(SkillChange, inbound)
     organization_id, skill_id = visitor.managed_organization(inbound), inbound.params["skill_id"]
     services = visitor.services

@@ -66,7 +66,7 @@ def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Change settings, in force for the next request on every worker when this answers."""
+    """Change settings; in force on every worker when this returns."""
     given = require_some(read_body(ProjectSettings, inbound))
     project = visitor.project(inbound.params["project_id"], *MANAGERS)
     marker = given.get("cacheMarkers")
@@ -85,7 +85,7 @@ def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def archive(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Archive a project: its keys are refused with 410; setting its status to active lets them in again."""
+    """Archive a project: its keys are refused with 410 until its status is set to active again."""
     project = visitor.project(inbound.params["project_id"], *MANAGERS)
     _change(visitor, project.id, ProjectChange(status="archived"))
     return {"message": "Project archived."}
@@ -100,7 +100,7 @@ def read_secret(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def roll_secret(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """A new callback secret in place of the old one."""
+    """Replace the callback secret by a new one."""
     services = visitor.services
     project = visitor.project(inbound.params["project_id"], *MANAGERS)
     secret = SECRET_PREFIX + secrets.token_urlsafe(30)

@@ -99,7 +99,7 @@ def list_keys(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def add_key(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """Keep a provider key, encrypted. `provider` is one of the catalogue, "custom" or "custom:<name>"."""
+    """Store a provider key, encrypted. `provider` is one of the catalogue, "custom" or "custom:<name>"."""
     given = read_body(NewProviderKey, inbound)
     organization_id = given["organizationId"]
     visitor.manager(organization_id)
@@ -119,7 +119,7 @@ def add_key(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def update_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """What is not named stays; a bound (maxSpend) that is changed goes on counting."""
+    """Absent fields stay unchanged; changing the spending limit (maxSpend) does not reset its usage."""
     given = require_some(read_body(ProviderKeySettings, inbound))
     _check_place(visitor, given.get("baseUrl"))
     change = ProviderKeyChange(
@@ -136,7 +136,7 @@ def update_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def rotate_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Put a new secret in place of the old one; the next call on every worker uses it."""
+    """Replace the secret; the next call on every worker uses the new one."""
     return _change_key(visitor, inbound, ProviderKeyChange(secret=read_body(Rotation, inbound)["token"]))
 
 
@@ -148,7 +148,7 @@ def remove_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def check_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Ask the provider a short question with this key; the provider may charge its owner for it."""
+    """Send the provider a short test request with this key; the provider may charge its owner for it."""
     given = read_body(CheckQuestion, inbound)
     organization_id, key_id = _find(visitor, inbound)
     management = visitor.services.management
@@ -164,14 +164,14 @@ def check_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def list_providers(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Names, addresses and the models that each is there for; keys are listed apart."""
+    """Names, addresses and models of each; keys are listed separately."""
     organization_id = visitor.managed_organization(inbound)
     found = visitor.services.management.custom_providers.list_providers(organization_id)
     return {"customProviders": [show_custom_provider(one) for one in found]}
 
 
 def add_provider(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """A provider that speaks chat completions at an address of the organization's own; add its key beside."""
+    """A provider with a chat completions API at the organization's own address; its key is added separately."""
     given = read_body(NewCustomProvider, inbound)
     organization_id = visitor.managed_organization(inbound)
     _check_place(visitor, given["baseUrl"])
@@ -187,7 +187,7 @@ def add_provider(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def update_provider(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """What is not named stays; in force when this answers."""
+    """Absent fields stay unchanged; in force when this returns."""
     given = require_some(read_body(CustomProviderSettings, inbound))
     organization_id = visitor.managed_organization(inbound)
     _check_place(visitor, given.get("baseUrl"))

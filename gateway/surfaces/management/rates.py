@@ -38,14 +38,14 @@ def find_of_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def change_of_project(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Set or remove the project's own limits, never above the operator's; in force everywhere when this answers."""
+    """Set or remove the project's own limits, never above the operator's; in force everywhere when this returns."""
     project = visitor.project(inbound.params["project_id"], *MANAGERS)
     given = require_some(read_body(RateChange, inbound))
     return _change(visitor, "project", project.id, project.organization_id, given)
 
 
 def change_of_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Set or remove the key's own limits, never above the operator's; in force everywhere when this answers."""
+    """Set or remove the key's own limits, never above the operator's; in force everywhere when this returns."""
     key = visitor.key(inbound.params["key_id"])
     visitor.manager(key.organization_id)
     given = require_some(read_body(RateChange, inbound))

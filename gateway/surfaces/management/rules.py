@@ -41,7 +41,7 @@ class RuleQuery(Body):
 
 
 def list_rules(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Of one scope when it is named: the organization, a team, a member or a key."""
+    """The rules of all scopes, or of one: the organization, a team, a member or a key."""
     given = read_query(RuleQuery, inbound)
     organization_id = visitor.managed_organization(inbound)
     found = rules.list_rules(
@@ -62,27 +62,27 @@ def add(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """A rule that is off stays there and counts for nothing."""
+    """A disabled rule is kept but has no effect."""
     status = read_body(RuleStatus, inbound)["status"]
     organization_id = visitor.managed_organization(inbound)
     return _switch(visitor, inbound, organization_id, status)
 
 
 def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """What it refused or allowed counts from then on as without it."""
+    """From then on requests are judged without it."""
     organization_id = visitor.managed_organization(inbound)
     return _remove(visitor, inbound, organization_id)
 
 
 def list_key_rules(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """The rules at the key itself; those of its organization, teams and member hold beside them."""
+    """The rules of the key itself; those of its organization, teams and member apply too."""
     key = visitor.key(inbound.params["key_id"])
     found = rules.list_rules(visitor.services.store.database, key.organization_id, "key", key.id)
     return {"rules": [show_rule(rule) for rule in found]}
 
 
 def add_key_rule(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """Beside those of its organization, its teams and its owner, which all must allow a request."""
+    """A request must be allowed by the rules of the key, its organization, its teams and its owner."""
     given = read_body(KeyRule, inbound)
     key = visitor.key(inbound.params["key_id"])
     visitor.manager(key.organization_id)
@@ -90,13 +90,13 @@ def add_key_rule(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def update_key_rule(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """A rule that is off stays there and counts for nothing."""
+    """A disabled rule is kept but has no effect."""
     status = read_body(RuleStatus, inbound)["status"]
     return _switch(visitor, inbound, _organization_of_key_rule(visitor, inbound), status)
 
 
 def remove_key_rule(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """What it refused or allowed counts from then on as without it."""
+    """From then on requests are judged without it."""
     return _remove(visitor, inbound, _organization_of_key_rule(visitor, inbound))
 
 

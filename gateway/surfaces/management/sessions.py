@@ -27,7 +27,7 @@ class PasswordAndCode(Body):
 
 
 def list_sessions(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """One's own live sessions, newest first."""
+    """Your active sessions, newest first."""
     found = visitor.services.management.sessions.list_sessions(visitor.user_id)
     sessions = [
         {
@@ -44,26 +44,26 @@ def list_sessions(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def end_session(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Its token is refused from then on; ending the one that asks signs you out."""
+    """Its token is refused from then on; ending the current session signs you out."""
     visitor.services.management.sessions.close_one(visitor.user_id, inbound.params["session_id"])
     return {"message": "Session ended."}
 
 
 def sign_out_everywhere(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """End every session of one's own, this one included, and devices that only wait for theirs."""
+    """End all your sessions, including this one, and pending sign-ins of devices."""
     count = visitor.services.management.sessions.close_others(visitor.user_id)
     return {"message": f"Signed out everywhere: {count} sessions ended."}
 
 
 def show_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Whether a second factor is in force, and how many recovery codes are left; never its secret."""
+    """Whether a second factor is enabled, and how many recovery codes are left; never its secret."""
     standing = visitor.services.management.second_factors.find(visitor.user_id)
     since = to_iso(standing.since_us) if standing.active else None
     return {"active": standing.active, "since": since, "recoveryCodesLeft": standing.codes_left}
 
 
 def begin_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """A new secret for an authenticator program; it counts once a code of it is confirmed."""
+    """A new secret for an authenticator app; enabled once a code from it is confirmed."""
     given = read_body(Password, inbound)
     management, session = visitor.services.management, visitor.session
     management.check_password(session.user_id, session.email, given["password"])
@@ -72,14 +72,14 @@ def begin_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def confirm_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Put it in force; the recovery codes are shown here only. Every other session ends."""
+    """Enable it; the recovery codes are shown only in this response. Every other session ends."""
     given = read_body(Code, inbound)
     management, session = visitor.services.management, visitor.session
     return {"recoveryCodes": management.confirm_second_factor(session.user_id, given["code"], session.id)}
 
 
 def remove_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Take the second factor away, by password and a code of it (or a recovery code)."""
+    """Disable the second factor; requires the password and a code (or a recovery code)."""
     given = read_body(PasswordAndCode, inbound)
     session = visitor.session
     visitor.services.management.remove_second_factor(session.user_id, session.email, given["password"], given["code"])

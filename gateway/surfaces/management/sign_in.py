@@ -50,7 +50,7 @@ class ChangePassword(Body):
 
 
 def sign_in(services: Services, inbound: Inbound) -> Outbound:
-    """A session for e-mail address and password, and for `code` where a second factor is in force."""
+    """A session for an e-mail address and password, plus `code` if a second factor is enabled."""
     check_origin(services, inbound)
     given = read_body(SignIn, inbound)
     service, place = services.management.sign_in, place_of(inbound)
@@ -64,7 +64,7 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
 
 
 def sign_up(services: Services, inbound: Inbound) -> Outbound:
-    """An account and a session for who holds an invitation."""
+    """Create an account and a session with an invitation."""
     check_origin(services, inbound)
     given = read_body(SignUp, inbound)
     made = services.management.sign_up(
@@ -74,14 +74,14 @@ def sign_up(services: Services, inbound: Inbound) -> Outbound:
 
 
 def find_invitation(services: Services, inbound: Inbound) -> Outbound:
-    """What an invitation is for, before it is accepted."""
+    """The details of an invitation, before it is accepted."""
     given = read_body(Token, inbound)
     invitation = services.management.find_invitation(given["token"], inbound.peer)
     return json_reply({"invitation": show_invitation(invitation)}, inbound.shown_id)
 
 
 def get_session(services: Services, inbound: Inbound) -> Outbound:
-    """Who is signed in; `null` when nobody is. Extends a cookie's life at most once a day."""
+    """The signed-in user; `null` when nobody is signed in. Extends a cookie's lifetime at most once a day."""
     token, by_cookie = token_of(inbound)
     try:
         session = visit(services, token).session
@@ -93,7 +93,7 @@ def get_session(services: Services, inbound: Inbound) -> Outbound:
 
 
 def sign_out(services: Services, inbound: Inbound) -> Outbound:
-    """End the session; fine when there is none."""
+    """End the session; succeeds also when there is none."""
     token, by_cookie = token_of(inbound)
     if by_cookie:
         check_origin(services, inbound, required=True)
@@ -106,7 +106,7 @@ def sign_out(services: Services, inbound: Inbound) -> Outbound:
 
 
 def change_password(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Needs the one that counts now; every other session of yours ends."""
+    """Requires the current password; ends every other session of yours."""
     given = read_body(ChangePassword, inbound)
     session = visitor.session
     visitor.services.management.change_password(
@@ -116,7 +116,7 @@ def change_password(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def accept_invitation(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Join the organization of an invitation that was sent to the address of this account."""
+    """Join an organization by an invitation that was sent to this account's address."""
     given = read_body(Token, inbound)
     management = visitor.services.management
     member = management.accept_invitation(given["token"], visitor.user_id)
@@ -124,7 +124,7 @@ def accept_invitation(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def show_me(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Who is signed in, and their role in each organization."""
+    """The signed-in user, and their role in each organization."""
     memberships = [
         {"organizationId": one.organization_id, "memberId": one.id, "role": one.role}
         for one in visitor.memberships.values()

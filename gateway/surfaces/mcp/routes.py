@@ -28,7 +28,7 @@ class Endpoint:
         self._methods = Methods(tools.Toolbox(read_chat, more))
 
     def inform(self, services: Services, inbound: Inbound) -> Outbound:
-        """Public information on the server; to clients of the oldest revision also their stream."""
+        """Public information about the server; for clients of the oldest revision also their event stream."""
         return self._answer(services, inbound)
 
     def take(self, services: Services, inbound: Inbound) -> Outbound:
@@ -36,7 +36,7 @@ class Endpoint:
         return self._answer(services, inbound)
 
     def refuse(self, services: Services, inbound: Inbound) -> Outbound:
-        """No session is kept, so there is none to change or delete."""
+        """The server is stateless: there is no session to change or delete."""
         return self._answer(services, inbound)
 
     def _answer(self, services: Services, inbound: Inbound) -> Outbound:
@@ -95,7 +95,7 @@ class Endpoint:
 
 
 def offer(services: Services, inbound: Inbound) -> Outbound:
-    """What can be asked of this address; pages are answered before, by what lets them in."""
+    """The methods of this address; CORS preflights are answered earlier."""
     return Outbound(204, [("Allow", "GET, HEAD, OPTIONS, POST"), *HEADERS])
 
 

@@ -17,7 +17,7 @@ DOCUMENTATION = "/docs"
 
 
 def show_resource(services: Services, inbound: Inbound) -> Outbound:
-    """What `/mcp` takes tokens from."""
+    """The authorization servers whose tokens `/mcp` accepts."""
     base = _base_of(inbound)
     body: dict[str, Any] = {
         "resource": scopes.resource_of(base),
@@ -31,7 +31,7 @@ def show_resource(services: Services, inbound: Inbound) -> Outbound:
 
 
 def show_server(services: Services, inbound: Inbound) -> Outbound:
-    """What the authorization server does, and where."""
+    """The endpoints and capabilities of the authorization server."""
     base = _base_of(inbound)
     body: dict[str, Any] = {
         "issuer": base,

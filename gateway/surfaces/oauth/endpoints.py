@@ -48,7 +48,7 @@ ERRORS = ErrorFormat(
 
 
 def register(services: Services, inbound: Inbound) -> Outbound:
-    """Register an application. With an API key it may have tokens of that key by client credentials."""
+    """Register an application. With an API key it can get tokens of that key by the client credentials grant."""
     place = network_of(inbound.peer)
     gates = [
         ThrottleGate("applications registered", place, REGISTRATIONS, MINUTE_S),
@@ -68,12 +68,12 @@ def register(services: Services, inbound: Inbound) -> Outbound:
 
 
 def give_tokens(services: Services, inbound: Inbound) -> Outbound:
-    """Tokens for a code, for a refresh token, or for who has an API key."""
+    """Tokens in exchange for a code, a refresh token, or by client credentials registered with an API key."""
     return _ask(services, inbound, lambda given: services.accounts.oauth.server.give_tokens(given))
 
 
 def revoke(services: Services, inbound: Inbound) -> Outbound:
-    """End a token."""
+    """Revoke a token."""
     return _ask(services, inbound, lambda given: services.accounts.oauth.server.revoke(given))
 
 

@@ -70,7 +70,7 @@ DECODER = Decoder(CompletionBody)
 
 
 def complete(services: Services, inbound: Inbound) -> Outbound:
-    """A completion, whole or streamed."""
+    """A text completion, complete or streamed."""
     context = auth.admit(services, inbound, "chat", "completions")
     raw = inbound.body
     requests, echoed, unfence = caps.read(services.settings.limits, raw, _read, raw)

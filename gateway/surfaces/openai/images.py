@@ -94,14 +94,14 @@ CHOICES = {
 
 
 def make(services: Services, inbound: Inbound) -> Outbound:
-    """Images of a prompt, in base64."""
+    """Images for a prompt, in base64."""
     context = auth.admit(services, inbound, ImagesRequest.operation)
     body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
     return _answer(services, context, _request(services, context, body, ImagesRequest, (), {}), body.stream)
 
 
 def edit(services: Services, inbound: Inbound) -> Outbound:
-    """Images made of others and a prompt: as a form with files, or JSON with addresses."""
+    """Images edited by a prompt, sent as a form with files, or as JSON with URLs."""
     context = auth.admit(services, inbound, ImageEditsRequest.operation, form=True)
     if inbound.upload is None:
         body, found, marks = _read_json(services, inbound)

@@ -21,7 +21,7 @@ NO_PLAN = {
 
 
 def show_key(services: Services, inbound: Inbound) -> Outbound:
-    """The key's own usage and limit as strings in USD; works when a spending limit is reached."""
+    """The key's own usage and limit as strings in USD; works even when a spending limit is reached."""
     caller = auth.require_user_key(auth.caller_of(services, inbound))
     status = services.billing.budgets.status(caller.key_id)
     limit = status.limits.total_nusd

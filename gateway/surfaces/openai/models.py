@@ -73,8 +73,9 @@ def _caller(services: Services, inbound: Inbound) -> Caller | None:
 
 
 def handle_models(services: Services, inbound: Inbound) -> Outbound:
-    """The whole list, or 304 when the caller's If-None-Match names it. A key is checked even when the whole public
-    catalogue is asked for. `available=true` leaves only what can be called now with the credentials that are there."""
+    """The model list, or 304 when the caller's If-None-Match matches it. A key is validated even when the public
+    catalogue is requested. `available=true` keeps only the models that can be called now with the existing
+    credentials."""
     query = read_query(inbound.arguments())
     audience = audience_of(services, inbound)
     if query.include_restricted:
@@ -89,7 +90,7 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
 
 
 def handle_model(services: Services, inbound: Inbound) -> Outbound:
-    """`GET /v1/models/<model>`: the entry of an id, an alias or provider/model. A 404 names near ones."""
+    """`GET /v1/models/<model>`: the entry of an id, an alias or provider/model. A 404 suggests similar ids."""
     ident = inbound.params["model"]
     catalogue = services.routing.catalogue.current()
     audience = audience_of(services, inbound)

@@ -42,7 +42,7 @@ class ModerationBody(Struct, kw_only=True, gc=False):
 
 
 def moderate(services: Services, inbound: Inbound) -> Outbound:
-    """A verdict for each text, or for parts together."""
+    """A verdict for each text, or for all parts together."""
     reader = partial(read, services.settings.limits)
     return answer(services, inbound, ModerationRequest, DECODER, reader, ID_PREFIX, write)
 

@@ -32,7 +32,7 @@ class RerankBody(Struct, kw_only=True, gc=False):
 
 
 def rerank(services: Services, inbound: Inbound) -> Outbound:
-    """The documents by how well they answer the query, the best first."""
+    """The documents ordered by their relevance to the query, the best first."""
     context = auth.admit(services, inbound, RerankRequest.operation)
     body = read_json(services.settings.limits, DECODER, inbound.body, {"routing": ROUTINGS})
     answer = services.engine.executor.generate(context, read(body, len(inbound.body)))

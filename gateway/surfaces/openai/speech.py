@@ -58,7 +58,7 @@ DECODER = Decoder(SpeechBody)
 
 
 def speak(services: Services, inbound: Inbound) -> Outbound:
-    """The text as sound: the file itself, or events of its pieces."""
+    """The text as audio: the file itself, or a stream of events with its chunks."""
     context = auth.admit(services, inbound, SpeechRequest.operation)
     body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
     request = read(body)

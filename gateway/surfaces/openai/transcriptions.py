@@ -41,7 +41,7 @@ BOOLEAN = (*TRUE, "false", "0", "")
 
 
 def transcribe(services: Services, inbound: Inbound, kind: type[TranscriptionRequest]) -> Outbound:
-    """The text of a sound, in one of the formats of the reference or as events."""
+    """The text of an audio file, in the requested format or as a stream of events."""
     context = auth.admit(services, inbound, kind.operation, form=True)
     require_form(inbound)
     form = read_form(inbound, LIMITS, services.settings.spool_dir)

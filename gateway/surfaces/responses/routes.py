@@ -100,7 +100,7 @@ def _keeper(services: Services, context: RequestContext, turn: reader.ResponseTu
 
 
 def shorten(services: Services, inbound: Inbound) -> Outbound:
-    """A compacted conversation, to be sent as the input of the next turn."""
+    """A compacted conversation to send as the input of the next turn."""
     context = auth.admit(services, inbound, "chat", "responses")
     limits, raw = services.settings.limits, inbound.body
     body = caps.read(limits, raw, schema.decode_compact, raw)
@@ -130,7 +130,7 @@ def _is_large(raw: bytes, size: int) -> bool:
 
 
 def count(services: Services, inbound: Inbound) -> Outbound:
-    """How many tokens the input of a response would be: an estimate; nothing is sent upstream and nothing is paid."""
+    """The number of input tokens of a response: an estimate; nothing is sent upstream and nothing is charged."""
     context = auth.admit(services, inbound, "count_tokens", "responses")
     limits, raw = services.settings.limits, inbound.body
     body = caps.read(limits, raw, schema.decode_count, raw)
@@ -145,7 +145,7 @@ def count(services: Services, inbound: Inbound) -> Outbound:
 
 
 def retrieve(services: Services, inbound: Inbound) -> Outbound:
-    """A stored response. It is not streamed again."""
+    """A stored response. It cannot be streamed again."""
     found = _find(services, inbound, whole=False)
     if inbound.arguments().get("stream", "").lower() == "true":
         raise InvalidRequest("A stored response comes whole; leave out stream.", param="stream")
@@ -154,21 +154,21 @@ def retrieve(services: Services, inbound: Inbound) -> Outbound:
 
 
 def list_input(services: Services, inbound: Inbound) -> Outbound:
-    """What a stored response was given: the items before its turn and its own."""
+    """The input items of a stored response: those of earlier turns and its own."""
     found = _find(services, inbound, whole=True)
     body = compute_if(store.is_long(found), store.list_items, found, inbound.arguments(), sealed=_sealed(inbound))
     return replies.json_reply(body, inbound.shown_id)
 
 
 def delete(services: Services, inbound: Inbound) -> Outbound:
-    """Forget a stored response."""
+    """Delete a stored response."""
     ident = inbound.params["response_id"]
     services.engine.responses.delete(auth.caller_of(services, inbound), ident)
     return replies.json_reply({"id": ident, "object": "response", "deleted": True}, inbound.shown_id)
 
 
 def cancel(services: Services, inbound: Inbound) -> Outbound:
-    """There is nothing to cancel: a 400 says so, for responses that are there."""
+    """Always 400 for an existing response: there are no background responses to cancel."""
     _find(services, inbound, whole=False)
     raise InvalidRequest(NOT_RUNNING, code="unsupported_operation")
 
