@@ -3,7 +3,7 @@ outlives the greenlet which asked for it."""
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import gevent
@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 # The event loop gets the interpreter back from a computing thread after so long; each of its waits may cost it once.
 SWITCH_S = 0.001
+EITHER = 3  # what a socket is told that may be read or written, in the event loop's numbers
 COMPUTING = 2  # threads that compute at the same time
 # Of what is large (256 KB or less a piece: some 0.3 ms from the caller to the disk, or from there to an upstream).
 PIECES_A_MOMENT, MOMENT_S = 2, 0.001
@@ -107,6 +108,31 @@ def give_way() -> None:
     """Let other greenlets have their turn; in a thread of `compute` nothing, for threads take turns by themselves."""
     if not getattr(_here, "computing", False):
         gevent.sleep(0)
+
+
+def follow(steps: Generator[int, int, T], descriptor: int, most_s: float | None) -> T:
+    """The result of `steps` about a socket that does not block: they yield 1 where they want to read, 2 to write, 3
+    for either, and go on when that is possible. TimeoutError when all of it takes longer than `most_s`."""
+    hub = gevent.get_hub()
+    expiry = gevent.Timeout(most_s)
+    expiry.start()
+    try:
+        wanted = next(steps)
+        while True:
+            watcher = hub.loop.io(descriptor, int(wanted))
+            try:
+                hub.wait(watcher)
+            finally:
+                watcher.close()
+            wanted = steps.send(EITHER)
+    except StopIteration as end:
+        return end.value
+    except gevent.Timeout as expired:
+        if expired is not expiry:
+            raise
+        raise TimeoutError from None
+    finally:
+        expiry.close()
 
 
 def wait_until_idle(most_s: float) -> None:

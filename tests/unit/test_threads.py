@@ -1,13 +1,14 @@
 """Slots that are counted, given back by whoever has one."""
 
+import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import gevent
 import pytest
 
-from gateway.threads import MOMENT_S, PIECES_A_MOMENT, Slots, Threads, bulk_turn
+from gateway.threads import MOMENT_S, PIECES_A_MOMENT, Slots, Threads, bulk_turn, follow
 
 
 @pytest.fixture
@@ -67,3 +68,32 @@ def test_one_alone_has_its_turn_at_once() -> None:
     gevent.spawn(seen.append, "another")
     bulk_turn()
     assert seen == []
+
+
+def reads(near: socket.socket, count: int) -> Generator[int, int, bytes]:
+    """Steps that read so many bytes, one at a time."""
+    got = b""
+    while len(got) < count:
+        assert (yield 1)
+        got += near.recv(1)
+    return got
+
+
+def test_steps_about_a_socket_go_on_as_it_has_something_and_others_run_meanwhile() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        gevent.spawn_later(0.02, far.sendall, b"ab")
+        gevent.spawn_later(0.04, far.sendall, b"c")
+        assert follow(reads(near, 3), near.fileno(), 2) == b"abc"
+
+
+def test_steps_that_take_too_long_end_and_the_time_of_another_is_anothers() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        with pytest.raises(TimeoutError):
+            follow(reads(near, 1), near.fileno(), 0.02)
+        with pytest.raises(gevent.Timeout) as told, gevent.Timeout(0.02):
+            follow(reads(near, 1), near.fileno(), 2)
+        assert told.value.seconds == 0.02
+        far.sendall(b"x")
+        assert follow(reads(near, 1), near.fileno(), None) == b"x"

@@ -228,6 +228,21 @@ def test_a_statement_without_an_answer_ends_as_unavailable(postgresql_url, open_
     assert database.read(lambda: database.execute("SELECT 1").fetchone()[0]) == 1
 
 
+def test_a_statement_that_the_operator_interrupts_ends_at_the_server_too(postgresql_url, open_store):
+    database, other = open_store(postgresql_url), open_store(postgresql_url)
+    running = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(9)' AND state = 'active'"
+    count = lambda: other.read(lambda: other.execute(running).fetchone()[0])  # noqa: E731
+    loop, here = gevent.get_hub().loop, gevent.getcurrent()
+    interrupt = loop.timer(0.3)
+    interrupt.start(here.throw, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        database.read(lambda: database.execute("SELECT pg_sleep(9)"))
+    until = time.monotonic() + 3
+    while count() and time.monotonic() < until:
+        gevent.sleep(0.05)
+    assert count() == 0
+
+
 def test_a_deadlock_is_tried_again(postgresql_url, open_store):
     database = open_store(postgresql_url)
     database.write(lambda: database.execute("INSERT INTO installation (name, value) VALUES ('a', '0'), ('b', '0')"))
