@@ -2,7 +2,7 @@
 
 The text of the last message tells what to do, as words: `mark:<name>` names the call, `tokens:<n>` is what the answer
 counts (default: the output limit that was sent), `greedy:<n>` the same beyond any limit, `wait:<s>` passes before the
-answer, `gap:<s>` between the pieces of a stream.
+answer, `gap:<s>` between the pieces of a stream, `piece:<n>` are the tokens of each (default 5).
 """
 
 import json
@@ -117,7 +117,7 @@ class FakeUpstream(FakeServer):
             call.told = True
             return send_json(start, 200, _whole(call))
         start("200 OK", [("Content-Type", "text/event-stream")])
-        return _stream(call, float(words.get("gap", 0)))
+        return _stream(call, float(words.get("gap", 0)), int(words.get("piece", PIECE)))
 
 
 def _words(content: Any) -> dict[str, str]:
@@ -135,9 +135,9 @@ def _whole(call: Call) -> dict[str, Any]:
     return head | {"choices": [choice], "usage": _usage(call)}
 
 
-def _stream(call: Call, gap_s: float) -> Iterator[bytes]:
-    for at in range(0, call.tokens, PIECE):
-        yield _event([{"index": 0, "delta": {"content": "word" * min(PIECE, call.tokens - at)}, "finish_reason": None}])
+def _stream(call: Call, gap_s: float, piece: int) -> Iterator[bytes]:
+    for at in range(0, call.tokens, piece):
+        yield _event([{"index": 0, "delta": {"content": "word" * min(piece, call.tokens - at)}, "finish_reason": None}])
         gevent.sleep(gap_s)
     yield _event([{"index": 0, "delta": {}, "finish_reason": "stop"}])
     call.told = True

@@ -159,7 +159,9 @@ def test_the_fee_is_paid_by_the_credits_beside_the_cost_and_counts_for_no_limit(
 
 
 def test_large_bodies_are_cut_and_marked(gateway) -> None:
-    answer = send(gateway, "x" * (MOST_BYTES + 10) + " tokens:200000 greedy:1050000", max_tokens=1, stream=True)
+    set_credits(gateway, 1000 * NANO)
+    more = " tokens:200000 greedy:1050000 piece:500"
+    answer = send(gateway, "x" * (MOST_BYTES + 10) + more, max_tokens=1, stream=True)
     assert len(answer.content) > MOST_BYTES
     [info] = logs(gateway)
     bodies = gateway.services.engine.retention.read(info)
