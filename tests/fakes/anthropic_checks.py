@@ -20,9 +20,12 @@ from anthropic.types import (
     content_block_param as block_params,
 )
 from anthropic.types.beta import (
+    BetaCompactionBlockParam,
     BetaContextManagementConfigParam,
     BetaMCPToolsetParam,
+    BetaMCPToolUseBlockParam,
     BetaRequestMCPServerURLDefinitionParam,
+    BetaRequestMCPToolResultBlockParam,
 )
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming as NonStreaming
 from anthropic.types.message_create_params import MessageCreateParamsStreaming as Streaming
@@ -38,6 +41,12 @@ KNOWN_BETAS = {beta for args in get_args(AnthropicBetaParam) for beta in get_arg
 OPT_INS = {
     "context_management": ("context-management-2025-06-27", BetaContextManagementConfigParam),
     "mcp_servers": ("mcp-client-2025-11-20", list[BetaRequestMCPServerURLDefinitionParam]),
+}
+# Blocks of the same kind: what the service answered in, and takes back.
+OPT_IN_BLOCKS = {
+    "compaction": BetaCompactionBlockParam,
+    "mcp_tool_use": BetaMCPToolUseBlockParam,
+    "mcp_tool_result": BetaRequestMCPToolResultBlockParam,
 }
 ROLES = {"user": UserMessageParam, "assistant": AssistantMessageParam, "system": SystemMessageParam}
 TOOLS = {
@@ -133,7 +142,15 @@ def _check_types(body: dict[str, Any]) -> None:
             raise Refused(f"tools.{place}: Input tag '{tool.get('type')}' found")
         _check_shape(TOOLS[tool.get("type")], tool, f"tools.{place}")
     named = {name: value for name, value in body.items() if name not in (*SAMPLING, "tools")}
+    if _block_types(body) & OPT_IN_BLOCKS.keys():
+        named["messages"] = []  # their blocks were looked at one by one
     _check_shape(Streaming if body.get("stream") is True else NonStreaming, named, "")
+
+
+def _block_types(body: dict[str, Any]) -> set[str]:
+    """The types of all blocks."""
+    contents = [message["content"] for message in body.get("messages") or ()]
+    return {block["type"] for content in contents if isinstance(content, list) for block in content}
 
 
 def _check_shape(shape: Any, value: Any, path: str) -> None:
@@ -155,6 +172,7 @@ def _blocks() -> dict[str, Any]:
     if not _BLOCKS:
         for shape in get_args(block_params.ContentBlockParam):
             _BLOCKS[get_args(get_type_hints(shape)["type"])[0]] = shape
+        _BLOCKS.update(OPT_IN_BLOCKS)
     return _BLOCKS
 
 

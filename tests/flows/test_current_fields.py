@@ -163,3 +163,26 @@ def test_a_cached_message_is_not_given_to_who_asks_for_citations(
     for more in ({}, {}, {"citations": {"enabled": True}}):
         claude.messages.create(**CLAUDE | {"messages": [{"role": "user", "content": [paper | more]}]})
     assert len(maker.calls) == 2
+
+
+CALLED = [
+    {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "look", "server_name": "tools", "input": {"at": "Oslo"}},
+    {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "content": [{"type": "text", "text": "Rain."}]},
+    {"type": "text", "text": "It rains."},
+]
+SUMMED_UP = {"type": "compaction", "content": "They spoke of the rain.", "signature": "c2ln"}
+
+
+@pytest.mark.parametrize("blocks", [CALLED, [SUMMED_UP]], ids=["calls at tool servers", "a compaction"])
+def test_what_the_provider_answered_goes_back_to_it_as_it_was(
+    claude: Anthropic, maker: FakeAnthropic, blocks: list[dict[str, Any]]
+) -> None:
+    turns = [*TALK, {"role": "assistant", "content": blocks}, {"role": "user", "content": "And now?"}]
+    claude.beta.messages.create(**CLAUDE | {"messages": turns}, betas=["mcp-client-2025-11-20", "compact-2026-01-12"])
+    assert maker.calls[-1].body["messages"][:2] == turns[:2]
+
+
+def test_a_compaction_is_read_by_another_vendors_model(claude: Anthropic, vendor: FakeVendor) -> None:
+    turns = [{"role": "assistant", "content": [SUMMED_UP]}, {"role": "user", "content": "And now?"}]
+    claude.messages.create(**CLAUDE | {"model": OLDER, "messages": turns})
+    assert vendor.chat.calls[-1].body["messages"][0]["content"] == SUMMED_UP["content"]

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 Name = Annotated[str, Meta(min_length=1)]
 
@@ -147,6 +147,42 @@ class ToolSearchResult(ServerResult, tag="tool_search_tool_result"):
     pass
 
 
+class AdvisorResult(ServerResult, tag="advisor_tool_result"):
+    pass
+
+
+class McpToolUseBlock(Block, tag="mcp_tool_use"):
+    """A call that the vendor made at a tool server of the caller's."""
+
+    id: Name
+    name: Name
+    server_name: Name
+    input: Raw
+    cache_control: CacheControl | None = None
+
+
+class McpToolResultBlock(Block, tag="mcp_tool_result"):
+    tool_use_id: Name
+    content: Raw | UnsetType = UNSET
+    is_error: bool = False
+    cache_control: CacheControl | None = None
+
+
+class McpToolListingBlock(Block, tag="mcp_tool_listing"):
+    mcp_server_name: Name
+    tools: Raw
+
+
+class CompactionBlock(Block, tag="compaction"):
+    """The summary that stands for all before it; a null `content` is one that failed, and says nothing."""
+
+    content: str | None = None
+    encrypted_content: str | None = None
+    signature: str | None = None
+    tool_changes: list[Any] | None = None
+    cache_control: CacheControl | None = None
+
+
 class ContainerUploadBlock(Block, tag="container_upload"):
     file_id: Name
     cache_control: CacheControl | None = None
@@ -168,5 +204,10 @@ Blocks = list[
     | BashResult
     | TextEditorResult
     | ToolSearchResult
+    | AdvisorResult
+    | McpToolUseBlock
+    | McpToolResultBlock
+    | McpToolListingBlock
+    | CompactionBlock
     | ContainerUploadBlock
 ]

@@ -55,6 +55,8 @@ def _read_block(block: Struct) -> list[Part]:
             return [Reasoning(sealed=block.data, vendor=NAME)]
         case wire.ToolReferenceBlock():
             return [Text(f"Found the tool {block.tool_name}.")]
+        case wire.CompactionBlock():
+            return [Text(block.content, read_mark(block.cache_control))] if block.content else []
         case wire.ToolUseBlock() | wire.ServerToolUseBlock() | wire.ServerResult():
             return [_read_call(block)]
         case _:

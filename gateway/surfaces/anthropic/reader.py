@@ -32,6 +32,7 @@ NATIVE_FIELDS = (
     "context_management",
 )
 OWN = ("container", "mcp_servers")
+OWN_BLOCKS = (wire.McpToolUseBlock, wire.McpToolResultBlock, wire.McpToolListingBlock)
 # What is not offered: the value that asks for nothing, and what is said of any other.
 ABSENT = {
     "speed": ("standard", "the fast mode is not offered."),
@@ -83,12 +84,12 @@ def _warn(body: schema.MessagesBody) -> Iterator[str]:
 class PromptSummary:
     """What one pass over a prompt finds out, without decoding it. `text` is bytes."""
 
-    __slots__ = ("text", "images", "files", "mixed", "own_files")
+    __slots__ = ("text", "images", "files", "mixed", "own_parts")
 
     def __init__(self) -> None:
         self.text = self.images = self.files = 0
         self.mixed = False  # holds what the format's own vendors would refuse: the body must be written anew
-        self.own_files = False  # names files that one vendor alone has
+        self.own_parts = False  # holds what one vendor alone can read: its files, calls of its own
 
     def add_prompt(self, body: schema.Prompt) -> None:
         """Instructions, messages and tools."""
@@ -144,7 +145,7 @@ class PromptSummary:
     def _add_other(self, block: Struct) -> None:
         if isinstance(block, wire.ImageBlock):
             self.images += 1
-            self.own_files = self.own_files or isinstance(block.source, wire.FileSource)
+            self.own_parts = self.own_parts or isinstance(block.source, wire.FileSource)
         elif isinstance(block, wire.DocumentBlock):
             self._add_document(block)
         elif isinstance(block, wire.SearchResultBlock):
@@ -152,8 +153,12 @@ class PromptSummary:
         elif isinstance(block, wire.ServerToolUseBlock):
             self.mixed = self.mixed or not block.id.startswith(OWN_CALL_PREFIX)
         elif isinstance(block, wire.ContainerUploadBlock):
-            self.own_files = True
+            self.own_parts = True
+        elif isinstance(block, wire.CompactionBlock):
+            self._add_text(block.content or block.encrypted_content or "")
+            self.own_parts = self.own_parts or (block.encrypted_content is not None and not block.content)
         else:
+            self.own_parts = self.own_parts or isinstance(block, OWN_BLOCKS)
             self.text += len(encode(block))
 
     def _add_document(self, block: wire.DocumentBlock) -> None:
@@ -164,7 +169,7 @@ class PromptSummary:
             self._add_blocks([wire.TextBlock(inner)] if isinstance(inner, str) else inner)
         else:
             self.files += 1
-            self.own_files = self.own_files or isinstance(block.source, wire.FileSource)
+            self.own_parts = self.own_parts or isinstance(block.source, wire.FileSource)
 
 
 def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Requirements:
@@ -195,7 +200,7 @@ def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Req
         messages=len(body.messages) + 1,
         media=prompt.images + prompt.files,
         forced_tool=forced,
-        vendor_only=NAME if (own and needed) or prompt.own_files else "",
+        vendor_only=NAME if (own and needed) or prompt.own_parts else "",
         cache_marks=marks,
         search_offered=searches and not needed,
         hosted=NAME if own and not needed else "",
