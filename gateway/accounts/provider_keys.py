@@ -186,16 +186,17 @@ class ProviderKeys:
         self._set_status(organization_id, key_id, "deleted", actor)
 
     def reseal(self) -> int:
-        """Encrypt every stored secret under the newest key, so that older keys may go. Returns how many."""
+        """Encrypt every stored secret under the newest key, so that older keys may go. Returns how many. Changes wait
+        meanwhile: a secret that is rotated or destroyed then would come back."""
 
-        def work() -> int:
+        def work(now: int) -> int:
             rows = list(ProviderKey.select().where(ProviderKey.secret != ""))
             for row in rows:
                 sealed = self._vault.seal(self._vault.open(row.secret))
                 ProviderKey.update(secret=sealed).where(ProviderKey.id == row.id).execute()
             return len(rows)
 
-        return self._database.write(work)
+        return commit(self._database, self._control, work)
 
     def _set_status(self, organization_id: str, key_id: str, status: str, actor: str) -> ProviderKeyInfo:
         def work(now: int) -> ProviderKeyInfo:

@@ -96,6 +96,21 @@ def test_encryption_keys_are_rotated_by_resealing(company, provider_keys) -> Non
         ProviderKeys(company.database, company.control, vault_of(company)).keys_for(company.organization_id, "alpha")
 
 
+def test_resealing_brings_no_secret_back_that_was_destroyed_a_moment_before(company, provider_keys, monkeypatch) -> None:
+    kept = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
+    bump = company.control.bump
+
+    def come_first() -> None:
+        """Somebody whose change is committed while this one waits for its turn."""
+        monkeypatch.setattr(company.control, "bump", bump)
+        provider_keys.remove(company.organization_id, kept.id, **BY)
+
+    monkeypatch.setattr(company.control, "bump", come_first)
+    assert provider_keys.reseal() == 0
+    row = company.database.read(lambda: company.database.execute("SELECT secret FROM provider_key").fetchone())
+    assert row[0] == ""
+
+
 def test_what_is_sealed_twice_differs_and_nothing_stays_nothing() -> None:
     vault = Vault(["some-encryption-key"])
     assert vault.seal("secret") != vault.seal("secret")

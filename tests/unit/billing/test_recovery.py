@@ -1,5 +1,7 @@
 import dataclasses
+import threading
 
+import gevent
 import pytest
 from support.billing import DOLLAR, attempt_at, target
 
@@ -7,6 +9,7 @@ from gateway import ids
 from gateway.billing import recovery
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
+from gateway.limits import leases
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.lease_sweep import give_up
 from gateway.limits.leases import fold
@@ -147,6 +150,27 @@ def test_an_owner_that_was_given_up_goes_on_under_another_epoch(start_billing, a
     first.close()
     asleep.rest()
     assert doctor(heir.database) == []
+
+
+def test_who_is_given_up_while_it_takes_keeps_nothing_of_what_it_took(start_billing, account, monkeypatch):
+    """The one who gives it up waits for the other's transaction, and finds its lease."""
+    taking, heir = start_billing(), start_billing()
+    if heir.database.kind != "postgresql":
+        pytest.skip("SQLite has one writer")
+    taking.ledger.grant(account.organization, DOLLAR, "start")
+    load, begun = leases.load, threading.Event()
+
+    def slowly(*given):
+        begun.set()
+        gevent.sleep(0.1)
+        return load(*given)
+
+    monkeypatch.setattr(leases, "load", slowly)
+    admitted = gevent.spawn(taking.admit, account)
+    begun.wait(5)
+    give_up(heir.database, taking.control.epoch, keep_rows=True)
+    admitted.join(5)
+    assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
 
 
 def test_folding_a_lease_that_is_gone_changes_nothing(start_billing, account):

@@ -6,6 +6,7 @@ from gateway import ids
 from gateway.errors import OutOfCredits, SpendingLimitReached, Unavailable
 from gateway.limits.budgets import Limits
 from gateway.limits.lease_sweep import give_up
+from gateway.limits.leases import Move, fold
 from gateway.limits.periods import read_period
 from gateway.limits.spending import CostBound
 from gateway.money import MILLION
@@ -406,3 +407,26 @@ def test_a_request_is_admitted_under_a_limit_that_was_lifted_a_moment_ago(worker
     held.release()
     one.be_idle()
     assert counters(books, f"{payer.key_id}:total") == (3 * CENT, 0)
+
+
+def test_what_is_left_of_a_window_that_ended_buys_nothing_in_the_next(worker, books, payer, clock):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(None, 4 * CENT, read_period("1h")))
+    one = worker()
+    one.spending.reserve(payer, CostBound(4 * CENT, 0, 0, True)).release()
+    clock.advance(3601)
+    age(books, payer, 3601)
+    one.control._refresh(), one.control._beat()
+    assert attempt(one, payer) and not attempt(one, payer)
+    assert books.budgets.status(payer.key_id).period_usage_nusd == 3 * CENT
+
+
+def test_a_budget_never_counts_less_than_nothing_as_leased(worker, books, payer):
+    """An overrun that was written before what it took is reserved anew."""
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=4 * CENT))
+    one = worker()
+    reservation = one.spending.reserve(payer, CALL)
+    one.journal.append(*reservation.rows(10 * CENT)).wait(5)
+    fold(books.worker.database, [Move(budget, lease) for lease, budget in reservation.leases(True)])
+    assert counters(books, f"{payer.key_id}:total") == (10 * CENT, 0)
