@@ -19,7 +19,7 @@ from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT, STREAMED
 from gateway.metering.usage_table import PLAIN, RECORD, UsageRecord, raw_id
 from gateway.money import MOST_CALL_NUSD, cost
-from gateway.neutral.usage import MOST_UNITS, NOTHING, Units, Usage, within_bounds
+from gateway.neutral.usage import MOST_UNITS, NOTHING, Units, Usage, counts_anything, within_bounds
 from gateway.providers.protocol import Target
 from gateway.store.journal import Row
 
@@ -129,7 +129,7 @@ def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
         charge = FREE
     else:
         charge = cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
-        if not charge.plain or usage.input + usage.cache_read + usage.cache_write + usage.output >= MOST_UNITS:
+        if not charge.plain or not 0 < usage.input + usage.cache_read + usage.cache_write + usage.output < MOST_UNITS:
             charge = _bounded(terms, attempt, usage, charge)
         if charge.total >= MOST_CALL_NUSD:
             charge, attempt.capped = capped(charge), True
@@ -143,6 +143,12 @@ def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Ch
     """The charge of what was used as far as counts can be believed; the attempt has that usage then."""
     if usage.input_total >= MOST_UNITS or usage.output_total >= MOST_UNITS:
         attempt.capped = True  # readers cut counts to their end already
+    if terms.units is None and attempt.error is None and not counts_anything(usage):
+        # Zeros for an answer, or what is no number: nobody counted.
+        usage = attempt.usage = units.estimate(
+            terms.units, attempt.target.mapping, terms.prompt_bytes, attempt.output_length
+        )
+        charge = cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
     believed = within_bounds(usage)
     if believed is usage:
         return charge

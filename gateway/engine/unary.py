@@ -35,7 +35,7 @@ def describe(attempt: Attempt, result: Result) -> None:
     attempt.model, attempt.upstream_id = result.model, result.upstream_id
     attempt.usage, attempt.service_tier = result.usage, result.service_tier
     attempt.finish = result.finish
-    if result.usage is None:
+    if result.usage is None or not (result.usage.input or result.usage.output):
         attempt.output_length = result.text_length()
 
 

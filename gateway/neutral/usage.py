@@ -1,6 +1,7 @@
 """Counts of what was used, in disjoint buckets."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import Struct, structs
@@ -64,6 +65,7 @@ class Usage(Struct, frozen=True, gc=False):
 
 NOTHING = Usage()
 COUNTS = tuple(name for name in Usage.__struct_fields__ if name not in ("basis", "price_key"))
+READ_COUNTS = attrgetter(*COUNTS)
 
 
 class Units(Struct, frozen=True):
@@ -89,6 +91,11 @@ def read_count(value: Any) -> int:
     if type(value) is int or (type(value) is float and value == value):
         return 0 if value <= 0 else int(value) if value < MOST_UNITS else MOST_UNITS
     return 0
+
+
+def counts_anything(usage: Usage) -> bool:
+    """Whether any count is above zero."""
+    return any(READ_COUNTS(usage))
 
 
 def within_bounds(usage: Usage) -> Usage:

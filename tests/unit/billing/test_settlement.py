@@ -103,6 +103,14 @@ def test_missing_usage_is_estimated_and_marked(one, account):
     assert one.rows()[0].usage_basis == "estimated"
 
 
+def test_zeros_for_an_answer_are_no_usage(one, account):
+    """As of a provider whose counts are no numbers, or of one that counts nothing."""
+    settlement = begun(one, account)
+    attempt = settlement.settle(attempt_at(target(), usage=Usage(), finish="stop", output_length=41))
+    assert attempt.usage == Usage(input=100, output=11, basis="estimated")
+    assert one.rows()[0].usage_basis == "estimated" and one.rows()[0].cost_nusd == 122_000
+
+
 def test_a_failure_without_usage_is_free_and_the_next_attempt_pays(one, account, used):
     settlement = begun(one, account)
     settlement.failed(attempt_at(target(), error=UpstreamFailed("no"), finish="error", status=500))

@@ -133,7 +133,7 @@ COUNTS = st.integers(0, 30)
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     ppm=st.integers(1, 999_999),
-    used=st.builds(Usage, input=COUNTS, output=COUNTS, cache_read=COUNTS, cache_write=COUNTS, searches=COUNTS),
+    used=st.builds(Usage, input=st.integers(1, 30), output=COUNTS, cache_read=COUNTS, cache_write=COUNTS, searches=COUNTS),
 )
 def test_any_discounted_row_adds_up_and_is_priced_alike_again(one, account, ppm, used):
     set_discount(one, ppm)

@@ -44,6 +44,12 @@ def test_an_answer_without_usage_shows_its_size_for_an_estimate(clock):
     assert run.outcome.serving.output_length == 6 and run.outcome.serving.usage is None
 
 
+def test_an_answer_with_nothing_but_zeros_shows_its_size_too(clock):
+    run = make_run(clock, Providers(north=said("Hello.", usage=Usage())), NORTH)
+    unary.answer(run)
+    assert run.outcome.serving.output_length == 6
+
+
 def test_the_callers_own_fault_is_reported_at_once(clock):
     run = make_run(clock, Providers(north=InvalidRequest("Bad.", upstream_status=400), south=said()), NORTH, SOUTH)
     with pytest.raises(InvalidRequest):
