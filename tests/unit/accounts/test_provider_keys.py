@@ -96,7 +96,7 @@ def test_encryption_keys_are_rotated_by_resealing(company, provider_keys) -> Non
         ProviderKeys(company.database, company.control, vault_of(company)).keys_for(company.organization_id, "alpha")
 
 
-def test_resealing_brings_no_secret_back_that_was_destroyed_a_moment_before(company, provider_keys, monkeypatch) -> None:
+def test_resealing_brings_no_destroyed_secret_back(company, provider_keys, monkeypatch) -> None:
     kept = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
     bump = company.control.bump
 
