@@ -65,7 +65,8 @@ LONGEST_DESCRIPTION = 255
 
 @dataclass(frozen=True, slots=True)
 class KeyInfo:
-    """A key as it may be shown. `state` is the effective one; times in µs, `expires_at_us` None = never."""
+    """A key as it may be shown. `state` is the effective one; times in µs, `expires_at_us` None = never. Whatever its
+    state, it is refused while the member who owns it is not active (`owner_active`)."""
 
     id: str
     organization_id: str
@@ -78,6 +79,7 @@ class KeyInfo:
     description: str
     mask: str
     state: State
+    owner_active: bool
     expires_at_us: int | None
     created_at_us: int
     updated_at_us: int
@@ -331,7 +333,14 @@ def _check_owner(draft: Draft) -> str:
 
 def _select() -> "peewee.ModelSelect[Any]":
     return (
-        ApiKey.select(ApiKey, Project.organization.alias("owner"), User.id.alias("by"), User.email, User.name)
+        ApiKey.select(
+            ApiKey,
+            Project.organization.alias("owner"),
+            User.id.alias("by"),
+            User.email,
+            User.name,
+            Member.status.alias("membership"),
+        )
         .join(Project)
         .switch(ApiKey)
         .join(Member)
@@ -361,6 +370,7 @@ def _info(row: Any, now: int) -> KeyInfo:
         description=row.description,
         mask=row.mask,
         state=state_of(row.status, row.expires_at, now),
+        owner_active=row.membership == "active",
         expires_at_us=row.expires_at,
         created_at_us=row.created_at,
         updated_at_us=row.updated_at,

@@ -30,7 +30,15 @@ def list_(ctx: click.Context, project: str | None, deleted: bool) -> None:
     projects = [project] if project else None
     found = api_keys.list_keys(installation.database, project_ids=projects, deleted=deleted)
     rows = [
-        (key.id, key.state, key.kind, key.mask, show_time(key.expires_at_us), key.project_id, key.description)
+        (
+            key.id,
+            key.state if key.owner_active else "owner inactive",
+            key.kind,
+            key.mask,
+            show_time(key.expires_at_us),
+            key.project_id,
+            key.description,
+        )
         for key in found
     ]
     print_table(("ID", "STATE", "KIND", "TOKEN", "EXPIRES", "PROJECT", "DESCRIPTION"), rows, "There are no keys.")

@@ -110,11 +110,11 @@ def _show_row(key: KeyInfo, status: Status, projects: dict[str, ProjectInfo]) ->
         "mask": key.mask,
         "project": projects[key.project_id].name,
         "owner": key.creator_email,
-        "state": key.state,
+        "state": key.state if key.owner_active else "owner inactive",
         "made": to_datetime(key.created_at_us).strftime("%Y-%m-%d"),
         "spent": format_usd(status.usage_nusd),
         "limit": "none" if total is None else format_usd(total),
-        "button": BUTTONS.get(key.state, ""),
+        "button": BUTTONS.get(key.state, "") if key.owner_active else "",
     }
 
 

@@ -143,8 +143,9 @@ def show_key(info: KeyInfo, status: Status, rules: Iterable[RuleInfo]) -> dict[s
     return {
         "id": info.id,
         "description": info.description,
-        "status": KEY_STATUS.get(info.state, info.state),
+        "status": KEY_STATUS.get(info.state, info.state) if info.owner_active else "inactive",
         "state": info.state,
+        "ownerActive": info.owner_active,
         "kind": info.kind,
         "maskedToken": info.mask,
         "projectId": info.project_id,

@@ -84,6 +84,7 @@ KEY = named(
     description="string",
     status="string",
     state="string",
+    ownerActive="boolean",
     kind="string",
     maskedToken="string",
     projectId="string",
