@@ -1,0 +1,74 @@
+"""What a translation costs, in lines that run: the hot ways stay hot whatever else the formats learn."""
+
+from collections.abc import Callable
+
+import orjson
+import pytest
+from support.replies import MemoryReply
+from support.steps import count_steps
+
+from bench import lanes
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.providers import offload
+from gateway.providers.anthropic.messages import AnthropicMessages
+from gateway.providers.google.generate import GoogleGenerate
+from gateway.providers.openai.chat import OpenAIChat
+from gateway.providers.protocol import Codec, Credential, StreamCodec, Target
+from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer
+
+QUESTION = orjson.dumps(
+    {
+        "model": "m",
+        "temperature": 0.7,
+        "max_tokens": 200,
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say hello."}],
+    }
+)
+ANTHROPIC, GOOGLE, OPENAI = AnthropicMessages(), GoogleGenerate(lambda secret: secret), OpenAIChat()
+
+
+def target_of(protocol: str, model: str) -> Target:
+    mapping = Mapping("acme", "m", model, reasoning=True, max_output=64_000)
+    return Target(Provider("acme", "Acme", protocol), mapping, Credential("k"), "http://127.0.0.1:1/v1", trusted=True)
+
+
+def warm(work: Callable[[], object]) -> int:
+    """The steps of a second time: what is worked out once is no part of them."""
+    work()
+    return count_steps(work)
+
+
+@pytest.mark.parametrize(
+    ("codec", "target", "answer", "most"),
+    [
+        (ANTHROPIC, target_of("anthropic", "claude-haiku-4-5"), lanes.ANTHROPIC, 340),
+        (GOOGLE, target_of("google", "gemini-2.5-flash-lite"), lanes.GOOGLE, 415),
+    ],
+)
+def test_a_short_request_and_its_answer_are_translated_in_few_steps(
+    codec: Codec, target: Target, answer: dict, most: int
+) -> None:
+    body = orjson.dumps(answer)
+
+    def translate() -> None:
+        request = chat_reader.read(chat_schema.decode(QUESTION), QUESTION)
+        codec.write(request, target)
+        result = offload.read(codec, MemoryReply(body, headers={}), relayed=False)
+        chat_writer._choice(result.choices[0], 0)
+
+    assert warm(translate) <= most
+
+
+@pytest.mark.parametrize(
+    ("codec", "stream", "relayed", "most"),
+    [
+        (OPENAI, lanes.OPENAI_STREAM, True, 12),
+        (OPENAI, lanes.OPENAI_STREAM, False, 15),
+        (ANTHROPIC, lanes.ANTHROPIC_STREAM, False, 18),
+        (ANTHROPIC, lanes.ANTHROPIC_STREAM, True, 37),
+        (GOOGLE, lanes.GOOGLE_STREAM, False, 17),
+    ],
+)
+def test_a_stream_is_read_in_few_steps_a_piece(codec: StreamCodec, stream: bytes, relayed: bool, most: int) -> None:
+    steps = warm(lambda: list(codec.read_stream(MemoryReply(stream), relayed)))
+    assert steps / lanes.EVENTS <= most  # the beginning and the end of the stream included
