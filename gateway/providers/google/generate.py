@@ -71,8 +71,7 @@ class GoogleGenerate:
     def _way_of(self, target: Target, stream: bool, tier: str) -> Way:
         """Where a call goes, and its headers. Made once for a target, unless it names a tier, or its credential is
         exchanged for tokens, which have an end."""
-        lasting = not tier and not _is_exchanged(target)
-        way: Way | None = target.memo.get((WAY, stream)) if lasting else None
+        way: Way | None = None if tier else target.memo.get((WAY, stream))
         if way is None:
             headers = {name.lower(): value for name, value in target.provider.headers.items()}
             headers["content-type"] = "application/json"
@@ -81,7 +80,7 @@ class GoogleGenerate:
                 headers |= {TIER_HEADER: tier, **SHARED_HEADER}
             self.authorize(headers, target)
             way = Way(address_of(target, STREAMED if stream else WHOLE), headers)
-            if lasting:
+            if not tier and not _is_exchanged(target):
                 target.memo[WAY, stream] = way
         return way
 
@@ -132,5 +131,6 @@ def address_of(target: Target, method: str) -> str:
 def _tier(request: ChatRequest, target: Target) -> str:
     """The service tier to ask for: one that is offered and not the usual one."""
     tier = request.options.service_tier
-    offered = {*target.provider.service_tiers, *target.mapping.service_tiers}
-    return tier if tier in offered and tier not in USUAL_TIERS else ""
+    if not tier or tier in USUAL_TIERS:
+        return ""
+    return tier if tier in target.provider.service_tiers or tier in target.mapping.service_tiers else ""

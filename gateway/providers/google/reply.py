@@ -19,6 +19,7 @@ ACCOUNT_REASONS = frozenset(("PUP_LIMITED_DISABLED",))
 TIER_HEADER = "x-gemini-service-tier"
 # Parts that only this vendor understands; they go back as they came.
 FOREIGN = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
+TEXT_ALONE = {"text"}
 ReadPart = Text | Reasoning | ToolCall | Image | VendorPart
 BILLED_BY_QUERY = 3.0  # older generations bill a grounded answer once, however many queries it took (pricing page)
 
@@ -95,6 +96,9 @@ def read_part(wire: dict[str, Any]) -> ReadPart | None:
     Thoughts are summaries, by the guide on thinking. A call without an id gets one, which the caller needs to answer
     it. Signatures are kept as they came; `vendor` marks what this dialect alone understands.
     """
+    if wire.keys() == TEXT_ALONE:
+        only = _text(wire["text"])
+        return Text(only) if only else None
     signature = _text(wire.get("thoughtSignature"))
     vendor = dialect.NAME if signature else ""
     thought = wire.get("thought") is True
