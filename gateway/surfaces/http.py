@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct, field
 
 from gateway import ids
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, InvalidRequest
 from gateway.files import StoredFile
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gateway.services import Services
 
 LABEL_LENGTH = 64
+MOST_ARGUMENTS = 1000
 
 
 class Sender(Struct, eq=False):
@@ -79,8 +80,11 @@ class Inbound(Struct, eq=False):
             one.close()
 
     def arguments(self) -> dict[str, str]:
-        """Query parameters; of a repeated one the last."""
-        return dict(parse_qsl(self.query, keep_blank_values=True))
+        """Query parameters; of a repeated one the last. InvalidRequest for too many."""
+        try:
+            return dict(parse_qsl(self.query, keep_blank_values=True, max_num_fields=MOST_ARGUMENTS))
+        except ValueError:
+            raise InvalidRequest(f"The query has more than {MOST_ARGUMENTS} parameters.") from None
 
 
 class Outbound(Struct, eq=False):

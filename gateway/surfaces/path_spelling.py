@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 VERSION = "/v1"
 SLASHES = re.compile("/{2,}")
+REPEATED = re.compile(rf"\A(?:{VERSION})+(?={VERSION}/)")
 VARIABLE = re.compile(r"<(path:)?\w+>")
 
 
@@ -25,8 +26,7 @@ class Addresses:
         if path in self._exact:
             return path
         tidy = SLASHES.sub("/", path).rstrip("/") or "/"
-        while tidy.startswith(f"{VERSION}{VERSION}/"):
-            tidy = tidy[len(VERSION) :]
+        tidy = REPEATED.sub("", tidy, 1)
         for meant in (tidy, VERSION + tidy):
             if meant in self._exact or self._varied.fullmatch(meant):
                 return meant

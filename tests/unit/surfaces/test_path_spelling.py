@@ -1,5 +1,7 @@
 """Loose spellings of an address lead to the operation that is meant, and to nothing else."""
 
+import time
+
 import pytest
 
 from gateway.surfaces.path_spelling import Addresses
@@ -37,3 +39,14 @@ def test_what_is_meant_is_found(asked: str, served: str) -> None:
 )
 def test_what_is_not_there_stays_as_it_came(path: str) -> None:
     assert ADDRESSES.settle(path) == path
+
+
+def test_a_doubled_version_takes_time_by_how_often_it_stands_there() -> None:
+    def took(times: int) -> float:
+        path = "/v1" * times + "/models"
+        began = time.process_time()
+        for _ in range(5):
+            assert ADDRESSES.settle(path) == "/v1/models"
+        return time.process_time() - began
+
+    assert min(took(20_000) for _ in range(3)) < 40 * min(took(2_000) for _ in range(3))

@@ -9,7 +9,7 @@ import zstandard
 
 from gateway.errors import InvalidRequest, RequestTooLarge, Unauthenticated, UnsupportedMediaType
 from gateway.surfaces.codings import decode_body
-from gateway.surfaces.http import Outbound
+from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import FREE_BODY, HELD, read_inbound, start
 
@@ -173,3 +173,9 @@ def test_what_a_packed_body_becomes_is_held_as_it_is_unpacked():
     packed, held = gzip.compress(bytes(1_000_000)), Held()
     read_inbound(environ(packed, HTTP_CONTENT_ENCODING="gzip", **{HELD: held}))
     assert sum(held.sizes) == 1_000_000 and len(held.sizes) > 3
+
+
+def test_a_query_has_so_many_parameters_at_most():
+    assert Inbound("GET", "/", {}, query="a=1&a=2&b").arguments() == {"a": "2", "b": ""}
+    with pytest.raises(InvalidRequest, match="1000"):
+        Inbound("GET", "/", {}, query="a&" * 1001).arguments()
