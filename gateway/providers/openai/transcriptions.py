@@ -66,7 +66,9 @@ class OpenAITranscriptions(WrittenCodec):
         headers["accept"] = EVENT_STREAM if streams else "application/json"
         units = request.requirements.units
         least_ms = target.mapping.extra.get(LEAST_AUDIO, 0) * SECOND_MS
-        reader = _LengthReader(self, units.likely.audio_ms if units is not None else 0, least_ms)
+        hourly = any(prices.base.input_audio_hour for prices in target.mapping.prices)
+        length_ms = units.likely.audio_ms if units is not None and hourly else 0
+        reader = _LengthReader(self, length_ms, least_ms)
         return Call("POST", url, headers, body, streams, tuple(warnings), reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
