@@ -9,10 +9,10 @@ from gateway.accounts import audit, organizations, teams
 from gateway.accounts.changes import commit
 from gateway.admin.limit_setters import hold, setter_of
 from gateway.control import Control
-from gateway.errors import InvalidRequest
+from gateway.errors import Conflict, InvalidRequest
 from gateway.limits.budgets import Budgets, Limits
 from gateway.limits.ledger import LedgerBook
-from gateway.limits.models import KEY, MEMBER, TEAM
+from gateway.limits.models import KEY, MEMBER, TEAM, Ledger
 from gateway.store.database import Database
 
 LedgerKind = Literal["grant", "refund", "adjustment"]
@@ -30,6 +30,14 @@ class Posting:
     reference: str = ""
 
 
+def _check_same(posting: Posting, ref: str) -> None:
+    """Conflict unless what was posted under the reference is what is asked for now: the second one would be lost."""
+    there = Ledger.get(Ledger.kind == posting.kind, Ledger.ref == ref).amount_nusd
+    if there != posting.amount_nusd:
+        usd = money.format_usd(there)
+        raise Conflict(f"This reference stands for {usd} USD; give another amount another one.", code="reference_taken")
+
+
 class Funding:
     """`budgets` and `ledger` are for reading as well."""
 
@@ -41,7 +49,8 @@ class Funding:
     def post_credits(self, organization_id: str, posting: Posting, *, actor: str) -> bool:
         """Add (or, as an adjustment, take) credits; whether this call did, False for a reference used before.
 
-        InvalidRequest for an amount of nothing, or one that takes away without being an adjustment; NotFound.
+        InvalidRequest for an amount of nothing, or one that takes away without being an adjustment; Conflict for a
+        reference that stands for another amount; NotFound.
         """
         if posting.amount_nusd == 0 or (posting.amount_nusd < 0 and posting.kind != "adjustment"):
             raise InvalidRequest("Give a positive amount; only an adjustment may be negative.", param="amount")
@@ -50,7 +59,9 @@ class Funding:
         def work(now: int) -> bool:
             organizations.load_organization(organization_id)
             posted = self.ledger.post(organization_id, posting.kind, posting.amount_nusd, ref, posting.note)
-            if posted:
+            if not posted:
+                _check_same(posting, ref)
+            else:
                 usd = money.format_usd(posting.amount_nusd)
                 detail = {"amount_usd": usd, "kind": posting.kind, "note": posting.note}
                 _audit("credits.post", organization_id, organization_id, detail, actor, now)

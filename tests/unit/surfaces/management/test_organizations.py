@@ -34,6 +34,7 @@ def test_an_operator_grants_credits_once_for_a_reference(tenants) -> None:
     given = {"amount": "12.5", "reference": "invoice-7", "note": "first"}
     assert tenants.refused("POST", path, owner, given) == "403 permission_denied"
     assert [tenants.ok("POST", path, root, given)["posted"] for _ in range(2)] == [True, False]
+    assert tenants.refused("POST", path, root, given | {"amount": "21.5"}) == "409 reference_taken"
     tenants.ok("POST", path, root, {"amount": "-2.5", "kind": "adjustment"})
     assert tenants.ok("GET", path, owner)["credits"] == "10"
     history = tenants.ok("GET", f"{path}/history", owner)["history"]
