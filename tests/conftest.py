@@ -34,6 +34,7 @@ from support import (  # noqa: E402
     cheap_passwords,
     cheap_removals,
     cheap_starts,
+    late_imports,
     postgres,
     servers,
     steady_examples,
@@ -64,6 +65,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max_examples=10)
 hypothesis.settings.load_profile("steady")
 
+late_imports.put_off()
 trust.without_public_authorities()
 cheap_passwords.make_cheap()
 cheap_starts.make_cheap()
@@ -90,6 +92,7 @@ def pytest_collection() -> Iterator[None]:
     try:
         return (yield)
     finally:
+        late_imports.end_collection()
         gc.freeze()
         gc.set_threshold(10_000, 10, 10)
         gc.enable()

@@ -1,15 +1,16 @@
 """What holds of the tests themselves."""
 
 import ast
+import sys
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import gevent
 import pytest
 from gevent.monkey import get_original
-from support import warm
+from support import late_imports, warm
 from support.brief_reports import keep_brief
 from support.handed_tests import look_for_them
 from support.ordering import long_first
@@ -130,6 +131,26 @@ def test_a_warm_program_takes_signals(tmp_path: Path) -> None:
     assert program.poll() is None
     program.kill()
     assert program.wait(10) == -9 and program.poll() == -9
+
+
+def test_collecting_imports_none_of_the_libraries_that_few_tests_need() -> None:
+    """Such a module says `import anthropic`, names in functions alone what it takes of it, and has annotations read by
+    nobody: `from __future__ import annotations`."""
+    assert late_imports.too_early == []
+
+
+def test_a_late_library_is_whole_once_something_of_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_imports, "LATE", ("wsgiref.validate", "no_such_library"))
+    monkeypatch.delitem(sys.modules, "wsgiref.validate", raising=False)
+    late_imports.put_off()
+    module = sys.modules["wsgiref.validate"]
+    assert type(module) is late_imports.LateModule and not hasattr(module, "__all__") and not hasattr(module, "_x")
+    assert vars(module).keys().isdisjoint({"validator"}) and "no_such_library" not in sys.modules
+
+    from wsgiref.validate import validator
+
+    assert type(module) is ModuleType and module.validator is validator and module.__all__ == ["validator"]
+    assert late_imports.imported[-1].startswith("wsgiref.validate for /test_suite.py:")
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5, 8])

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gevent
-from anthropic.types import Message, RawMessageStreamEvent
+from fakes import anthropic_types as published
 from fakes.anthropic_checks import Refused, check_request, sign
 from fakes.server import FakeServer, RecordedCall, headers_of, send
-from pydantic import TypeAdapter
 
 # The error bodies of common statuses, as the real service words them.
 ERRORS = {
@@ -29,7 +28,6 @@ ERRORS = {
     500: ("api_error", "Internal server error"),
     529: ("overloaded_error", "Overloaded"),
 }
-EVENT: TypeAdapter = TypeAdapter(RawMessageStreamEvent)
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,7 @@ def message_of(answer: Answer, model: str) -> dict[str, Any]:
         "stop_sequence": answer.stop_sequence,
         "usage": usage_of(answer),
     }
-    Message.model_validate(body)
+    published.Message.model_validate(body)
     return body
 
 
@@ -189,7 +187,7 @@ def events_of(answer: Answer, model: str) -> Iterator[bytes]:
             yield _frame(answer.error or body)
             return
         if event["type"] != "ping":
-            EVENT.validate_python(event)
+            published.EVENT.validate_python(event)
         yield _frame(event)
 
 

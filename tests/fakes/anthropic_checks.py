@@ -2,33 +2,9 @@
 
 import hashlib
 import json
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
-import anthropic.types
-from anthropic.types import (
-    AnthropicBetaParam,
-    AssistantMessageParam,
-    BrowserToolset20260801Param,
-    SystemMessageParam,
-    ToolBash20250124Param,
-    ToolParam,
-    ToolSearchToolRegex20251119Param,
-    UserMessageParam,
-    WebSearchTool20250305Param,
-)
-from anthropic.types import (
-    content_block_param as block_params,
-)
-from anthropic.types.beta import (
-    BetaCompactionBlockParam,
-    BetaContextManagementConfigParam,
-    BetaMCPToolsetParam,
-    BetaMCPToolUseBlockParam,
-    BetaRequestMCPServerURLDefinitionParam,
-    BetaRequestMCPToolResultBlockParam,
-)
-from anthropic.types.message_create_params import MessageCreateParamsNonStreaming as NonStreaming
-from anthropic.types.message_create_params import MessageCreateParamsStreaming as Streaming
+from fakes import anthropic_types as published
 from fakes.published_types import check, worst_of
 from pydantic import ValidationError
 
@@ -36,28 +12,6 @@ PATH = "/v1/messages"
 REFUSED_KEY = "sk-ant-revoked"
 MISSING_MODEL = "claude-none"
 BROKE_KEY = "sk-ant-broke"
-KNOWN_BETAS = {beta for args in get_args(AnthropicBetaParam) for beta in get_args(args)}
-# Fields that only an opt-in of the header allows.
-OPT_INS = {
-    "context_management": ("context-management-2025-06-27", BetaContextManagementConfigParam),
-    "mcp_servers": ("mcp-client-2025-11-20", list[BetaRequestMCPServerURLDefinitionParam]),
-}
-# Blocks of the same kind: what the service answered in, and takes back.
-OPT_IN_BLOCKS = {
-    "compaction": BetaCompactionBlockParam,
-    "mcp_tool_use": BetaMCPToolUseBlockParam,
-    "mcp_tool_result": BetaRequestMCPToolResultBlockParam,
-}
-ROLES = {"user": UserMessageParam, "assistant": AssistantMessageParam, "system": SystemMessageParam}
-TOOLS = {
-    None: ToolParam,
-    "custom": ToolParam,
-    "bash_20250124": ToolBash20250124Param,
-    "browser_toolset_20260801": BrowserToolset20260801Param,
-    "mcp_toolset": BetaMCPToolsetParam,
-    "web_search_20250305": WebSearchTool20250305Param,
-    "tool_search_tool_regex_20251119": ToolSearchToolRegex20251119Param,
-}
 MARKS, LEAST_BUDGET = 4, 1024
 THOUGHTS = ("thinking", "redacted_thinking")
 # Settings that the published types no longer name; models before the adaptive ones still take them.
@@ -89,7 +43,7 @@ def check_request(environ: dict[str, Any], headers: dict[str, str], payload: byt
     if headers.get("anthropic-version") != "2023-06-01":
         raise Refused("anthropic-version: header is required")
     betas = [beta for beta in headers.get("anthropic-beta", "").split(",") if beta]
-    unknown = [beta for beta in betas if beta not in KNOWN_BETAS]
+    unknown = [beta for beta in betas if beta not in published.KNOWN_BETAS]
     if unknown:
         raise Refused(f"Unexpected value(s) `{unknown[0]}` for the `anthropic-beta` header.")
     try:
@@ -106,7 +60,7 @@ def check_request(environ: dict[str, Any], headers: dict[str, str], payload: byt
 
 def _is_opted_in(name: str, value: Any, betas: list[str]) -> bool:
     """Whether an opt-in allows the field; Refused for one of a wrong shape."""
-    beta, shape = OPT_INS.get(name, ("", None))
+    beta, shape = published.OPT_INS.get(name, ("", None))
     if beta not in betas:
         return False
     _check_shape(shape, value, name)
@@ -131,20 +85,20 @@ def check_body(body: Any) -> dict[str, Any]:
 
 def _check_types(body: dict[str, Any]) -> None:
     for place, message in enumerate(body.get("messages") or ()):
-        if message.get("role") not in ROLES:
+        if message.get("role") not in published.ROLES:
             raise Refused(f"messages.{place}.role: Input should be 'user' or 'assistant'")
         for number, block in enumerate(message["content"] if isinstance(message["content"], list) else ()):
-            if block.get("type") not in _blocks():
+            if block.get("type") not in published.BLOCKS:
                 raise Refused(f"messages.{place}.content.{number}: Input tag '{block.get('type')}' found")
-            _check_shape(_blocks()[block["type"]], block, f"messages.{place}.content.{number}.{block['type']}")
+            _check_shape(published.BLOCKS[block["type"]], block, f"messages.{place}.content.{number}.{block['type']}")
     for place, tool in enumerate(body.get("tools") or ()):
-        if tool.get("type") not in TOOLS:
+        if tool.get("type") not in published.TOOLS:
             raise Refused(f"tools.{place}: Input tag '{tool.get('type')}' found")
-        _check_shape(TOOLS[tool.get("type")], tool, f"tools.{place}")
+        _check_shape(published.TOOLS[tool.get("type")], tool, f"tools.{place}")
     named = {name: value for name, value in body.items() if name not in (*SAMPLING, "tools")}
-    if _block_types(body) & OPT_IN_BLOCKS.keys():
+    if _block_types(body) & published.OPT_IN_BLOCKS.keys():
         named["messages"] = []  # their blocks were looked at one by one
-    _check_shape(Streaming if body.get("stream") is True else NonStreaming, named, "")
+    _check_shape(published.Streaming if body.get("stream") is True else published.NonStreaming, named, "")
 
 
 def _block_types(body: dict[str, Any]) -> set[str]:
@@ -155,25 +109,13 @@ def _block_types(body: dict[str, Any]) -> set[str]:
 
 def _check_shape(shape: Any, value: Any, path: str) -> None:
     try:
-        check(shape, value, anthropic.types)
+        check(shape, value, published.package)
     except ValidationError as error:
         found = worst_of(error)
         steps = [path, *(str(step) for step in found["loc"] if not str(step).endswith("Param"))]
         where = ".".join(step for step in steps if step)
         words = {"extra_forbidden": "Extra inputs are not permitted", "missing": "Field required"}
         raise Refused(f"{where}: {words.get(found['type'], found['msg'])}") from None
-
-
-_BLOCKS: dict[str, Any] = {}
-
-
-def _blocks() -> dict[str, Any]:
-    """Every block of a request, by its type."""
-    if not _BLOCKS:
-        for shape in get_args(block_params.ContentBlockParam):
-            _BLOCKS[get_args(get_type_hints(shape)["type"])[0]] = shape
-        _BLOCKS.update(OPT_IN_BLOCKS)
-    return _BLOCKS
 
 
 def _check_sampling(body: dict[str, Any]) -> None:

@@ -8,17 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-import botocore.auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
-from botocore.model import Shape
-from botocore.session import Session
-from botocore.validate import ParamValidator
+from fakes import bedrock_types as published
 
 API_KEY = "ABSKQmVkcm9ja0FQSUtleS1mYWtl"
 ACCESS = ("AKIAFAKEFAKEFAKEFAKE", "fake/secret+key", "session/token==")
 REGION = "eu-west-1"
-SERVICE = Session().get_service_model("bedrock-runtime")
 DOCUMENT_NAME = re.compile(r"[a-zA-Z0-9()\[\]-]+(?: [a-zA-Z0-9()\[\]-]+)*")
 PATH = re.compile(r"/model/([^/]+)/(converse|converse-stream)")
 
@@ -44,9 +38,9 @@ def expected_signature(method: str, url: str, headers: Mapping[str, str], body: 
     """The authorization header that botocore computes for the headers that the request says it signed."""
     names = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
     scope = headers["authorization"].partition("Credential=")[2].partition(",")[0].split("/")
-    request = AWSRequest(method, url, {name: headers[name] for name in names}, body)
+    request = published.AWSRequest(method, url, {name: headers[name] for name in names}, body)
     request.context["timestamp"] = headers["x-amz-date"]
-    signer = botocore.auth.SigV4Auth(Credentials(*ACCESS), "bedrock", scope[2])
+    signer = published.SigV4Auth(published.Credentials(*ACCESS), "bedrock", scope[2])
     canonical = signer.canonical_request(request)
     signature = signer.signature(signer.string_to_sign(request, canonical), request)
     told = f"{'/'.join((ACCESS[0], *scope[1:]))}, SignedHeaders={';'.join(names)}"
@@ -63,9 +57,9 @@ def check_body(path: str, payload: bytes) -> dict[str, Any]:
         body = json.loads(payload)
     except json.JSONDecodeError:
         raise Refused("Unexpected token in the request", 400, "SerializationException") from None
-    shape = SERVICE.operation_model(operation).input_shape
+    shape = published.SERVICE.operation_model(operation).input_shape
     whole = {"modelId": unquote(found[1]), **body}
-    report = ParamValidator().validate(whole, shape)
+    report = published.ParamValidator().validate(whole, shape)
     if report.has_errors():
         raise Refused(report.generate_report())
     _walk(whole, shape, "")
@@ -73,7 +67,7 @@ def check_body(path: str, payload: bytes) -> dict[str, Any]:
     return body
 
 
-def _walk(value: Any, shape: Shape, path: str) -> None:
+def _walk(value: Any, shape: Any, path: str) -> None:
     """Enums, patterns, lengths and base64, which botocore leaves to the service."""
     limits = shape.metadata
     if shape.type_name == "structure" and not getattr(shape, "is_document_type", False):
@@ -90,7 +84,7 @@ def _walk(value: Any, shape: Shape, path: str) -> None:
         _check_base64(value, path)
 
 
-def _check_text(value: str, shape: Shape, path: str) -> None:
+def _check_text(value: str, shape: Any, path: str) -> None:
     limits = shape.metadata
     if getattr(shape, "enum", None) and value not in shape.enum:
         raise Refused(f"Value '{value}' at '{path}' failed to satisfy enum value set: {shape.enum}")

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import mistralai.client
 from fakes.server import FakeServer, headers_of, send_json
-from google.genai import types
-from mistralai.client import models as mistral
+from google import genai
 from openai.types import CreateEmbeddingResponse, EmbeddingCreateParams
 
 TOKENS = 3
@@ -112,9 +112,9 @@ class FakeEmbeddingServices(FakeServer):
         answer: dict[str, Any] = {"object": "list", "data": rows, "model": body["model"]}
         answer["usage"] = {"total_tokens": tokens} | ({} if "voyage" in place else {"prompt_tokens": tokens})
         if place == "/mistral/v1":
-            mistral.EmbeddingRequest.model_validate(body)
+            mistralai.client.models.EmbeddingRequest.model_validate(body)
             answer |= {"id": "e-1", "usage": answer["usage"] | {"completion_tokens": 0}}
-            mistral.EmbeddingResponse.model_validate(answer)
+            mistralai.client.models.EmbeddingResponse.model_validate(answer)
         return answer
 
     def _cohere(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -131,8 +131,8 @@ class FakeEmbeddingServices(FakeServer):
         for one in body["requests"]:
             assert one.keys() <= {"model", "content", "outputDimensionality", "taskType", "title"}
             assert f"/v1beta/{one['model']}:batchEmbedContents" == path, "another model"
-            types.Content.model_validate(one["content"])
+            genai.types.Content.model_validate(one["content"])
         texts = [(one["content"]["parts"][0]["text"], one.get("outputDimensionality")) for one in body["requests"]]
         answer: dict[str, Any] = {"embeddings": [{"values": vector_of(*one)} for one in texts]}
-        types.EmbedContentResponse.model_validate(answer)
+        genai.types.EmbedContentResponse.model_validate(answer)
         return answer if self.silent else answer | {"usageMetadata": {"promptTokenCount": TOKENS * len(texts)}}

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 import gevent
 from fakes.google_checks import Refused, check_request
 from fakes.server import FakeServer, RecordedCall, headers_of, send, send_json
-from google.genai import types
+from google import genai
 
 ERRORS = {
     429: ("You exceeded your current quota, please check your plan and billing details.", "RESOURCE_EXHAUSTED"),
@@ -209,7 +209,7 @@ def _events(answer: Answer, chunks: list[dict[str, Any]]) -> Iterator[bytes]:
 
 
 def _checked(response: dict[str, Any]) -> dict[str, Any]:
-    types.GenerateContentResponse.model_validate(response)
+    genai.types.GenerateContentResponse.model_validate(response)
     return response
 
 

@@ -5,9 +5,8 @@ import re
 from typing import Any
 from urllib.parse import parse_qs
 
-from google.genai import types
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic.alias_generators import to_camel
+from fakes import google_types as published
+from pydantic import ValidationError
 from support.schema_samples import google_complaints, words_of
 
 PATH = re.compile(r"^/(v1beta|v1|v1(?:/projects/[\w-]+/locations/[\w-]+)?/publishers/google)/models/([\w.@-]+):(\w+)$")
@@ -23,27 +22,6 @@ JSON_SCHEMA_WORDS = {
 ALPHABET = str.maketrans("-_", "+/")
 NAME = re.compile(r"^[A-Za-z_][\w.:-]{0,127}$")
 CODES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND"}
-
-
-class Generation(types.GenerationConfig):
-    """The published type lacks what the service takes beside it."""
-
-    image_config: types.ImageConfig | None = None
-
-
-class Request(BaseModel):
-    """GenerateContentRequest (API reference)."""
-
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, val_json_bytes="base64")
-
-    contents: list[types.Content]
-    system_instruction: types.Content | None = None
-    tools: list[types.Tool] | None = None
-    tool_config: types.ToolConfig | None = None
-    safety_settings: list[types.SafetySetting] | None = None
-    generation_config: Generation | None = None
-    cached_content: str | None = None
-    service_tier: str | None = None
 
 
 class Refused(Exception):
@@ -71,7 +49,7 @@ def check_request(
     _check_credential(environ, headers, enterprise="publishers" in found[1])
     try:
         body = json.loads(payload)
-        Request.model_validate_json(payload)
+        published.Request.model_validate_json(payload)
     except ValidationError as error:
         raise _refusal(error) from None
     except ValueError:

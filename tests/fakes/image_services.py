@@ -13,7 +13,7 @@ from io import BytesIO
 from typing import Any
 
 from fakes.server import FakeServer, send_json
-from google.genai import types
+from google import genai
 from multipart import MultipartParser, parse_options_header
 from openai.types import ImageGenCompletedEvent, ImageGenPartialImageEvent, ImagesResponse
 from openai.types.image_edit_params import ImageEditParamsBase
@@ -136,7 +136,7 @@ class FakeImageServices(FakeServer):
 
     def _gemini(self, body: dict[str, Any]) -> dict[str, Any]:
         given = body["generationConfig"]
-        types.ImageConfig.model_validate(given.get("imageConfig", {}))
+        genai.types.ImageConfig.model_validate(given.get("imageConfig", {}))
         assert given["responseModalities"] == ["TEXT", "IMAGE"] and body["contents"][0]["parts"][0]["text"], "shape"
         if self.blocked:
             return {"candidates": [{"finishReason": "IMAGE_SAFETY"}], "usageMetadata": {"promptTokenCount": 7}}

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import mistralai.client
 from fakes.server import FakeServer, headers_of, send_json
-from mistralai.client.models import ChatCompletionRequest, ChatCompletionResponse, CompletionChunk
 from pydantic import BaseModel, ValidationError
 
 CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
@@ -77,7 +77,7 @@ def check_body(payload: bytes) -> dict[str, Any]:
     """The body, when the real service would take it. Refused otherwise."""
     body = json.loads(payload)
     try:
-        request = ChatCompletionRequest.model_validate(body)
+        request = mistralai.client.models.ChatCompletionRequest.model_validate(body)
     except ValidationError as error:
         first = error.errors()[0]
         _refuse_shape(first["type"], [*first["loc"]], first["msg"])
@@ -153,7 +153,7 @@ def _whole(answer: Answer, model: str) -> dict[str, Any]:
     message = {"role": "assistant", "content": _content(answer, answer.text), "tool_calls": _calls(answer) or None}
     choice = {"index": 0, "message": message, "finish_reason": _finish(answer)}
     body = _head(model, "chat.completion") | {"choices": [choice], "usage": USAGE}
-    ChatCompletionResponse.model_validate(body)
+    mistralai.client.models.ChatCompletionResponse.model_validate(body)
     return body
 
 
@@ -169,7 +169,7 @@ def _events(answer: Answer, model: str) -> Iterator[bytes]:
         last = place == len(deltas) - 1
         choice = {"index": 0, "delta": delta, "finish_reason": _finish(answer) if last else None}
         chunk = _head(model, "chat.completion.chunk") | {"choices": [choice]} | ({"usage": USAGE} if last else {})
-        CompletionChunk.model_validate(chunk)
+        mistralai.client.models.CompletionChunk.model_validate(chunk)
         yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
     if answer.done:
         yield b"data: [DONE]\n\n"

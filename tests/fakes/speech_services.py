@@ -13,7 +13,7 @@ from socket import SHUT_RDWR
 from typing import Any
 
 from fakes.server import FakeServer, headers_of, send_json
-from google.genai import types
+from google import genai
 from openai.types.audio import SpeechCreateParams
 
 TOKENS_IN, TOKENS_OUT = 12, 250
@@ -101,10 +101,10 @@ class FakeSpeechServices(FakeServer):
 
     def _google(self, call: Recorded, start: Any) -> Iterator[bytes]:
         given = call.body["generationConfig"]
-        types.GenerateContentConfig.model_validate(
+        genai.types.GenerateContentConfig.model_validate(
             {
                 "response_modalities": given["responseModalities"],
-                "speech_config": types.SpeechConfig.model_validate(given["speechConfig"]),
+                "speech_config": genai.types.SpeechConfig.model_validate(given["speechConfig"]),
             }
         )
         assert set(given) == {"responseModalities", "speechConfig"} and given["responseModalities"] == ["AUDIO"], "set"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import mistralai.client
 from fakes.server import FakeServer, headers_of, send_json
-from mistralai.client import models as mistral
 from openai.types import ModerationCreateParams, ModerationCreateResponse
 
 TOKENS, PAGES, SEARCHES = 70, 3, 2
@@ -79,18 +79,18 @@ class FakeStructuredServices(FakeServer):
             ModerationCreateResponse.model_validate({"id": "modr-1", "model": body["model"], "results": rows})
         answer = {"id": "modr-1", "model": body["model"], "results": rows}
         if body["model"].startswith("mistral"):
-            mistral.ClassificationRequest.model_validate(body)
-            mistral.ModerationResponse.model_validate(answer)
+            mistralai.client.models.ClassificationRequest.model_validate(body)
+            mistralai.client.models.ModerationResponse.model_validate(answer)
             return answer | self._usage(prompt_tokens=TOKENS, total_tokens=TOKENS, completion_tokens=0)
         return answer
 
     def _ocr(self, body: dict[str, Any]) -> dict[str, Any]:
-        mistral.OCRRequest.model_validate(body)
+        mistralai.client.models.OCRRequest.model_validate(body)
         size = {"dpi": 200, "height": 10, "width": 10}
         rows = [{"index": n, "markdown": f"# Page {n}", "images": [], "dimensions": size} for n in range(PAGES)]
         answer: dict[str, Any] = {"pages": rows, "model": body["model"], "document_annotation": None}
         answer["usage_info"] = {"pages_processed": PAGES, "doc_size_bytes": 99}
-        mistral.OCRResponse.model_validate(answer)
+        mistralai.client.models.OCRResponse.model_validate(answer)
         if self.silent:
             del answer["usage_info"]
         return answer

@@ -4,8 +4,8 @@ import base64
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import anthropic
 import pytest
-from anthropic import Anthropic
 from fakes.openai import FakeOpenAI
 from fakes.server import FakeServer, send_json
 from openai import BadRequestError, OpenAI
@@ -99,7 +99,7 @@ def test_a_file_by_address_reaches_a_format_without_addresses(
     blind: Callable[..., LocalGateway], album: Album, upstream: FakeOpenAI
 ) -> None:
     gateway = blind(GATEWAY_ALLOW_PRIVATE_MEDIA="true")
-    client = Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0)
+    client = anthropic.Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0)
     document = {"type": "document", "source": {"type": "url", "url": f"{album.url}/b"}}
     talk = [{"role": "user", "content": [document, {"type": "text", "text": "?"}]}]
     assert client.messages.create(model="blind/coin", max_tokens=50, messages=talk).content

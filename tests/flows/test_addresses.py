@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+import anthropic
 import httpx
 import pytest
-from anthropic import Anthropic
 from fakes.openai import FakeOpenAI
 from openai import OpenAI
 from support.gateways import GatewayProcess, LocalGateway
@@ -28,7 +28,7 @@ def test_every_way_to_write_the_base_url_works(lane: LocalGateway, base: str) ->
     assert client.chat.completions.create(model=MODEL, messages=TALK).choices[0].message.content
     assert client.responses.create(model=MODEL, input="Hi").output_text
     assert client.models.retrieve("gpt-4o-mini").id == "gpt-4o-mini"
-    other = Anthropic(base_url=lane.address + base, api_key=lane.key, max_retries=0)
+    other = anthropic.Anthropic(base_url=lane.address + base, api_key=lane.key, max_retries=0)
     assert other.messages.create(model=MODEL, messages=TALK, max_tokens=50).content
 
 

@@ -1,11 +1,13 @@
 """Fields of the vendors' current clients, each sent once as those clients send it: what reaches the provider."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 
+import anthropic
 import httpx2
 import pytest
-from anthropic import Anthropic
 from fakes.anthropic import FakeAnthropic
 from fakes.chat_and_responses import FakeVendor
 from fakes.responses import Answer, said, searched
@@ -38,9 +40,9 @@ def gateway(share: Share, vendor: FakeVendor, maker: FakeAnthropic) -> LocalGate
 
 
 @pytest.fixture
-def claude(gateway: LocalGateway) -> Iterator[Anthropic]:
+def claude(gateway: LocalGateway) -> Iterator[anthropic.Anthropic]:
     with httpx2.Client(trust_env=False) as http:
-        yield Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0, http_client=http)
+        yield anthropic.Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0, http_client=http)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +103,15 @@ CLAUDE = {"model": "anthropic/claude-opus-4-8", "max_tokens": 100, "messages": T
 SERVER = {"type": "url", "url": "https://tools.example/mcp", "name": "tools"}
 
 
-def test_a_set_of_tools_without_a_name_of_its_own_reaches_the_provider(claude: Anthropic, maker: FakeAnthropic) -> None:
+def test_a_set_of_tools_without_a_name_of_its_own_reaches_the_provider(
+    claude: anthropic.Anthropic, maker: FakeAnthropic
+) -> None:
     tools = [{"type": "browser_toolset_20260801"}]
     claude.messages.create(**CLAUDE, tools=tools)
     assert maker.calls[-1].body["tools"] == tools
 
 
-def test_tool_servers_reach_the_provider_with_their_opt_in(claude: Anthropic, maker: FakeAnthropic) -> None:
+def test_tool_servers_reach_the_provider_with_their_opt_in(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
     tools = [{"type": "mcp_toolset", "mcp_server_name": "tools"}]
     betas = ["mcp-client-2025-11-20"]
     claude.beta.messages.create(**CLAUDE, mcp_servers=[SERVER], tools=tools, betas=betas)
@@ -118,7 +122,7 @@ def test_tool_servers_reach_the_provider_with_their_opt_in(claude: Anthropic, ma
 
 @pytest.mark.parametrize("more", [{}, {"extra_body": {"top_p": 0.5, "temperature": 0.5}}], ids=["relayed", "rebuilt"])
 def test_the_container_of_an_earlier_turn_reaches_the_provider(
-    claude: Anthropic, maker: FakeAnthropic, more: dict[str, Any]
+    claude: anthropic.Anthropic, maker: FakeAnthropic, more: dict[str, Any]
 ) -> None:
     asked = CLAUDE | {"model": "anthropic/claude-sonnet-4-5"}
     claude.messages.create(**asked, container="container_1", **more)
@@ -127,7 +131,7 @@ def test_the_container_of_an_earlier_turn_reaches_the_provider(
 
 @pytest.mark.parametrize(("field", "value"), [("speed", "fast"), ("inference_geo", "us")])
 def test_what_is_not_offered_is_left_out_in_words(
-    claude: Anthropic, maker: FakeAnthropic, field: str, value: str
+    claude: anthropic.Anthropic, maker: FakeAnthropic, field: str, value: str
 ) -> None:
     answer = claude.messages.with_raw_response.create(**CLAUDE, **{field: value})
     assert field not in maker.calls[-1].body
@@ -155,7 +159,7 @@ def test_a_cached_response_is_not_given_to_who_asks_for_more(
 
 
 def test_a_cached_message_is_not_given_to_who_asks_for_citations(
-    claude: Anthropic, gateway: LocalGateway, maker: FakeAnthropic
+    claude: anthropic.Anthropic, gateway: LocalGateway, maker: FakeAnthropic
 ) -> None:
     store, change = gateway.services.store, ProjectChange(cache_enabled=True, cache_ttl_s=60)
     update_project(store.database, store.control, gateway.project_id, change, actor="test")
@@ -175,14 +179,14 @@ SUMMED_UP = {"type": "compaction", "content": "They spoke of the rain.", "signat
 
 @pytest.mark.parametrize("blocks", [CALLED, [SUMMED_UP]], ids=["calls at tool servers", "a compaction"])
 def test_what_the_provider_answered_goes_back_to_it_as_it_was(
-    claude: Anthropic, maker: FakeAnthropic, blocks: list[dict[str, Any]]
+    claude: anthropic.Anthropic, maker: FakeAnthropic, blocks: list[dict[str, Any]]
 ) -> None:
     turns = [*TALK, {"role": "assistant", "content": blocks}, {"role": "user", "content": "And now?"}]
     claude.beta.messages.create(**CLAUDE | {"messages": turns}, betas=["mcp-client-2025-11-20", "compact-2026-01-12"])
     assert maker.calls[-1].body["messages"][:2] == turns[:2]
 
 
-def test_a_compaction_is_read_by_another_vendors_model(claude: Anthropic, vendor: FakeVendor) -> None:
+def test_a_compaction_is_read_by_another_vendors_model(claude: anthropic.Anthropic, vendor: FakeVendor) -> None:
     turns = [{"role": "assistant", "content": [SUMMED_UP]}, {"role": "user", "content": "And now?"}]
     claude.messages.create(**CLAUDE | {"model": OLDER, "messages": turns})
     assert vendor.chat.calls[-1].body["messages"][0]["content"] == SUMMED_UP["content"]

@@ -1,10 +1,12 @@
 """LangChain's client for OpenAI through the whole gateway: before the strict fake, and before the sandbox."""
 
+from __future__ import annotations
+
+import langchain_openai
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
 from openai import APIError
 from pydantic import BaseModel
 from support.gateways import LocalGateway
@@ -26,8 +28,8 @@ def weather(city: str) -> str:
     return f"Rain in {city}."
 
 
-def chain(gateway: LocalGateway, model: str = MODEL, **more) -> ChatOpenAI:
-    return ChatOpenAI(model=model, base_url=gateway.url, api_key=gateway.key, max_retries=0, **more)
+def chain(gateway: LocalGateway, model: str = MODEL, **more) -> langchain_openai.ChatOpenAI:
+    return langchain_openai.ChatOpenAI(model=model, base_url=gateway.url, api_key=gateway.key, max_retries=0, **more)
 
 
 @pytest.fixture

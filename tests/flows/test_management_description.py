@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 import pytest
 import schemathesis
 from hypothesis import given
-from support.described import CHECKS, examples
 from support.gateways import LocalGateway, local_gateway
 
 from gateway.accounts import keys, members, projects
@@ -57,7 +56,7 @@ class Caller:
         }
         self.dice = random.Random(11)
 
-    def send(self, case: schemathesis.Case) -> schemathesis.Response:
+    def send(self, case: "schemathesis.Case") -> "schemathesis.Response":
         security = case.operation.definition.raw.get("security") or [{}]
         names = [name for choice in security for name in choice]
         if case.operation.label == EVERYWHERE:
@@ -82,6 +81,8 @@ class Caller:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_operation_answers_as_described(gateway: LocalGateway, part: int) -> None:
+    from support.described import CHECKS, examples
+
     schema = schemathesis.openapi.from_wsgi("/openapi.json", gateway.app.flask)
     caller = Caller(gateway)
     operations = [found.ok() for found in schema.get_all_operations()]

@@ -10,10 +10,9 @@ from typing import Any
 
 import httpx
 import httpx2
+import mcp
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from mcp import Client, ClientSession
-from mcp.client.streamable_http import streamable_http_client
 from support.gateways import LocalGateway, local_gateway
 from support.mcp_visitor import BOTH, PING, Visitor, text
 from support.shared import Share, usage_of
@@ -218,8 +217,8 @@ async def _visit(gateway: LocalGateway, calls: list[tuple[str, Json]]) -> tuple[
     headers = {"Authorization": f"Bearer {gateway.key}", "x-source": "my-agent"}
     async with (
         httpx2.AsyncClient(headers=headers, trust_env=False) as http,
-        streamable_http_client(f"{gateway.address}/mcp", http_client=http) as streams,
-        ClientSession(*streams[:2]) as session,
+        mcp.client.streamable_http.streamable_http_client(f"{gateway.address}/mcp", http_client=http) as streams,
+        mcp.ClientSession(*streams[:2]) as session,
     ):
         begun = await session.initialize()
         listed = await session.list_tools()
@@ -264,7 +263,9 @@ def test_the_official_client_lists_and_calls_every_tool(gateway: LocalGateway, u
 async def _discover(gateway: LocalGateway) -> tuple[str | None, list[str], Any]:
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {gateway.key}"}, trust_env=False) as http,
-        Client(streamable_http_client(f"{gateway.address}/mcp", http_client=http)) as client,
+        mcp.Client(
+            mcp.client.streamable_http.streamable_http_client(f"{gateway.address}/mcp", http_client=http)
+        ) as client,
     ):
         listed = [tool.name for tool in (await client.list_tools()).tools]
         return client.protocol_version, listed, await client.call_tool("get-account", {})

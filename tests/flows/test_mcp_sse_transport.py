@@ -8,8 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from mcp import ClientSession
-from mcp.client.sse import sse_client
 from support.gateways import GatewayProcess, LocalGateway, Start
 from support.old_mcp import OldStream
 from support.shared import usage_of
@@ -44,6 +42,9 @@ def stream(bridged: GatewayProcess) -> Iterator[OldStream]:
 
 
 async def _talk(gateway: GatewayProcess) -> tuple[Any, list[str], Any]:
+    from mcp import ClientSession
+    from mcp.client.sse import sse_client
+
     headers = {"Authorization": f"Bearer {gateway.key}"}
     async with sse_client(f"{gateway.address}/mcp", headers=headers) as streams, ClientSession(*streams) as session:
         begun = await session.initialize()

@@ -10,7 +10,6 @@ import pytest
 import schemathesis
 from hypothesis import given
 from jsonschema import Draft202012Validator
-from support.described import CHECKS, examples
 from support.every_operation import PNG, write_png, write_wav
 from support.shared import Share, Tenant
 from support.spending import BESIDE_CHAT, FORMS
@@ -67,7 +66,7 @@ def with_files(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, **real}
 
 
-def events_of(answer: schemathesis.Response) -> Iterator[Any]:
+def events_of(answer: "schemathesis.Response") -> Iterator[Any]:
     for line in answer.content.decode().splitlines():
         if line.startswith("data: {"):
             yield json.loads(line[6:])
@@ -84,6 +83,8 @@ def test_every_operation_beside_chat_is_sent() -> None:
 
 @pytest.mark.parametrize(("path", "media"), WAYS)
 def test_what_fits_the_description_is_taken(gateway: Tenant, path: str, media: str) -> None:
+    from support.described import CHECKS, examples
+
     schema = schemathesis.openapi.from_wsgi("/openapi.json", gateway.app.flask)
     headers = {"Accept-Encoding": "identity", "Authorization": f"Bearer {gateway.key}"}
     dice, taken = random.Random(5), 0

@@ -1,5 +1,7 @@
 """Messages through the whole gateway, with the official SDK: the sandbox and a strict fake of another format."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The Anthropic format upstream through the whole gateway: from its own surface and from OpenAI's."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
 

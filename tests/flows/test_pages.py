@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import langchain_openai
 import openai
 import pytest
 import yaml
 from fakes.anthropic import FakeAnthropic
 from fakes.openai import FakeOpenAI
-from langchain_openai import ChatOpenAI
 from support.gateways import ROOT, LocalGateway, local_gateway
 from support.pages import Block, blocks
 from support.shared import load
@@ -174,7 +174,7 @@ def run_python(installation: Installation, block: Block, folder: Path) -> None:
     exec(compile(installation.fill(block.text), str(block), "exec"), names)
     asked = {
         openai.OpenAI: lambda client: client.models.list().data,
-        ChatOpenAI: lambda model: model.invoke("Hello!").content,
+        langchain_openai.ChatOpenAI: lambda model: model.invoke("Hello!").content,
     }
     for value in list(names.values()):
         if type(value).__name__ == "Anthropic" and hasattr(value, "messages"):

@@ -1,10 +1,12 @@
 """A vendor with both APIs: what goes to which, for callers of every dialect, and what comes back to them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 
+import anthropic
 import openai
 import pytest
-from anthropic import Anthropic
 from fakes import openai as chat
 from fakes.chat_and_responses import FakeVendor
 from fakes.openai import FakeOpenAI
@@ -43,8 +45,8 @@ def sdk(gateway: LocalGateway) -> OpenAI:
 
 
 @pytest.fixture
-def anthropic(gateway: LocalGateway) -> Anthropic:
-    return Anthropic(base_url=gateway.url.removesuffix("/v1"), api_key=gateway.key, max_retries=0)
+def claude(gateway: LocalGateway) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=gateway.url.removesuffix("/v1"), api_key=gateway.key, max_retries=0)
 
 
 def test_responses_go_to_the_vendors_responses_api_with_all_that_they_say(sdk: OpenAI, vendor: FakeVendor) -> None:
@@ -102,16 +104,16 @@ def test_chat_searches_the_web_and_cites(sdk: OpenAI, gateway: LocalGateway, ven
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_messages_search_the_web_and_cite(
-    anthropic: Anthropic, gateway: LocalGateway, vendor: FakeVendor, stream: bool
+    claude: anthropic.Anthropic, gateway: LocalGateway, vendor: FakeVendor, stream: bool
 ) -> None:
     vendor.responses.script(Answer(*FOUND))
     tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 2}]
     asked = {"model": MODEL, "max_tokens": 100, "messages": HELLO, "tools": tools}
     if stream:
-        with anthropic.messages.stream(**asked) as events:
+        with claude.messages.stream(**asked) as events:
             message = events.get_final_message()
     else:
-        message = anthropic.messages.create(**asked)
+        message = claude.messages.create(**asked)
     (text,) = [block for block in message.content if block.type == "text"]
     assert text.text == "It rains." and [one.url for one in text.citations] == [PAGE]
     assert message.stop_reason == "end_turn" and message.usage.server_tool_use.web_search_requests == 1
@@ -141,7 +143,7 @@ def test_reasoning_goes_on_between_turns_through_our_own_store(sdk: OpenAI, vend
     assert sent["store"] is False and "previous_response_id" not in sent
 
 
-def test_thinking_of_messages_goes_on_in_a_tool_loop(anthropic: Anthropic, vendor: FakeVendor) -> None:
+def test_thinking_of_messages_goes_on_in_a_tool_loop(claude: anthropic.Anthropic, vendor: FakeVendor) -> None:
     vendor.responses.script(Answer(thought("Hm."), call("run", "{}")), Answer(said("Done.")))
     asked = {
         "model": MODEL,
@@ -149,10 +151,10 @@ def test_thinking_of_messages_goes_on_in_a_tool_loop(anthropic: Anthropic, vendo
         "thinking": {"type": "enabled", "budget_tokens": 1024},
         "tools": [{"name": "run", "input_schema": FUNCTION["parameters"]}],
     }
-    first = anthropic.messages.create(messages=HELLO, **asked)
+    first = claude.messages.create(messages=HELLO, **asked)
     result = {"type": "tool_result", "tool_use_id": first.content[-1].id, "content": "ok"}
     turns = [*HELLO, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
-    second = anthropic.messages.create(messages=turns, **asked)
+    second = claude.messages.create(messages=turns, **asked)
     assert second.content[-1].text == "Done."
     sent = vendor.responses.calls[1].body["input"]
     assert [item["type"] for item in sent] == ["message", "reasoning", "function_call", "function_call_output"]
@@ -305,18 +307,20 @@ def test_a_search_costs_the_same_relayed(sdk: OpenAI, gateway: LocalGateway, ven
     assert row.cost_nusd == 250_000 + 200_000 + 2 * 10_000_000
 
 
-def test_a_document_by_address_reaches_the_api_that_takes_addresses(anthropic: Anthropic, vendor: FakeVendor) -> None:
+def test_a_document_by_address_reaches_the_api_that_takes_addresses(
+    claude: anthropic.Anthropic, vendor: FakeVendor
+) -> None:
     paper = {"type": "document", "source": {"type": "url", "url": "https://papers.example/a.pdf"}}
     asked = [{"role": "user", "content": [paper, {"type": "text", "text": "Sum up."}]}]
-    message = anthropic.messages.create(model="openai/gpt-5.6-luna", max_tokens=100, messages=asked)
+    message = claude.messages.create(model="openai/gpt-5.6-luna", max_tokens=100, messages=asked)
     assert message.content[0].text == "Hello."
     (sent,) = vendor.responses.calls
     assert sent.body["input"][0]["content"][0] == {"type": "input_file", "file_url": "https://papers.example/a.pdf"}
 
 
-def test_search_uses_of_messages_are_a_limit_of_tool_calls(anthropic: Anthropic, vendor: FakeVendor) -> None:
+def test_search_uses_of_messages_are_a_limit_of_tool_calls(claude: anthropic.Anthropic, vendor: FakeVendor) -> None:
     tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 2}]
-    anthropic.messages.create(model=MODEL, max_tokens=100, messages=HELLO, tools=tools)
+    claude.messages.create(model=MODEL, max_tokens=100, messages=HELLO, tools=tools)
     assert vendor.responses.calls[0].body["max_tool_calls"] == 2
 
 
@@ -349,7 +353,7 @@ def test_thinking_is_answered_by_a_server_without_the_api(settings: Callable[...
     with FakeOpenAI() as server:
         environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": server.url}
         with local_gateway(settings, **environment) as gateway:
-            client = Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0)
+            client = anthropic.Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0)
             asked = {"model": MODEL, "max_tokens": 4000, "messages": HELLO, "thinking": thinking}
             if stream:
                 with client.messages.stream(**asked) as events:

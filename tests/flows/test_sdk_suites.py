@@ -4,6 +4,8 @@ now and then. Each case sees the class of its own fault, and the next one works.
 Beside them: what the SDKs' own retries, in default settings, make of such a fault.
 """
 
+from __future__ import annotations
+
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -5,9 +5,9 @@ import zlib
 from typing import Any
 
 import httpx
+import mistralai.client
 import pytest
 from fakes.structured_services import FakeStructuredServices
-from mistralai.client import Mistral
 from openai import OpenAI
 from support.gateways import LocalGateway
 from support.media import providers_at, row_of
@@ -116,7 +116,7 @@ def test_the_sdk_moderates_texts_and_parts(installation):
 
 
 def test_the_vendors_own_sdk_reads_documents(installation):
-    client = Mistral(api_key=installation.key, server_url=installation.url.removesuffix("/v1"))
+    client = mistralai.client.Mistral(api_key=installation.key, server_url=installation.url.removesuffix("/v1"))
     answer = client.ocr.process(
         model="mistral-ocr-latest", document={"type": PDF, PDF: "https://example.com/a.pdf"}, pages=[0, 2]
     )

@@ -5,10 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx2
-from mcp import ClientSession
-from mcp.client.auth import OAuthClientProvider
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
+import mcp
 from support.oauth import parameters
 
 # A person who is shown an address, and where their browser is led in the end.
@@ -49,6 +46,9 @@ class Storage:
 async def _visit(
     base: str, decide: Decide, storage: Storage, calls: list[Any], back: str
 ) -> tuple[list[str], list[Any], list[str]]:
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
+
     asked: list[str] = []
     opened: list[str] = []
 
@@ -66,8 +66,8 @@ async def _visit(
     provider = OAuthClientProvider(f"{base}/mcp", metadata, storage, open_browser, come_back)
     async with (
         httpx2.AsyncClient(auth=provider, trust_env=False, timeout=60, event_hooks={"request": [note]}) as http,
-        streamable_http_client(f"{base}/mcp", http_client=http) as streams,
-        ClientSession(*streams[:2]) as session,
+        mcp.client.streamable_http.streamable_http_client(f"{base}/mcp", http_client=http) as streams,
+        mcp.ClientSession(*streams[:2]) as session,
     ):
         await session.initialize()
         names = [tool.name for tool in (await session.list_tools()).tools]

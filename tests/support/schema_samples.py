@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
-from google.genai import types
+from google import genai
 from pydantic import ValidationError
 
 SAMPLES = Path(__file__).resolve().parent.parent / "samples" / "schemas"
@@ -141,7 +141,7 @@ def _text(schema: dict[str, Any]) -> str:
 def google_complaints(schema: dict[str, Any]) -> list[str]:
     """What the Gemini API's validator says of a Schema: unknown words, and rules that types do not show."""
     try:
-        types.Schema.model_validate(schema)
+        genai.types.Schema.model_validate(schema)
     except ValidationError as error:
         return [str(error)]
     return list(_google_rules(schema, "parameters"))
@@ -161,7 +161,7 @@ def _google_node_rules(schema: dict[str, Any], path: str) -> Iterator[str]:
     kind = schema.get("type")
     if "anyOf" in schema and schema.keys() - {"anyOf"}:
         yield f"{path}: when using any_of, it must be the only field set"
-    if "anyOf" not in schema and kind not in types.Type.__members__:
+    if "anyOf" not in schema and kind not in genai.types.Type.__members__:
         yield f"{path}: schema didn't specify the schema type field"
     for word, owner in (("properties", "OBJECT"), ("items", "ARRAY"), ("enum", "STRING"), ("required", "OBJECT")):
         if word in schema and kind != owner:

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Iterator
 from pathlib import Path
 
-import anthropic.types
+import anthropic
 import openai.types
 import pytest
 from genai_prices.data import providers as price_providers

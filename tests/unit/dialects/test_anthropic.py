@@ -1,5 +1,5 @@
+import anthropic
 import pytest
-from anthropic.types import Usage as WireUsage
 
 from gateway.dialects import anthropic as dialect
 from gateway.errors import InvalidRequest, Overloaded, SpendingLimitReached, UpstreamTimeout
@@ -34,7 +34,7 @@ def test_details_never_replace_the_envelopes_own_members():
 def test_usage_comes_back_as_it_went():
     usage = Usage(input=10, cache_read=20, cache_write=3, cache_write_1h=4, output=50, reasoning=30, searches=2)
     wire = dialect.write_usage(usage)
-    WireUsage.model_validate(wire)
+    anthropic.types.Usage.model_validate(wire)
     assert dialect.read_usage(wire) == usage
 
 

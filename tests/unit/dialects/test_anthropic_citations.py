@@ -1,5 +1,5 @@
+import anthropic
 import pytest
-from anthropic.types import TextBlock
 
 from gateway.dialects.anthropic_citations import read_citation, write_citation
 from gateway.neutral.parts import Source, SourceRange
@@ -22,7 +22,7 @@ CITATIONS = [
 def test_citation_comes_back_as_it_was(wire):
     written = write_citation(read_citation(wire))
     assert written == wire
-    TextBlock.model_validate({"type": "text", "text": "x", "citations": [written]}, strict=True)
+    anthropic.types.TextBlock.model_validate({"type": "text", "text": "x", "citations": [written]}, strict=True)
 
 
 @pytest.mark.parametrize(

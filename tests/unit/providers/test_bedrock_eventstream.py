@@ -3,7 +3,6 @@ import struct
 import zlib
 
 import pytest
-from botocore.eventstream import EventStreamBuffer
 from fakes.bedrock import encode_frame
 
 from gateway.errors import StreamTruncated, UpstreamFailed
@@ -25,6 +24,8 @@ def read(*pieces: bytes) -> list[Frame]:
 
 
 def test_frames_are_those_that_the_vendors_reader_reads():
+    from botocore.eventstream import EventStreamBuffer
+
     vendor = EventStreamBuffer()
     vendor.add_data(STREAM)
     theirs = [(event.headers[":message-type"], bytes(event.payload)) for event in vendor]

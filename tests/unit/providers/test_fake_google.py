@@ -7,7 +7,6 @@ import urllib.request
 import pytest
 from fakes.google import Answer, FakeGoogle
 from google import genai
-from google.genai import types
 
 SKY = {"functionCall": {"name": "look", "args": {}}}
 SEEN = {"functionResponse": {"name": "look", "response": {"output": "blue"}}}
@@ -34,15 +33,15 @@ def post(upstream: FakeGoogle, body: dict, model="gemini-3-flash", method="gener
 
 
 def test_official_client_runs_a_streamed_tool_loop(upstream):
-    client = genai.Client(api_key="AIza-good", http_options=types.HttpOptions(base_url=upstream.address))
+    client = genai.Client(api_key="AIza-good", http_options=genai.types.HttpOptions(base_url=upstream.address))
     schema = {"type": "object", "properties": {"at": {"type": "string"}}}
-    look = types.FunctionDeclaration(name="look", parameters_json_schema=schema)
-    config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=[look])])
+    look = genai.types.FunctionDeclaration(name="look", parameters_json_schema=schema)
+    config = genai.types.GenerateContentConfig(tools=[genai.types.Tool(function_declarations=[look])])
     upstream.script(Answer(tools=(("look", {"at": "sky"}),)), Answer("It is blue."))
     chat = client.chats.create(model="gemini-3-flash", config=config)
     calls = [part for chunk in chat.send_message_stream("Look!") for part in chunk.function_calls or ()]
-    answer = types.FunctionResponse(id=calls[0].id, name="look", response={"output": "blue"})
-    text = "".join(chunk.text or "" for chunk in chat.send_message_stream(types.Part(function_response=answer)))
+    answer = genai.types.FunctionResponse(id=calls[0].id, name="look", response={"output": "blue"})
+    text = "".join(chunk.text or "" for chunk in chat.send_message_stream(genai.types.Part(function_response=answer)))
     assert text == "It is blue." and [call.status for call in upstream.calls] == [200, 200]
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 import pytest
-from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from gateway.clock import Clock
 from gateway.metering.counters import Counters
@@ -161,6 +160,8 @@ def test_document_and_page_are_served_under_their_three_addresses() -> None:
 
 
 def test_the_description_is_valid_openapi() -> None:
+    from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
+
     found = openapi.describe(table.described(), openapi.read_examples())
     found["externalDocs"]["url"] = f"http://127.0.0.1:4001{policy.ADDRESS}"  # a reference, as 3.1 allows it anywhere
     assert [f"{one.instance_path}: {one.message[:200]}" for one in OPENAPI_31_VALIDATOR.iter_errors(found)] == []

@@ -1,11 +1,13 @@
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import anthropic
 import httpx2
 import orjson
 import pytest
-from anthropic.types import Message, RawMessageStreamEvent
 from fakes.anthropic import Answer, events_of
 from fakes.message_facts import MessageFacts
 from fakes.server import serving
@@ -36,8 +38,12 @@ from gateway.surfaces.anthropic import reader, schema, stream_blocks
 from gateway.surfaces.anthropic.frames import frames
 
 thread_id: Callable[[], int] = get_original("_thread", "get_ident")
-EVENT: TypeAdapter = TypeAdapter(RawMessageStreamEvent)
 END = Finished("stop", Usage(input=3, output=4))
+
+
+@cache
+def published_event() -> TypeAdapter:
+    return TypeAdapter(anthropic.types.RawMessageStreamEvent)
 
 
 def sent(*events) -> bytes:
@@ -50,7 +56,7 @@ def wire(*events) -> list[dict]:
     open_index = None
     for body in bodies:
         if body["type"] not in ("ping", "error"):
-            EVENT.validate_python(body)
+            published_event().validate_python(body)
         if body["type"] == "content_block_start":
             assert open_index is None
             open_index = body["index"]
@@ -80,7 +86,7 @@ def serve() -> Iterator[Callable[..., anthropic.Anthropic]]:
         yield start
 
 
-def message(client: anthropic.Anthropic) -> Message:
+def message(client: anthropic.Anthropic) -> anthropic.types.Message:
     """What the SDK makes of a stream."""
     hello = [{"role": "user", "content": "x"}]
     with client.messages.stream(model="m", max_tokens=9, messages=hello) as stream:
@@ -230,7 +236,7 @@ def test_the_sdk_rebuilds_every_kind_of_block(serve: Callable[..., anthropic.Ant
     assert parts_of(answer)[3] == ToolCall("t1", "f", '{"a":1}', signature="bWFyaw", vendor="google")
 
 
-def parts_of(answer: Message) -> tuple:
+def parts_of(answer: anthropic.types.Message) -> tuple:
     """The answer's parts, once its client sends it back."""
     content = [block.model_dump(mode="json", exclude_none=True) for block in answer.content]
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": content}]

@@ -1,6 +1,6 @@
+import anthropic
 import orjson
 import pytest
-from anthropic.types import Message
 from fakes.anthropic import Answer, message_of
 from fakes.message_facts import MessageFacts
 
@@ -11,7 +11,7 @@ from gateway.surfaces.anthropic import reader, schema, writer
 
 def written(*parts: Part, finish="stop", **more) -> dict:
     body = orjson.loads(writer.reply(ChatResult((Choice(parts, finish, **more),)), MessageFacts()))
-    Message.model_validate(body)
+    anthropic.types.Message.model_validate(body)
     return body
 
 

@@ -1,0 +1,71 @@
+"""The types that the `anthropic` package publishes for a request and its answer, by where they stand."""
+
+from typing import Any, get_args, get_type_hints
+
+import anthropic.types as package
+from anthropic.types import (
+    AnthropicBetaParam,
+    AssistantMessageParam,
+    BrowserToolset20260801Param,
+    Message,
+    RawMessageStreamEvent,
+    SystemMessageParam,
+    ToolBash20250124Param,
+    ToolParam,
+    ToolSearchToolRegex20251119Param,
+    UserMessageParam,
+    WebSearchTool20250305Param,
+)
+from anthropic.types.beta import (
+    BetaCompactionBlockParam,
+    BetaContextManagementConfigParam,
+    BetaMCPToolsetParam,
+    BetaMCPToolUseBlockParam,
+    BetaRequestMCPServerURLDefinitionParam,
+    BetaRequestMCPToolResultBlockParam,
+)
+from anthropic.types.content_block_param import ContentBlockParam
+from anthropic.types.message_create_params import MessageCreateParamsNonStreaming as NonStreaming
+from anthropic.types.message_create_params import MessageCreateParamsStreaming as Streaming
+from pydantic import TypeAdapter
+
+__all__ = [
+    "BLOCKS",
+    "EVENT",
+    "KNOWN_BETAS",
+    "Message",
+    "NonStreaming",
+    "OPT_INS",
+    "ROLES",
+    "Streaming",
+    "TOOLS",
+    "package",
+]
+
+KNOWN_BETAS = {beta for args in get_args(AnthropicBetaParam) for beta in get_args(args)}
+# Fields that only an opt-in of the header allows.
+OPT_INS = {
+    "context_management": ("context-management-2025-06-27", BetaContextManagementConfigParam),
+    "mcp_servers": ("mcp-client-2025-11-20", list[BetaRequestMCPServerURLDefinitionParam]),
+}
+# Blocks of the same kind: what the service answered in, and takes back.
+OPT_IN_BLOCKS = {
+    "compaction": BetaCompactionBlockParam,
+    "mcp_tool_use": BetaMCPToolUseBlockParam,
+    "mcp_tool_result": BetaRequestMCPToolResultBlockParam,
+}
+ROLES = {"user": UserMessageParam, "assistant": AssistantMessageParam, "system": SystemMessageParam}
+TOOLS = {
+    None: ToolParam,
+    "custom": ToolParam,
+    "bash_20250124": ToolBash20250124Param,
+    "browser_toolset_20260801": BrowserToolset20260801Param,
+    "mcp_toolset": BetaMCPToolsetParam,
+    "web_search_20250305": WebSearchTool20250305Param,
+    "tool_search_tool_regex_20251119": ToolSearchToolRegex20251119Param,
+}
+# Every block of a request, by its type.
+BLOCKS: dict[str, Any] = {get_args(get_type_hints(shape)["type"])[0]: shape for shape in get_args(ContentBlockParam)}
+BLOCKS.update(OPT_IN_BLOCKS)
+# One event of a streamed answer.
+EVENT: TypeAdapter = TypeAdapter(RawMessageStreamEvent)
