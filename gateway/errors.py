@@ -96,7 +96,7 @@ class NotSupported(InvalidRequest):
 
 
 class ContentNeeded(NotSupported):
-    """The target loads nothing by address: it can be asked once the content is there."""
+    """The target loads no URLs: it can be used once the content has been fetched."""
 
 
 class RequestTooLarge(InvalidRequest):

@@ -149,7 +149,7 @@ class Gossip:
         try:
             self._health.merge(orjson.loads(payload), age_s)
         except (ValueError, TypeError, KeyError):
-            log.warning("what another worker told of its providers could not be read")
+            log.warning("the provider state of another worker could not be read")
 
 
 class Pins:

@@ -226,7 +226,7 @@ class Payload:
         try:
             self._owner.posted(self._owner.append(row), row)
         except GatewayError as error:
-            log.warning("the payload of a failed request was not kept: %s", error.message)
+            log.warning("the payload of a failed request was not stored: %s", error.message)
 
     def _pack(self) -> Row | None:
         try:

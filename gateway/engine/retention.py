@@ -70,7 +70,7 @@ class Retention:
         """The row of a payload, None when too much is queued for the database already; `native`: made in a thread."""
         row = self._threads.run(payload.write, self._vault) if native else payload.write(self._vault)
         if self._count_waiting() + row.size > self._most_waiting:
-            log.warning("a payload was not kept: too much waits for the database")
+            log.warning("a payload was not stored: too much is queued for the database")
             return None
         return payload_table.write_row(row)
 

@@ -45,12 +45,12 @@ def backup(ctx: click.Context, file: Path) -> None:
         return
     click.echo(f"{file} holds the database ({size:,} bytes).")
     for name, place in places.items():
-        click.echo(f"Not in it, keep it apart: {name} ({place}).")
+        click.echo(f"Not included, back it up separately: {name} ({place}).")
 
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--verify", is_flag=True, help="Only prove that FILE can be restored; nothing is changed.")
+@click.option("--verify", is_flag=True, help="Only verify that FILE can be restored; changes nothing.")
 @AS_JSON
 @click.pass_context
 def restore(ctx: click.Context, file: Path, verify: bool) -> None:
@@ -78,7 +78,7 @@ def restore(ctx: click.Context, file: Path, verify: bool) -> None:
     held = f"{facts['organizations']} organizations, {facts['usage']} usage rows"
     click.echo(f"{file} is whole: {held}; the books agree.")
     if not verify:
-        click.echo(f"It is the database now.{f' The one before is {kept}.' if kept else ''}")
+        click.echo(f"The backup is the database now.{f' The one before is {kept}.' if kept else ''}")
 
 
 def copy(source: Path, target: Path) -> None:

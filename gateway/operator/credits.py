@@ -24,7 +24,7 @@ def credits() -> None:
 @click.argument("amount")
 @ORGANIZATION
 @click.option("--note", default="", help="Shown in the history.")
-@click.option("--reference", default="", help="Makes it happen once: the same reference again changes nothing.")
+@click.option("--reference", default="", help="Idempotency reference: repeating the command with it changes nothing.")
 @click.pass_context
 def grant(ctx: click.Context, amount: str, organization: str | None, note: str, reference: str) -> None:
     """Add AMOUNT US dollars."""
@@ -36,7 +36,7 @@ def grant(ctx: click.Context, amount: str, organization: str | None, note: str, 
 @click.argument("amount")
 @ORGANIZATION
 @click.option("--note", required=True, help="Why; shown in the history.")
-@click.option("--reference", default="", help="Makes it happen once: the same reference again changes nothing.")
+@click.option("--reference", default="", help="Idempotency reference: repeating the command with it changes nothing.")
 @click.pass_context
 def adjust(ctx: click.Context, amount: str, organization: str | None, note: str, reference: str) -> None:
     """Correct the balance by AMOUNT US dollars; after -- it may be negative."""

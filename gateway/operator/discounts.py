@@ -19,7 +19,7 @@ def discounts() -> None:
 
 @discounts.command("list")
 @AS_JSON
-@click.option("--organization", default="", help="Only those that concern this organization.")
+@click.option("--organization", default="", help="Only those that apply to this organization.")
 @click.pass_context
 def list_(ctx: click.Context, organization: str) -> None:
     """All discounts; * is every one."""
@@ -37,7 +37,7 @@ def list_(ctx: click.Context, organization: str) -> None:
 @click.option("--provider", default=EVERY, help="Provider id; without it, every provider.")
 @click.option("--model", default=EVERY, help="Model id; without it, every model.")
 @click.option("--from", "start", help="ISO date or time (UTC unless it says otherwise) of the first request.")
-@click.option("--to", "end", help="ISO date or time from which it counts no more.")
+@click.option("--to", "end", help="ISO date or time from which it no longer applies.")
 @click.pass_context
 def set_(ctx: click.Context, fraction: str, start: str | None, end: str | None, **place: str) -> None:
     """Take FRACTION (0.2 is a fifth) off, instead of the discount that this place had.

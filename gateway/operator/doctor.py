@@ -51,7 +51,7 @@ def doctor(ctx: click.Context, force: bool) -> int:
     type=click.Choice(["then", "now"]),
     default="then",
     show_default=True,
-    help="Those of each request's time, or of now.",
+    help="The prices of each request's time, or those of now.",
 )
 @FORCE
 @click.option("--post", is_flag=True, help="Post the differences to the credits; once for each period and catalogue.")

@@ -46,7 +46,7 @@ def list_(ctx: click.Context, project: str | None, deleted: bool) -> None:
 
 @keys.command()
 @AS_JSON
-@click.option("--description", required=True, help="What lists call it.")
+@click.option("--description", required=True, help="Its name in lists.")
 @click.option("--project", help="Project id; needed when there are several.")
 @click.option("--member", help="Member who owns it; default: the organization's first owner.")
 @click.option(
@@ -54,7 +54,7 @@ def list_(ctx: click.Context, project: str | None, deleted: bool) -> None:
     type=click.Choice(["user", "customer"]),
     default="user",
     show_default=True,
-    help="customer: for a customer of yours, who may call models and nothing else.",
+    help="customer: for a customer of yours, who can only call models.",
 )
 @click.option("--expires", help="30d, 12h, 2w, 1mo, an ISO date, or never.", default="never", show_default=True)
 @click.pass_context

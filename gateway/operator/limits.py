@@ -31,8 +31,8 @@ def limits() -> None:
 @limits.command("set")
 @AS_JSON
 @click.argument("subject")
-@click.option("--total", help="US dollars at all, or none.")
-@click.option("--amount", help="US dollars in a period, or none.")
+@click.option("--total", help="US dollars in total, or none.")
+@click.option("--amount", help="US dollars per period, or none.")
 @click.option("--period", help="Length of the period: 12h, 1d, 2w, 1mo.")
 @click.pass_context
 def set_(ctx: click.Context, subject: str, total: str | None, amount: str | None, period: str | None) -> None:

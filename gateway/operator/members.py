@@ -39,7 +39,7 @@ def list_(ctx: click.Context, organization: str) -> None:
 @click.argument("organization_id")
 @click.argument("email")
 @click.option("--role", type=ROLES, default="developer", show_default=True, help="What they may change.")
-@click.option("--name", default="", help="What others are shown.")
+@click.option("--name", default="", help="The name that others see.")
 @click.pass_context
 def add(ctx: click.Context, organization_id: str, email: str, role: Role, name: str) -> None:
     """Add a person to an organization."""

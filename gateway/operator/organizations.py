@@ -87,8 +87,8 @@ def policy(ctx: click.Context, organization_id: str, text: str | None) -> None:
 @organizations.command("key-caps")
 @AS_JSON
 @click.argument("organization_id")
-@click.option("--max", "total", help="Most active API keys: a number, none, or default (the installation's).")
-@click.option("--per-member", help="Most active API keys of each member, written the same.")
+@click.option("--max", "total", help="Maximum of active API keys: a number, none, or default (the installation's).")
+@click.option("--per-member", help="Maximum of active API keys per member, in the same format.")
 @click.pass_context
 def key_caps(ctx: click.Context, organization_id: str, total: str | None, per_member: str | None) -> None:
     """Print the caps on active API keys, or set the organization's own; keys beyond them stay."""

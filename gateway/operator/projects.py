@@ -59,10 +59,12 @@ def create(ctx: click.Context, organization_id: str, name: str, mode: str | None
 @click.option("--mode", type=MODES, help="Who pays providers: credits, own provider keys, or these first.")
 @click.option("--cache/--no-cache", "cache_enabled", default=None, help="The response cache.")
 @click.option("--cache-ttl", "cache_ttl_s", type=int, help="Seconds, 10 to 31536000.")
-@click.option("--retention", type=click.Choice(accounts.CHOICES["retention"]), help="Whether payloads are kept.")
-@click.option("--retention-days", type=int, help="How long they are, 1 to 3650.")
+@click.option("--retention", type=click.Choice(accounts.CHOICES["retention"]), help="Whether payloads are retained.")
+@click.option("--retention-days", type=int, help="Retention in days, 1 to 3650.")
 @click.option(
-    "--cache-markers", type=click.Choice(tuple(accounts.MARKERS)), help="Who marks prompts for providers' caches."
+    "--cache-markers",
+    type=click.Choice(tuple(accounts.MARKERS)),
+    help="Who sets cache markers for providers' prompt caches.",
 )
 @click.pass_context
 def set_(ctx: click.Context, project_id: str, **given: Any) -> None:

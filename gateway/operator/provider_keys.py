@@ -46,11 +46,11 @@ def list_keys(ctx: click.Context, organization_id: str) -> None:
 @AS_JSON
 @click.argument("organization_id")
 @click.argument("provider")
-@click.option("--label", default="", help="What lists call it.")
-@click.option("--base-url", default="", help="The provider's address for this key, where it has its own.")
+@click.option("--label", default="", help="Its name in lists.")
+@click.option("--base-url", default="", help="The provider's base URL for this key, if it has its own.")
 @click.option("--region", default="", help="The provider's region for this key.")
 @click.option("--model", "allowed_models", multiple=True, help="Use the key for this model only; may be repeated.")
-@click.option("--max-spend", help="USD that may be spent with the key; then it is passed over.")
+@click.option("--max-spend", help="USD that may be spent with the key; beyond that it is skipped.")
 @click.pass_context
 def add_key(ctx: click.Context, organization_id: str, provider: str, max_spend: str | None, **given: Any) -> None:
     """Keep a key, read as one line from standard input so that it shows in no process list."""
@@ -114,7 +114,7 @@ def reseal(ctx: click.Context) -> None:
 
 @click.group("custom-providers")
 def custom_providers() -> None:
-    """Providers that one organization brings along."""
+    """Custom providers of one organization."""
 
 
 @custom_providers.command("list")

@@ -32,7 +32,7 @@ INHERITED = "LISTEN_FDS"  # set by whoever listens for the gateway, as systemd m
 @click.command()
 @AS_JSON
 def migrate() -> None:
-    """Bring the database to the version of this code."""
+    """Migrate the database to the version of this code."""
     with opened() as installation:
         applied = migrations.migrate(installation.raw_database)
     text = "\n".join(f"applied {name}" for name in applied)
@@ -57,7 +57,7 @@ def serve_info() -> None:
 
 @click.command()
 @AS_JSON
-@click.option("--config", "file", metavar="FILE", help="The operator's file, as before the command.")
+@click.option("--config", "file", metavar="FILE", help="The operator's file, as for the command itself.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def serve(file: str | None, arguments: tuple[str, ...]) -> None:
     """Set up what is missing, print how to reach it, then serve. ARGUMENTS go to gunicorn (after --)."""

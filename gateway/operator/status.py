@@ -131,7 +131,7 @@ def _describe_migration(database: dict[str, Any]) -> str:
     pending, ahead = database["pending"], database["ahead"]
     migration = database["migration"] or "none"
     if pending:
-        return f"{migration}; {len(pending)} to come: run {MANAGE} migrate"
+        return f"{migration}; {len(pending)} pending: run {MANAGE} migrate"
     return f"{migration}; of a newer release: {', '.join(ahead)}" if ahead else migration
 
 
@@ -142,7 +142,7 @@ def _show(found: dict[str, Any], every: bool) -> None:
     if found["mistakes"]:
         count = accepted.count_of(found["mistakes"])
         click.echo(
-            f"The catalogue's files have {count}, the copy before is in force: {MANAGE} config check tells them."
+            f"The catalogue's files have {count}; the previous version is in force. {MANAGE} config check lists them."
         )
     click.echo()
     rows = [
@@ -152,18 +152,20 @@ def _show(found: dict[str, Any], every: bool) -> None:
     print_table(
         ("NODE", "WORKER", "VERSION", "CATALOGUE", "LEADS"),
         rows,
-        "No worker lives: the gateway does not run on this database.",
+        "No worker is running: the gateway does not serve this database.",
     )
     click.echo()
     ready = [one["provider"] for one in found["providers"] if one["configured"] and not one["keyless"]]
     click.echo(f"Providers with a key: {', '.join(ready) or 'none'}.")
     open_ones = [one["provider"] for one in found["providers"] if one["configured"] and one["keyless"]]
-    click.echo(f"That need none: {', '.join(open_ones) or 'none'}.")
+    click.echo(f"Providers that need no key: {', '.join(open_ones) or 'none'}.")
     missing = [one for one in found["providers"] if not one["configured"]]
     if every:
-        print_table(("PROVIDER", "NEEDS"), [(one["provider"], one["needs"]) for one in missing], "None is without.")
+        print_table(
+            ("PROVIDER", "NEEDS"), [(one["provider"], one["needs"]) for one in missing], "Every provider is configured."
+        )
     else:
-        click.echo(f"Without: {len(missing)} (status --all tells what each needs).")
+        click.echo(f"Providers without a key: {len(missing)} (status --all shows what each needs).")
     click.echo()
     cooldowns = [tuple(one.values()) for one in found["cooldowns"]]
     print_table(("NODE", "PROVIDER", "COOLDOWN", "MODELS AND KEYS"), cooldowns, "No cooldown at any worker.")

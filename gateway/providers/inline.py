@@ -61,7 +61,7 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
     if request.inlined is None:
         wanted = addressed(request)
         if len(wanted) > MOST_ADDRESSES:
-            raise _unreadable(f"more than {MOST_ADDRESSES} images and files are named by address")
+            raise _unreadable(f"more than {MOST_ADDRESSES} images and files are given by URL")
         jobs = [Job(_load, fetcher, media, min(seconds, PATIENCE_S)) for media in wanted]
         try:
             loaded = {media: job.result(seconds) for media, job in zip(wanted, jobs, strict=True)}
@@ -96,13 +96,17 @@ def _load(fetcher: Fetcher, media: Media, seconds: float) -> Media:
         raise _unreadable(f"its server answers {answer.status}", media)
     kind = type_of(answer.body[:HEAD])
     if not kind.startswith(TAKEN):
-        raise _unreadable("it is no image, sound or PDF", media)
+        raise _unreadable("it is not an image, audio or PDF", media)
     packed = compute(b64encode, answer.body) if len(answer.body) > LARGE else b64encode(answer.body)
     return Media(media_type=kind, data=packed.decode())
 
 
 def _unreadable(why: str, media: Media | None = None) -> NotSupported:
-    what = f"What {media.url.partition('?')[0][:200]} names" if media is not None else "What the messages name"
+    what = (
+        f"The content of {media.url.partition('?')[0][:200]}"
+        if media is not None
+        else "The content of URLs in the messages"
+    )
     return NotSupported(f"{what} could not be loaded: {why}.", param="messages", code="media_not_loaded")
 
 

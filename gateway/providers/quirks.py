@@ -119,7 +119,7 @@ def tool_choice_auto(body: Body, request: ChatRequest) -> None:
 def inline_media(body: Body, request: ChatRequest) -> None:
     """Servers that load no URLs. ContentNeeded when the request contains one."""
     if request.requirements.media and addressed(request):
-        raise ContentNeeded("This provider loads nothing by address; send the content as base64.", param="messages")
+        raise ContentNeeded("This provider does not load URLs; send the content as base64.", param="messages")
 
 
 def no_strict(body: Body, request: ChatRequest) -> None:

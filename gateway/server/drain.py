@@ -59,7 +59,7 @@ class Drain:
 
     def run(self, announce: Callable[[], None], stop_accepting: Callable[[], None], close: Callable[[], None]) -> None:
         """Announce (readiness off), wait, `stop_accepting`, let requests finish, cancel the rest, `close`."""
-        self._call(announce, "telling the application that the worker leaves")
+        self._call(announce, "telling the application that the worker shuts down")
         self._wait(lambda: self._is_past(self.plan.stop_accepting_at))
         self._call(stop_accepting, "closing the listeners")
         self._wait(lambda: self._finish_idle() or self._is_past(self.plan.cut_at))
@@ -92,7 +92,7 @@ class Drain:
 
     def _cut(self) -> None:
         left = [connection for connection in tuple(self.connections) if not connection.killed]
-        self.log.warning("grace is over: %d open requests are cut", len(left))
+        self.log.warning("grace period over: cancelling %d open requests", len(left))
         for connection in left:
             end(connection, ServerStopping())
 
@@ -101,7 +101,7 @@ class Drain:
         # At least a moment, however long the previous steps took.
         closing.join(max(SPARE_S, self.plan.leave_at - self.clock.monotonic()))
         if not closing.dead:
-            self.log.error("closing the application took too long; the worker leaves without it")
+            self.log.error("closing the application took too long; the worker exits without it")
 
     def _call(self, work: Callable[[], None], what: str) -> None:
         try:

@@ -104,7 +104,7 @@ class Master(Arbiter):
                 self._failed += 1
                 backoff_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** (self._failed - 1))
                 self._backoff_until = time.monotonic() + backoff_s
-                self.log.error("Worker (pid:%s) ended before it was ready; the next one in %.1f s", pid, backoff_s)
+                self.log.error("Worker (pid:%s) exited before it was ready; starting another in %.1f s", pid, backoff_s)
 
     def _look(self) -> None:
         """Find out which workers are ready: a ready worker writes a byte to its heartbeat file."""
@@ -127,7 +127,7 @@ class Master(Arbiter):
             accepted.refuse(error)
             self._log_refused("noticed as a worker starts", str(error).splitlines())
             return
-        self.log.info("The catalogue's files have changed; SIGHUP puts them in force")
+        self.log.info("The catalogue's files have changed; send SIGHUP to load them")
 
     # Signals.
 
@@ -142,7 +142,7 @@ class Master(Arbiter):
             return
         self._files = accepted.fingerprint(self._accepted().settings)
         if waiting:
-            self.log.warning("Changes of %s wait for a restart", ", ".join(waiting))
+            self.log.warning("Changes of %s need a restart", ", ".join(waiting))
         self.app.reload()
         self.setup(self.app)
         self.log.reopen_files()
@@ -164,7 +164,7 @@ class Master(Arbiter):
             signalled_again = signalled_again or self._signalled_again()
             if signalled_again and not hurried and time.monotonic() - began >= HURRY_AFTER_S:
                 hurried = True
-                self.log.info("Asked to end a second time: requests under way are cut")
+                self.log.info("Second termination signal: cancelling requests in progress")
                 self.kill_workers(signal.SIGQUIT)
                 limit = min(limit, time.monotonic() + HURRY_S)
             self.reap_workers()
@@ -183,7 +183,7 @@ class Master(Arbiter):
     def _log_refused(self, when: str, problems: list[str] | tuple[str, ...]) -> None:
         """Log details for the operator; workers report the same problem to probes, without the details."""
         self.log.error(
-            "Refused %s: %s. What was in force stays so. To see all: %s config check",
+            "Refused %s: %s. The previous configuration stays in force. To see all: %s config check",
             when,
             accepted.in_one_line(problems),
             MANAGE,

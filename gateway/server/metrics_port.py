@@ -49,5 +49,5 @@ def open_metrics_port(host: str, port: int, expose: Callable[[], tuple[str, byte
         return MetricsPort(host, port, expose)
     except OSError as error:
         more = {"event": "metrics.port_taken", "remedy": "free it, or set another GATEWAY_METRICS_PORT"}
-        log.error("the port %s:%d for metrics cannot be had: %s", host, port, error.strerror or error, extra=more)
+        log.error("cannot listen on %s:%d for metrics: %s", host, port, error.strerror or error, extra=more)
         return None

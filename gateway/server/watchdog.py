@@ -29,7 +29,7 @@ start_thread = monkey.get_original("_thread", "start_new_thread")
 thread_id = monkey.get_original("_thread", "get_ident")
 sleep = monkey.get_original("time", "sleep")
 
-NO_TIME = "nothing of its own: the machine gave this process no time"
+NO_TIME = "nothing of its own: the machine gave this process no CPU time"
 
 Gauges = dict[str, tuple[str, float]]
 
@@ -95,9 +95,9 @@ class Watchdog:
             return
         self._logged_at, unlogged, self._unlogged = now, self._unlogged, 0
         more = f"; {unlogged} more since the last line" if unlogged else ""
-        unseen = NO_TIME if busy * 10 < lag else "work that was over too soon to be seen"
+        unseen = NO_TIME if busy * 10 < lag else "work that ended before it could be sampled"
         what = holder or unseen
-        log.warning("the event loop was held for %.3f s (%.3f s of CPU) by %s%s", lag, busy, what, more)
+        log.warning("the event loop was blocked for %.3f s (%.3f s of CPU) by %s%s", lag, busy, what, more)
 
     def _look(self) -> None:
         """Runs in the native thread: once for each late heartbeat."""

@@ -180,7 +180,7 @@ class GatewayWorker(BootingWorker):
 
     def _announce(self) -> None:
         self._state.leaving = True
-        self.log.info("Worker leaves after its %d connections", len(self._pool))
+        self.log.info("Worker shuts down after its %d connections", len(self._pool))
         announce = getattr(self.wsgi, "draining", None)
         if announce is not None:
             announce(True)

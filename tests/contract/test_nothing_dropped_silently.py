@@ -163,7 +163,7 @@ LOSSES = [
     ("chat", "bedrock", "custom tool", "no tool of type custom"),
     ("chat", "anthropic", "file by id", "files uploaded elsewhere"),
     ("chat", "google", "file by id", "does not know this file"),
-    ("chat", "bedrock", "file by id", "loads nothing by address"),
+    ("chat", "bedrock", "file by id", "does not load URLs"),
     ("chat", "bedrock", "search", "no tool of type web_search"),
     ("chat", "responses", "sound", "part of type audio"),
     ("chat", "anthropic", "sound", "part of type audio"),

@@ -140,7 +140,7 @@ def _write_address(media: Media, addresses: bool) -> dict[str, str]:
             "This provider does not know files uploaded elsewhere; send their content.", param="messages"
         )
     if not addresses or not media.url.lower().startswith("https://"):
-        raise ContentNeeded("This provider loads nothing by address; send the content as base64.", param="messages")
+        raise ContentNeeded("This provider does not load URLs; send the content as base64.", param="messages")
     return {"type": "url", "url": media.url}
 
 

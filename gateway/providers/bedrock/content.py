@@ -178,7 +178,7 @@ def _source(media: Media) -> Block:
     if media.url.startswith("s3://"):
         return {"s3Location": {"uri": media.url}}
     needed = ContentNeeded if media.url else NotSupported
-    raise needed("This provider loads nothing by address; send the content as base64.", param="messages")
+    raise needed("This provider does not load URLs; send the content as base64.", param="messages")
 
 
 def _write_image(media: Media) -> Block:

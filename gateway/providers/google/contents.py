@@ -206,7 +206,7 @@ class Contents:
             raise NotSupported("This provider does not know this file.", param="messages")
         guessed = mimetypes.guess_type(uri.partition("?")[0])[0]
         if fallback in READABLE and media.url and self._must_bring(uri, media.media_type or guessed):
-            raise ContentNeeded("This model does not load this address; send the content as base64.", param="messages")
+            raise ContentNeeded("This model does not load this URL; send the content as base64.", param="messages")
         return {"fileData": {"fileUri": uri, "mimeType": media.media_type or guessed or fallback}}
 
     def _must_bring(self, uri: str, kind: str | None) -> bool:

@@ -101,7 +101,7 @@ def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFi
     if form.files:
         return form.files[0].data, form.files[0].name[:64]
     if not url:
-        raise _invalid("file", "send the sound as a file, or name it by url")
+        raise _invalid("file", "send the audio as a file, or by url")
     try:
         found = services.routing.transport.fetch(url, FETCH_BYTES, timeout_s=FETCH_S)
     except GatewayError as error:
@@ -114,7 +114,7 @@ def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFi
 
 
 def _not_loaded(why: str) -> InvalidRequest:
-    return InvalidRequest(f"The sound could not be loaded from its url ({why}).", param="url", code="media_not_loaded")
+    return InvalidRequest(f"The audio could not be loaded from its url ({why}).", param="url", code="media_not_loaded")
 
 
 def _temperature(form: Form) -> float | None:
@@ -248,7 +248,7 @@ FORM = {
     "properties": {
         "model": {**FIELD, "minLength": 1},
         "file": {"type": "string", "format": "binary"},
-        "url": {**FIELD, "pattern": "^https?://", "description": "Where the sound is, in the place of a file."},
+        "url": {**FIELD, "pattern": "^https?://", "description": "URL of the audio, instead of a file."},
         "language": FIELD,
         "prompt": FIELD,
         "response_format": {"type": "string", "enum": list(FORMATS)},
@@ -280,7 +280,7 @@ OPERATIONS = tuple(
         ),
     )
     for kind, summary in (
-        (TranscriptionRequest, "Text of a sound"),
-        (TranslationRequest, "English text of a sound"),
+        (TranscriptionRequest, "Text of an audio file"),
+        (TranslationRequest, "English text of an audio file"),
     )
 )

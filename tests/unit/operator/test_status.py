@@ -26,7 +26,7 @@ def installation(run):
 def test_status_shows_workers_providers_and_its_cooldowns(run, installation, monkeypatch) -> None:
     monkeypatch.setenv("LLM_OPENAI_API_KEY", "sk-secret-of-the-tests")
     shown = run("status", status=1)
-    assert "No worker lives" in shown and "openai" in shown and "sk-secret" not in shown
+    assert "No worker is running" in shown and "openai" in shown and "sk-secret" not in shown
     database = installation.database
     end = f"{database.moment_sql()} + 60000000"
     for epoch, node in ((1001, "north"), (1002, "north"), (1003, "south")):
@@ -70,7 +70,7 @@ def test_status_shows_how_far_a_database_is(run, monkeypatch, tmp_path) -> None:
     (tmp_path / "behind.db").touch()
     database = json.loads(run("status", "--json", status=1))["database"]
     assert database["migration"] is None and database["pending"][0].startswith("0001")
-    assert f"{len(database['pending'])} to come: run" in run("status", status=1)
+    assert f"{len(database['pending'])} pending: run" in run("status", status=1)
     run("migrate")
     assert json.loads(run("status", "--json", status=1))["database"]["pending"] == []
 
@@ -86,7 +86,7 @@ def test_status_goes_on_where_the_catalogue_has_mistakes(run, monkeypatch, tmp_p
     own.write_text('name = "North"\nprotocol = "opnai"\n')
     found = json.loads(run("status", "--json", status=1))
     assert "did you mean openai?" in found["mistakes"][0] and found["catalogue"] == before["catalogue"]
-    assert "config check tells" in run("status", status=1)
+    assert "config check lists" in run("status", status=1)
 
 
 def test_spend_is_reported_by_day_project_key_and_model(run, installation) -> None:

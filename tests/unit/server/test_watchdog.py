@@ -45,7 +45,7 @@ def test_a_request_that_holds_the_loop_is_named_in_the_log(watching, caplog, mon
         gevent.spawn(handle, inbound, Context()).join()
         gevent.sleep(0.2)
     lines = [record.getMessage() for record in caplog.records]
-    told = next(line for line in lines if "event loop was held" in line)
+    told = next(line for line in lines if "event loop was blocked" in line)
     assert f"POST /v1/x\\ny, request {'a' * 32}, key key_7" in told and "\n" not in told
     assert not any(word in told for word in ("secret", "private", "hidden"))
     figures = {name: value for name, (_, value) in watching.gauges().items()}
@@ -90,4 +90,4 @@ def test_a_machine_that_stood_still_is_not_told_as_work_of_the_gateway(caplog, m
     with caplog.at_level(logging.WARNING):
         made._at, made._cpu = time.perf_counter() - 5.0, time.thread_time()
         made._beat()
-    assert "the machine gave this process no time" in caplog.records[-1].getMessage()
+    assert "the machine gave this process no CPU time" in caplog.records[-1].getMessage()
