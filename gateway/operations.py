@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import UpstreamFailed
+from gateway.neutral import images
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.embeddings import EmbeddingsRequest, EmbeddingsResult, join, split
 from gateway.neutral.images import ImageEditsRequest, ImagesRequest
@@ -30,8 +31,8 @@ class ModelOperation:
     `prompt_tokens` gives the most tokens that a request may count as, from which its upper bound follows. `cacheable`:
     its answers may be given again; `streams`: they may come in pieces. `check` raises UpstreamFailed for a result that
     lacks something of what was asked for, so that another provider is tried. `split` makes several requests of one
-    whose provider takes fewer inputs in a call (the request, the most inputs, the most tokens or 0), and `join` one
-    result of theirs.
+    whose provider does fewer in a call (the request, the most of them, the most tokens or 0), and `join` one result of
+    theirs; `counted` is how many it asks for, `limit` the field of a mapping that has the most of a call (0: any).
     """
 
     name: str
@@ -42,6 +43,8 @@ class ModelOperation:
     check: Callable[[Any, Any], None] | None = None
     split: Callable[[Any, int, int], Iterator[Any]] | None = None
     join: Callable[[Sequence[Any]], Any] | None = None
+    counted: Callable[[Any], int] = lambda request: request.requirements.messages
+    limit: str = "max_inputs"
 
 
 def chat_tokens(request: ChatRequest) -> int:
@@ -80,6 +83,13 @@ def text_tokens(request: Request) -> int:
     return request.requirements.prompt_bytes + MESSAGE_TOKENS
 
 
+# Several images of a model that makes fewer in a call.
+SEVERAL_IMAGES: dict[str, Any] = {
+    "split": images.split,
+    "join": images.join,
+    "counted": lambda request: request.content().n,
+    "limit": "max_n",
+}
 OPERATIONS: dict[str, ModelOperation] = {
     one.name: one
     for one in (
@@ -87,8 +97,8 @@ OPERATIONS: dict[str, ModelOperation] = {
         ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens, check=check_vectors, split=split, join=join),
         ModelOperation("speech", SpeechRequest, text_tokens, streams=True, cacheable=False),
         ModelOperation("transcriptions", TranscriptionRequest, text_tokens, streams=True, cacheable=False),
-        ModelOperation("images", ImagesRequest, text_tokens, cacheable=False),
-        ModelOperation("image_edits", ImageEditsRequest, text_tokens, cacheable=False),
+        ModelOperation("images", ImagesRequest, text_tokens, cacheable=False, **SEVERAL_IMAGES),
+        ModelOperation("image_edits", ImageEditsRequest, text_tokens, cacheable=False, **SEVERAL_IMAGES),
         ModelOperation("rerank", RerankRequest, no_tokens, check=check_scores),
         ModelOperation("moderations", ModerationRequest, text_tokens),
         ModelOperation("ocr", OcrRequest, no_tokens, cacheable=False),

@@ -18,6 +18,9 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
     if usage.audio_ms and any(prices.base.input_audio_hour for prices in mapping.prices):
         least_ms = mapping.extra.get(LEAST_AUDIO, 0) * SECOND_MS
         return structs.replace(usage, input=0, input_audio=0, output=0, audio_ms=max(usage.audio_ms, least_ms))
+    if usage.images > mapping.max_n > 0:  # each of several calls reads the prompt
+        calls = -(-usage.images // mapping.max_n)
+        usage = structs.replace(usage, input=usage.input * calls, input_image=usage.input_image * calls)
     if not usage.images or usage.output_image or any(prices.base.per_image for prices in mapping.prices):
         return usage
     table = mapping.image_tokens

@@ -1,4 +1,4 @@
-"""Splits one request into several upstream calls when its provider accepts fewer inputs per call.
+"""Splits one request into several upstream calls when its provider takes fewer inputs, or makes fewer images, a call.
 
 Together the calls are one attempt, with one reservation and one settlement for the sum of their usage. When one fails
 the others are cancelled, what the successful ones used is paid, and the next target starts from the beginning: vectors
@@ -51,14 +51,15 @@ def send(upstreams: Upstreams, request: Request, target: Target, deadline: float
 
 
 def _parts_of(request: Request, target: Target) -> list[Any]:
-    split, mapping = OPERATIONS[request.operation].split, target.mapping
-    most_tokens = mapping.extra.get(MOST_TOKENS, 0)
-    needs = request.requirements
-    # A token is at least one byte.
-    fits = needs.messages <= mapping.max_inputs and (not most_tokens or needs.prompt_bytes <= most_tokens)
-    if split is None or fits:
+    operation, mapping = OPERATIONS[request.operation], target.mapping
+    split, most = operation.split, getattr(mapping, operation.limit)
+    if split is None or not most:
         return [request]
-    return compute_if(request.large, _list, split, request, mapping.max_inputs, most_tokens)
+    most_tokens = mapping.extra.get(MOST_TOKENS, 0)
+    # A token is at least one byte.
+    if operation.counted(request) <= most and (not most_tokens or request.requirements.prompt_bytes <= most_tokens):
+        return [request]
+    return compute_if(request.large, _list, split, request, most, most_tokens)
 
 
 def _list(split: Callable[[Any, int, int], Iterator[Any]], *given: Any) -> list[Any]:

@@ -44,7 +44,8 @@ def _send(run: Run, attempt: Attempt) -> Any:
     target = attempt.target
     drains, until, listener = run.drains(target), run.patience(), run.listener(target)
     try:
-        send = partial(batches.send, run.upstreams) if target.mapping.max_inputs else run.upstreams.send
+        limited = target.mapping.max_inputs or target.mapping.max_n
+        send = partial(batches.send, run.upstreams) if limited else run.upstreams.send
         if not drains:
             return send(run.request_for(target), target, until, listener)
         job = Job(send, run.request_for(target), target, until, listener)

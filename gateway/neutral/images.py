@@ -2,14 +2,16 @@
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
+
+from msgspec import structs
 
 from gateway.files import StoredFile
 from gateway.neutral.parts import Image
 from gateway.neutral.request import Request, WholeResult
-from gateway.neutral.usage import Units, Usage
+from gateway.neutral.usage import Units, Usage, added
 
 # The most that one image that is read was seen to count as, and one that is made where its mapping tells no number.
 READ_TOKENS, MADE_TOKENS = 8192, 16_384
@@ -113,3 +115,33 @@ def units_of(wanted: ImagesInput) -> Units:
         input=-(-size // BYTES_A_TOKEN), input_image=read * LIKELY_READ, images=wanted.n, price_key=wanted.price_key
     )
     return Units(most, likely)
+
+
+def split(request: ImagesRequest, most: int, most_tokens: int = 0) -> Iterator[ImagesRequest]:
+    """Requests for so many images each, all of the same prompt."""
+    wanted: ImagesInput = request.content()
+    for made in range(0, wanted.n, most):
+        part = replace(wanted, n=min(most, wanted.n - made))
+        needs = structs.replace(request.requirements, units=units_of(part))
+        yield structs.replace(request, requirements=needs, decode=lambda part=part: part, _decoded=None)
+
+
+def join(results: Sequence[ImagesResult]) -> ImagesResult:
+    """One result of those of `split`; its usage is their sum, None where one tells none."""
+    first = results[0]
+    revised = [text for one in results for text in (*one.revised, *[""] * (len(one.images) - len(one.revised)))]
+    reported = [one.usage for one in results if one.usage is not None]
+    return ImagesResult(
+        tuple(image for one in results for image in one.images),
+        tuple(revised) if any(revised) else (),
+        first.size,
+        first.quality,
+        first.background,
+        first.output_format,
+        blocked=all(one.blocked for one in results),
+        usage=added(reported) if len(reported) == len(results) else None,
+        model=first.model,
+        upstream_id=first.upstream_id,
+        service_tier=first.service_tier,
+        warnings=tuple(dict.fromkeys(text for one in results for text in one.warnings)),
+    )

@@ -10,7 +10,7 @@ from fakes.image_services import PIXEL, FakeImageServices
 from openai import OpenAI
 from support.gateways import LocalGateway
 from support.media import providers_at, row_of, sdk_of
-from support.shared import Share
+from support.shared import Share, usage_of
 
 from gateway.providers.sandbox.image_files import png
 
@@ -172,8 +172,25 @@ def test_ratios_sizes_and_numbers_reach_alibaba_in_its_words(gateway, upstream):
     assert len(answer["data"]) == 3 and "quality" in answer["metadata"]["warnings"][0]
     post(gateway, model=QWEN, size="1024x1536")
     assert upstream.calls[-1].body["parameters"]["size"] == "1024*1536"
-    refused = post(gateway, model=QWEN, n=7).json()["error"]
-    assert (refused["param"], refused["code"]) == ("n", "unsupported_n")
+    before = len(upstream.calls)
+    assert len(post(gateway, model=QWEN, n=7).json()["data"]) == 7
+    assert sorted(call.body["parameters"]["n"] for call in upstream.calls[before:]) == [1, 6]
+
+
+def test_several_images_of_a_model_that_makes_one_in_a_call_come_in_several(gateway, sdk, upstream):
+    answer = sdk.images.generate(model=GOOGLE, prompt="A red fox", n=3)
+    assert len(answer.data) == len(upstream.calls) == 3 and all(row.b64_json == PIXEL for row in answer.data)
+    row = row_of(gateway, answer.metadata["log_id"])
+    assert (row.cost_nusd, answer.usage.cost) == (3 * COSTS[GOOGLE], 3 * COSTS[GOOGLE] / 1e9)
+    edited = sdk.images.edit(model=GOOGLE, prompt="Bluer", image=("a.png", PNG), n=2)
+    assert len(edited.data) == 2 and len(upstream.calls) == 5
+
+
+def test_one_of_several_images_that_fails_is_a_failure_of_all_and_the_others_are_paid(gateway, upstream):
+    upstream.script(200, 500)
+    answer = post(gateway, model=GOOGLE, n=2)
+    assert answer.status_code == 502
+    assert sum(row.cost_nusd for row in usage_of(gateway)) in (0, COSTS[GOOGLE])  # the calls are made at once
 
 
 def test_a_ratio_is_honoured_in_each_vendors_words(gateway, upstream):
@@ -206,7 +223,6 @@ def test_what_a_filter_stops_is_an_empty_answer(gateway, upstream, monkeypatch):
         ({"prompt": ""}, "prompt", "invalid_parameters"),
         ({"n": 11}, "n", "invalid_parameters"),
         ({"quality": "best"}, "quality", "invalid_parameters"),
-        ({"model": GOOGLE, "n": 2}, "n", "unsupported_n"),
         ({"model": "openai/gpt-5.6-luna"}, "model", "model_not_supported"),
         ({"images": []}, "images", "invalid_parameters"),
         ({"images": [{"image_url": "ftp://x"}]}, "images.0.image_url", "invalid_parameters"),
