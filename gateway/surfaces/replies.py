@@ -17,6 +17,7 @@ from gateway.surfaces.http import Deprecated, ErrorFormat, Inbound, Outbound
 
 log = logging.getLogger("gateway")
 
+OUR_FAULT = "Something went wrong on our side; the operator's log has the cause."
 JSON = ("Content-Type", "application/json")
 PRIVATE = [("Cache-Control", "no-store, no-transform"), ("Vary", "Authorization, x-api-key")]
 PRIVATE_JSON = (JSON, *PRIVATE)
@@ -52,8 +53,8 @@ def stream_reply(frames: Iterator[bytes], request_id: str = "", headers: list | 
 def write_frames(
     batches: Iterable[Batch], write: Callable[[Batch], bytes], fail: Callable[[GatewayError], bytes]
 ) -> Iterator[bytes]:
-    """What `write` makes of each batch, one item a batch (none where it makes nothing), or `fail` of an error. The
-    batches are closed whatever ends it, also before anything was read."""
+    """What `write` makes of each batch, one item a batch (none where it makes nothing), or `fail` of an error; of an
+    unexpected one too, which is logged. The batches are closed whatever ends it, also before anything was read."""
     frames = _write_frames(batches, write, fail)
     next(frames)
     return frames
@@ -70,6 +71,9 @@ def _write_frames(
                 yield sent
     except GatewayError as error:
         yield fail(error)
+    except Exception as error:
+        log.error("an answer could not be written to its end", exc_info=error)
+        yield fail(Internal(OUR_FAULT))
     finally:
         close = getattr(batches, "close", None)
         if close is not None:
@@ -100,7 +104,7 @@ def crash_reply(inbound: Inbound, error: BaseException, errors: ErrorFormat, req
 def crashed(inbound: Inbound, error: BaseException, request_id: str = "") -> GatewayError:
     """What the caller is called with an unexpected exception, which is logged."""
     log.error("%s %s failed: request %s", inbound.method, inbound.path, request_id, exc_info=error)
-    return Internal("Something went wrong on our side; the operator's log has the cause.")
+    return Internal(OUR_FAULT)
 
 
 def deprecation_headers(deprecated: Deprecated) -> list[tuple[str, str]]:
