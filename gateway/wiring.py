@@ -40,7 +40,7 @@ from gateway.limits.spending import Spending
 from gateway.metering.payload_quota import PayloadQuota
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
-from gateway.metering.sources import read_clients
+from gateway.metering.sources import known_clients
 from gateway.oauth.service import OAuth
 from gateway.providers.credentials import Credentials
 from gateway.providers.local.discovery import Discovery
@@ -107,7 +107,7 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
     return AccountServices(
         authentication=authentication,
         throttle=throttle,
-        sources=read_clients(loader.FOLDER / "clients.toml"),
+        sources=known_clients(),
         provider_keys=provider_keys,
         custom_providers=custom_providers,
         custom_models=CustomModels(custom_providers, provider_keys),

@@ -141,7 +141,8 @@ def _with_names(models: dict[str, Model], aliases: dict[str, str]) -> Iterable[M
     names: dict[str, list[str]] = {}
     for alias, ident in aliases.items():
         names.setdefault(ident, []).append(alias)
-    return [dataclasses.replace(model, aliases=tuple(names.get(ident, ()))) for ident, model in models.items()]
+    full = [(model, tuple(names.get(ident, ()))) for ident, model in models.items()]
+    return [model if model.aliases == own else dataclasses.replace(model, aliases=own) for model, own in full]
 
 
 def _unknown_dates(providers: Iterable[Provider], models: dict[str, Model]) -> list[str]:

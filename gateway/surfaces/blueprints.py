@@ -183,11 +183,12 @@ def blueprint(services: Services, surface: Surface) -> Blueprint:
     """A blueprint that answers the operations of a surface."""
     made = Blueprint(surface.name, __name__)
     gate, proxies = EarlyAuth(services), make_proxies(services.settings.server)
+    spool_dir = services.settings.spool_dir
     for operation in surface.operations:
         made.add_url_rule(
             operation.path,
             endpoint=f"{operation.method} {operation.path}".replace(".", "_"),
-            view_func=_view(services, operation, gate, proxies),
+            view_func=_view(services, operation, gate, proxies, spool_dir),
             methods=[operation.method],
             provide_automatic_options=False,
         )
@@ -199,11 +200,12 @@ def make_proxies(server: Server) -> Proxies:
     return Proxies(server.client_ip_header, server.trusted_proxies, server.proxy_hops)
 
 
-def _view(services: Services, operation: Operation, gate: EarlyAuth, proxies: Proxies) -> Callable[..., Response]:
+def _view(
+    services: Services, operation: Operation, gate: EarlyAuth, proxies: Proxies, spool_dir: str
+) -> Callable[..., Response]:
     handle = guard(services, operation)
     server = services.settings.server
     max_body, max_form = server.max_body_mb << 20, server.max_form_mb << 20
-    spool_dir = services.settings.spool_dir
 
     def view(**params: str) -> Response:
         try:

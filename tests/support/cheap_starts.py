@@ -3,6 +3,7 @@
 The suite starts hundreds of gateways in one process, the product one a worker. What a start decides is not touched.
 """
 
+import copy
 import secrets
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 from werkzeug.routing import Rule
 
 from gateway.catalogue import loader
+from gateway.configuration.reading import SettingsReader
+from gateway.settings import CONFIG
 from gateway.store import installation
 
 
@@ -20,6 +23,7 @@ def make_cheap() -> None:
     _keep_layers("read_snapshot", loader.FOLDER / loader.SNAPSHOT)
     _keep_layers("read_folder", loader.FOLDER)
     _keep_models()
+    _keep_defaults()
     # All installations of this process have the same secrets, so that their slow hashes are worked out once.
     installation.secrets = SimpleNamespace(  # type: ignore[assignment]
         token_hex=cache(secrets.token_hex), token_urlsafe=cache(secrets.token_urlsafe)
@@ -50,6 +54,21 @@ def _keep_layers(name: str, own: Path) -> None:
         return kept(path) if path == own else read(path)
 
     setattr(loader, name, read_once)
+
+
+def _keep_defaults() -> None:
+    """The product's own settings, which no test changes in place, are read once; each start gets a copy."""
+    load, own = SettingsReader._load, CONFIG
+    kept: dict[Path, dict[str, Any]] = {}
+
+    def load_once(reader: SettingsReader, path: Path) -> dict[str, Any]:
+        if path.parent != own:
+            return load(reader, path)
+        if path not in kept:
+            kept[path] = load(reader, path)
+        return copy.deepcopy(kept[path])
+
+    SettingsReader._load = load_once  # type: ignore[method-assign]
 
 
 def _keep_models() -> None:
