@@ -50,20 +50,22 @@ calls = st.tuples(
     st.sampled_from(["10.1.2.3", "192.0.2.7", "2001:db8::1", ""]),
 )
 
+EXAMPLES = settings().max_examples  # 60, of which `make check` takes ten
+
 
 def lets(rules, call) -> bool:
     entry, ip = call
     return allowed(levels(*rules), entry, PROVIDERS[entry.provider], ip, AT)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=5 * EXAMPLES, deadline=None)
 @given(rule_sets, any_rule, calls)
 def test_a_further_level_only_narrows(rules, extra, call) -> None:
     new_place = rule(*extra, "team", "another")
     assert lets([*rules, new_place], call) <= lets(rules, call)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=5 * EXAMPLES, deadline=None)
 @given(rule_sets, calls, places)
 def test_deny_wins_over_every_allow(rules, call, place) -> None:
     entry, _ = call
@@ -71,7 +73,7 @@ def test_deny_wins_over_every_allow(rules, call, place) -> None:
     assert not lets([*rules, rule("deny_providers", {"providers": [entry.provider]}, *place)], call)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=4 * EXAMPLES, deadline=None)
 @given(rule_sets, calls)
 def test_a_call_passes_exactly_when_every_level_alone_lets_it(rules, call) -> None:
     found = {(one.scope, one.scope_id) for one in rules}
@@ -79,7 +81,7 @@ def test_a_call_passes_exactly_when_every_level_alone_lets_it(rules, call) -> No
     assert lets(rules, call) == all(lets(some, call) for some in alone)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * EXAMPLES, deadline=None)
 @given(rule_sets, calls)
 def test_the_order_of_rules_does_not_matter(rules, call) -> None:
     assert lets(rules, call) == lets(list(reversed(rules)), call)
