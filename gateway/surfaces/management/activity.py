@@ -38,6 +38,7 @@ SHORT = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nus
 MANY = 1_000
 # Of a part: its value, then SHORT.
 VALUE, COST = itemgetter(0), itemgetter(1 + SHORT.index("cost_nusd"))
+LONGEST_DATE = 40  # of what is looked at, to say that it is none
 BREAKDOWNS = {"model": "modelBreakdown", "apiKey": "apiKeyBreakdown", "user": "userBreakdown"}
 
 Part = tuple[Any, ...]
@@ -50,16 +51,16 @@ class ActivityQuery(Body):
     groupBy = OneOf(tuple(DIMENSIONS), load_default="model")
     timeRange = OneOf(tuple(RANGES))
     days = Counted(1, LONGEST_DAYS)
-    first = TextField(10, 10, data_key="from")
-    last = TextField(10, 10, data_key="to")
+    first = TextField(1, LONGEST_DATE, data_key="from")
+    last = TextField(1, LONGEST_DATE, data_key="to")
     timezone = TextField(1, 64, load_default="UTC")
 
 
 class SourcesQuery(Body):
     projectId = TextField(1, 80, required=True)
     timeRange = OneOf(("1h", "4h", "24h", "7d", "30d"))
-    first = TextField(10, 10, data_key="from")
-    last = TextField(10, 10, data_key="to")
+    first = TextField(1, LONGEST_DATE, data_key="from")
+    last = TextField(1, LONGEST_DATE, data_key="to")
 
 
 def activity(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:

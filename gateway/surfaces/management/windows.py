@@ -1,5 +1,6 @@
 """The time range of a report: from a named range, two dates or a number of days to its steps and their labels."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
@@ -15,6 +16,7 @@ from gateway.metering.rollups.table import HOURS
 RANGES = {"1h": 1, "4h": 4, "24h": 24, "7d": 7, "30d": 30, "365d": 365}
 DEFAULT_DAYS = 7
 LONGEST_DAYS = 366
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 EPOCH = date(1970, 1, 1)
 EARLIEST = date(2000, 1, 1)
 LATEST = date(2999, 12, 31)
@@ -108,7 +110,7 @@ def _midnight(day: date, zone: tzinfo) -> int:
 
 def _read_date(text: str, param: str) -> date:
     try:
-        day = date.fromisoformat(text)
+        day = date.fromisoformat(text) if DATE.fullmatch(text) else None
     except ValueError:
         day = None
     if day is None or not EARLIEST <= day <= LATEST:

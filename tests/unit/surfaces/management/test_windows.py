@@ -92,6 +92,7 @@ def test_a_step_is_named_by_its_day_in_the_zone() -> None:
 @pytest.mark.parametrize("given", [
     {"first": "2026-02-30", "last": "2026-03-01"}, {"first": "2026-03-02", "last": "2026-03-01"},
     {"first": "2025-01-01", "last": "2026-01-02"}, {"first": "2026-03-30"}, {"first": "2025-03-28"},
+    {"first": "2026-W01-1"}, {"first": "2026-1-1"},
     {"timezone": "Mars/Olympus"}, {"timezone": "../etc/passwd"},
     {"timezone": "."}, {"first": "0001-01-01", "last": "0001-01-01"}, {"first": "9999-12-31", "last": "9999-12-31"},
 ], ids=str)  # fmt: skip
@@ -102,3 +103,8 @@ def test_an_impossible_window_is_refused(given) -> None:
 
 def test_366_days_are_the_longest() -> None:
     assert len(read_window({"first": "2025-01-01", "last": "2026-01-01"}, NOW).padding) == 366
+
+
+def test_a_date_that_is_none_is_said_so_whatever_its_length(shared_tenants) -> None:
+    status, answer = shared_tenants.call("GET", "/activity?from=2026-1-1", shared_tenants["acme owner"])
+    assert status == 400 and answer["message"] == "'2026-1-1' is not a date such as 2027-01-31."
