@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import gevent
 import pytest
 import requests
-from support.chromium import BROWSER, MISSING, Chromium
+from support.chromium import BROWSER, MISSING, PATIENCE_S, Chromium
 from support.gateways import GatewayProcess
 from support.oauth import PASSWORD
 from support.signed_in_owner import EMAIL
@@ -44,7 +45,11 @@ def test_pages_are_dark_for_who_wants_that_and_a_telephone_shows_them_whole(
     browser.run(f"document.querySelector('#email').value = '{EMAIL}'")
     browser.run(f"document.querySelector('#password').value = '{PASSWORD}'")
     browser.run("document.querySelector('form button').click()")
-    browser.wait_for("!!document.querySelector('tbody a')")
+    browser.wait_for("!!document.querySelector('tbody td')")
+    with gevent.Timeout(PATIENCE_S, AssertionError("the request did not come into the log")):
+        while not browser.run("!!document.querySelector('tbody a')"):
+            browser.open(f"{gateway.address}/connect/logs")
+            browser.wait_for("!!document.querySelector('tbody td')")
     assert browser.run("document.documentElement.scrollWidth") <= 360
     assert browser.run(LINES) == 1
     browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
