@@ -207,12 +207,14 @@ def list_keys(
     organization_id: str = "",
     member_id: str = "",
     deleted: bool = False,
+    newest: int = 0,
 ) -> list[KeyInfo]:
-    """Keys, oldest first, narrowed by what is given; deleted ones only when asked for."""
+    """Keys, oldest first, narrowed by what is given; deleted ones only when asked for. `newest`: newest first instead,
+    and so many at most."""
     now = database.now_us()
 
     def read() -> list[KeyInfo]:
-        query = _select().order_by(ApiKey.id)
+        query = _select().order_by(ApiKey.id.desc()).limit(newest) if newest else _select().order_by(ApiKey.id)
         if project_ids is not None:
             query = query.where(ApiKey.project.in_(list(project_ids)))
         if organization_id:

@@ -76,7 +76,7 @@ def _page(
 ) -> Outbound:
     projects = {project.id: project for project in list_projects(services.store.database, list(visitor.memberships))}
     found = _list_keys(visitor, list(projects.values()))
-    newest = found[::-1][:SHOWN]
+    newest = found[:SHOWN]
     statuses = services.management.budgets.statuses([key.id for key in newest])
     return page(
         inbound,
@@ -87,19 +87,19 @@ def _page(
         csrf=make_csrf(services, visitor, FORM),
         projects=[(one.id, one.name) for one in projects.values() if one.status == "active"],
         rows=[_show_row(key, statuses[key.id], projects) for key in newest],
-        older=len(found) - len(newest),
+        older=len(found) > SHOWN,
         typed={name: (given or {}).get(name, "") for name in ("description", "project", "limit")},
     )
 
 
 def _list_keys(visitor: Visitor, projects: list[ProjectInfo]) -> list[KeyInfo]:
-    """Keys of every organization that the visitor manages, and their own of others; oldest first."""
+    """The newest keys of every organization that the visitor manages, and the newest of their own of others."""
     database, found = visitor.services.store.database, []
     for organization_id, mine in visitor.memberships.items():
         places = [project.id for project in projects if project.organization_id == organization_id]
         member_id = "" if mine.role in MANAGERS else mine.id
-        found += keys.list_keys(database, project_ids=places, member_id=member_id)
-    return sorted(found, key=lambda key: key.id)
+        found += keys.list_keys(database, project_ids=places, member_id=member_id, newest=SHOWN + 1)
+    return sorted(found, key=lambda key: key.id, reverse=True)
 
 
 def _show_row(key: KeyInfo, status: Status, projects: dict[str, ProjectInfo]) -> dict[str, Any]:

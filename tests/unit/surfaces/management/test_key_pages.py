@@ -6,6 +6,8 @@ from html import unescape
 import pytest
 from support.management import Person, Tenants
 
+from gateway.surfaces.console import keys
+
 OWN = {"Origin": "http://localhost"}
 
 
@@ -51,6 +53,16 @@ def test_a_key_is_switched_off_and_on_again(shared_tenants: Tenants) -> None:
     for who in (shared_tenants["acme colleague"], shared_tenants["rival owner"]):
         assert "Switched" not in read(shared_tenants, who)
         assert press(shared_tenants, who, "deactivate", key=ident).status_code == 403
+
+
+def test_the_newest_keys_are_shown_and_how_to_see_others(shared_tenants: Tenants, monkeypatch) -> None:
+    owner = shared_tenants["rival owner"]
+    for name in ("Oldest", "Middle", "Newest"):
+        press(shared_tenants, owner, "make", description=name, project=owner.project_id)
+    assert "command-line client" not in read(shared_tenants, owner)
+    monkeypatch.setattr(keys, "SHOWN", 2)
+    page = read(shared_tenants, owner)
+    assert page.index("Newest") < page.index("Middle") and "Oldest" not in page and "command-line client" in page
 
 
 @pytest.mark.parametrize("given, said", [
