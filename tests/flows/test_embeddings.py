@@ -280,3 +280,9 @@ def test_mistrals_client_reads_the_answer(gateway):
 def test_the_length_of_vectors_may_have_the_name_that_mistrals_clients_give_it(gateway, upstream):
     answer = post(gateway, model="mistral/codestral-embed-2505", output_dimension=5)
     assert [len(row["embedding"]) for row in answer.json()["data"]] == [5] * len(TEXTS)
+
+
+def test_vectors_of_another_type_are_not_made_and_the_answer_says_so(gateway):
+    answer = post(gateway, model="mistral/codestral-embed-2505", output_dtype="int8")
+    assert answer.status_code == 200 and "output_dtype was left out" in answer.headers["x-llmgateway-warnings"]
+    assert "x-llmgateway-warnings" not in post(gateway, output_dtype="float").headers

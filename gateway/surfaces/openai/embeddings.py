@@ -23,6 +23,7 @@ from gateway.threads import compute
 ID_PREFIX = "embd-"
 LARGE = 1 << 14  # numbers of all vectors, from which on they are written in a thread
 CHOICES = {"encoding_format": ("float", "base64"), "routing": ("auto", "price", "throughput", "latency")}
+NO_DTYPES = "output_dtype was left out: vectors are made of numbers of 32 bits."
 Name = Annotated[str, Meta(min_length=1)]
 SOME = {"minItems": 1}
 MOST_TOKEN = (1 << 32) - 1  # of no vocabulary; upstreams read numbers of sixty-four bits and more as they like
@@ -40,6 +41,7 @@ class EmbeddingsBody(Struct, kw_only=True, gc=False):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     output_dimension: Annotated[int, Meta(ge=1)] | None = None  # Mistral's word for the same
+    output_dtype: str | None = None  # other than "float": not offered, and said so in the answer's warnings
     user: str | None = None
     routing: Literal["auto", "price", "throughput", "latency"] | None = None
 
@@ -82,6 +84,7 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
         Native(dialect.NAME, native),
         user=body.user or "",
         large=len(raw) >= caps.LARGE,
+        warnings=(NO_DTYPES,) if body.output_dtype not in (None, "float") else (),
         token_ids=sum(len(one) for one in inputs if not isinstance(one, str)),
     )
     return body, request
