@@ -6,7 +6,7 @@ import logging
 from typing import Any, NamedTuple, Protocol
 
 import orjson
-from msgspec import json, structs
+from msgspec import json, to_builtins
 
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.vault import Vault, is_sealed
@@ -108,7 +108,7 @@ class ResponseCache:
         )
         try:
             parts = (*parts, _hash(request.native)) if request.native and request.native.whole else parts
-            text = orjson.dumps(parts, structs.asdict, orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+            text = orjson.dumps(parts, to_builtins, orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
         except TypeError:
             return ""  # what cannot be compared is not cached
         own = hmac.digest(self._secret, LABEL + context.caller.project_id.encode(), "sha256")

@@ -19,7 +19,7 @@ from gateway.engine.cache import (
     write_entry,
 )
 from gateway.errors import Unavailable
-from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Options, Requirements, Sampling
+from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Options, Requirements, Sampling, VendorTool
 from gateway.neutral.parts import Message, Refusal, Text
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage
@@ -113,6 +113,12 @@ def test_parts_of_another_kind_with_the_same_text_are_another_request():
     said = [Conversation((Message("assistant", (kind("x"),)),)) for kind in (Text, Refusal)]
     first, second = (ChatRequest("m", Requirements(), lambda talk=talk: talk) for talk in said)
     assert key(req=first) != key(req=second)
+
+
+def test_values_that_differ_in_their_kind_alone_are_another_request():
+    kinds = [msgspec.defstruct("Kind", ["x"], tag=name) for name in ("a", "b")]
+    tools = [(VendorTool("v", "k", {"inner": kind("x")}),) for kind in kinds]
+    assert len({key(req=request(tools=one)) for one in tools}) == 2
 
 
 def test_who_asks_within_a_project_and_the_order_of_members_do_not_matter():
