@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.admin.sign_in import PendingSignIn
-from gateway.errors import Unauthenticated
+from gateway.errors import InvalidRequest, Unauthenticated
 from gateway.services import Services
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
@@ -36,6 +36,7 @@ class SignIn(Body):
 
 class SignUp(Body):
     token = TextField(8, 256, required=True)
+    email = TextField(0, 320)
     name = TextField(0, load_default="")
     password = TextField(1, LONGEST_PASSWORD, required=True)
 
@@ -64,9 +65,13 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
 
 
 def sign_up(services: Services, inbound: Inbound) -> Outbound:
-    """Create an account and a session with an invitation."""
+    """Create an account and a session with an invitation, whose address it gets; `email` may repeat that."""
     check_origin(services, inbound)
     given = read_body(SignUp, inbound)
+    if given.get("email", "").strip():
+        invited = services.management.find_invitation(given["token"], inbound.peer)
+        if given["email"].strip().lower() != invited.email.lower():
+            raise InvalidRequest("This invitation is for another e-mail address.", param="email")
     made = services.management.sign_up(
         given["token"], given["name"], given["password"], inbound.peer, agent_of(inbound)
     )

@@ -133,6 +133,9 @@ def test_an_invited_person_signs_up_and_belongs(tenants) -> None:
     token = tenants.ok("POST", path, owner, {"email": "new@acme.example", "role": "admin"})["invitation"]["token"]
     assert tenants.ok("POST", "/auth/invitation", body={"token": token})["invitation"]["organizationName"] == "acme"
     body = {"token": token, "name": "New", "password": "long enough it is"}
+    other = body | {"email": "mine@elsewhere.example"}
+    assert tenants.refused("POST", "/auth/sign-up/email", body=other) == "400 invalid_parameters"
+    body["email"] = "New@acme.example"
     session = tenants.ok("POST", "/auth/sign-up/email", body=body)
     me = tenants.ok("GET", "/user/me", session["token"])
     assert me["memberships"][0]["organizationId"] == owner.organization_id
