@@ -128,8 +128,8 @@ def take(
 ) -> Taken | Shortage:
     """Take leases that make every budget sufficient for `ask`, or return the first that is not; all of them or none.
 
-    `running`: more for a request in progress; it belongs to the window of its admission, so no window is started, and a
-    window that has ended since does not limit it. Unavailable when the worker's row is gone.
+    `running`: more for a request in progress; it belongs to the window of its admission: no window is started, and once
+    another one has started, its own does not limit it any more. Unavailable when the worker's row is gone.
     """
     return database.write(lambda: _take(database, epoch, holds, ask, running))
 

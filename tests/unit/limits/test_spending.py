@@ -430,3 +430,39 @@ def test_a_budget_never_counts_less_than_nothing_as_leased(worker, books, payer)
     one.journal.append(*reservation.rows(10 * CENT)).wait(5)
     fold(books.worker.database, [Move(budget, lease) for lease, budget in reservation.leases(True)])
     assert counters(books, f"{payer.key_id}:total") == (10 * CENT, 0)
+
+
+def test_what_a_request_costs_that_was_to_cost_nothing_counts_in_its_window(worker, books, payer):
+    """Another worker's slice goes back meanwhile, and the window seems unused."""
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(None, DOLLAR, read_period("1d")))
+    one, other = worker(), worker()
+    free = one.spending.reserve(payer, CostBound(0, 0, 0, True))
+    other.spending.reserve(payer, CALL).release()
+    other.be_idle()
+    one.pay(free, CENT)
+    assert books.budgets.status(payer.key_id).period_usage_nusd == CENT
+    one.be_idle()
+    assert attempt(other, payer)
+    assert books.budgets.status(payer.key_id).period_usage_nusd == 4 * CENT
+
+
+def test_a_request_that_outlasts_its_window_begins_no_new_one_and_is_not_limited_by_it(worker, books, payer, clock):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(None, 4 * CENT, read_period("1h")))
+    one = worker()
+    running = one.spending.reserve(payer, CALL)
+    database, sql = books.worker.database, "SELECT generation FROM budget WHERE id = ?"
+
+    def generation():
+        return database.read(lambda: database.execute(sql, (f"{payer.key_id}:window",)).fetchone()[0])
+
+    began = generation()
+    clock.advance(3601)
+    age(books, payer, 3601)
+    one.control._refresh(), one.control._beat()
+    assert not running.extend(7 * CENT) and generation() == began
+    assert attempt(one, payer) and generation() == began + 1
+    assert running.extend(7 * CENT) and generation() == began + 1
+    one.pay(running, 10 * CENT)
+    assert books.budgets.status(payer.key_id).period_usage_nusd == 3 * CENT
