@@ -62,6 +62,8 @@ class Rollups:
     def _advance(self, go_on: GoOn, lag_us: int, pause_s: float) -> None:
         state = self._state()
         now_us = self._database.now_us()
+        if state.watermark > now_us and not state.filling:
+            state = late.step_back(self._database, state, now_us - lag_us)
         state = self._count_new(state, now_us - lag_us, go_on, pause_s)
         state = self._fill(state, now_us - lag_us, go_on, pause_s)
         if state.filling or not go_on():

@@ -43,6 +43,22 @@ def look_again(database: Database, state: State) -> State:
     return state
 
 
+def step_back(database: Database, state: State, until_us: int) -> State:
+    """Begin again at `until_us`, after a clock that was ahead is set right: else no row counts until its time comes.
+    What was posted from then on counts when that comes; the hours of its requests are computed anew without it, and
+    those of what was posted in the last hour, which nothing has counted since the clock is right."""
+    requests = "request IN (SELECT request FROM usage WHERE posted_at >= ? AND posted_at < ?)"
+    ranges = _ranges(database, requests, (until_us - AGAIN_US, state.watermark))
+    log.warning("the clock was ahead of now: %d hours are computed anew", len(ranges))
+
+    def write() -> State:
+        moved = advance_state(database, state, watermark=until_us, counted=())
+        widen_hours(database, ranges, dirty=True)
+        return moved
+
+    return database.write(write)
+
+
 def list_dirty(database: Database) -> list[tuple[int, str, str]]:
     """Hours to be computed anew, with the range of their request ids."""
     sql = "SELECT hour, low, high FROM rollup_hour WHERE dirty = 1 ORDER BY hour"

@@ -466,3 +466,20 @@ def test_a_request_that_outlasts_its_window_begins_no_new_one_and_is_not_limited
     assert running.extend(7 * CENT) and generation() == began + 1
     one.pay(running, 10 * CENT)
     assert books.budgets.status(payer.key_id).period_usage_nusd == 3 * CENT
+
+
+def test_a_lease_stays_until_what_was_spent_of_it_is_written(worker, books, payer, monkeypatch):
+    fund(books, payer)
+    one = worker()
+    reservation = one.spending.reserve(payer, CALL)
+
+    def away(work, patient=False):
+        raise Unavailable("injected")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.database, "write", away)  # of the journal alone
+        one.journal.append(*reservation.rows(CENT))
+        reservation.settle(CENT)
+        one.spending.tend(idle_s=-1.0, keep_s=-1.0)
+    one.be_idle()
+    assert counters(books, f"{payer.key_id}:total") == counters(books, f"{payer.organization_id}:credits") == (CENT, 0)

@@ -282,6 +282,31 @@ def test_a_row_of_a_slow_clock_is_found_within_minutes(world):
     one.check()
 
 
+def test_rows_count_although_the_clock_was_ahead_for_a_while(world):
+    one = world()
+    one.rollups.advance()
+    for _ in range(3):
+        one.clock.advance(3)
+        one.post()
+        one.retry()
+    one.clock.advance(1000 * 3600)
+    for _ in range(15):  # until what was counted last is forgotten
+        one.post(2)
+        one.clock.advance(20)
+        one.retry()
+        one.rollups.advance()
+    one.clock.advance(-1000 * 3600)
+    one.post()
+    one.clock.advance(5)
+    one.retry()
+    one.settle()
+    before = [row for row in one.rows if row.posted_at < one.clock.now_us()]
+    assert 30 < len(before) < len(one.rows) and stored_sums(one.database) == sum_up(before)
+    one.clock.advance(1001 * 3600)
+    one.settle()
+    one.check()
+
+
 def test_two_who_work_on_it_at_once_count_nothing_twice(world, open_store, sqlite_url):
     one = world()
     one.rollups.catch_up()
