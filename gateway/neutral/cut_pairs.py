@@ -11,6 +11,10 @@ HALF_BYTES = 6
 # Behind an even number of backslashes: the one that begins an escape is not itself escaped.
 ESCAPE = rb"(?<!\\)((?:\\\\)*+)"
 LONE = re.compile(rb"%b(?:%b(?!%b)|(?<!%b)%b)" % (ESCAPE, FIRST, SECOND, FIRST, SECOND))
+# Finds whatever may be such a half, and soon that there is none: its matches begin with one and the same letter.
+MAYBE = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!%b)|[c-fC-F][0-9a-fA-F]{2}(?<!%b%b))" % (SECOND, FIRST, SECOND)
+)
 ENDING = re.compile(rb'%b(%b)(?=")' % (ESCAPE, FIRST))
 BEGINNING = re.compile(rb'(?<=")(?=%b)' % SECOND)
 PAIR = re.compile(FIRST + SECOND)
@@ -22,7 +26,7 @@ MOST = 1 << 22  # what is longer stays as it is, and so does what is joined beyo
 
 def without_halves(text: bytes) -> bytes:
     """A JSON text with the replacement character for each half that stands alone; as long as it was."""
-    if len(text) > MOST:
+    if len(text) > MOST or MAYBE.search(text) is None:
         return text
     return b"".join(LONE.sub(REPLACEMENT, piece) for piece in _pieces(text))
 

@@ -7,6 +7,7 @@ from msgspec import UNSET, DecodeError, Meta, Raw, UnsetType, ValidationError
 from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
+from gateway.neutral.cut_pairs import without_halves
 from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape, TextBlock, ToolUseBlock
 from gateway.surfaces.loose import decode_again
 from gateway.surfaces.validation_errors import explain, invalid, path_of, readable
@@ -158,6 +159,7 @@ OTHER_FORMAT = (
     "This looks like a request in OpenAI's format ({}). POST /v1/messages takes Anthropic's; send this one to "
     "POST /v1/chat/completions."
 )
+SURROGATE = b"\\ud"  # as clients write what is none of their texts; a whole character they write as it is
 # Kinds of parts and tools that the other format alone has.
 OTHER_KINDS = re.compile(r"^Invalid value '(image_url|input_audio|input_text|input_image|function|file|refusal)'")
 # What a tool of the caller's own may have; a server tool is its vendor's and kept whole.
@@ -188,6 +190,8 @@ def decode_count(body: bytes) -> Prompt:
 
 
 def _decode(decoder: Decoder, body: bytes) -> Any:
+    if SURROGATE in body:  # arguments of calls go on byte for byte, unread: a half in them would be refused elsewhere
+        body = without_halves(body)
     try:
         decoded = decoder.decode(body)
     except ValidationError as error:

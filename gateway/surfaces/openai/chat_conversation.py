@@ -18,6 +18,7 @@ from gateway.neutral.chat import (
     VendorTool,
     WebSearch,
 )
+from gateway.neutral.cut_pairs import without_halves
 from gateway.neutral.parts import (
     Audio,
     CacheMark,
@@ -215,6 +216,10 @@ def _object(raw: Raw | UnsetType, path: str) -> dict[str, Any] | None:
         return None
     try:
         return orjson.loads(memoryview(raw))
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return orjson.loads(without_halves(bytes(raw)))
     except orjson.JSONDecodeError as error:
         raise schema.invalid(path, f"not valid JSON ({error})") from None
 
