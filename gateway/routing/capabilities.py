@@ -52,7 +52,7 @@ EFFORT, TIER, COUNT, OUTPUT, CONTEXT, TOOL_CHOICE, VENDOR, FULL, ROOM, HOSTED, O
     "max_tokens",
     "context",
     "tool choice",
-    "foreign part",
+    "a file, tool or part of another vendor",
     "context (estimated)",
     "room for max_tokens",
     "hosted tools",
@@ -78,6 +78,7 @@ FIELDS: dict[str, str] = {
     COUNT: "n",
     CONTEXT: "messages",
     VENDOR: "messages",
+    "image output": "image_config",
 }
 CODES = {CONTEXT: "context_length_exceeded"}
 UNSUPPORTED = "model_not_supported"

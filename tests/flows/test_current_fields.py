@@ -7,6 +7,7 @@ from typing import Any
 
 import anthropic
 import httpx2
+import openai
 import pytest
 from fakes.anthropic import FakeAnthropic
 from fakes.chat_and_responses import FakeVendor
@@ -190,3 +191,17 @@ def test_a_compaction_is_read_by_another_vendors_model(claude: anthropic.Anthrop
     turns = [{"role": "assistant", "content": [SUMMED_UP]}, {"role": "user", "content": "And now?"}]
     claude.messages.create(**CLAUDE | {"model": OLDER, "messages": turns})
     assert vendor.chat.calls[-1].body["messages"][0]["content"] == SUMMED_UP["content"]
+
+
+def test_what_one_vendor_alone_reads_is_told_in_plain_words(claude: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.BadRequestError, match="a file, tool or part of another vendor") as caught:
+        claude.messages.create(
+            **CLAUDE | {"model": OLDER}, tools=[{"type": "browser_toolset_20260801"}], tool_choice={"type": "any"}
+        )
+    assert caught.value.body["error"]["code"] == "model_not_supported"
+
+
+def test_a_wish_for_images_names_its_field_where_none_are_made(client: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model=MODEL, messages=TALK, extra_body={"image_config": {"aspect_ratio": "1:1"}})
+    assert (caught.value.param, caught.value.code) == ("image_config", "model_not_supported")

@@ -2,7 +2,7 @@ import pytest
 
 from gateway.catalogue.entries import Model
 from gateway.neutral.chat import Options, Requirements
-from gateway.routing.capabilities import BITS, lacks, missing, read_ability, read_demand, refuse
+from gateway.routing.capabilities import BITS, VENDOR, lacks, missing, read_ability, read_demand, refuse
 
 FLAGS = [
     ("tools", "tools", "tools"),
@@ -118,14 +118,14 @@ def test_offered_tools_of_providers_are_options(lacking):
 
 
 def test_a_part_of_one_vendor_goes_to_its_protocol_only(lacking):
-    assert lacking(Requirements(vendor_only="other")) == ("foreign part",)
+    assert lacking(Requirements(vendor_only="other")) == (VENDOR,)
     assert lacking(Requirements(vendor_only="other"), protocol="other") == ()
 
 
 def test_a_part_of_one_vendor_goes_to_either_of_two_protocols(mapping, provider):
     ability = read_ability(mapping("p"), Model("m"), provider("p"), "chat", "other")
     assert lacks(ability, read_demand(Requirements(vendor_only="other"), Options())) == ()
-    assert lacks(ability, read_demand(Requirements(vendor_only="third"), Options())) == ("foreign part",)
+    assert lacks(ability, read_demand(Requirements(vendor_only="third"), Options())) == (VENDOR,)
 
 
 def test_the_refusal_names_what_all_lack():
