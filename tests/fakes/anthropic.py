@@ -187,7 +187,7 @@ def events_of(answer: Answer, model: str) -> Iterator[bytes]:
             yield _frame(answer.error or body)
             return
         if event["type"] != "ping":
-            published.EVENT.validate_python(event)
+            published.EVENT.check(event)
         yield _frame(event)
 
 

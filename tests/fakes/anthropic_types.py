@@ -27,7 +27,7 @@ from anthropic.types.beta import (
 from anthropic.types.content_block_param import ContentBlockParam
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming as NonStreaming
 from anthropic.types.message_create_params import MessageCreateParamsStreaming as Streaming
-from pydantic import TypeAdapter
+from fakes.published_types import PublishedUnion
 
 __all__ = [
     "BLOCKS",
@@ -68,4 +68,4 @@ TOOLS = {
 BLOCKS: dict[str, Any] = {get_args(get_type_hints(shape)["type"])[0]: shape for shape in get_args(ContentBlockParam)}
 BLOCKS.update(OPT_IN_BLOCKS)
 # One event of a streamed answer.
-EVENT: TypeAdapter = TypeAdapter(RawMessageStreamEvent)
+EVENT = PublishedUnion(RawMessageStreamEvent)

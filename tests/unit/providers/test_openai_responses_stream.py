@@ -68,7 +68,6 @@ def test_relayed_events_come_through_as_they_are() -> None:
     assert type(batches[-1][-1]) is Finished
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("relayed", [False, True])
 def test_a_stream_cut_anywhere_is_never_whole(relayed: bool) -> None:
     size = len(b"".join(Made(FULL, REQUEST, 1, set()).frames()))
