@@ -13,7 +13,7 @@ from gateway.routing.windows import DEFAULTS
 
 Allowed = Callable[[Mapping, Provider], str | None]
 Usable = Callable[[Mapping], tuple[KnownCredential, ...]]
-NAMED = 5  # providers that a refusal lists
+NAMED = 5  # providers or reasons that a refusal lists
 
 # How far a candidate came; the refusal of a request speaks of the ones that came furthest.
 CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, COOLDOWN, BUDGET = (
@@ -254,8 +254,7 @@ class CandidateFilter:
 
     def _refuse_credential(self, requested: str, rows: list[Excluded]) -> GatewayError:
         providers = {one.candidate.provider.id: one.candidate.provider for one in rows}
-        names = sorted(providers)
-        listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        listed = _join_some(", ", providers)
         unable = [one.lacking for one in self.excluded if one.stage == ABILITY and self.has_credential(one.candidate)]
         if unable:
             error = refuse(requested, unable, "with a credential ")
@@ -265,24 +264,24 @@ class CandidateFilter:
             missing = NoCredential(
                 f"No credential is configured for a provider of {requested} ({listed}).", param="model"
             )
-        missing.providers = tuple(providers[name] for name in names)
+        missing.providers = tuple(providers[name] for name in sorted(providers))
         return missing
 
     def _refuse_access(self, requested: str, rows: list[Excluded]) -> GatewayError:
-        reasons = "; ".join(sorted({one.reason for one in rows}))
+        reasons = _join_some("; ", {one.reason for one in rows})
         return Forbidden(f"Access denied: {reasons} (asked for {requested}).", param="model", code="model_not_allowed")
 
     def _refuse_ability(self, requested: str, rows: list[Excluded]) -> GatewayError:
         return refuse(requested, [one.lacking for one in rows])
 
     def _refuse_catalogue(self, requested: str, rows: list[Excluded]) -> GatewayError:
-        reasons = "; ".join(sorted({f"{one.candidate.provider.id}: {one.reason}" for one in rows}))
+        reasons = _join_some("; ", {f"{one.candidate.provider.id}: {one.reason}" for one in rows})
         return NotSupported(
             f"{requested} is listed but not served ({reasons}).", param="model", code="model_not_served"
         )
 
     def _refuse_choice(self, requested: str, rows: list[Excluded]) -> GatewayError:
-        reasons = " / ".join(sorted({one.reason for one in rows}))
+        reasons = _join_some(" / ", {one.reason for one in rows})
         return NotSupported(f"No model remains for {requested}; all are excluded: {reasons}.", param="model")
 
 
@@ -295,6 +294,12 @@ REFUSALS: dict[str, Callable[[CandidateFilter, str, list[Excluded]], GatewayErro
     CREDENTIAL: CandidateFilter._refuse_credential,
     COOLDOWN: CandidateFilter._refuse_cooling,
 }
+
+
+def _join_some(between: str, words: Iterable[str]) -> str:
+    """The first few of different words, and how many more there are: `auto` may be refused hundreds of models."""
+    names = sorted(words)
+    return between.join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def _words(lacking: tuple[str, ...]) -> str:

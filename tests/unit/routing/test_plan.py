@@ -17,6 +17,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.neutral.chat import Options, Requirements
+from gateway.routing import candidate_filter
 from gateway.routing.candidate_filter import NoCredential
 from gateway.routing.candidates import CODING
 from gateway.routing.plan import chance_of
@@ -86,6 +87,13 @@ def test_a_model_denied_everywhere_is_forbidden(trio):
     with pytest.raises(Forbidden, match=r"^Access denied: by rule") as caught:
         trio(denied=dict.fromkeys("abc", "by rule")).plan()
     assert caught.value.code == "model_not_allowed"
+
+
+def test_of_many_reasons_a_few_are_told(trio, monkeypatch):
+    monkeypatch.setattr(candidate_filter, "NAMED", 2)
+    with pytest.raises(Forbidden) as caught:
+        trio(denied={name: f"by rule {name}" for name in "abc"}).plan()
+    assert caught.value.message.startswith("Access denied: by rule a; by rule b and 1 more (asked for ")
 
 
 def test_a_model_without_any_credential_is_refused_by_name(trio):
