@@ -1,8 +1,8 @@
 """Images of Alibaba's Qwen-Image and Wan: POST {address}/services/aigc/multimodal-generation/generation.
 
-Facts: Model Studio's references of Qwen-Image, Qwen-Image editing and Wan text-to-image: a message with pictures and a
-text in, choices with an image's address each out. Addresses live for a day, so the images are loaded at once. Which
-size an aspect ratio has stands in the mapping (`ratio_sizes` in `extra`), how many images one call makes in `max_n`.
+Facts: Model Studio's references of Qwen-Image, Qwen-Image editing and Wan text-to-image: a message with images and a
+text in, choices with an image URL each out. URLs are valid for a day, so the images are fetched at once. The mapping
+lists the size of each aspect ratio (`ratio_sizes` in `extra`), and how many images one call makes (`max_n`).
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Parts of messages as content blocks.
+"""Writes message parts as content blocks.
 
 Wire facts: Anthropic API reference, "Messages", request content blocks.
 """

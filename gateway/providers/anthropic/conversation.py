@@ -1,7 +1,8 @@
-"""Messages as the alternating turns of the format, with instructions apart and at most four cache marks.
+"""Writes messages as the alternating turns of the format, with system instructions separate and at most four cache
+marks.
 
 Wire facts: Anthropic API reference, "Messages"; documentation, "Prompt caching" (four breakpoints, longer lifetimes
-first) and "Tool use" (results stand first in the user turn behind the calls).
+first) and "Tool use" (results come first in the user turn after the calls).
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Where a messages call goes and what each host wants of it: address, credential, version and opt-ins.
+"""Where a messages call is sent and what each host requires: URL, credential, version and opt-ins.
 
 Wire facts: Anthropic documentation, "Versions", "Beta headers"; Vertex AI, "Claude models" (model in the path,
 anthropic_version in the body, regional hosts); Azure AI Foundry, "Claude" (x-api-key).

@@ -1,6 +1,7 @@
-"""Cache marks of a relayed body by a project's policy, as neutral/cache_marks.py does it for a rebuilt one.
+"""Sets cache marks in a relayed body by a project's policy, as neutral/cache_marks.py does for a rebuilt one.
 
-Values below the top level are shared and of another layer's types: what changes is copied, the rest stays as it is.
+Values below the top level are shared and may be another layer's types: what changes is copied, the rest is left
+unchanged.
 """
 
 from typing import Any

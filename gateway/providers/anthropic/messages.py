@@ -1,4 +1,4 @@
-"""The messages protocol: the call, with all that target and entry ask for."""
+"""The messages protocol: the call, with everything that target and entry require."""
 
 import re
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""Deltas of a stream that bring one more piece of a text, of thinking or of a call's input: the bulk of most streams.
+"""Fast path for stream deltas with one more piece of text, thinking or tool input: most events of most streams.
 
-They are checked by their type alone. Whatever holds anything else is no piece and is read in full.
+They are recognized by their type alone. Anything else is parsed in full.
 """
 
 from typing import Annotated

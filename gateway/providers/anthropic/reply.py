@@ -1,4 +1,4 @@
-"""A messages answer as a neutral result."""
+"""Reads a messages response as a neutral result."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A neutral request as a messages body.
+"""Writes a neutral request as a messages body.
 
 Wire facts: Anthropic API reference, "Messages"; documentation, "Tool use", "Structured outputs", "Web search tool".
 """

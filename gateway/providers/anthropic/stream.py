@@ -1,7 +1,7 @@
-"""A stream of messages events as neutral batches.
+"""Reads a stream of messages events as neutral batches.
 
 Wire facts: Anthropic documentation, "Streaming messages": message_start, blocks one after the other, message_delta
-(cumulative usage), message_stop; pings anywhere; an error event ends it. Only message_stop is an end.
+(cumulative usage), message_stop; pings anywhere; an error event ends it. Only message_stop is a complete end.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""Extended thinking: which form a model takes, how much, and what must give way to it.
+"""Extended thinking: which form a model supports, with which budget, and what is incompatible with it.
 
 Wire facts: Anthropic documentation, "Extended thinking" and "Adaptive thinking": a budget is 1024 tokens or more and
 below max_tokens; temperature is 1 and top_k absent; no tool may be forced; with a budget the last answer must begin
-with its thinking while its tools' results come back; without thinking it must not hold any. Models with effort
+with its thinking while its tools' results are sent back; without thinking it must not contain any. Models with effort
 levels think adaptively and refuse a budget unless their entry says otherwise.
 """
 

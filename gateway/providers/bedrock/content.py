@@ -1,7 +1,7 @@
-"""Parts of messages as content blocks.
+"""Writes message parts as content blocks.
 
 Wire facts: Amazon Bedrock API reference, ContentBlock, DocumentBlock, ToolUseBlock, ToolResultBlock,
-ReasoningContentBlock, CachePointBlock. Bytes travel as base64 text. Blank texts are refused.
+ReasoningContentBlock, CachePointBlock. Bytes are sent as base64 text. Blank texts are refused.
 """
 
 import binascii
@@ -58,7 +58,7 @@ MOVED = "(shown behind this result)"
 
 
 class PartWriter:
-    """Writes the parts of one request: it knows the model's family and which document names are taken."""
+    """Writes the parts of one request: it knows the model's family and which document names are used already."""
 
     def __init__(self, family: Family, replay: bool, warnings: list[str]) -> None:
         self._family = family

@@ -1,7 +1,7 @@
-"""Messages as the alternating turns of the format, with the instructions apart.
+"""Writes messages as the alternating turns of the format, with system instructions separate.
 
-Wire facts: Amazon Bedrock API reference, Message (documents need a text beside them, stand in the user's turns);
-user guide, "Prompt caching" (four cache points) and "Call a tool with Converse".
+Wire facts: Amazon Bedrock API reference, Message (documents need a text beside them, and belong in user turns); user
+guide, "Prompt caching" (four cache points) and "Call a tool with Converse".
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The Converse protocol: the call, signed or with an API key, and both forms of answer."""
+"""The Converse protocol: the call, signed or with an API key, and its complete or streamed answer."""
 
 import re
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
-"""Frames of application/vnd.amazon.eventstream: bytes in, events out, whatever the split.
+"""Parses frames of application/vnd.amazon.eventstream: bytes in, events out, however they are split.
 
-Wire facts: Amazon Transcribe developer guide, "Event stream encoding"; Smithy specification, "Amazon Event Stream".
-A frame: total length, headers' length and their CRC (4 bytes each, big endian), headers, payload, CRC of all before.
+Wire facts: Amazon Transcribe developer guide, "Event stream encoding"; Smithy specification, "Amazon Event Stream". A
+frame: total length, headers' length and their CRC (4 bytes each, big endian), headers, payload, CRC of everything
+before.
 """
 
 import struct
@@ -33,7 +34,7 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """An incremental reader; it checks both sums of every frame."""
+    """An incremental parser, which verifies both checksums of every frame."""
 
     __slots__ = ("_held", "_needed", "_warned")
 

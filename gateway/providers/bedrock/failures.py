@@ -1,4 +1,4 @@
-"""What a refusal of this service means; its kind stands in a header or in the frame, not in the body.
+"""Classifies errors of this service, whose kind is in a header or in the frame, not in the body.
 
 Wire facts: Amazon Bedrock API reference, Converse, "Errors"; AWS REST-JSON protocol, x-amzn-errortype.
 """

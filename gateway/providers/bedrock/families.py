@@ -1,4 +1,4 @@
-"""What the models behind the one format take: where each vendor's differ, as a table.
+"""What the models of each vendor support behind the one format, as a table.
 
 Wire facts: Amazon Bedrock user guide, "Supported models and model features" (Converse), "Prompt caching", "Inference
 request parameters" of each vendor, Claude's "Extended thinking" and "Adaptive thinking"; API reference, ToolChoice,
@@ -16,11 +16,11 @@ Place = Literal["system", "messages", "tools"]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`reasoning` names how it is asked for ("" = the format has no word for it). `cache`: where cache points may
-    stand; `long_cache`: they may live an hour. `choices`: calls that can be forced. `full_results`: a tool's result
-    may hold images and documents and tell of failure. `signed`: past reasoning goes back, with its signature.
-    `top_k`: the path of that field among the additional ones. `one_sampling`: temperature or top_p, not both.
-    """
+    """The abilities of a vendor's models. `reasoning` names how it is requested ("" = the format has no field for it).
+    `cache`: where cache points are allowed; `long_cache`: they may live an hour. `choices`: tool choices that can be
+    forced. `full_results`: a tool result may contain images and documents and report failure. `signed`: past reasoning
+    is sent back, with its signature. `top_k`: the path of that field among the additional ones. `one_sampling`:
+    temperature or top_p, not both."""
 
     reasoning: Literal["", "budget", "adaptive", "levels", "effort"] = ""
     cache: frozenset[Place] = frozenset()

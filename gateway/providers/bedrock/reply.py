@@ -1,4 +1,4 @@
-"""A Converse answer as a neutral result: blocks, stop reasons, usage.
+"""Reads a Converse answer as a neutral result: blocks, stop reasons, usage.
 
 Wire facts: Amazon Bedrock API reference, ConverseResponse, StopReason, TokenUsage (inputTokens is the uncached part
 alone; user guide, "Prompt caching").

@@ -1,4 +1,4 @@
-"""A neutral request as a Converse body.
+"""Writes a neutral request as a Converse body.
 
 Wire facts: Amazon Bedrock API reference, Converse; user guide, "Structured outputs", "Service tiers".
 """

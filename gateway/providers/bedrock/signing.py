@@ -15,7 +15,7 @@ DEFAULT_PORTS = {"https": 443, "http": 80}
 
 @dataclass(frozen=True, slots=True)
 class AccessKey:
-    """A key pair, with the session token of temporary credentials ("" when they are lasting)."""
+    """A key pair, with the session token of temporary credentials ("" for permanent ones)."""
 
     ident: str
     secret: str = field(repr=False)
@@ -24,7 +24,7 @@ class AccessKey:
 
 @dataclass(frozen=True, slots=True)
 class CredentialScope:
-    """What a signature is good for."""
+    """What a signature is valid for."""
 
     region: str
     service: str

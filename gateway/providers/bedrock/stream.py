@@ -1,7 +1,7 @@
-"""A ConverseStream answer as batches of neutral events.
+"""Reads a ConverseStream answer as batches of neutral events.
 
-When a stream is whole: after `messageStop`, the model's end; usage comes behind it in `metadata`, which is the last
-event. All else is truncated (Amazon Bedrock API reference, ConverseStreamOutput).
+A stream is complete after `messageStop`, the model's end; usage follows in `metadata`, the last event. Anything else is
+truncated (Amazon Bedrock API reference, ConverseStreamOutput).
 """
 
 import base64

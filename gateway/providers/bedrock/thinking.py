@@ -1,8 +1,8 @@
-"""Reasoning: how each family is asked for it, how much, and what must give way to it.
+"""Reasoning: how it is requested from each family, with which budget, and what is incompatible with it.
 
-Wire facts: Amazon Bedrock user guide, Claude's "Extended thinking" and "Adaptive thinking" (a budget is 1024 tokens
-or more and below maxTokens, temperature is 1, topK absent, no tool forced, the answer that called tools begins with
-its reasoning); Amazon Nova 2 user guide, "Extended thinking" (three levels; the highest goes with no limit and no
+Wire facts: Amazon Bedrock user guide, Claude's "Extended thinking" and "Adaptive thinking" (a budget is 1024 tokens or
+more and below maxTokens, temperature is 1, topK absent, no tool forced, the answer that called tools begins with its
+reasoning); Amazon Nova 2 user guide, "Extended thinking" (three levels; the highest excludes an output limit and
 sampling); API reference, OutputConfig.effort.
 """
 

@@ -1,7 +1,7 @@
-"""Messages in the roles and blocks of the format.
+"""Writes messages in the roles and blocks of the format.
 
 Wire facts: Cohere API reference, v2/chat, messages; guide, tool use (a turn with calls reports its plan); guide,
-reasoning (thinking blocks go back with the turn that they belong to).
+reasoning (thinking blocks are sent back with their turn).
 """
 
 from collections.abc import Iterable

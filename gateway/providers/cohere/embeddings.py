@@ -1,7 +1,7 @@
 """Embeddings of Cohere's second API: the call and its answer.
 
-Facts: API reference, v2 "Embed". Whether a text is a document or a question is no matter of callers in other formats:
-vectors of documents can be compared with each other, so all are asked for as such.
+Facts: API reference, v2 "Embed". Callers' formats do not distinguish documents from questions: vectors of documents can
+be compared with each other, so all are requested as documents.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ class SentFloats(Struct):
 
 
 class SentEmbeddings(Struct):
-    """What is read of an answer."""
+    """The fields that are read from an answer."""
 
     embeddings: SentFloats
     meta: Any = None

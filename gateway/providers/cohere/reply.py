@@ -1,6 +1,6 @@
-"""A chat answer as a neutral result.
+"""Reads a chat answer as a neutral result.
 
-Wire facts: Cohere API reference, v2/chat, response; guide, citations (places count characters of their block).
+Wire facts: Cohere API reference, v2/chat, response; guide, citations (positions count characters of their block).
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""A neutral conversation as a chat body.
+"""Writes a neutral conversation as a chat body.
 
 Wire facts: Cohere API reference, v2/chat, and its list of errors (ranges of values, what excludes what).
 """

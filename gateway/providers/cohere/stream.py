@@ -1,7 +1,7 @@
-"""A stream of chat events as batches of neutral events.
+"""Reads a stream of chat events as batches of neutral events.
 
 Wire facts: Cohere guide, streaming: message-start, blocks, plan, calls and citations, message-end with reason and
-usage. Only message-end is an end; all else is truncated.
+usage. Only message-end is a complete end; anything else is truncated.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ Wire = dict[str, Any]
 
 
 class CohereStreamReader(WireStream):
-    """Reads one stream. Contents and calls are numbered apart there; here blocks are numbered as they begin."""
+    """Reads one stream. The format numbers contents and calls separately; here blocks are numbered as they begin."""
 
     def __init__(self) -> None:
         self._blocks: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
 """ElevenLabs' own API: speech.
 
-May not know: the engine, surfaces, other providers' folders but OpenAI's for addresses.
+May not know: the engine, surfaces, or other providers' folders, except OpenAI's for URLs.
 """

@@ -1,4 +1,4 @@
-"""Speech of ElevenLabs: the call, whose answer is the sound as it is made.
+"""Speech of ElevenLabs: the call, and its answer, audio streamed as it is generated.
 
 Facts: API reference, "Stream speech": voices are ids in the path, the format is one of its names in the query, billed
 by characters.

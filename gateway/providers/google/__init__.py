@@ -1,5 +1,5 @@
-"""Gemini's generateContent, as Google AI Studio, Vertex AI and their resellers speak it.
+"""Gemini's generateContent, as served by Google AI Studio, Vertex AI and resellers.
 
-May not know any caller's dialect. Decided against: a key in the address (addresses are logged, headers are not), one
-format of schemas for all models (newer ones take JSON Schema itself), and following a credential's own token address.
+May not know any caller's dialect. Decided against: a key in the URL (URLs are logged, headers are not), one format of
+schemas for all models (newer ones accept JSON Schema itself), and using a credential's own token URL.
 """

@@ -1,4 +1,4 @@
-"""OAuth access tokens out of service accounts, for Vertex AI (RFC 7523 as Google's server-to-server guide has it)."""
+"""OAuth access tokens from service accounts, for Vertex AI (RFC 7523, as in Google's server-to-server guide)."""
 
 import hashlib
 from collections import OrderedDict
@@ -41,7 +41,7 @@ def fetch_over(transport: Transport) -> Fetch:
 
 @dataclass(slots=True)
 class _Entry:
-    """One credential's token; `lock` lets one greenlet fetch while the others wait."""
+    """One credential's token; `lock` lets one greenlet fetch it while the others wait."""
 
     lock: Lock = field(default_factory=Lock)
     token: str = field(default="", repr=False)
@@ -49,7 +49,7 @@ class _Entry:
 
 
 class AccessTokens:
-    """Access tokens by credential, kept until a minute before they expire; one fetch at a time for each."""
+    """Access tokens by credential, cached until a minute before they expire; one fetch at a time for each."""
 
     def __init__(self, fetch: Fetch, clock: Clock, token_url: str = TOKEN_URL) -> None:
         # A service account names its own token address; it is not followed, for callers bring service accounts too.

@@ -1,4 +1,4 @@
-"""Messages as `contents` and `systemInstruction`."""
+"""Writes messages as `contents` and `systemInstruction`."""
 
 import mimetypes
 from typing import Any
@@ -42,7 +42,7 @@ OWN_FILES = "files/"
 
 
 class Contents:
-    """Writes messages in order; neighbours of one kind become one content. `address` is where own files live."""
+    """Writes messages in order; adjacent ones of one kind become one content. `address` is where uploaded files are."""
 
     def __init__(self, traits: Traits, address: str) -> None:
         self._traits = traits

@@ -32,7 +32,7 @@ class SentPrediction(Struct):
 
 
 class SentBatch(Struct):
-    """What is read of either answer."""
+    """The fields that are read from either answer."""
 
     embeddings: list[SentVector] = []
     usageMetadata: Any = None

@@ -1,4 +1,4 @@
-"""What a refusal of Google's API means."""
+"""Classifies errors of Google's API."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""The generateContent protocol: the call, with address, credential and service tier."""
+"""The generateContent protocol: the call, with URL, credential and service tier."""
 
 from collections.abc import Callable, Iterator
 from urllib.parse import quote
@@ -39,7 +39,7 @@ Authorize = Callable[[dict[str, str], Target], None]
 class GoogleGenerate:
     """POST {address}/models/{model}:generateContent, or :streamGenerateContent?alt=sse.
 
-    `token_of` gives the access token for a credential that is a service account (or one already).
+    `token_of` returns the access token for a credential that is a service account (or one already).
     """
 
     dialect = dialect.NAME

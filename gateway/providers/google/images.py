@@ -1,4 +1,4 @@
-"""Images of Google's models: generateContent with images for an answer, and Imagen's :predict.
+"""Images of Google's models: generateContent with images in the answer, and Imagen's :predict.
 
 Facts: Gemini API, "Image generation": responseModalities, imageConfig; Vertex AI reference, Imagen: instances,
 parameters, predictions with bytesBase64Encoded.

@@ -1,4 +1,4 @@
-"""A generateContent response as a neutral result."""
+"""Reads a generateContent response as a neutral result."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

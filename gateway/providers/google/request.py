@@ -1,4 +1,4 @@
-"""A neutral conversation as a generateContent body."""
+"""Writes a neutral conversation as a generateContent body."""
 
 from typing import Any
 

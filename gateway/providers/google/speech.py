@@ -1,6 +1,6 @@
-"""Speech of Google's models: generateContent with sound for an answer, which is PCM.
+"""Speech of Google's models: generateContent with audio in the answer, which is PCM.
 
-Facts: Gemini API, "Speech generation": responseModalities, speechConfig; the answer's mime type names its rate
+Facts: Gemini API, "Speech generation": responseModalities, speechConfig; the answer's mime type contains its rate
 (audio/L16;codec=pcm;rate=24000), sixteen bits, one channel.
 """
 
@@ -63,7 +63,7 @@ class GoogleSpeech(PiecesCodec):
 
 
 class _SoundReader(PiecesReader):
-    """Makes a file of the PCM in an answer."""
+    """Converts the PCM in an answer to the requested file format."""
 
     def __init__(self, wav: bool) -> None:
         self._wav = wav

@@ -1,7 +1,7 @@
-"""A stream of generateContent responses as batches of neutral events.
+"""Reads a stream of generateContent responses as batches of neutral events.
 
-A stream is whole when every candidate told its finish reason (or the prompt was blocked) and the connection then ended
-in order; the format has no other end mark. All else is truncated.
+A stream is complete when every candidate reported its finish reason (or the prompt was blocked) and the connection then
+ended cleanly; the format has no other end mark. Anything else is truncated.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ from gateway.providers.wire_streams import WireStream
 
 @dataclass(slots=True)
 class _Choice:
-    """What was begun of one candidate. `texts` are the pieces of its text blocks, by block."""
+    """The state of one candidate. `texts` are the chunks of its text blocks, by block."""
 
     block: int = -1
     kind: type[Part] | None = None

@@ -1,5 +1,5 @@
-"""Engines on the operator's own machines: which models each serves right now, as entries of the catalogue.
+"""Inference engines on the operator's own machines: which models each serves right now, as entries of the catalogue.
 
-They speak the OpenAI format, so requests need nothing of their own. May not know callers. Decided against: one
-adapter an engine (they differ in how they list their models only) and guessing addresses (a base URL is the switch).
+They use the OpenAI format, so their requests need no protocol. May not know callers. Decided against: one adapter per
+engine (they differ only in how they list their models) and guessing addresses (a base URL enables an engine).
 """

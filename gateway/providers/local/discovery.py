@@ -25,7 +25,7 @@ DETAILS_LIMIT = 200  # of an engine's models, asked for one by one
 
 
 class Asker(Interface):
-    """The part of the transport that is used here."""
+    """The part of the transport that discovery uses."""
 
     def request(
         self,
@@ -41,11 +41,9 @@ class Asker(Interface):
 
 
 class Discovery:
-    """Asks every engine that needs no key and whose base URL the operator set (LLM_<ID>_BASE_URL).
-
-    What is found is merged into `current`: entries of the catalogue's files win over found ones of the same id, and a
-    reload of the files is followed at the next refresh. An engine that does not answer keeps what it had.
-    """
+    """Queries every engine that needs no key and whose base URL the operator set (LLM_<ID>_BASE_URL). The models found
+    are merged into `current`: entries of the catalogue's files win over found ones of the same id, and a reload of the
+    files is followed at the next refresh. An engine that does not answer keeps its previous models."""
 
     def __init__(self, asker: Asker, current: Current, environment: Environment[str, str]) -> None:
         self._asker = asker

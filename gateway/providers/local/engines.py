@@ -1,4 +1,4 @@
-"""What an engine tells of its models, as entries priced at nothing.
+"""Reads an engine's description of its models as catalogue entries with a price of zero.
 
 Wire facts: OpenAI API reference, "List models"; vLLM (`max_model_len`), llama.cpp server (`meta`, and `models` with
 `capabilities`), Ollama API ("Show model information": `capabilities`, `model_info`), LM Studio REST API ("List models":
@@ -17,7 +17,7 @@ NOTHING = (Prices(TokenRates(prompt=0, completion=0)),)
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A model that an engine serves. What an engine does not tell is taken as there: it refuses by itself."""
+    """A model that an engine serves. Abilities that an engine does not report are assumed: it refuses by itself."""
 
     name: str
     context_length: int = 0

@@ -1,5 +1,5 @@
-"""The OpenAI wire format as many providers speak it: OpenAI's own by default, others by their entry's quirks.
+"""The OpenAI wire format as many providers serve it: OpenAI's own by default, others by their entry's quirks.
 
-May not know any other provider by name. Decided against: validating what an upstream answers with schemas (servers
-of this format differ too much; unknown members are skipped, missing ones have defaults).
+May not know any other provider by name. Decided against: validating upstream responses with schemas (servers of this
+format differ too much; unknown members are skipped, missing ones have defaults).
 """

@@ -1,4 +1,4 @@
-"""Where a call of this format goes: URL and headers, with the credential where the provider's entry wants it."""
+"""URL and headers of a call in this format, with the credential where the provider's entry wants it."""
 
 from collections.abc import Callable
 from urllib.parse import quote

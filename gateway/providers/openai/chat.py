@@ -1,4 +1,4 @@
-"""The chat completions protocol: the call, with all that target and entry ask for."""
+"""The chat completions protocol: the call, with everything that target and entry require."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,10 +28,8 @@ USUAL_TIERS = ("auto", "default")
 
 
 class OpenAIChat:
-    """POST {address}/chat/completions. Always asks for usage in streams.
-
-    `tokens` makes an access token of a service account's JSON, for providers that want one.
-    """
+    """POST {address}/chat/completions. Always asks for usage in streams. `tokens` makes an access token from a service
+    account's JSON, for providers that need one."""
 
     dialect = dialect.NAME
     marks = False
@@ -76,8 +74,8 @@ def has_custom(conversation: Conversation) -> bool:
 
 
 class Custom(Struct, eq=False):
-    """What is the same for all calls of a target: the model's name there, the fields that it may not take as they are,
-    its quirks, and where they go (None: to be found anew for each)."""
+    """What all calls of a target share: the provider's name of the model, the fields that must be adapted, its quirks,
+    and where calls are sent (None: determined for each)."""
 
     model: str
     watched: frozenset[str]

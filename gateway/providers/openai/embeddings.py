@@ -30,7 +30,7 @@ class SentRow(Struct):
 
 
 class SentVectors(Struct):
-    """What is read of an answer."""
+    """The fields that are read from an answer."""
 
     data: list[SentRow]
     usage: Any = None

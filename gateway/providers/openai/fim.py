@@ -1,4 +1,4 @@
-"""Fill in the middle: where a provider of this format completes a text itself, and how it is asked.
+"""Fill in the middle: which providers of this format complete text natively, and how that is requested.
 
 Wire facts: Mistral API reference, POST /v1/fim/completions (prompt, suffix; answers as chat completions); DeepSeek API
 reference, POST /beta/completions (prompt, suffix; answers as text completions).

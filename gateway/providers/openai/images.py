@@ -1,9 +1,9 @@
-"""Images in OpenAI's format: made from a prompt by JSON, changed by a form.
+"""Images in OpenAI's format: generated from a prompt by JSON, edited by a form.
 
-Facts: Images API reference, "Create image", "Create image edit" and their stream events. Models take different fields:
-what a mapping does not name among its `supported_parameters` (where it names any) is left out. In `extra`:
-`image_field`: pictures go in JSON under that name (ByteDance's reference); `image_objects`: as objects, and to the
-address of edits (xAI's); `image_stream`: it streams.
+Facts: Images API reference, "Create image", "Create image edit" and their stream events. Models accept different
+fields: those that a mapping does not list among its `supported_parameters` (if it lists any) are left out. In `extra`:
+`image_field`: images are sent in JSON under that name (ByteDance's reference); `image_objects`: as objects, and to the
+edits URL (xAI's); `image_stream`: it streams.
 """
 
 from base64 import b64decode
@@ -95,7 +95,7 @@ class OpenAIImages(WrittenCodec, WholeImages):
 
 
 class _ImageReader(WholeImages):
-    """Reads the answer to what was wanted, of which it may not tell the quality and size."""
+    """Reads the answer to a request; quality and size are taken from the request if the answer lacks them."""
 
     def __init__(self, wanted: ImagesInput, counts: bool = False) -> None:
         self._wanted, self._counts = wanted, counts
@@ -126,7 +126,7 @@ class _ImageReader(WholeImages):
 
 
 class _ImageEvents:
-    """….partial_image brings an image on its way, ….completed the image and the usage."""
+    """….partial_image contains a preview, ….completed the image and the usage."""
 
     def __init__(self, wanted: ImagesInput) -> None:
         self._wanted = wanted

@@ -1,7 +1,7 @@
-"""Chunks of a stream that are one more piece of the first choice's text and nothing else: the bulk of most streams.
+"""Fast path for stream chunks with only one more piece of the first choice's text: most chunks of most streams.
 
-They are checked by their type alone, and a relayed one is written again from it, so that a piece costs no look at each
-member. Whatever holds anything else is no piece and is read in full.
+They are recognized by their type alone, and a relayed one is written again from it, so that a piece needs no check of
+each member. Anything else is parsed in full.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A chat completion as a neutral result."""
+"""Reads a chat completion as a neutral result."""
 
 from typing import Any
 

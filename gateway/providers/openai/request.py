@@ -1,4 +1,4 @@
-"""A neutral conversation as an OpenAI chat completions body."""
+"""Writes a neutral conversation as an OpenAI chat completions body."""
 
 import hashlib
 from typing import Any
@@ -161,8 +161,8 @@ def _write_format(wanted: ResponseFormat) -> dict[str, Any]:
 
 
 class _Messages:
-    """Writes messages in order. Media from where none may stand (a tool's result, an assistant's or system message)
-    wait for the end of the run of tool messages and follow as a user message."""
+    """Writes messages in order. Media in places where none are allowed (a tool's result, an assistant's or system
+    message) follow as a user message after the run of tool messages."""
 
     def __init__(self, replay_reasoning: bool, warnings: list[str]) -> None:
         self._replay = replay_reasoning

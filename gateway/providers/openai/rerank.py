@@ -1,7 +1,7 @@
-"""Rerank as Jina, Voyage and the engines that speak OpenAI's format have it: POST {address}/rerank.
+"""Rerank in the format of Jina, Voyage and engines with OpenAI's format: POST {address}/rerank.
 
-Facts: Jina's and Voyage's references: `results` or `data`, `relevance_score` or `score`, `usage.total_tokens`. How many
-are wanted is told by other names at each, so all are asked for.
+Facts: Jina's and Voyage's references: `results` or `data`, `relevance_score` or `score`, `usage.total_tokens`. The
+number of results has a different name at each, so all results are requested.
 """
 
 from gateway.dialects import openai as dialect

@@ -1,6 +1,6 @@
-"""The Responses protocol: the call, with all that target and entry ask for.
+"""The Responses protocol: the call, with everything that target and entry require.
 
-Every request is stateless (`store: false`) and asks for sealed reasoning: the gateway's own store keeps
+Every request is stateless (`store: false`) and asks for encrypted reasoning: the gateway's own store keeps
 conversations, so any account and any region can serve any turn.
 """
 

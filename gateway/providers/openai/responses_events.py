@@ -1,4 +1,4 @@
-"""Single Responses stream events as neutral events: which block each belongs to, and what was said so far."""
+"""Reads single Responses stream events as neutral events: which block each belongs to, and its text so far."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,8 +33,8 @@ ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 @dataclass(slots=True)
 class _Block:
-    """A block under way. `has_content`: some of its text came; `kind` of reasoning: SUMMARY or CONTENT, whichever came
-    first; `part`: the number of the reasoning part under way."""
+    """A block in progress. `has_content`: some of its text arrived; `kind` of reasoning: SUMMARY or CONTENT, whichever
+    came first; `part`: the index of the current reasoning part."""
 
     number: int
     has_content: bool = False
@@ -43,7 +43,7 @@ class _Block:
 
 
 class EventRebuilder:
-    """Takes wire events in order, gives neutral ones."""
+    """Takes wire events in order, returns neutral ones."""
 
     def __init__(self) -> None:
         self._blocks: dict[tuple[int, int], _Block] = {}  # by output index and content index (0 but for messages)

@@ -1,6 +1,6 @@
-"""Neutral messages as the `input` items of an OpenAI Responses body.
+"""Writes neutral messages as the `input` items of an OpenAI Responses body.
 
-No item carries an id: nothing is stored upstream, so an id would only be looked up in vain.
+No item has an id: nothing is stored upstream, so an id could not be found there.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ Item = dict[str, Any]
 
 
 class InputWriter:
-    """Writes messages in order. Pictures and files that the assistant made follow its items as a user message: none
-    may stand in an assistant's message."""
+    """Writes messages in order. Images and files of the assistant follow its items as a user message: they are not
+    allowed in an assistant's message."""
 
     def __init__(self, origin: str, warnings: list[str]) -> None:
         self._origin = origin

@@ -1,4 +1,4 @@
-"""A Responses object as a neutral result."""
+"""Reads a Responses object as a neutral result."""
 
 from typing import Any
 

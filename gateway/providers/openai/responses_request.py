@@ -1,4 +1,4 @@
-"""A neutral conversation as an OpenAI Responses body."""
+"""Writes a neutral conversation as an OpenAI Responses body."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""A stream of Responses events as batches of neutral events, or as events to relay.
+"""Reads a stream of Responses events as batches of neutral events, or as events to relay.
 
-It is whole only with its terminal event (`response.completed` or `response.incomplete`); all else is truncated. Any
-terminal event may carry usage.
+It is complete only with its terminal event (`response.completed` or `response.incomplete`); anything else is truncated.
+Any terminal event may contain usage.
 """
 
 from typing import Any

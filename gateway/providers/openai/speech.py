@@ -70,7 +70,7 @@ class OpenAISpeech(PiecesCodec):
 
 
 class _SoundEvents:
-    """speech.audio.delta brings sound in base64, speech.audio.done the usage."""
+    """speech.audio.delta contains audio in base64, speech.audio.done the usage."""
 
     def __init__(self) -> None:
         self._content = False

@@ -1,7 +1,7 @@
-"""A stream of chat completion chunks as batches of neutral events, or as chunks to relay.
+"""Reads a stream of chat completion chunks as batches of neutral events, or as chunks to relay.
 
-When a stream is whole: after `[DONE]`; or, for servers that never send it, after a finish reason for every choice and
-the usage that was asked for, when the connection then ended in order. All else is truncated.
+A stream is complete after `[DONE]`; or, for servers that never send it, after a finish reason for every choice and the
+requested usage, when the connection then ended cleanly. Anything else is truncated.
 """
 
 from dataclasses import dataclass, field
@@ -61,7 +61,7 @@ CONTENT_FIELDS = (
 
 @dataclass(slots=True)
 class _Call:
-    """A tool call under way: `slot` is its number among the choice's calls."""
+    """A tool call in progress: `slot` is its index among the choice's calls."""
 
     slot: int
     block: int
@@ -71,7 +71,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Choice:
-    """What was begun of one choice."""
+    """The state of one choice."""
 
     kind: str = ""
     block: int = -1

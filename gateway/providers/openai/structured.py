@@ -1,4 +1,5 @@
-"""Operations of one object each in OpenAI's manner: the body goes as it is, with the provider's name of the model.
+"""Operations with one JSON answer in OpenAI's format: the body is sent unchanged, with the provider's name of the
+model.
 
 Facts: Moderations API reference; Mistral's references of moderations and OCR, whose answers have other members; the
 HTTP reference's System One.
@@ -23,8 +24,8 @@ TEXT_ONLY = "text_only"  # of a mapping's `extra`: its moderations take no image
 
 
 class OpenAIStructured(WrittenCodec):
-    """POST {address}{path}. `answers` is the list or object that an answer cannot do without, `fit` what is done to a
-    body first (NotSupported), `mend` to an answer."""
+    """POST {address}{path}. `answers` is the list or object that an answer must have, `fit` is applied to a body first
+    (NotSupported), `mend` to an answer."""
 
     dialect = dialect.NAME
 

@@ -1,9 +1,9 @@
-"""Transcriptions and translations in OpenAI's format: the form, and its answer whole or as events.
+"""Transcriptions and translations in OpenAI's format: the form, and its complete or streamed answer.
 
 Facts: Audio API reference, "Create transcription" and its stream events; Mistral's and Groq's references, which add
-`file_url`, `diarize` and seconds among the usage. What a model can answer with stands in its mapping's `formats`; a
-mapping without any is not asked for one. In `extra`: `transcript_stream`: it streams; `keywords_field` and
-`languages_field`: what it calls words that are likely, and several languages.
+`file_url`, `diarize` and seconds in the usage. A mapping's `formats` lists the formats a model can answer in; without
+any, none is requested. In `extra`: `transcript_stream`: it streams; `keywords_field` and `languages_field`: its names
+for likely words, and for several languages.
 """
 
 from collections.abc import Iterator
@@ -83,8 +83,8 @@ class OpenAITranscriptions(WrittenCodec):
 
 
 class _LengthReader:
-    """Reads answers with the sound's own length (`length_ms`) where the service tells its tokens alone, since its price
-    may be by the hour. `least_ms`: a service bills no sound as less."""
+    """Adds the duration of the audio (`length_ms`) where the service reports only tokens, since its price may be by the
+    hour. `least_ms`: the shortest duration that a service bills."""
 
     def __init__(self, codec: OpenAITranscriptions, length_ms: int, least_ms: int) -> None:
         self._codec, self._length_ms, self._least_ms = codec, length_ms, least_ms

@@ -1,5 +1,5 @@
-"""A stream of events that are told apart by their `type`, as batches: sound and images. What each says is the
-operation's, how they begin, end and break is not."""
+"""Reads a stream of events distinguished by their `type` as batches: audio and images. The content of the events is
+specific to the operation; beginning, end and failure are common."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +15,8 @@ DONE_MARK = b"[DONE]"
 
 
 class TypedEvents:
-    """`read` gives the event or the events that an object stands for, None for one that is skipped; a Finished or
-    Failed is the end, and nothing else is."""
+    """`read` returns the event or events for an object, None for one that is skipped; only a Finished or Failed ends
+    the stream."""
 
     def __init__(self, read: Callable[[dict[str, Any]], Batch | Event | None]) -> None:
         self._read_event = read

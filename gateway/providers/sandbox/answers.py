@@ -1,4 +1,4 @@
-"""What a sandbox model answers to a prompt."""
+"""The answer of a sandbox model to a prompt."""
 
 import hashlib
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class SandboxAnswer:
-    """One choice; `finish` in the words of the wire."""
+    """One choice; `finish` is the wire format's finish reason."""
 
     text: str = ""
     reasoning: str = ""

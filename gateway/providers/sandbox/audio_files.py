@@ -1,10 +1,10 @@
-"""Sound files of the sandbox: real ones of a given length, with the text that they stand for inside.
+"""Generates audio files: valid ones of a given duration, with the text that they represent embedded.
 
-WAV, FLAC and PCM hold a quiet tone, in whose lowest bits the text lies; MP3, Opus and AAC hold silence, since a coder
-would be larger than the sandbox, and the text in a tag or a packet of their own kind.
+WAV, FLAC and PCM contain a quiet tone, whose lowest bits contain the text; MP3, Opus and AAC contain silence, since an
+encoder would be larger than the sandbox, and the text in a tag or packet.
 
-Facts: RIFF/WAVE; RFC 9639 (FLAC); ISO/IEC 11172-3 (MP3); ID3v2.3; RFC 7845 and RFC 3533 (Opus in Ogg); ISO/IEC
-13818-7 (ADTS).
+Facts: RIFF/WAVE; RFC 9639 (FLAC); ISO/IEC 11172-3 (MP3); ID3v2.3; RFC 7845 and RFC 3533 (Opus in Ogg); ISO/IEC 13818-7
+(ADTS).
 """
 
 import math

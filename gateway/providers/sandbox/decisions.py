@@ -1,4 +1,5 @@
-"""Decisions: the option, level or truth whose words the state has most of; the first where it has none.
+"""Decisions: chooses the option, level or truth value with the most words in common with the state; the first if there
+is none.
 
 Facts: HTTP reference, section 3.9.
 """

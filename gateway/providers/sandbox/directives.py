@@ -1,4 +1,4 @@
-"""Directives: `[[sandbox: name=value flag]]` in a prompt, read into one frozen value."""
+"""Directives: parses `[[sandbox: name=value flag]]` in a prompt into one frozen value."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,11 +17,9 @@ MAX_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Directives:
-    """What the sandbox was asked to do beside answering; docs/sandbox.md has the table.
-
-    Places in a stream (`malformed`, `cut`, `close`, `stall`, `error_event`) count chunks from 1, the opening chunk
-    included; None = not asked for. `timeout` is seconds, 0 = until the caller's deadline.
-    """
+    """What the sandbox was asked to do besides answering; docs/sandbox.md has the table. Positions in a stream
+    (`malformed`, `cut`, `close`, `stall`, `error_event`) count chunks from 1, including the opening chunk; None = not
+    requested. `timeout` is seconds, 0 = until the caller's deadline."""
 
     status: int = 0
     code: str = ""
@@ -62,7 +60,7 @@ class Directives:
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """One pair of brackets: its settings, and the conditions under which they count."""
+    """One pair of brackets: its settings, and the conditions under which they apply."""
 
     settings: Mapping[str, Any]
     only: tuple[str, ...] = ()

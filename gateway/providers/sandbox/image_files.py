@@ -1,7 +1,7 @@
-"""Image files of the sandbox: real ones of one colour that a text tells, as large as was asked.
+"""Generates image files: valid ones in a single colour derived from a text, in the requested size.
 
-An image of one colour takes no coder: PNG has one bit a pixel, JPEG blocks that differ in nothing, WebP codes of one
-symbol that take no bits at all.
+An image of one colour needs no encoder: PNG has one bit per pixel, JPEG identical blocks, WebP codes of one symbol that
+take no bits at all.
 
 Facts: PNG specification, third edition; ITU-T T.81 and JFIF 1.02 (JPEG); RFC 9649 (WebP, lossless).
 """

@@ -1,4 +1,4 @@
-"""Images: files of one colour that the prompt tells, as large as was asked, whole or as events.
+"""Images: files in a colour derived from the prompt, in the requested size, complete or as events.
 
 Facts: Images API reference, "Create image" and its stream events.
 """

@@ -64,7 +64,7 @@ def write_instance(schema: Schema | bool | None, name: str = "value") -> Any:
 
 
 class InstanceGenerator:
-    """One value in the making. `steps` were taken so far, `written` characters are in it."""
+    """Generates one value. `steps` is the number of steps so far, `written` the number of characters."""
 
     def __init__(self, root: Schema | bool) -> None:
         self._root = root

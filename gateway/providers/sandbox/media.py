@@ -1,4 +1,4 @@
-"""What the sandbox sees of images, audio, video and files: their type, their size and what they cost in tokens."""
+"""What the sandbox knows of images, audio, video and files: type, size and token cost."""
 
 import mimetypes
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gateway.providers.sandbox.refusals import refuse
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """`note` is what an answer says of it, e.g. `[image: image/png, 68 bytes]`."""
+    """`note` is how an answer mentions it, e.g. `[image: image/png, 68 bytes]`."""
 
     kind: str
     note: str

@@ -1,4 +1,4 @@
-"""What the chat completions API refuses in `messages`: roles, contents, and tool messages out of place."""
+"""Validates `messages` as the chat completions API does: roles, contents, and misplaced tool messages."""
 
 from typing import Any
 

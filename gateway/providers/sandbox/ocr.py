@@ -1,4 +1,4 @@
-"""OCR: the texts of a PDF's pages as its content streams show them; of anything else its address.
+"""OCR: the texts of a PDF's pages as in its content streams; for anything else its URL.
 
 Facts: Mistral's reference of OCR; ISO 32000-1, 7.3.4.2 (strings), 7.7.3 (pages), 9.4.3 (showing text).
 """

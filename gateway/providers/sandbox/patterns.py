@@ -1,6 +1,6 @@
-"""Strings that match a regular expression of the common kind, made without running it.
+"""Generates strings that match a common regular expression, without running it.
 
-A schema's pattern comes from a stranger: running it could take forever, building from it takes linear time.
+A schema's pattern is untrusted: running it could take forever, building from it takes linear time.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ OTHERS = "a0A-_ ~"
 
 @dataclass(slots=True)
 class _Pattern:
-    """A pattern being read. `extra` is how often more than needed an open-ended piece is repeated."""
+    """A pattern being parsed. `extra` is how often an open-ended part is repeated beyond its minimum."""
 
     text: str
     extra: int = 0

@@ -26,7 +26,7 @@ ANY = (
 
 @dataclass(frozen=True, slots=True)
 class Persona:
-    """How a model answers (`voice`), what it serves, and what goes wrong with it unless the prompt says otherwise."""
+    """How a model answers (`voice`), what it serves, and how it fails unless the prompt says otherwise."""
 
     voice: Voice = "template"
     operations: tuple[str, ...] = ("chat",)

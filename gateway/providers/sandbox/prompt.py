@@ -1,4 +1,4 @@
-"""What a sandbox model reads of a checked chat body."""
+"""What a sandbox model reads from a validated chat body."""
 
 import hashlib
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the sandbox answers when it refuses: error objects of the chat completions format."""
+"""The sandbox's error responses, in the chat completions format."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A script played as a reply: silence, bytes and endings, by the clock."""
+"""Plays a script as a reply: silence, bytes and endings, in real time."""
 
 from collections.abc import Callable, Iterator
 
@@ -41,7 +41,7 @@ class Timeline:
 
 
 class SandboxReply:
-    """A Reply of the provider seam."""
+    """An UpstreamReply whose content is a script."""
 
     def __init__(self, script: Script, timeline: Timeline, ident: str) -> None:
         self.status = script.status

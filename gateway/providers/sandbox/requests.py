@@ -1,4 +1,4 @@
-"""What the chat completions API refuses in a request: the main points of its validation.
+"""Validates requests as the chat completions API does, in the main points.
 
 Facts: Chat Completions API reference, "Create chat completion"; error texts as its clients report them.
 """

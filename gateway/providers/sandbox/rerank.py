@@ -1,4 +1,4 @@
-"""Rerank: the share of the query's words that a document has.
+"""Rerank: the score is the share of the query's words that a document contains.
 
 Facts: Jina's reference of rerank, as `providers/openai/rerank.py` reads it.
 """

@@ -1,4 +1,4 @@
-"""A whole answer of the sandbox before anything goes wrong with it."""
+"""A complete answer of the sandbox, before faults are applied."""
 
 from dataclasses import dataclass
 from typing import Any

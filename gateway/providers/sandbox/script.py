@@ -1,4 +1,4 @@
-"""The course of one reply: what is sent when, and how it ends, faults included."""
+"""The script of one reply: what is sent when, and how it ends, including faults."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -25,7 +25,7 @@ class ScriptStep:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A reply to play. After the last step the transfer is whole, is cut, or stalls until the deadline."""
+    """A reply to play. After the last step the transfer is complete, is cut off, or stalls until the deadline."""
 
     status: int
     headers: dict[str, str]

@@ -1,4 +1,4 @@
-"""The sandbox as an upstream: a call in, a reply out."""
+"""The sandbox as an upstream: takes a call, returns a reply."""
 
 import hashlib
 import io
@@ -45,7 +45,7 @@ REFUSED = "The sandbox refused the connection."
 
 @dataclass(frozen=True, slots=True)
 class SandboxOperation:
-    """What is served at a path: the check of a body, where its directives are, and the answer."""
+    """What is served at a path: the validation of a body, where its directives are, and the answer."""
 
     name: str
     check: Callable[[dict[str, Any]], None]
@@ -140,7 +140,7 @@ class SandboxServer:
 
 
 class SandboxOpener:
-    """The sandbox as an Opener of `upstream.py`, with the heartbeat time that the network's opener has."""
+    """The sandbox as an Opener (openers.py), with the heartbeat interval of the network's opener."""
 
     def __init__(self, server: SandboxServer, heartbeat_s: float) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""Speech: a file as long as the text takes to read, which holds the text.
+"""Speech: an audio file as long as the text takes to read, with the text embedded.
 
 Facts: Audio API reference, "Create speech" and its stream events.
 """

@@ -1,6 +1,6 @@
-"""Transcriptions: the text that a sound of the sandbox holds; of any other sound how large it is.
+"""Transcriptions: the text embedded in the sandbox's own audio; for any other audio its size.
 
-Facts: Audio API reference, "Create transcription" and its stream events. Directives stand in `prompt`.
+Facts: Audio API reference, "Create transcription" and its stream events. Directives are in `prompt`.
 """
 
 from typing import Any
