@@ -15,7 +15,7 @@ import orjson
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.authentication import Caller
 from gateway.accounts.vault import Vault
-from gateway.engine import pieces
+from gateway.engine import deduplication
 from gateway.errors import InvalidRequest, NotFound, Unavailable
 from gateway.metering.payload_table import pack, unpack
 from gateway.settings import Responses
@@ -173,20 +173,20 @@ class StoredResponses:
         earlier = [list(turn) for turn in stored.earlier] if alone else []
         body = {"response": stored.response, "items": stored.items, "earlier": earlier}
         own = hmac.digest(self._secret, LABEL + organization.encode(), "sha256")
-        segments, parts = pieces.split(body, lambda data: hmac.digest(own, data, "sha256")[:DIGEST_BYTES])
+        segments, parts = deduplication.split(body, lambda data: hmac.digest(own, data, "sha256")[:DIGEST_BYTES])
         texts = sum(map(len, segments)) - DIGEST_BYTES * (len(segments) // 2)
-        return segments, parts, texts + sum(len(parts[name]) for name in pieces.digests_of(segments))
+        return segments, parts, texts + sum(len(parts[name]) for name in deduplication.digests_of(segments))
 
     def _pack(self, segments: list[bytes], values: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, bytes]]:
         packed = {name: pack(self._vault, value) for name, value in values.items()}
-        return pack(self._vault, pieces.pack(segments)), packed
+        return pack(self._vault, deduplication.pack(segments)), packed
 
     def _read(self, link: Link, whole: bool) -> StoredResponse | None:
         rows = self._turns.chain(link.ident, MOST_TURNS if whole else 1)
         if not rows:
             return None
-        texts = self._threads.run(lambda: [pieces.unpack(unpack(self._vault, body)) for _, body in rows])
-        wanted = {digest for segments in texts for digest in pieces.digests_of(segments)}
+        texts = self._threads.run(lambda: [deduplication.unpack(unpack(self._vault, body)) for _, body in rows])
+        wanted = {digest for segments in texts for digest in deduplication.digests_of(segments)}
         values = self._turns.values(link.organization, tuple(wanted))
         try:
             return self._threads.run(self._join, texts, values, link.chain_bytes)
@@ -195,7 +195,7 @@ class StoredResponses:
 
     def _join(self, texts: list[list[bytes]], values: dict[bytes, bytes], size: int) -> StoredResponse:
         opened = {name: unpack(self._vault, value) for name, value in values.items()}
-        *before, last = (pieces.join(segments, opened) for segments in texts)
+        *before, last = (deduplication.join(segments, opened) for segments in texts)
         earlier: list[PastTurn] = []
         for body in before:
             earlier += [PastTurn(*turn) for turn in body["earlier"]]

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import structs
 
 from gateway.billing.outcome import Attempt
-from gateway.engine import batches
+from gateway.engine import split_calls
 from gateway.engine.run import Run
 from gateway.errors import GatewayError
 from gateway.neutral.request import Result

@@ -13,7 +13,7 @@ from msgspec import json
 
 from gateway.errors import ContentNeeded
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest
-from gateway.providers.inline import addressed
+from gateway.providers.media_fetching import addressed
 from gateway.providers.message_shapes import MESSAGE_SHAPES
 from gateway.providers.thinking_quirks import THINKING_QUIRKS
 

@@ -13,7 +13,7 @@ from gateway.neutral.events import Batch, Heartbeat, Notice, Started
 from gateway.neutral.request import Request
 from gateway.operations import OPERATIONS
 from gateway.providers import offload
-from gateway.providers.inline import Fetcher, bring
+from gateway.providers.media_fetching import Fetcher, bring
 from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall
 from gateway.providers.optional_tools import without_offers, write_bare
 from gateway.providers.protocol import Call, Failure, StreamCodec, Target, UpstreamReply, Wire

@@ -12,7 +12,7 @@ from openai import BadRequestError, OpenAI
 from support.gateways import LocalGateway, local_gateway
 
 from gateway.neutral.file_types import type_of
-from gateway.providers import inline
+from gateway.providers import media_fetching
 from gateway.settings import Settings
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 100
@@ -119,7 +119,7 @@ def test_what_cannot_be_loaded_is_the_callers_to_know(
     path: str,
     told: str,
 ) -> None:
-    monkeypatch.setattr(inline, "MOST_BYTES", 1000)
+    monkeypatch.setattr(media_fetching, "MOST_BYTES", 1000)
     gateway = blind(GATEWAY_ALLOW_PRIVATE_MEDIA="true")
     with pytest.raises(BadRequestError, match=told) as caught:
         look(gateway, album.url + path)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import settings as settings_module
-from gateway.engine import pieces
+from gateway.engine import deduplication
 from gateway.errors import InvalidRequest
 from gateway.neutral import conformity
 from gateway.neutral.chat import ResponseFormat
@@ -138,5 +138,6 @@ def test_bytes_of_any_kind_are_read_or_refused(raw: bytes) -> None:
 
 @given(VALUES)
 def test_what_is_stored_in_pieces_is_the_same_again(value: object) -> None:
-    segments, parts = pieces.split(value, lambda data: str(hash(data)).encode())
-    assert pieces.join(pieces.unpack(pieces.pack(segments)), parts) == orjson.loads(orjson.dumps(value))
+    segments, parts = deduplication.split(value, lambda data: str(hash(data)).encode())
+    stored = deduplication.unpack(deduplication.pack(segments))
+    assert deduplication.join(stored, parts) == orjson.loads(orjson.dumps(value))

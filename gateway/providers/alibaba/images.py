@@ -12,9 +12,9 @@ from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
-from gateway.providers.image_pieces import WholeImages, data_url, load_images, refuse_marks
-from gateway.providers.inline import Fetcher
-from gateway.providers.inlined_files import InlinedFiles
+from gateway.providers.base64_files import Base64Files
+from gateway.providers.image_codecs import WholeImages, data_url, load_images, refuse_marks
+from gateway.providers.media_fetching import Fetcher
 from gateway.providers.openai.address import way_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
@@ -39,7 +39,7 @@ class AlibabaImages(WrittenCodec, WholeImages):
         """The call. NotSupported for a mask, and for more images than it reads or makes at once."""
         wanted: ImagesInput = request.content()
         _check(wanted, target)
-        files = InlinedFiles()
+        files = Base64Files()
         parts: list[dict[str, str]] = [{"image": data_url(one, files)} for one in wanted.pictures]
         parts.append({"text": wanted.prompt})
         parameters: dict[str, Any] = {"n": wanted.n, "watermark": False}

@@ -6,10 +6,10 @@ Facts: API reference, v2 "Rerank": meta.billed_units.search_units.
 from gateway.dialects import cohere as dialect
 from gateway.neutral.rerank import RerankResult
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.scores import Json, ScoresCodec, read_scores
+from gateway.providers.rerank_codec import Json, RerankCodec, read_scores
 
 
-class CohereRerank(ScoresCodec):
+class CohereRerank(RerankCodec):
     dialect = dialect.NAME
 
     def result(self, wire: Json) -> RerankResult:

@@ -8,14 +8,14 @@ from urllib.parse import quote
 
 from gateway.neutral.rerank import RerankInput, RerankRequest, RerankResult
 from gateway.providers.protocol import Call, Target
-from gateway.providers.scores import Json, ScoresCodec, tokens_used
+from gateway.providers.rerank_codec import Json, RerankCodec, tokens_used
 
 NAME = "deepinfra"
 BESIDE = "/openai"
 EACH = "query_for_each"  # of a mapping's `extra`: it wants as many queries as documents
 
 
-class DeepInfraRerank(ScoresCodec):
+class DeepInfraRerank(RerankCodec):
     dialect = NAME
 
     def write(self, request: RerankRequest, target: Target) -> Call:

@@ -12,9 +12,9 @@ from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResul
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
+from gateway.providers.base64_files import Base64Files
 from gateway.providers.google.generate import WHOLE, Authorize, address_of
-from gateway.providers.image_pieces import WholeImages, refuse_marks
-from gateway.providers.inlined_files import InlinedFiles
+from gateway.providers.image_codecs import WholeImages, refuse_marks
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
 
@@ -42,7 +42,7 @@ class GoogleImages(WrittenCodec, WholeImages):
         refuse_marks(wanted, target)
         predicts = target.mapping.external_id.startswith(PREDICTS)
         _check(wanted, target, predicts)
-        files = InlinedFiles()
+        files = Base64Files()
         body = _predict(wanted) if predicts else _generate(wanted, files)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
@@ -92,7 +92,7 @@ def _check(wanted: ImagesInput, target: Target, predicts: bool) -> None:
         raise NotSupported(what, param="aspect_ratio", code="unsupported_size")
 
 
-def _generate(wanted: ImagesInput, files: InlinedFiles) -> dict[str, Any]:
+def _generate(wanted: ImagesInput, files: Base64Files) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": wanted.prompt}]
     for one in wanted.pictures:
         parts.append({"inlineData": {"mimeType": one.media_type, "data": files.hold(one.file)}})

@@ -19,7 +19,7 @@ from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.google.generate import WHOLE, Authorize, address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.speech_pieces import as_wav, format_of, voice_of
+from gateway.providers.speech_codecs import as_wav, format_of, voice_of
 from gateway.providers.written import PiecesCodec, PiecesReader
 from gateway.threads import compute
 

@@ -27,8 +27,8 @@ from gateway.neutral.images import (
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
-from gateway.providers.image_pieces import WholeImages, data_url, refuse_marks
-from gateway.providers.inlined_files import InlinedFiles
+from gateway.providers.base64_files import Base64Files
+from gateway.providers.image_codecs import WholeImages, data_url, refuse_marks
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of, way_of
 from gateway.providers.openai.typed_events import TypedEvents
@@ -64,7 +64,7 @@ class OpenAIImages(WrittenCodec, WholeImages):
         warnings: list[str] = []
         body = _body(wanted, target, isinstance(request, ImageEditsRequest), warnings)
         reader = _ImageReader(wanted, counts_images(target))
-        files = InlinedFiles()
+        files = Base64Files()
         inline: str = target.mapping.extra.get(IN_JSON) or ""
         if wanted.pictures and not inline:
             return self._form(body, wanted, target, tuple(warnings), reader)

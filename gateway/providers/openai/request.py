@@ -28,7 +28,7 @@ from gateway.neutral.parts import (
     ToolCall,
     ToolResult,
 )
-from gateway.providers.inline import is_addressed
+from gateway.providers.media_fetching import is_addressed
 from gateway.providers.unsupported_parts import spell_out, warn_of_mode
 
 USER_LIMIT = 64  # what the service takes of a user's name

@@ -6,10 +6,10 @@ number of results has a different name at each, so all results are requested.
 
 from gateway.dialects import openai as dialect
 from gateway.neutral.rerank import RerankResult
-from gateway.providers.scores import Json, ScoresCodec, read_scores, tokens_used
+from gateway.providers.rerank_codec import Json, RerankCodec, read_scores, tokens_used
 
 
-class OpenAIRerank(ScoresCodec):
+class OpenAIRerank(RerankCodec):
     dialect = dialect.NAME
 
     def result(self, wire: Json) -> RerankResult:

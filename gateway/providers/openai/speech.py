@@ -19,7 +19,7 @@ from gateway.providers.answers import EMPTY
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.typed_events import TypedEvents
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.speech_pieces import format_of, read_binary, voice_of
+from gateway.providers.speech_codecs import format_of, read_binary, voice_of
 from gateway.providers.sse import read_batches
 from gateway.providers.written import PiecesCodec
 

@@ -12,7 +12,7 @@ import struct
 from array import array
 from collections.abc import Callable, Iterator
 
-from gateway.providers.speech_pieces import as_wav
+from gateway.providers.speech_codecs import as_wav
 
 RATE = 16_000
 MARK = b"llmgateway-sandbox:"

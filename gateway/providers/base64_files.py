@@ -12,7 +12,7 @@ from gateway.files import MessageBody, StoredFile
 PIECE = 3 << 16  # bytes of a file at a time: a multiple of three has no padding in base64
 
 
-class InlinedFiles:
+class Base64Files:
     """Collects the files of one body: `hold` returns a placeholder for a file."""
 
     def __init__(self) -> None:
@@ -33,10 +33,10 @@ class InlinedFiles:
         parts: list[bytes | StoredFile] = [first]
         for other in others:
             parts += (self._files[int(other[:6])], other[6:])
-        return _InlinedBody(parts)
+        return _Base64Body(parts)
 
 
-class _InlinedBody:
+class _Base64Body:
     """A MessageBody of text and files."""
 
     __slots__ = ("_parts", "_size")

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from gateway.files import StoredFile, whole
-from gateway.providers.inlined_files import PIECE, InlinedFiles
+from gateway.providers.base64_files import PIECE, Base64Files
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 2])
 def test_a_file_stands_in_its_place_as_base64(size: int) -> None:
     data = os.urandom(size)
-    files = InlinedFiles()
+    files = Base64Files()
     body = {"a": f"data:x;base64,{files.hold(StoredFile.of(data))}", "b": [files.hold(StoredFile.of(b"two"))], "c": 1}
     sent = files.encode(body)
     read = json.loads(whole(sent))
@@ -25,11 +25,11 @@ def test_a_file_stands_in_its_place_as_base64(size: int) -> None:
 
 
 def test_a_body_without_files_is_plain() -> None:
-    assert InlinedFiles().encode({"a": 1}) == b'{"a":1}'
+    assert Base64Files().encode({"a": 1}) == b'{"a":1}'
 
 
 def test_large_files_are_sent_in_flat_memory(tmp_path: Path) -> None:
-    files, body = InlinedFiles(), {}
+    files, body = Base64Files(), {}
     for number in range(4):
         file = StoredFile(str(tmp_path))
         for _ in range(8):

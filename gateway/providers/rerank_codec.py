@@ -18,7 +18,7 @@ Json = dict[str, Any]
 PATH = "/rerank"
 
 
-class ScoresCodec(WrittenCodec, ABC):
+class RerankCodec(WrittenCodec, ABC):
     """POST {address}/rerank, or another `path`. `tokens` as for OpenAIChat; derived classes implement `result`."""
 
     def __init__(self, tokens: Tokens | None = None) -> None:

@@ -6,7 +6,7 @@ import gevent
 import pytest
 from support.engine_runs import Providers, target_at
 
-from gateway.engine import batches
+from gateway.engine import split_calls
 from gateway.errors import UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
 from gateway.neutral.request import Requirements
@@ -28,5 +28,5 @@ def test_calls_that_ended_well_behind_one_that_failed_are_paid_too():
     needs = Requirements(prompt_bytes=20, messages=4)
     request = EmbeddingsRequest("m", needs, lambda: EmbeddingsInput(("one", "two", "three", "four")))
     with pytest.raises(UpstreamFailed) as failed:
-        batches.send(Providers(north=answer), request, where, 1e9, None)
+        split_calls.send(Providers(north=answer), request, where, 1e9, None)
     assert failed.value.spent == Usage(input=21)

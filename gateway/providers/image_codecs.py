@@ -10,8 +10,8 @@ from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.images import ENDINGS, ImagesInput, ImagesResult, Picture
 from gateway.neutral.parts import Image, Media
 from gateway.providers import offload
-from gateway.providers.inline import MOST_BYTES, Fetcher
-from gateway.providers.inlined_files import InlinedFiles
+from gateway.providers.base64_files import Base64Files
+from gateway.providers.media_fetching import MOST_BYTES, Fetcher
 from gateway.providers.protocol import Target, UpstreamReply
 from gateway.threads import Job, compute
 
@@ -54,7 +54,7 @@ def _made(result: ImagesResult) -> Iterator[ImageMade]:
         )
 
 
-def data_url(picture: Picture, files: InlinedFiles) -> str:
+def data_url(picture: Picture, files: Base64Files) -> str:
     """An image within a JSON body, encoded while `files` writes it."""
     return f"data:{picture.media_type};base64,{files.hold(picture.file)}"
 
