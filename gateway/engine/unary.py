@@ -45,7 +45,7 @@ def _send(run: Run, attempt: Attempt) -> Any:
     drains, until, listener = run.drains(target), run.patience(), run.listener(target)
     try:
         limited = target.mapping.max_inputs or target.mapping.max_n
-        send = partial(batches.send, run.upstreams) if limited else run.upstreams.send
+        send = partial(split_calls.send, run.upstreams) if limited else run.upstreams.send
         if not drains:
             return send(run.request_for(target), target, until, listener)
         job = Job(send, run.request_for(target), target, until, listener)
