@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 FIRST_S = 10.0
 # How soon a worker that leads begins with the work of the installation, and one that leads no more ends it.
 FOLLOW_S = 0.5
-# How long a worker that leaves waits for the rounds under way.
+# How long a worker that leaves waits for the rounds in progress.
 STOP_S, POLL_S = 5.0, 0.02
 WRITERS_KEPT_US = 7 * DAY_US
 # Reports of rarer work are published to the other processes, in documents.
@@ -126,7 +126,7 @@ class Background:
         self._reports = {job.name: JobReport(job.name) for job in table}
         self._stopping = threading.Event()
         self._tasks: list[Any] = []
-        self._led = 0  # rounds of the installation's work under way
+        self._led = 0  # rounds of the installation's work in progress
 
     def start(self) -> None:
         """Run the table from now on."""
@@ -136,7 +136,7 @@ class Background:
         self._tasks = [spawn(self._follow), *(spawn(self._repeat, job) for job in own)]
 
     def stop(self) -> None:
-        """Begin no round any more, wait a moment for those under way, and leave what this worker led to others."""
+        """Begin no round any more, wait a moment for those in progress, and leave what this worker led to others."""
         self._stopping.set()
         end = self._clock.monotonic() + STOP_S
         for task in self._tasks:

@@ -14,7 +14,7 @@ log = logging.getLogger("gateway")
 
 
 class Handler(logging.StreamHandler):
-    """Ours, told apart from others' on the same logger."""
+    """Ours, distinguished from others' on the same logger."""
 
 
 def set_up(settings: Log) -> None:

@@ -220,7 +220,7 @@ class Services:
         self.server_gauges = gauges
 
     def drain(self, leaving: bool = True) -> None:
-        """Begin the end of the worker: readiness says so, requests under way finish."""
+        """Begin the end of the worker: readiness says so, requests in progress finish."""
         self.leaving = leaving
         self.store.mailboxes.leave(leaving)
 

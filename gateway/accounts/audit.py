@@ -104,8 +104,8 @@ def verify(database: Database) -> tuple[int, list[str]]:
 
 
 def shorten(oldest_us: int, most: int) -> int:
-    """Forget at most `most` of the first entries that are older than `oldest_us`, within a transaction in hand; how
-    many. Never the newest one."""
+    """Forget at most `most` of the first entries that are older than `oldest_us`, within an open transaction; how many.
+    Never the newest one."""
     newest = AuditHead.get_by_id(HEAD).seq
     going: list[Audit] = []
     for row in Audit.select(Audit.seq, Audit.at, Audit.hash).order_by(Audit.seq).limit(most):

@@ -46,7 +46,7 @@ class DiscountInfo:
 
 
 class Discounts:
-    """The discounts of all organizations; the table is read anew after each change of the control version.
+    """The discounts of all organizations; the table is read again after each change of the control version.
 
     `any` False: there is none at all, so nobody needs to ask further.
     """

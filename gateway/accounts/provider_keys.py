@@ -72,7 +72,7 @@ class ProviderKeyChange:
     max_spend_nusd: int | None = None
 
 
-# Keeps what may be spent with a key (its id, nano-dollars or None) within the transaction in hand.
+# Keeps what may be spent with a key (its id, nano-dollars or None) within the open transaction.
 WriteBound = Callable[[str, int | None], None]
 
 

@@ -23,7 +23,7 @@ ASK = "use another organization"
 
 
 def check_quota(rows: "peewee.ModelSelect[Any]", most: int, what: str, advice: str = "delete some") -> None:
-    """InvalidRequest when there are as many `rows` as there may be; within a transaction in hand."""
+    """InvalidRequest when there are as many `rows` as there may be; within an open transaction."""
     if rows.count() >= most:
         raise InvalidRequest(f"An organization has at most {most:,} {what}; {advice}.", code="too_many")
 

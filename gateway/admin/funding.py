@@ -70,7 +70,7 @@ class Funding:
         return commit(self._database, self._control, work)
 
     def set_unlimited(self, organization_id: str, unlimited: bool, *, actor: str) -> None:
-        """Let an organization spend without credits, its usage counted all the same, or no longer. Limits of keys,
+        """Let an organization spend without credits, its usage counted nevertheless, or no longer. Limits of keys,
         members and teams hold either way. NotFound."""
 
         def work(now: int) -> None:

@@ -1,4 +1,4 @@
-"""Signing in: password, second factor, what is counted against guessing, and what is known and passes all the same."""
+"""Signing in: password, second factor, what is counted against guessing, and what is known and passes nevertheless."""
 
 import hmac
 import secrets

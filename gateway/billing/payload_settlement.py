@@ -110,7 +110,7 @@ class PayloadSettlement(Settlement, kw_only=True, eq=False):
     def foresee(self, attempt: Attempt) -> None:
         before = self.output_length_foreseen
         super().foresee(attempt)
-        with suppress(Unavailable):  # what the fee passes its reservation by is settled in full all the same
+        with suppress(Unavailable):  # what the fee passes its reservation by is settled in full nevertheless
             self._storage.extend((self.output_length_foreseen - before) // USUAL_BYTES * FEE_NUSD)
 
     def _give_back(self, before: str) -> None:

@@ -311,7 +311,7 @@ class Settlement(Struct, eq=False):
         self._reservation.release()
 
     def _require(self, nusd: int, mid_stream: bool = True) -> GatewayError | None:
-        """Reserve so much more, or why not: of all budgets, and of the bound of the key of the call under way."""
+        """Reserve so much more, or why not: of all budgets, and of the bound of the key of the call in progress."""
         for reservation in (self._reservation, *(call.own for call in self._open.values() if call.own is not None)):
             try:
                 short = reservation.require(nusd)

@@ -85,7 +85,7 @@ def error_body(error: GatewayError, request_id: str = "") -> dict[str, Any]:
 
 
 def error_part(error: GatewayError, request_id: str = "") -> dict[str, Any]:
-    """The part that tells of a failure within a stream."""
+    """The part that means a failure within a stream."""
     return {"type": "error", "error": {**error_body(error, request_id)["error"], "statusCode": error.status}}
 
 

@@ -119,7 +119,7 @@ def _add(one: Usage, other: Usage) -> Usage:
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:
-    """The `usage` object without its cost. Tokens of kinds that the dialect has no word for count as plain ones."""
+    """The `usage` object without its cost. Tokens of kinds that the dialect has no field for count as plain ones."""
     written = usage.cache_write + usage.cache_write_1h
     read = usage.cache_read + usage.input_audio_cached
     body: dict[str, Any] = {

@@ -132,7 +132,7 @@ class Payload:
             self.kept_bytes += min(room, len(piece))
 
     def finish(self, status: int) -> None:
-        """The whole answer is about to be sent: call `end`, and wait until it is durable where required. Unavailable
+        """The complete answer is about to be sent: call `end`, and wait until it is durable where required. Unavailable
         when that takes too long."""
         ticket = self.end(status)
         if ticket is not None:

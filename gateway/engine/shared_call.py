@@ -24,8 +24,8 @@ class SharedCall:
     """An answer being produced in a dedicated greenlet, which ends early only when nobody reads it any more.
 
     `frames` are (milliseconds after the previous frame, bytes); what cannot be serialized stays as it is and makes the
-    call `uncacheable`: it can be read now, but not stored. `landed`: the whole answer is there and settled. `locked`:
-    other workers wait for it.
+    call `uncacheable`: it can be read now, but not stored. `landed`: the complete answer is there and settled.
+    `locked`: other workers wait for it.
     """
 
     def __init__(self, clock: Clock, request_id: str, mappings: frozenset[str], most_bytes: int = MOST_BYTES) -> None:

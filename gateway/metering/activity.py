@@ -18,7 +18,7 @@ from gateway.store.database import Database
 
 Dimension = Literal["total", "model", "api_key", "source"]
 
-# Of whole projects, and of keys; keys are told apart by their own sums.
+# Of whole projects, and of keys; keys are distinguished by their own sums.
 SERIES: dict[Dimension, tuple[Series, Series, tuple[ColumnName, ...]]] = {
     "total": (Series.PROJECT, Series.KEY, ()),
     "model": (Series.PROJECT_MODEL, Series.KEY_MODEL, ("name", "provider")),
@@ -37,7 +37,7 @@ class ActivityScope:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Whose usage: all of these projects, and of these keys. Only keys can be told apart as such."""
+    """Whose usage: all of these projects, and of these keys. Only keys can be distinguished as such."""
 
     project_ids: tuple[str, ...] = ()
     key_ids: tuple[str, ...] = ()

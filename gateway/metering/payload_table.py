@@ -25,8 +25,8 @@ class RetainedRequest:
     """The columns of `request_log` beside the payload, in their order. Ids are the 16 bytes behind their prefix.
 
     `asked` is the model as the caller wrote it, `served` "provider/model" ("" = nothing did), `status` the caller's
-    (499: they hung up before there was one). `sent_bytes` and `answer_bytes` are the sizes as they went over the wire,
-    whatever was kept of them.
+    (499: they disconnected before there was one). `sent_bytes` and `answer_bytes` are the sizes as they went over the
+    wire, whatever was kept of them.
     """
 
     request: bytes
@@ -144,7 +144,7 @@ def read_packed(database: Database, request: bytes) -> tuple[bytes, bytes, bytes
 
 
 def delete_log(database: Database, request: bytes) -> bool:
-    """Forget a payload, within a transaction in hand; whether there was one. The usage rows stay."""
+    """Forget a payload, within an open transaction; whether there was one. The usage rows stay."""
     return database.execute("DELETE FROM request_log WHERE request = ?", (request,)).rowcount > 0
 
 

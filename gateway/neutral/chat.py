@@ -152,7 +152,7 @@ class Choice(Struct, frozen=True):
 
 @dataclass(slots=True, unsafe_hash=True)
 class ChatResult:
-    """A whole answer. `native` is the upstream's own reply body when its dialect is the caller's (relay lane): then
+    """A complete answer. `native` is the upstream's own reply body when its dialect is the caller's (relay lane): then
     the choices may be read when somebody first asks for them (`deferred`)."""
 
     choices: tuple[Choice, ...]

@@ -158,7 +158,8 @@ class Progress(Struct):
 @final
 class Finished(Struct):
     """The upstream's own terminal event arrived. `usage` None = the upstream told none. `reasons` by choice.
-    `native`: the whole answer as the upstream's own last event repeats it (relay lane)."""
+    `native`: the complete answer as the upstream's own last event repeats it (relay lane).
+    """
 
     reason: FinishReason
     usage: Usage | None = None
@@ -235,7 +236,7 @@ class Collector:
                 self._blocks.setdefault((event.choice, event.block), []).append(event)
 
     def result(self) -> ChatResult:
-        """The whole answer. StreamTruncated when no terminal event came."""
+        """The complete answer. StreamTruncated when no terminal event came."""
         if self._finished is None:
             raise StreamTruncated("The provider's answer ended before it was complete.")
         finished = self._finished

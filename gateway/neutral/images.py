@@ -55,7 +55,7 @@ class ImagesInput:
 
     @property
     def marked(self) -> str:
-        """What lies over the first picture: "mask", "markup" or ""."""
+        """What lies over the first image: "mask", "markup" or ""."""
         return "mask" if self.mask is not None else "markup" if self.markup is not None else ""
 
     @property

@@ -1,6 +1,6 @@
 """Almost-JSON as JSON: a reader that forgives what models get wrong and says what it forgave.
 
-It works from text to text, so numbers keep every digit and keys their order; only what is wrong is written anew.
+It works from text to text, so numbers keep every digit and keys their order; only what is wrong is rebuilt.
 """
 
 import json

@@ -110,7 +110,7 @@ class Request(Struct, eq=False):
 
 
 class Result(Protocol):
-    """A whole answer of any operation: what billing, logs and replies need to know of it. A dataclass."""
+    """A complete answer of any operation: what billing, logs and replies need to know of it. A dataclass."""
 
     usage: Usage | None
     model: str  # as the upstream names what answered

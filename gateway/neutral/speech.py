@@ -1,4 +1,4 @@
-"""A request for speech: a text in, sound out, in pieces as it is made (neutral/events: MediaPiece)."""
+"""A request for speech: a text in, audio out, in pieces as it is made (neutral/events: MediaPiece)."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A request for the text of a sound, in its language or in English, and its result."""
+"""A request for the text of an audio file, in its language or in English, and its result."""
 
 import math
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from gateway.files import StoredFile
 from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage
 
-# Providers count 10 to 33 tokens for a second of sound, and speech is some 4 tokens of text a second; bounds have room.
+# Providers count 10 to 33 tokens for a second of audio, and speech is some 4 tokens of text a second; bounds have room.
 AUDIO_TOKENS_A_SECOND, MOST_AUDIO_TOKENS_A_SECOND = 10, 50
 OUTPUT_TOKENS_A_SECOND, MOST_OUTPUT_TOKENS_A_SECOND = 4, 25
 BYTES_A_TOKEN = 4
@@ -66,7 +66,7 @@ class TranscriptionResult(WholeResult):
 
 
 def units_of(wanted: TranscriptionInput, likely_ms: int, most_ms: int) -> Units:
-    """What a sound of so many milliseconds may count as, whether its model is billed by the hour or by tokens."""
+    """What an audio file of so many milliseconds may count as, whether its model is billed by the hour or by tokens."""
     prompt = -(-len(wanted.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
     return Units(
         _units(prompt, most_ms, MOST_AUDIO_TOKENS_A_SECOND, MOST_OUTPUT_TOKENS_A_SECOND),

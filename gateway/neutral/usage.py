@@ -72,7 +72,7 @@ class Units(Struct, frozen=True):
     """What a request asks for beside text, or by which it is priced instead: images, pages, characters, sound.
 
     `most` bounds it, before the call; `likely` is what is billed where nobody counted: an answer without usage, a
-    caller who hung up, a worker that died.
+    caller who disconnected, a worker that died.
     """
 
     most: Usage

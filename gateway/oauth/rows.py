@@ -1,4 +1,4 @@
-"""Rows of grants: what is asked of the store, and what is written within a transaction in hand."""
+"""Rows of grants: what is asked of the store, and what is written within an open transaction."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,8 +1,8 @@
-"""Splits off reasoning that a server writes as text between tags, in whole answers and streams.
+"""Splits off reasoning that a server writes as text between tags, in complete answers and streams.
 
 Only for targets whose entry says so: elsewhere such tags are the model's own text. The tag must be at the start of the
-answer; engines whose template contains the opening tag omit it, so in whole answers a closing tag alone ends reasoning
-too.
+answer; engines whose template contains the opening tag omit it, so in complete answers a closing tag alone ends
+reasoning too.
 """
 
 import dataclasses

@@ -58,7 +58,7 @@ EFFORT, TIER, COUNT, OUTPUT, CONTEXT, TOOL_CHOICE, VENDOR, FULL, ROOM, HOSTED, O
     "hosted tools",
     "offered web search",
 )
-# Wishes: they prefer the mappings that fulfil them and never refuse a request. What serves all the same gets a request
+# Wishes: they prefer the mappings that fulfil them and never refuse a request. What serves nevertheless gets a request
 # without them (engine/fitting.py). The last is a prompt whose token count is only estimated.
 SOFT = frozenset(
     {REASONING, PARALLEL, VERBOSITY, PENALTIES, MARKS, EFFORT, TIER, OUTPUT, ROOM, HOSTED, OFFERED_SEARCH, FULL}

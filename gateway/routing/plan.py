@@ -157,7 +157,7 @@ class Router:
         if not ask.no_fallback and (failing or unanswered):
             own = {candidate.key for candidate in table.candidates}
             ranked = rank([*entries, *candidate_filter.sift(table.others)], weights)
-            # One request a second tries where nothing answers; then the others serve it all the same.
+            # One request a second tries where nothing answers; then the others serve it nevertheless.
             order = sorted(
                 ranked, key=lambda one: (failing and _is_cooling(one, candidate_filter), (one.key in own) is failing)
             )

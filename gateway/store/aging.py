@@ -19,8 +19,8 @@ GoOn = Callable[[], bool]
 
 class AgingTables:
     """Tables by the request id whose rows go after `keep_days` (None: never), in the order in which they are given:
-    table to primary key. `step(oldest)` deletes some rows of requests before `oldest`, within a transaction in hand,
-    and says how many; fewer than STEP_ROWS: no more are there."""
+    table to primary key. `step(oldest)` deletes some rows of requests before `oldest`, within an open transaction, and
+    says how many; fewer than STEP_ROWS: no more are there."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ A record is length, CRC-32, kind, request, attempt and payload, copied into a ma
 kernel's, and no kill of the process loses it. The owner holds a lock on its files: a free lock means that it is gone.
 
 Decided against: a `write` for each record. It costs ten times as much, most of it giving up the interpreter to a commit
-under way and taking it back.
+in progress and taking it back.
 """
 
 import fcntl

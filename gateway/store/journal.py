@@ -36,7 +36,7 @@ LATE = (
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: rows are grouped by it in each commit
+@dataclass(frozen=True, slots=True, eq=False)  # distinguished by identity: rows are grouped by it in each commit
 class Statement:
     """SQL with `?` placeholders. `ordered`: rows run sorted, so that writers lock shared rows in one order (their
     params must compare with each other). `exact`: each row must change exactly one, else its entry fails.

@@ -96,8 +96,8 @@ class Partitions:
         return [one for one in self.ranges() if one.high is not None and one.high <= before and one.name != past]
 
     def drop(self, partition: Partition) -> None:
-        """Remove the oldest partition with its rows, within a transaction in hand, where what counted them is moved.
-        Rows that come for its range afterwards have a place of their own."""
+        """Remove the oldest partition with its rows, within an open transaction, where what counted them is moved. Rows
+        that come for its range afterwards have a place of their own."""
         self._hurry()
         past, high = f"{self.table}_past", partition.high
         known = any(one.name == past for one in self.ranges())

@@ -77,7 +77,7 @@ class Sqlite:
         if self._closed:
             return
         self._closed = True
-        self._turn.acquire(timeout=self._wait_s)  # For good: a commit under way ends first, none follows.
+        self._turn.acquire(timeout=self._wait_s)  # For good: a commit in progress ends first, none follows.
         self.peewee.drain()
         if self._writer is not None and self._owner == os.getpid():
             self.peewee.discard(self._writer)

@@ -14,20 +14,20 @@ from gateway.threads import compute
 
 MOST_READS = 200_000  # of one file, in some 0.4 s; well-made ones take hundreds
 SECOND_MS = 1000
-# A sound whose container does not tell its length is no longer than at six kilobits a second, the least that coders
-# of speech make, and most likely at some thirty.
+# An audio file whose container does not tell its length is no longer than at six kilobits a second, the least that coders of
+# speech make, and most likely at some thirty.
 LEAST_BYTES_A_SECOND, LIKELY_BYTES_A_SECOND = 750, 4000
 # One whose container tells less than its bytes last at the highest rate of its format lasts that long: the length is
 # what is reserved, and a container says what its sender likes. MPEG's is layer I's, AAC's two channels at 96 kHz, Ogg's
-# Opus and Vorbis; MP4 and WebM may hold pictures, and PCM is bounded by what its own header says a second takes.
+# Opus and Vorbis; MP4 and WebM may hold images, and PCM is bounded by what its own header says a second takes.
 HIGHEST_BYTES_A_SECOND = {"mp3": 56_000, "aac": 144_000, "ogg": 64_000, "amr": 4_000}
 MOST_BYTES_A_SECOND = 500_000
-TAGS_BYTES = 65_536  # of a file that may be names and a small picture
+TAGS_BYTES = 65_536  # of a file that may be names and a small image
 RAW = ("wav", "aiff", "flac")
 MOST_RAW_BYTES_A_SECOND = 1_536_000  # 192 kHz, two channels of 32 bits
 # Where a WAVE's first part tells its coding, and which codings are PCM; others take at most what MPEG does.
 WAVE_CODING, PCM = slice(20, 22), (b"\x01\0", b"\x03\0", b"\xfe\xff")
-# Kinds of sound → what they are sent as: containers that may hold moving pictures too are taken for sound.
+# Kinds of audio → what they are sent as: containers that may hold moving pictures too are taken for audio.
 KINDS = {
     "audio/wav": ("audio/wav", "wav"),
     "audio/aiff": ("audio/aiff", "aiff"),
@@ -52,7 +52,7 @@ class Sound(NamedTuple):
 
 
 def look_at(file: StoredFile, param: str) -> Sound:
-    """What a file is. InvalidRequest `empty_file`, or `unsupported_media` for what is no sound."""
+    """What a file is. InvalidRequest `empty_file`, or `unsupported_media` for what is no audio."""
     if not len(file):
         raise InvalidRequest("The file is empty.", param=param, code="empty_file")
     kind, ending = KINDS.get(type_of(file.read(HEAD)), ("", ""))
@@ -89,7 +89,7 @@ def _read_length(file: StoredFile, ending: str) -> float | None:
 
 
 def _highest_rate(ending: str, found: TinyTag, head: bytes) -> float:
-    """The most bytes that a second of this sound takes."""
+    """The most bytes that a second of this audio takes."""
     if ending not in RAW:
         return HIGHEST_BYTES_A_SECOND.get(ending, MOST_BYTES_A_SECOND)
     if ending == "wav" and head[12:16] == b"fmt " and head[WAVE_CODING] not in PCM:

@@ -5,7 +5,7 @@
 BYTES_PER_TOKEN = 3.5
 MESSAGE_TOKENS = 4  # the frame of a message
 MEDIA_TOKENS = 1600  # an image of the largest size that is not scaled down (Anthropic documentation, "Vision")
-FILE_TOKENS = 6000  # two pages of a PDF, text and picture
+FILE_TOKENS = 6000  # two pages of a PDF, text and image
 TOOLS_TOKENS = 346  # the instructions that come with tools (Anthropic documentation, "Tool use", pricing)
 
 

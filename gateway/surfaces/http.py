@@ -30,7 +30,7 @@ class Sender(Struct, eq=False):
 
 
 class Inbound(Struct, eq=False):
-    """A request as it came.
+    """A request unchanged.
 
     `headers` have lower-case names, `query` is undecoded, `peer` the caller's address, `base_url` scheme, host and
     mount point as the caller sees them, `params` the variables of the route. `request_id` is 32 hex digits, always

@@ -27,7 +27,7 @@ def keep(inbound: Inbound, payload: Payload, outbound: Outbound, errors: ErrorFo
 
 
 def leave(inbound: Inbound) -> None:
-    """The caller hung up before there was an answer. Never raises."""
+    """The caller disconnected before there was an answer. Never raises."""
     if inbound.payload is not None:
         _end(inbound.payload, Cancelled.status)
 

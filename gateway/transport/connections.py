@@ -257,7 +257,7 @@ class UpstreamConnection:
 
     def on_message_begin(self) -> None:
         if self.done:
-            # Bytes after a whole answer: whose they are cannot be known. What the parser adds is seen by nobody.
+            # Bytes after a complete answer: whose they are cannot be known. What the parser adds is seen by nobody.
             self.keep = False
             self.pieces = self.pieces.copy()
 

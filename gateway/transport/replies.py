@@ -17,7 +17,7 @@ PIECE = 1 << 16  # bytes of a stream that its reader gets at once
 
 
 class Answer(NamedTuple):
-    """A whole answer."""
+    """A complete answer."""
 
     status: int
     headers: dict[str, str]

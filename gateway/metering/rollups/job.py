@@ -49,7 +49,7 @@ def forever() -> bool:
 
 class Rollups:
     """`advance` is for the one worker that leads, and safe wherever it runs: two who do the same at once notice, and
-    one of them begins anew. Unavailable when the store is away, or was changed by somebody else meanwhile."""
+    one of them starts again. Unavailable when the store is away, or was changed by somebody else meanwhile."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -70,7 +70,7 @@ def list_pieces(database: Database) -> list[tuple[int, int, bool]]:
 
 
 def sweep_pieces(database: Database, hour: int, part: int) -> None:
-    """Delete some thousand rows of what counts no longer, within a transaction in hand."""
+    """Delete some thousand rows of what counts no longer, within an open transaction."""
     beyond = database.execute(BEYOND, (hour, part, SWEEP_ROWS)).fetchone()
     delete = "DELETE FROM removed_piece WHERE hour = ? AND part = ?"
     if beyond is None:

@@ -230,7 +230,8 @@ def _statement(
     else:
         figures = (f"COALESCE(sum({name}), 0) AS {name}" for name in question.figures)
         shown = ", ".join((f"{bucket} AS step", *question.dimensions, *summed, *figures))
-        # By the series where nothing is told apart: without any group, nothing at all would be summed up in one line.
+        # By the series where nothing is distinguished: without any group, nothing at all would be summed up in one
+        # line.
         keys = (bucket if question.bucket != "all" else "series", *question.dimensions)
         grouped, order = f" GROUP BY {', '.join(keys)}", "step"
     sql = (

@@ -54,7 +54,7 @@ def _insertion(table: str, keys: Mapping[str, str], beside: tuple[str, str, str]
 def write_rows(
     database: Database, table: SumTable, rows: Iterable[tuple[tuple[Any, ...], Sequence[int]]], adding: bool
 ) -> None:
-    """Write rows, each its key with the column beside and its VALUES, within a transaction in hand."""
+    """Write rows, each its key with the column beside and its VALUES, within an open transaction."""
     whole: list[tuple[Any, ...]] = []
     narrow: list[tuple[Any, ...]] = []
     # In the order of the key, so that writers lock alike and pages are visited once.
@@ -85,7 +85,7 @@ def _run_rows(database: Database, sql: str, form: Insertion, rows: Sequence[Sequ
 
 
 def run_many(database: Database, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-    """A statement for each of `rows`, within a transaction in hand."""
+    """A statement for each of `rows`, within an open transaction."""
     if database.kind == "sqlite":
         if rows:
             database.execute_many(sql, rows)

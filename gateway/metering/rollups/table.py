@@ -108,8 +108,8 @@ def insert_state(database: Database, now_us: int, empty: bool) -> None:
 
 
 def advance_state(database: Database, state: State, **changes: Any) -> State:
-    """Change the state within a transaction in hand, whose first statement this is. Overtaken when somebody else
-    changed it since it was read: then nothing of the transaction may happen."""
+    """Change the state within an open transaction, whose first statement this is. Overtaken when somebody else changed
+    it since it was read: then nothing of the transaction may happen."""
     after = dataclasses.replace(state, version=state.version + 1, **changes)
     changed = database.execute(
         "UPDATE rollup_state SET version = ?, watermark = ?, fill_until = ?, filled = ?, days_through = ?, purged = ?, "
@@ -142,14 +142,14 @@ def read_held(database: Database, hours: Iterable[int]) -> dict[int, int]:
 
 
 def add_sums(database: Database, sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated_us: int) -> None:
-    """Add to what is there, within a transaction in hand: to the part that `parts` names for an hour, else 0."""
+    """Add to what is there, within an open transaction: to the part that `parts` names for an hour, else 0."""
     write_rows(database, ROLLUP, _table_rows(sums, parts, updated_us), adding=True)
 
 
 def insert_sums(
     database: Database, sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated_us: int
 ) -> None:
-    """Write where nothing is, within a transaction in hand."""
+    """Write where nothing is, within an open transaction."""
     write_rows(database, ROLLUP, _table_rows(sums, parts, updated_us), adding=False)
 
 
@@ -172,7 +172,7 @@ def compare_sums(stored: Sums, wanted: Sums) -> tuple[list[Key], Sums]:
 
 
 def delete_sums(database: Database, keys: Iterable[Key], part: int) -> None:
-    """Rows of one part, within a transaction in hand."""
+    """Rows of one part, within an open transaction."""
     sql = "DELETE FROM rollup WHERE series = ? AND owner = ? AND hour = ? AND name = ? AND provider = ? AND part = ?"
     run_many(database, sql, [(*key, part) for key in sorted(keys)])
 
@@ -185,13 +185,13 @@ def _table_rows(
 
 
 def widen_hours(database: Database, ranges: Mapping[int, tuple[str, str]], dirty: bool = False) -> None:
-    """Remember in which range of request ids (hex) the rows of hours lie, within a transaction in hand."""
+    """Remember in which range of request ids (hex) the rows of hours lie, within an open transaction."""
     rows = [(hour, low, high, int(dirty)) for hour, (low, high) in sorted(ranges.items())]
     run_many(database, WIDEN, rows)
 
 
 def touch_days(database: Database, hours: Iterable[int], stamp: int) -> None:
-    """Days that must be summed up again, and blocks of days with them, within a transaction in hand."""
+    """Days that must be summed up again, and blocks of days with them, within an open transaction."""
     days = sorted({hour // HOURS for hour in hours})
     run_many(database, TOUCH_DAY, [(day, stamp) for day in days])
     run_many(database, FORGET_BLOCK, [(block,) for block in sorted({day // BLOCK_DAYS for day in days})])

@@ -23,7 +23,7 @@ NAME = "dashscope"
 PATH = "/services/aigc/multimodal-generation/generation"
 COMPATIBLE, OWN = "/compatible-mode/v1", "/api/v1"
 RATIO_SIZES = "ratio_sizes"
-MOST_READ = 3  # pictures that one call takes
+MOST_READ = 3  # images that one call takes
 LEFT_OUT = ("quality", "background", "output_format", "moderation", "style", "input_fidelity")
 
 

@@ -41,8 +41,8 @@ ID_LENGTH = 64
 
 
 def write_part(part: Part, *, addresses: bool = True) -> Block | None:
-    """The block of a part; None for what is left out on purpose: blank text, reasoning of another vendor or without
-    its opaque token. NotSupported for what the format has no word for, or an address where the host takes none."""
+    """The block of a part; None for what is left out on purpose: blank text, reasoning of another vendor or without its
+    opaque token. NotSupported for what the format has no field for, or an address where the host takes none."""
     match part:
         case Text() | Refusal():
             return (
@@ -106,7 +106,7 @@ def _write_call(part: ToolCall) -> Block:
 
 
 def _write_result(part: ToolResult, addresses: bool) -> Block:
-    """A caller's result, or a server tool's own block as it came."""
+    """A caller's result, or a server tool's own block unchanged."""
     if part.executed:
         own = next((p for p in part.parts if isinstance(p, VendorPart) and p.vendor == NAME), None)
         if own is None:

@@ -50,7 +50,7 @@ class AnthropicMessages:
         return self._finish(body, request, target, warnings)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """The call with the caller's own body, retargeted; written anew where this target would refuse it as it is."""
+        """The call with the caller's own body, retargeted; rebuilt where this target would refuse it as it is."""
         if not _fits(native.body, request, target):
             return self.write(request, target)
         body = apply_policy(dict(native.body), request.options.cache_marks)
@@ -60,11 +60,11 @@ class AnthropicMessages:
         return self._finish(body, request, target, [])
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A whole answer. UpstreamFailed when it is not one, or is empty."""
+        """A complete answer. UpstreamFailed when it is not one, or is empty."""
         return read_result(reply.read_all(), relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one a receive."""
+        """A streamed answer as batches, one per receive."""
         return AnthropicStreamReader(relayed).read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:

@@ -24,7 +24,7 @@ from gateway.providers.protocol import Target
 from gateway.providers.schemas import rewrite
 from gateway.providers.unsupported_parts import warn_of_mode, warn_of_names
 
-DEFAULT_OUTPUT = 4096  # where neither the caller nor the entry tells a limit
+DEFAULT_OUTPUT = 4096  # where neither the caller nor the entry sets a limit
 SEARCH_TOOL = "web_search_20250305"
 TOOL_SEARCH = {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}
 CHOICES = {"auto": "auto", "required": "any", "none": "none"}
@@ -158,7 +158,7 @@ def _write_choice(conversation: Conversation, body: dict[str, Any]) -> None:
 def _write_format(
     wanted: ResponseFormat, target: Target, body: dict[str, Any], system: list[Block], warnings: list[str]
 ) -> None:
-    """A schema as constrained output; a bare JSON object, which the format has no word for, as an instruction."""
+    """A schema as constrained output; a bare JSON object, which the format has no field for, as an instruction."""
     if wanted.kind == "json_object":
         system.append({"type": "text", "text": JSON_ONLY})
     elif wanted.kind == "json_schema":

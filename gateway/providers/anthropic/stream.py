@@ -110,7 +110,7 @@ class AnthropicStreamReader(WireStream):
         return [Started(word(message.get("model")), word(message.get("id")), self._used())]
 
     def _note(self, usage: Any) -> None:
-        """Counts are cumulative: the last that was told wins, one by one."""
+        """Counts are cumulative: the last reported value wins, one by one."""
         if isinstance(usage, dict):
             self._wire_usage.update({name: value for name, value in usage.items() if value is not None})
 

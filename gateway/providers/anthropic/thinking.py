@@ -64,7 +64,7 @@ def _wanted(ask: ReasoningOptions) -> bool:
 
 
 def _adaptive(ask: ReasoningOptions) -> dict[str, str]:
-    """Newer models show no thinking unless asked; a caller who asks for reasoning wants to see it."""
+    """Newer models show no thinking unless requested; a caller who asks for reasoning wants to see it."""
     return {"type": "adaptive", "display": SHOWN.get(ask.show, "summarized")}
 
 

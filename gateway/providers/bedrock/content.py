@@ -67,8 +67,8 @@ class PartWriter:
         self._names: set[str] = set()
 
     def write(self, part: Part) -> list[Block]:
-        """The blocks of a part: its own and a cache point behind it; none for what is left out on purpose.
-        NotSupported for what the format or the model has no word for."""
+        """The blocks of a part: its own and a cache point behind it; none for what is left out on purpose. NotSupported
+        for what the format or the model has no field for."""
         match part:
             case Text() | Refusal():
                 blocks: list[Block] = [{"text": part.text}] if part.text.strip() else []

@@ -52,11 +52,11 @@ class BedrockConverse:
         return self._finish(body, request, target, [])
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A whole answer. UpstreamFailed when it is not one, or is empty."""
+        """A complete answer. UpstreamFailed when it is not one, or is empty."""
         return read_result(reply.read_all(), relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one a receive; it is always rebuilt, for no caller speaks this framing."""
+        """A streamed answer as batches, one per receive; it is always rebuilt, since no caller uses this framing."""
         return BedrockStreamReader().read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:

@@ -85,7 +85,7 @@ def _write_tool(tool: Tool, family: Family, target: Target, warnings: list[str])
 
 
 def write_schema(schema: dict[str, Any] | None, grammar: Grammar, where: str, warnings: list[str]) -> dict[str, Any]:
-    """A JSON Schema in the grammar; what it loses is told."""
+    """A JSON Schema in the grammar; a warning lists what is lost."""
     rewritten = rewrite(schema or {"type": "object", "properties": {}}, grammar)
     if rewritten.dropped:
         gone = ", ".join(sorted(rewritten.dropped))
@@ -135,7 +135,7 @@ def _write_choice(choice: ToolChoice, family: Family, config: dict[str, Any]) ->
 def _write_format(
     wanted: ResponseFormat, target: Target, body: dict[str, Any], system: list[Block], warnings: list[str]
 ) -> None:
-    """A schema as constrained output; a bare JSON object, which the format has no word for, as an instruction."""
+    """A schema as constrained output; a bare JSON object, which the format has no field for, as an instruction."""
     if wanted.kind == "json_object":
         system.append({"text": JSON_ONLY})
     elif wanted.kind == "json_schema":

@@ -18,7 +18,7 @@ BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh"
 RISING = tuple(BUDGETS)
 USUAL = "medium"
 LEVELS = ("low", "medium", "high")
-DEFAULT_OUTPUT = 8192  # beside a budget, where neither the caller nor the entry tells a limit
+DEFAULT_OUTPUT = 8192  # beside a budget, where neither the caller nor the entry sets a limit
 EXTRA, INFERENCE = "additionalModelRequestFields", "inferenceConfig"
 
 
@@ -88,7 +88,7 @@ def _write_thinking(
         if not obstacle:
             _extra(body)["thinking"] = {"type": "enabled", "budget_tokens": _budget(ask, limits["maxTokens"])}
     elif not obstacle:
-        # Newer models show no thinking unless asked; a caller who asks for reasoning wants to see it.
+        # Newer models show no thinking unless requested; a caller who asks for reasoning wants to see it.
         display = "omitted" if ask.show == "omitted" else "summarized"
         _extra(body)["thinking"] = {"type": "adaptive", "display": display}
         if ask.effort or ask.budget:

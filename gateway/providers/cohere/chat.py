@@ -39,15 +39,15 @@ class CohereChat:
         return Call("POST", url, headers, json.encode(body), stream, tuple(warnings))
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """No caller speaks this dialect."""
+        """No caller uses this dialect."""
         raise NotSupported("A request in this dialect cannot be relayed.")
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A whole answer. UpstreamFailed when it is not one, failed there, or is empty."""
+        """A complete answer. UpstreamFailed when it is not one, failed there, or is empty."""
         return read_result(reply.read_all())
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one a receive."""
+        """A streamed answer as batches, one per receive."""
         return CohereStreamReader().read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:

@@ -20,7 +20,7 @@ def write_messages(messages: Iterable[Message], *, thinks: bool, warnings: list[
     """The `messages` list. `thinks`: the model takes thinking blocks; others are told past reasoning as their plan.
 
     Instructions stand in front, in one message: "system turn must be the first in the list". A conversation of
-    instructions alone is the user's. NotSupported for parts that the format has no word for.
+    instructions alone is the user's. NotSupported for parts that the format has no field for.
     """
     system: list[Wire] = []
     turns: list[Wire] = []
@@ -99,7 +99,7 @@ def _add_results(turns: list[Wire], message: Message) -> None:
 
 
 def _write_part(part: Part) -> Wire:
-    """A content block. NotSupported for what the format has no word for; cache marks have none and are hints only."""
+    """A content block. NotSupported for what the format has no field for; cache marks have none and are hints only."""
     match part:
         case Text() | Refusal():
             return {"type": "text", "text": part.text}

@@ -53,7 +53,7 @@ class ElevenLabsSpeech(PiecesCodec):
         return Call("POST", url, headers, json.encode(body), True, tuple(warnings))
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """The sound as it comes; what it costs are the characters that were sent."""
+        """The audio as it comes; what it costs are the characters that were sent."""
         return read_binary(reply)
 
 

@@ -92,7 +92,7 @@ def _predict(wanted: EmbeddingsInput, target: Target) -> bytes:
 
 
 def _read_batch(sent: SentBatch) -> tuple[list[Raw], int | None]:
-    """The vectors and, where it is told, how many tokens were read."""
+    """The vectors and, where it is reported, how many tokens were read."""
     reported = (sent.usageMetadata or {}).get("promptTokenCount")
     return [one.values for one in sent.embeddings], None if reported is None else read_count(reported)
 

@@ -85,15 +85,15 @@ class GoogleGenerate:
         return way
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """No caller speaks this dialect."""
+        """No caller uses this dialect."""
         raise NotSupported("A request in this dialect cannot be relayed.")
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A whole answer. UpstreamFailed when it is not one, or is empty or malformed."""
+        """A complete answer. UpstreamFailed when it is not one, or is empty or malformed."""
         return read_result(reply)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one a receive."""
+        """A streamed answer as batches, one per receive."""
         return GoogleStreamReader().read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:

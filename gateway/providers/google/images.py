@@ -58,7 +58,7 @@ class GoogleImages(WrittenCodec, WholeImages):
 
 
 class _ImageReader(WholeImages):
-    """`counts`: images are what is billed, so their number is the usage where nothing else is told."""
+    """`counts`: images are what is billed, so their number is the usage where nothing else is reported."""
 
     def __init__(self, key: str, counts: bool = False) -> None:
         self._key, self._counts = key, counts
@@ -112,7 +112,7 @@ def _predict(wanted: ImagesInput) -> dict[str, Any]:
 
 
 def ratio_of(wanted: ImagesInput, offered: tuple[str, ...] = RATIOS) -> str:
-    """The aspect ratio: as named, else the nearest to that of the size; "" where neither is told."""
+    """The aspect ratio: as named, else the nearest to that of the size; "" where neither is given."""
     return wanted.aspect_ratio or nearest_shape(wanted.size, offered)
 
 
@@ -146,7 +146,7 @@ def _predictions(wire: dict[str, Any]) -> tuple[list[tuple[str, str]], bool]:
 
 
 def _usage_of(reported: dict[str, Any], count: int, key: str) -> Usage:
-    """Tokens by what they are of, where that is told."""
+    """Tokens by what they are of, where that is reported."""
     read = {one.get("modality"): read_count(one.get("tokenCount")) for one in reported.get("promptTokensDetails") or []}
     made = {
         one.get("modality"): read_count(one.get("tokenCount")) for one in reported.get("candidatesTokensDetails") or []

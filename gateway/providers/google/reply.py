@@ -17,7 +17,7 @@ from gateway.providers.protocol import UpstreamReply
 
 ACCOUNT_REASONS = frozenset(("PUP_LIMITED_DISABLED",))
 TIER_HEADER = "x-gemini-service-tier"
-# Parts that only this vendor understands; they go back as they came.
+# Parts that only this vendor understands; they go back unchanged.
 FOREIGN = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 TEXT_ALONE = {"text"}
 ReadPart = Text | Reasoning | ToolCall | Image | VendorPart
@@ -94,7 +94,7 @@ def read_part(wire: dict[str, Any]) -> ReadPart | None:
     """A part; None for what says nothing: empty text, drafts of images.
 
     Thoughts are summaries, by the guide on thinking. A call without an id gets one, which the caller needs to answer
-    it. Signatures are kept as they came; `vendor` marks what this dialect alone understands.
+    it. Signatures are kept unchanged; `vendor` marks what this dialect alone understands.
     """
     if wire.keys() == TEXT_ALONE:
         only = _text(wire["text"])

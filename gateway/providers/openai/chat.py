@@ -57,11 +57,11 @@ class OpenAIChat:
         return _finish(native.body, request, target, [], self._tokens)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A whole answer. UpstreamFailed when it is not one, or is empty."""
+        """A complete answer. UpstreamFailed when it is not one, or is empty."""
         return read_result(reply.read_all(), relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one a receive."""
+        """A streamed answer as batches, one per receive."""
         return ChatStreamReader(relayed).read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:

@@ -171,7 +171,7 @@ def _kind_of(data: str, reported: str) -> str:
 
 
 def _streams(wanted: ImagesInput, target: Target) -> bool:
-    """Whether it is asked for in events: those of several images cannot be told apart."""
+    """Whether it is asked for in events: those of several images cannot be distinguished."""
     return wanted.stream and wanted.n == 1 and bool(target.mapping.extra.get(STREAMS))
 
 

@@ -108,7 +108,7 @@ def _choice(wire: dict[str, Any], sources: tuple[Source, ...]) -> Choice:
 
 
 def refuse_failed(reason: Any) -> None:
-    """UpstreamFailed for a finish reason that tells of a failure."""
+    """UpstreamFailed for a finish reason that means a failure."""
     if reason in dialect.FINISH_FAILED:
         raise UpstreamFailed(BROKEN, details={"responseText": f"finish_reason: {reason}"}, upstream_status=200)
 

@@ -258,7 +258,7 @@ def _write_call(call: ToolCall) -> dict[str, Any]:
 
 
 def write_part(part: Part) -> dict[str, Any]:
-    """A content part. NotSupported for what the format has no word for; cache marks have none and are hints only."""
+    """A content part. NotSupported for what the format has no field for; cache marks have none and are hints only."""
     match part:
         case Text() | Refusal():
             return {"type": "text", "text": part.text}

@@ -52,7 +52,7 @@ class OpenAIResponses:
         return _finish(body, request, target, warnings, self._tokens)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """The call with the caller's own body, retargeted. NotSupported for what must be written anew, or is another
+        """The call with the caller's own body, retargeted. NotSupported for what must be rebuilt, or is another
         account's."""
         _check_tools(native.body, target)
         warnings: list[str] = []
@@ -62,11 +62,11 @@ class OpenAIResponses:
         return _finish(body, request, target, warnings, self._tokens)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A whole answer. UpstreamFailed when it is not one, is empty, or failed there."""
+        """A complete answer. UpstreamFailed when it is not one, is empty, or failed there."""
         return read_result(reply.read_all(), relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one a receive."""
+        """A streamed answer as batches, one per receive."""
         return ResponsesStreamReader(relayed).read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:

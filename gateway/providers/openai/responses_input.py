@@ -148,7 +148,7 @@ def shorten_id(ident: str) -> str:
 
 
 def write_part(part: Part) -> Item:
-    """A content part of a message or a tool's output. NotSupported for what the format has no word for."""
+    """A content part of a message or a tool's output. NotSupported for what the format has no field for."""
     match part:
         case Text() | Refusal():
             return {"type": "input_text", "text": part.text}

@@ -81,7 +81,7 @@ def has_calls(items: list[Wire]) -> bool:
 
 
 def read_item(item: Wire) -> tuple[Part, ...]:
-    """The parts of one output item; of a kind that the neutral form has no word for, the item itself."""
+    """The parts of one output item; of a kind that the neutral form has no field for, the item itself."""
     match item.get("type"):
         case "message":
             return tuple(read_content(part) for part in item.get("content") or ())
@@ -117,7 +117,7 @@ def read_source(annotation: Any) -> Source | None:
 
 
 def read_reasoning(item: Wire) -> Reasoning:
-    """A reasoning item: its summary, else its text; sealed content as it came."""
+    """A reasoning item: its summary, else its text; sealed content unchanged."""
     summary = PARAGRAPH.join(text_of(part.get("text")) for part in item.get("summary") or ())
     text = PARAGRAPH.join(text_of(part.get("text")) for part in item.get("content") or ())
     return Reasoning(

@@ -63,7 +63,7 @@ class OpenAISpeech(PiecesCodec):
         return Call("POST", url, headers, json.encode(body), True, tuple(warnings))
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """The sound as it comes, and its usage where it came as events."""
+        """The audio as it comes, and its usage where it came as events."""
         if EVENT_STREAM in reply.headers.get("content-type", "").lower():
             return read_batches(reply, TypedEvents(_SoundEvents().read))
         return read_binary(reply)

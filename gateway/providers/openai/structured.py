@@ -84,7 +84,7 @@ def mend_moderations(wire: Json) -> None:
 
 
 def read_usage(reported: Json | None, pages: Json | None) -> Usage | None:
-    """Tokens, pages, or both; None where neither is told."""
+    """Tokens, pages, or both; None where neither is given."""
     counted = read_count(pages.get("pages_processed")) if pages else 0
     if not reported:
         return Usage(pages=counted) if counted else None

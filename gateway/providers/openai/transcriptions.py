@@ -111,7 +111,7 @@ class _LengthReader:
 
 
 def _all_at_once(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-    """A whole answer as a stream."""
+    """A complete answer as a stream."""
     try:
         result = codec.read(reply, relayed)
     except GatewayError as error:
@@ -203,7 +203,7 @@ def _timed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _usage_of(reported: dict[str, Any] | None, duration: float | None) -> Usage | None:
-    """Tokens or seconds; a provider that tells neither may tell how long the sound is."""
+    """Tokens or seconds; a provider that tells neither may tell how long the audio is."""
     reported = reported or {}
     seconds = reported.get("seconds", reported.get("prompt_audio_seconds", duration))
     length_ms = read_count(float(seconds) * SECOND_MS) if seconds is not None else 0

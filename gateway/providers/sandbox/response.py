@@ -27,5 +27,5 @@ class Response:
 
 
 def write_event(wire: dict[str, Any]) -> bytes:
-    """A frame of a stream whose events are told apart by their `type`."""
+    """A frame of a stream whose events are distinguished by their `type`."""
     return b"data: " + orjson.dumps(wire) + b"\n\n"

@@ -25,7 +25,7 @@ def check_transcriptions(body: dict[str, Any]) -> None:
 
 
 def directive_text(body: dict[str, Any]) -> str:
-    """Where directives are looked for: the prompt, since nobody reads a sound first."""
+    """Where directives are looked for: the prompt, since nobody reads an audio file first."""
     return body.get("prompt") or ""
 
 

@@ -12,7 +12,7 @@ WEB = ("https://", "http://")
 IMAGE, AUDIO, TEXT = "image", "audio", "text"
 # Base64 of the first bytes of what models see (the formats' specifications), where the caller says "image" alone.
 STARTS = (("iVBORw0KGgo", "png"), ("/9j/", "jpeg"), ("R0lGOD", "gif"), ("UklGR", "webp"))
-# Subtypes of sounds whose usual name is another one.
+# Subtypes of audio files whose usual name is another one.
 FORMATS = {
     "mpeg": "mp3",
     "mpeg3": "mp3",

@@ -60,7 +60,7 @@ def _read(limits: LimitSettings, raw: bytes, model: str, stream: bool, version: 
     try:
         settings = write_settings(call, model, stream)
         prompt = Prompt(call.prompt)
-    except (UnicodeDecodeError, RecursionError) as error:  # in a member that is handed on as it came
+    except (UnicodeDecodeError, RecursionError) as error:  # in a member that is handed on unchanged
         raise unreadable(error) from None
     if not prompt.messages:
         raise InvalidRequest("Nothing of the prompt is left for a model to read.", param="prompt")

@@ -35,7 +35,7 @@ class SearchOrder:
         return block in self._known
 
     def run(self, event: ToolCallDelta) -> list[Json]:
-        """A piece of a search's call: nothing is told until all of it is there."""
+        """A piece of a search's call: nothing is sent until all of it is there."""
         known = self._known.get(event.block)
         if known is None:
             known = self._known[event.block] = _Search(event.id or f"search_{self._request_id}_{event.block}")
@@ -57,7 +57,7 @@ class SearchOrder:
     def cite(self, source: Source, batch: Batch) -> list[Json]:
         """A source, after the calls and results of all searches so far; the others of its `batch` are found as well."""
         if not self._known:
-            # A provider that reports its sources alone searched all the same.
+            # A provider that reports its sources alone searched nevertheless.
             self._known[-1] = _Search(f"search_{self._request_id}")
             self._waiting.append(self._known[-1])
         parts = self._answer_all(searches.found_of(_sources_of(batch))) if self._waiting else []

@@ -43,8 +43,8 @@ SILENT = (Started, Progress, Notice)
 
 
 def frames(batches: Iterable[Batch], facts: Facts, question: Question) -> Iterator[bytes]:
-    """Server-sent events, one item a batch. A whole answer ends in `finish` and [DONE]; a broken one in an `error` part
-    and a `finish` that says so, without [DONE]."""
+    """Server-sent events, one item a batch. A complete answer ends in `finish` and [DONE]; a broken one in an `error`
+    part and a `finish` that says so, without [DONE]."""
     stream = _Stream(facts, question)
     return write_frames(batches, stream.write, stream.fail)
 

@@ -11,7 +11,7 @@ Json = dict[str, Any]
 Step = dict[str, Callable[[Json], Json]]
 
 NEWEST, OLDEST = 4, 2
-BODY = "generate"  # what the steps call the body of a whole answer, which is no part
+BODY = "generate"  # what the steps call the body of a complete answer, which is no part
 
 
 def takes_addresses(version: int) -> bool:
@@ -25,7 +25,7 @@ def step_down(part: Json, version: int) -> Json:
 
 
 def step_body_down(body: Json, version: int) -> Json:
-    """The body of a whole answer as a client of `version` knows it."""
+    """The body of a complete answer as a client of `version` knows it."""
     if version == NEWEST:
         return body
     body["content"] = [step_down(part, version) for part in body["content"]]

@@ -151,7 +151,7 @@ class _Content:
     def _write_text(self, part: Text, sources: list[Source]) -> list[Json]:
         content: list[Json] = []
         if part.sources and not self._searched:
-            # A provider that reports its sources alone searched all the same.
+            # A provider that reports its sources alone searched nevertheless.
             content += self._write_search(f"search_{self._request_id}", "", searches.found_of(sources))
         for source in part.sources:
             content.append(searches.write_source(source, f"src_{self._request_id}_{self._sources}"))
@@ -162,7 +162,7 @@ class _Content:
         return content
 
     def _write_search(self, ident: str, arguments: str, found: list[Json]) -> list[Json]:
-        """A search that was switched on by an option has no name that the caller would know: nothing is told."""
+        """A search that was switched on by an option has no name that the caller would know: nothing is sent."""
         self._searched = True
         if not self._search:
             return []

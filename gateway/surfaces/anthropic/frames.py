@@ -19,7 +19,7 @@ STOP = frame({"type": "message_stop"})
 
 
 def frames(batches: Iterable[Batch], facts: Facts) -> Iterator[bytes]:
-    """Server-sent events, one item a batch. A whole answer ends in message_stop; a broken one in an `error` event
+    """Server-sent events, one item a batch. A complete answer ends in message_stop; a broken one in an `error` event
     with nothing behind it, so that no client takes it for whole."""
     stream = _Stream(facts)
     return write_frames(batches, stream.write, stream.fail)

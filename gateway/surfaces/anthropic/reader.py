@@ -88,7 +88,7 @@ class PromptSummary:
 
     def __init__(self) -> None:
         self.text = self.images = self.files = 0
-        self.mixed = False  # holds what the format's own vendors would refuse: the body must be written anew
+        self.mixed = False  # holds what the format's own vendors would refuse: the body must be rebuilt
         self.own_parts = False  # holds what one vendor alone can read: its files, calls of its own
 
     def add_prompt(self, body: schema.Prompt) -> None:

@@ -304,7 +304,7 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
 
 
 def _foreign(body: schema.ChatBody) -> bool:
-    """Whether a field of the top level asks for what OpenAI's chat API has no word for."""
+    """Whether a field of the top level asks for what OpenAI's chat API has no field for."""
     reasoning = body.reasoning
     if type(body.tool_choice) is schema.AllowedChoice:
         return True  # known to few vendors: the list of tools is shortened instead
@@ -319,7 +319,7 @@ def _plain_tool(tool: object) -> bool:
     """Whether OpenAI's chat API takes the tool as it is written."""
     if type(tool) is schema.FunctionTool:
         return tool.cache_control is None and tool.defer_loading is None
-    return False  # tools of free text are known to few vendors: written anew for those, and never sent to others
+    return False  # tools of free text are known to few vendors: rebuilt for those, and never sent to others
 
 
 def _extended(message: schema.AnyMessage) -> bool:

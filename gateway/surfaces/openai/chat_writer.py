@@ -180,8 +180,9 @@ def _annotation(source: Source) -> dict[str, Any]:
 
 
 def frames(batches: Iterable[Batch], facts: ChatFacts) -> Iterator[bytes]:
-    """Server-sent events, one item a batch. A whole answer ends in usage, metadata and [DONE]; a broken one in an
-    `error` event and no [DONE], so that no client takes it for whole."""
+    """Server-sent events, one item a batch. A complete answer ends in usage, metadata and [DONE]; a broken one in an
+    `error` event and no [DONE], so that no client takes it for whole.
+    """
     stream = _Stream(facts)
     return write_frames(batches, stream.write, error_frame)
 

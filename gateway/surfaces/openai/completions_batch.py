@@ -45,7 +45,7 @@ class PromptBatch:
         self._echoes = [completions_writer.Echo(text, needs.n) for text in echoed]
 
     def generate(self) -> tuple[bytes, list[Header]]:
-        """The body of the whole answer, and its headers. The error of a prompt is that of the call: what was made of
+        """The body of the complete answer, and its headers. The error of a prompt is that of the call: what was made of
         the others is billed."""
         answers = [self._generate(0)]
         # What comes of the others, this one is paid: the call is not done again under its Idempotency-Key.
@@ -103,7 +103,7 @@ class PromptBatch:
         try:
             return [job.result() for job in jobs]
         except BaseException:
-            # An error of one, or the caller hung up: nobody waits for the others.
+            # An error of one, or the caller disconnected: nobody waits for the others.
             for job in jobs:
                 job.stop()
             raise

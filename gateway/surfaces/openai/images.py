@@ -31,7 +31,7 @@ LIMITS = FormLimits(parts=64, files=MOST_PICTURES + 2, field_bytes=128 << 10, fi
 NUMBERS = ("n", "output_compression", "partial_images")
 DIGITS = re.compile(r"[0-9]{1,9}")
 NULL = b"null"
-MARKS = ("mask", "markup")  # what may lie over the first picture, by the name of its field
+MARKS = ("mask", "markup")  # what may lie over the first image, by the name of its field
 Marks = dict[str, Picture]
 Word = Annotated[str, Meta(max_length=64)]
 Quality = Literal["low", "medium", "high", "auto", "xhigh", "max", "standard", "hd"]
@@ -116,7 +116,7 @@ def edit(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _read_json(services: Services, inbound: Inbound) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
-    """The body with its pictures, which are decoded one after the other: all of them stand in it a single time."""
+    """The body with its images, which are decoded one after the other: all of them stand in it a single time."""
     body = read_json(services.settings.limits, EDITS, inbound.body, CHOICES)
 
     def load(row: Raw, param: str) -> Picture:

@@ -19,7 +19,7 @@ IMAGES = ("input_image", "image")
 
 
 def mend(wire: Json) -> None:
-    """Put right all that this module knows; what it does not know stays as it came."""
+    """Put right all that this module knows; what it does not know stays unchanged."""
     for name in WORDS:
         if isinstance(wire.get(name), str):
             wire[name] = wire[name].lower()

@@ -94,7 +94,7 @@ def read(
 
 
 def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFile, str]:
-    """The sound, and the name of the field that it came by."""
+    """The audio, and the name of the field that it came by."""
     url = form.text("url") or form.text("file_url")
     if form.files and url:
         raise _invalid("url", "send a file or a url, not both")

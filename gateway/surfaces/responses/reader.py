@@ -24,7 +24,7 @@ TOOL_MEMBERS = {
     "function": ANY_TOOL | {"parameters", "strict", "output_schema"},
     "custom": ANY_TOOL | {"format"},
 }
-# Fields that go to a server of this dialect as they came.
+# Fields that go to a server of this dialect unchanged.
 NATIVE_FIELDS = (
     "access_programs",
     "context_management",

@@ -27,8 +27,8 @@ Json = dict[str, Any]
 def frames(
     batches: Iterable[Batch], turn: ResponseTurn, facts: writer.ResponseFacts, keep: writer.Keep
 ) -> Iterator[bytes]:
-    """Server-sent events, one item a batch. A whole answer ends in response.completed or response.incomplete; a broken
-    one in response.failed and an `error` event, on which SDKs raise, so that no client takes it for whole."""
+    """Server-sent events, one item a batch. A complete answer ends in response.completed or response.incomplete; a
+    broken one in response.failed and an `error` event, on which SDKs raise, so that no client takes it for whole."""
     stream = _Stream(turn, facts, keep)
     return write_frames(batches, stream.write, lambda error: stream.fail(error, None))
 

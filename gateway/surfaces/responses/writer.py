@@ -45,7 +45,7 @@ class ResponseFacts(AnswerFacts, Interface):
 
 
 def reply(result: ChatResult, turn: ResponseTurn, facts: ResponseFacts, keep: Keep) -> Json:
-    """The response object of a whole answer, stored when the caller wants it stored."""
+    """The response object of a complete answer, stored when the caller wants it stored."""
     choice = result.choices[0]
     if result.native is not None:
         native = result.native.body
