@@ -14,8 +14,8 @@ from gateway.threads import compute
 
 MOST_READS = 200_000  # of one file, in some 0.4 s; well-made ones take hundreds
 SECOND_MS = 1000
-# An audio file whose container does not tell its length is no longer than at six kilobits a second, the least that coders of
-# speech make, and most likely at some thirty.
+# An audio file whose container does not tell its length is no longer than at six kilobits a second, the least that
+# coders of speech make, and most likely at some thirty.
 LEAST_BYTES_A_SECOND, LIKELY_BYTES_A_SECOND = 750, 4000
 # One whose container tells less than its bytes last at the highest rate of its format lasts that long: the length is
 # what is reserved, and a container says what its sender likes. MPEG's is layer I's, AAC's two channels at 96 kHz, Ogg's
