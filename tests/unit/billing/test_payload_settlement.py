@@ -71,6 +71,7 @@ def test_usage_fee_and_payload_are_one_entry_at_the_end_of_the_answer(one, accou
     settlement.close()
     one.journal.flush(5)
     assert one.rows() == [] and attempt.charge.total == 20_000 and payload.fee_nusd == FEE
+    assert one.spending.reserved_nusd() > 0  # it is not settled yet
     payload.add(b"answered")
     payload.finish(200)
     assert stored(one, retention) == (b"answered", FEE) and one.rows()[0].storage_nusd == FEE

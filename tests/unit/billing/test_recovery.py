@@ -11,7 +11,7 @@ from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
 from gateway.limits import leases
 from gateway.limits.cost_bound import CostBound
-from gateway.limits.lease_sweep import give_up
+from gateway.limits.lease_sweep import charge, give_up
 from gateway.limits.leases import fold
 from gateway.metering.usage_table import find
 from gateway.money import MILLION
@@ -171,6 +171,23 @@ def test_who_is_given_up_while_it_takes_keeps_nothing_of_what_it_took(start_bill
     give_up(heir.database, taking.control.epoch, keep_rows=True)
     admitted.join(5)
     assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
+
+
+def test_who_was_heard_of_lately_is_not_given_up_with_a_lost_node(start_billing, account):
+    living, heir = start_billing(), start_billing()
+    living.ledger.grant(account.organization, DOLLAR, "start")
+    settlement = living.admit(account)
+    assert give_up(heir.database, living.control.epoch, keep_rows=True, after_us=60_000_000) == 0
+    settlement.begin(0, target())
+    assert query(heir, "SELECT SUM(leased_nusd) FROM budget")[0] > 0
+
+
+def test_a_cost_whose_lease_is_gone_counts_in_the_budget(start_billing, account):
+    one = start_billing()
+    one.ledger.grant(account.organization, DOLLAR, "start")
+    budget = f"{account.organization}:credits"
+    one.database.write(lambda: charge(one.database, [(7, budget, 30), (7, budget, 12)]))
+    assert one.ledger.balance(account.organization).spent_nusd == 42
 
 
 def test_folding_a_lease_that_is_gone_changes_nothing(start_billing, account):

@@ -276,3 +276,27 @@ def test_a_stopped_process_leaves_no_lease_and_no_file(one, account, used, tmp_p
     one.settlements.stop()
     assert one.database.read(lambda: one.database.execute("SELECT count(*) FROM lease").fetchone()) == (0,)
     assert list((tmp_path / "journal").iterdir()) == []
+
+
+def test_an_intent_stays_until_its_row_is_durable(one, account, used, monkeypatch):
+    settlement = begun(one, account)
+
+    def away(work, patient=False):
+        raise Unavailable("injected")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.money, "write", away)
+        gone = attempt_at(target(), usage=used, error=Cancelled("gone"), finish="client_disconnect")
+        settlement.abandon(gone)
+        settlement.close()
+        one.settlements.reap()
+        assert one.intents.open_count() == 1
+    one.rest()
+    assert one.intents.open_count() == 0 and len(one.rows()) == 1
+
+
+def test_what_nobody_reported_never_costs_more_than_was_reserved(one, account):
+    settlement = begun(one, account, ask=CostBound(50_000, 0, 0, True))
+    settlement.close()
+    one.rest()
+    assert one.rows()[0].cost_nusd == 50_000 and doctor(one.database) == []

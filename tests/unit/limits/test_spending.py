@@ -5,6 +5,7 @@ from support.limits import CALL, CENT, DOLLAR, age, attempt, counters, fund
 from gateway import ids
 from gateway.errors import OutOfCredits, SpendingLimitReached, Unavailable
 from gateway.limits.budgets import Limits
+from gateway.limits.cost_bound import fit
 from gateway.limits.lease_sweep import give_up
 from gateway.limits.leases import Move, fold
 from gateway.limits.periods import read_period
@@ -483,3 +484,72 @@ def test_a_lease_stays_until_what_was_spent_of_it_is_written(worker, books, paye
         one.spending.tend(idle_s=-1.0, keep_s=-1.0)
     one.be_idle()
     assert counters(books, f"{payer.key_id}:total") == counters(books, f"{payer.organization_id}:credits") == (CENT, 0)
+
+
+def fail_once(one, after):
+    """The next write of the budgets finds no store: before it did anything, or when its commit was done."""
+    write = one.money.write
+
+    def fail(work, patient=False):
+        one.money.write = write
+        if after:
+            write(work, patient)
+        raise Unavailable("injected")
+
+    one.money.write = fail
+
+
+def leases_left(books):
+    return books.worker.database.read(lambda: books.worker.database.execute("SELECT count(*) FROM lease").fetchone()[0])
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_leases_whose_end_was_not_confirmed_end_all_the_same(worker, books, payer, after):
+    fund(books, payer)
+    one = worker()
+    one.spending.reserve(payer, CALL).release()
+    fail_once(one, after)
+    with pytest.raises(Unavailable):
+        one.be_idle()
+    one.be_idle()
+    assert leases_left(books) == 0 and counters(books, f"{payer.organization_id}:credits") == (0, 0)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_leases_whose_beginning_was_not_confirmed_go_back(worker, books, payer, after):
+    fund(books, payer)
+    one = worker()
+    fail_once(one, after)
+    with pytest.raises(Unavailable):
+        one.spending.reserve(payer, CALL)
+    one.be_idle()
+    assert leases_left(books) == 0 and counters(books, f"{payer.organization_id}:credits") == (0, 0)
+    assert attempt(one, payer)
+
+
+def test_a_part_that_cost_more_than_all_that_was_reserved_leaves_nothing_reserved(worker, books, payer):
+    fund(books, payer)
+    one = worker()
+    reservation = one.spending.reserve(payer, CALL)
+    one.journal.append(*reservation.rows(10 * CENT)).wait(5)
+    reservation.spend(10 * CENT)
+    assert (reservation.amount_nusd, one.spending.reserved_nusd()) == (0, 0)
+    reservation.release()
+    one.be_idle()
+    assert counters(books, f"{payer.organization_id}:credits") == (10 * CENT, 0)
+
+
+def test_credits_that_are_taken_away_are_gone_for_every_worker(worker, books, payer):
+    fund(books, payer)
+    one = worker()
+    one.spending.reserve(payer, CALL).release()
+    books.ledger.post(payer.organization_id, "adjustment", -100 * DOLLAR, f"back:{payer.organization_id}")
+    one.control._refresh()
+    assert not attempt(one, payer)
+
+
+def test_bounds_are_rounded_up_and_half_of_what_remains_is_the_most_without_a_limit():
+    assert CostBound(0, 1, 1, True).bound_nusd == 1
+    assert fit(CostBound(0, MILLION, 600, False), 1000) == (500, 500)
+    assert fit(CostBound(0, MILLION, 500, False), 1000) == (500, None)
+    assert fit(CostBound(0, MILLION, 600, True), 1000) == (600, None)

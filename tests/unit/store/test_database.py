@@ -1,4 +1,5 @@
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from gateway.settings import ROOT, SettingsError
 from gateway.settings import DatabaseSettings as Config
 from gateway.store import sqlite
 from gateway.store.database import Base, NanoField, open_database
+from gateway.store.pool import DRIVER_ERRORS
 
 
 class BudgetSet(Base):
@@ -278,3 +280,19 @@ def test_the_writers_lock_ends_with_its_process(sqlite_url, open_store, tmp_path
     assert database.write(lambda: 3) == 3
     holder.wait()
     holder.stdout.close()
+
+
+def test_what_may_have_been_done_is_not_done_again(database):
+    """After an error that leaves it open whether the transaction was committed."""
+    runs = []
+
+    def work():
+        runs.append(1)
+        cause = sqlite3.OperationalError("disk I/O error")
+        cause.sqlite_errorcode = 10
+        with DRIVER_ERRORS:
+            raise cause
+
+    with pytest.raises(errors.Unavailable):
+        database.write(work)
+    assert len(runs) == 1
