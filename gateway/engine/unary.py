@@ -10,6 +10,7 @@ from gateway.engine import split_calls
 from gateway.engine.run import Run
 from gateway.errors import GatewayError
 from gateway.neutral.request import Result
+from gateway.operations import OPERATIONS
 from gateway.threads import Job, spawn
 
 
@@ -44,7 +45,7 @@ def _send(run: Run, attempt: Attempt) -> Any:
     target = attempt.target
     drains, until, listener = run.drains(target), run.patience(), run.listener(target)
     try:
-        limited = target.mapping.max_inputs or target.mapping.max_n
+        limited = (target.mapping.max_inputs or target.mapping.max_n) and OPERATIONS[run.request.operation].split
         send = partial(split_calls.send, run.upstreams) if limited else run.upstreams.send
         if not drains:
             return send(run.request_for(target), target, until, listener)
