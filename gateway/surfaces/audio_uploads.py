@@ -76,7 +76,7 @@ def _length_of(file: StoredFile, ending: str) -> tuple[int, int]:
 
 
 def _read_length(file: StoredFile, ending: str) -> float | None:
-    """Seconds, at least those that the bytes last; None where nobody tells."""
+    """Duration in seconds, at least that of the bytes; None when unknown."""
     try:
         found = TinyTag.get(file_obj=_CountedReader(_Opened(file)), tags=False)
         duration = found.duration

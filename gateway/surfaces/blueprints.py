@@ -69,7 +69,7 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
 
 
 def _noticed(handle: Callable[[Inbound], Outbound], notices: list[tuple[str, str]]) -> Callable[[Inbound], Outbound]:
-    """`handle` whose every answer tells that the operation is deprecated."""
+    """Wrap `handle` so that every response says that the operation is deprecated."""
 
     def handle_deprecated(inbound: Inbound) -> Outbound:
         outbound = handle(inbound)

@@ -22,7 +22,7 @@ class Addresses:
         self._varied = re.compile("|".join(sorted(map(_pattern, given - self._exact))) or "(?!)")
 
     def settle(self, path: str) -> str:
-        """The operation's own spelling of a loose `path`; any other path unchanged."""
+        """The operation's own spelling of a misspelled `path`; any other path unchanged."""
         if path in self._exact:
             return path
         tidy = SLASHES.sub("/", path).rstrip("/") or "/"

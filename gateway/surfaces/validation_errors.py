@@ -32,7 +32,7 @@ def invalid(param: str, reason: str) -> InvalidRequest:
 
 
 def path_of(text: str) -> str:
-    """The dotted path in a checker's message; "" when it speaks of the whole body."""
+    """The dotted path in a validation message; "" when it is about the whole body."""
     found = PLACE.search(text)
     return INDEX.sub(r".\1", found[1]).strip(".") if found else ""
 

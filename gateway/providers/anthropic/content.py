@@ -75,7 +75,7 @@ def call_id(ident: str) -> str:
 
 
 def _has_text(part: Text | Refusal) -> bool:
-    """Blank text is refused there."""
+    """Blank text, which the API refuses."""
     return bool(part.text.strip())
 
 
@@ -106,7 +106,7 @@ def _write_call(part: ToolCall) -> Block:
 
 
 def _write_result(part: ToolResult, addresses: bool) -> Block:
-    """A caller's result, or a server tool's own block unchanged."""
+    """A caller's tool result, or a server tool's own block unchanged."""
     if part.executed:
         own = next((p for p in part.parts if isinstance(p, VendorPart) and p.vendor == NAME), None)
         if own is None:
@@ -162,7 +162,7 @@ def _write_file(part: File, addresses: bool) -> Block:
 
 
 def _write_data(media: Media, filename: str) -> dict[str, str]:
-    """PDF by its bytes, text as text; nothing else is read there."""
+    """PDF as bytes, text as text; the API reads nothing else."""
     kind = media.media_type or (PDF if media.data.startswith("JVBERi0") or not filename else "")
     if kind == PDF or (not kind and filename.lower().endswith(".pdf")):
         return {"type": "base64", "media_type": PDF, "data": media.data}

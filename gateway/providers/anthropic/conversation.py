@@ -63,7 +63,7 @@ def _write_blocks(message: Message, addresses: bool, warnings: list[str]) -> lis
 
 
 def _add(turns: list[Turn], role: str, blocks: list[Block]) -> None:
-    """Behind the running turn of this role, or as the next turn."""
+    """Append to the current turn of this role, or begin the next turn."""
     if not blocks:
         return
     if turns and turns[-1]["role"] == role:

@@ -44,7 +44,7 @@ class AnthropicMessages:
         self._tokens = tokens
 
     def write(self, request: ChatRequest, target: Target) -> Call:
-        """The call built from the neutral form; NotSupported for content that this format cannot carry."""
+        """The call for a neutral request; NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
         body = write_body(request, target, addresses=hosts.takes_addresses(target), warnings=warnings)
         return self._finish(body, request, target, warnings)
@@ -60,11 +60,11 @@ class AnthropicMessages:
         return self._finish(body, request, target, [])
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A complete answer. UpstreamFailed when it is not one, or is empty."""
+        """A complete answer. UpstreamFailed for an unexpected shape or an empty answer."""
         return read_result(reply.read_all(), relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one per receive."""
+        """A streamed answer as batches, one for each receive."""
         return AnthropicStreamReader(relayed).read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
@@ -78,7 +78,7 @@ class AnthropicMessages:
         return classify(reply.status, explanation, target, retry_after(reply.headers))
 
     def _finish(self, body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> Call:
-        """What both lanes share: model, stream, address, credential."""
+        """What relayed and rebuilt calls share: model, stream, URL, credential."""
         stream = request.requirements.stream
         body = hosts.address_body(body, target)
         if stream:

@@ -17,7 +17,7 @@ CALLS: dict[str, ExecutedBy] = {"tool_use": "", "server_tool_use": "provider", "
 
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:
-    """The result of a 2xx body. UpstreamFailed for another shape, an error inside it, or an empty answer."""
+    """The result of a 2xx body. UpstreamFailed for an unexpected shape, an error inside it, or an empty answer."""
     wire = read_object(body)
     if wire.get("type") == "error" or wire.get("error"):
         raise stream_failure(wire)
@@ -49,7 +49,7 @@ def read_stop(reason: Any, parts: tuple[Part, ...] = ()) -> FinishReason:
 
 
 def read_tier(usage: Any) -> str:
-    """The tier that served, in the gateway's words: the format calls the default one "standard"."""
+    """The service tier, by the gateway's names: the format calls the default one "standard"."""
     tier = word(usage.get("service_tier")) if isinstance(usage, dict) else ""
     return "default" if tier == "standard" else tier
 

@@ -69,14 +69,14 @@ def _adaptive(ask: ReasoningOptions) -> dict[str, str]:
 
 
 def _budget(ask: ReasoningOptions, max_tokens: int) -> int:
-    """Tokens for thinking; at least a fifth of the answer's limit stays for the answer itself where that fits."""
+    """The thinking budget in tokens; at least a fifth of the output limit is left for the answer where possible."""
     wanted = ask.budget or BUDGETS.get(ask.effort, USUAL_BUDGET)
     most = max_tokens - 1 if ask.budget else max(LEAST_BUDGET, max_tokens * 4 // 5)
     return max(LEAST_BUDGET, min(wanted, most, max_tokens - 1, MOST_BUDGET))
 
 
 def _write_effort(body: dict[str, Any], ask: ReasoningOptions, target: Target) -> None:
-    """The effort as the nearest level that the model has, at or below the wish."""
+    """The nearest effort level of the model, at or below the requested one."""
     effort = ask.effort
     if not effort and ask.budget:
         effort = next((name for name in reversed(RISING) if ask.budget >= BUDGETS[name]), "low")
@@ -94,7 +94,7 @@ def nearest_effort(effort: str, known: tuple[str, ...]) -> str:
 
 
 def _obstacle(body: dict[str, Any]) -> str:
-    """What forbids any form of thinking in this request; "" when nothing does."""
+    """Why this request cannot use any form of thinking; "" when it can."""
     if body.get("tool_choice", {}).get("type") in ("any", "tool"):
         return "a tool call is forced"
     if body["messages"][-1]["role"] == "assistant":
@@ -103,7 +103,7 @@ def _obstacle(body: dict[str, Any]) -> str:
 
 
 def _gap(body: dict[str, Any]) -> str:
-    """What forbids thinking with a budget; "" when nothing does."""
+    """Why this request cannot think with a budget; "" when it can."""
     if body["max_tokens"] <= LEAST_BUDGET:
         return f"max_tokens is not above {LEAST_BUDGET}"
     turns: list[Turn] = body["messages"]
@@ -115,7 +115,7 @@ def _gap(body: dict[str, Any]) -> str:
 
 
 def _forget(turns: list[Turn]) -> None:
-    """Take the thinking out of the last answer."""
+    """Remove the thinking from the last answer."""
     place = next((n for n in range(len(turns) - 1, -1, -1) if turns[n]["role"] == "assistant"), None)
     if place is None:
         return

@@ -38,7 +38,7 @@ class BedrockConverse:
         self._clock = clock
 
     def write(self, request: ChatRequest, target: Target) -> Call:
-        """The call built from the neutral form; NotSupported for content that this format cannot carry."""
+        """The call for a neutral request; NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
         return self._finish(write_body(request, target, warnings), request, target, warnings)
 
@@ -52,7 +52,7 @@ class BedrockConverse:
         return self._finish(body, request, target, [])
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A complete answer. UpstreamFailed when it is not one, or is empty."""
+        """A complete answer. UpstreamFailed for an unexpected shape or an empty answer."""
         return read_result(reply.read_all(), relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:

@@ -64,7 +64,7 @@ FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
 
 
 def family_of(target: Target) -> Family:
-    """The family of the target's model: by its id there, else (an ARN tells nothing) by our name of it."""
+    """The family of the target's model: by its id at the provider, or, for an ARN, by our name of it."""
     for name in (target.mapping.external_id, target.mapping.model):
         for pattern, family in FAMILIES:
             if pattern.search(name):

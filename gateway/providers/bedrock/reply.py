@@ -76,7 +76,7 @@ def read_finish(reason: str) -> FinishReason:
 
 
 def read_stop(wire: dict[str, Any]) -> str:
-    """The stop sequence that was met, where the model reports it."""
+    """The stop sequence that ended the answer, if the model reports it."""
     reported = (wire.get("additionalModelResponseFields") or {}).get("stop_sequence")
     return reported if isinstance(reported, str) else ""
 

@@ -39,7 +39,7 @@ PAST_TOOL = "A tool of an earlier turn; it is not there any more."
 
 
 def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> dict[str, Any]:
-    """The body; `warnings` grows by what is left out. NotSupported for what cannot be carried."""
+    """The body; `warnings` gets what is left out. NotSupported for what cannot be carried."""
     conversation, family = request.conversation(), family_of(target)
     writer = PartWriter(family, REPLAY_REASONING in target.quirks, warnings)
     warn_of_names(conversation.messages, warnings)

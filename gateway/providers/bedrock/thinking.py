@@ -108,7 +108,7 @@ def _budget(ask: ReasoningOptions, limit: int) -> int:
 
 
 def _obstacle(body: dict[str, Any]) -> str:
-    """What forbids any form of thinking in this request; "" when nothing does."""
+    """Why this request cannot use any form of thinking; "" when it can."""
     if body.get("toolConfig", {}).get("toolChoice", {}).keys() & {"any", "tool"}:
         return "a tool call is forced"
     if body["messages"][-1]["role"] == "assistant":
@@ -117,7 +117,7 @@ def _obstacle(body: dict[str, Any]) -> str:
 
 
 def _gap(turns: list[Turn], limit: int) -> str:
-    """What forbids thinking with a budget; "" when nothing does."""
+    """Why this request cannot think with a budget; "" when it can."""
     if limit <= LEAST_BUDGET:
         return f"max_tokens is not above {LEAST_BUDGET}"
     answers = "toolResult" in turns[-1]["content"][0] and len(turns) > 1

@@ -29,7 +29,7 @@ class CohereChat:
     waits = False
 
     def write(self, request: ChatRequest, target: Target) -> Call:
-        """The call built from the neutral form; NotSupported for content that this format cannot carry."""
+        """The call for a neutral request; NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
         stream = request.requirements.stream
         body = {"model": target.mapping.external_id, "stream": stream, **write_body(request, target, warnings)}
@@ -47,7 +47,7 @@ class CohereChat:
         return read_result(reply.read_all())
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one per receive."""
+        """A streamed answer as batches, one for each receive."""
         return CohereStreamReader().read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:

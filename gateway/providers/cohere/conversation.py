@@ -40,13 +40,13 @@ def write_messages(messages: Iterable[Message], *, thinks: bool, warnings: list[
 
 
 def _add(turns: list[Wire], turn: Wire) -> None:
-    """A turn that says anything: empty ones are refused there."""
+    """A turn that is not empty: empty ones are refused by the API."""
     if turn.get("content") or turn.get("tool_calls"):
         turns.append(turn)
 
 
 def _write_system(message: Message, turns: list[Wire]) -> list[Wire]:
-    """The text of instructions; media among them are shown by the user."""
+    """The text of instructions; media among them go into a user message."""
     written = [_write_part(part) for part in message.parts]
     shown = [part for part in written if part["type"] != "text"]
     _add(turns, {"role": "user", "content": shown})

@@ -38,7 +38,8 @@ BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192}
 
 
 def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> Body:
-    """The body without model and stream. `warnings` grows by what is left out; NotSupported for what must not be."""
+    """The body without model and stream. `warnings` gets what is left out; NotSupported for what must not be left
+    out."""
     conversation = request.conversation()
     if conversation.sampling.n > 1:
         raise NotSupported("This provider gives one choice only.", param="n")
@@ -66,7 +67,7 @@ def _write_tools(conversation: Conversation, warnings: list[str]) -> list[Body]:
 
 
 def _is_idle(tool: Tool) -> bool:
-    """The search for deferred tools: they are simply all there."""
+    """The search for deferred tools is dropped: all tools are available."""
     return isinstance(tool, VendorTool) and tool.kind == "tool_search"
 
 

@@ -180,7 +180,7 @@ class Contents:
         return {"functionResponse": response}
 
     def _write_part(self, part: Part) -> Wire:
-        """A part of a content. NotSupported for what the format has no field for."""
+        """A part of a content. NotSupported for anything that the format has no field for."""
         match part:
             case Text() | Refusal():
                 return {"text": part.text}

@@ -93,14 +93,14 @@ class GoogleGenerate:
         return read_result(reply)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one per receive."""
+        """A streamed answer as batches, one for each receive."""
         return GoogleStreamReader().read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         return read_failure(reply, target)
 
     def authorize(self, headers: dict[str, str], target: Target) -> None:
-        """The credential as a header, never in the address."""
+        """The credential as a header, never in the URL."""
         auth, secret = target.provider.auth, target.credential.secret
         if not secret or auth == "none":
             return
@@ -113,7 +113,7 @@ class GoogleGenerate:
 
 
 def _is_exchanged(target: Target) -> bool:
-    """Whether its credential is a service account's, or stands where one may."""
+    """Whether the credential is, or may be, a service account's."""
     auth, secret = target.provider.auth, target.credential.secret
     return auth == OAUTH or target.settings.get("token_type") == "oauth" or is_service_account(secret)
 

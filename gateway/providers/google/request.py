@@ -33,7 +33,7 @@ IMAGE_CONFIG = {"aspect_ratio": "aspectRatio", "image_size": "imageSize"}
 
 
 def write_body(request: ChatRequest, target: Target, traits: Traits, warnings: list[str]) -> Body:
-    """The whole body. `warnings` grows by what is left out; NotSupported for what must not be."""
+    """The whole body. `warnings` gets what is left out; NotSupported for what must not be left out."""
     conversation = request.conversation()
     _refuse_mixtures(request, conversation, traits)
     body = Contents(traits, target.address).write(spell_out(conversation.messages, warnings), warnings)
@@ -52,7 +52,7 @@ def write_body(request: ChatRequest, target: Target, traits: Traits, warnings: l
 
 
 def _refuse_mixtures(request: ChatRequest, conversation: Conversation, traits: Traits) -> None:
-    """What the API refuses together, so that another target is tried instead."""
+    """Refuse combinations that the API refuses, so that another target is tried."""
     if conversation.sampling.n > CHOICE_LIMIT:
         raise NotSupported(f"This provider gives at most {CHOICE_LIMIT} choices.", param="n")
     if conversation.sampling.n > 1 and request.requirements.stream:
@@ -168,7 +168,7 @@ def _write_thinking(ask: ReasoningOptions, target: Target, traits: Traits, warni
 
 
 def _write_no_thinking(target: Target, traits: Traits, warnings: list[str]) -> Body:
-    """No thinking, or as little as the model can do."""
+    """No thinking, or as little as the model supports."""
     efforts = target.mapping.reasoning_efforts
     if traits.levels and "none" not in efforts:
         warnings.append(f"{target.mapping.key} cannot stop reasoning; it reasons as little as it can.")
@@ -180,7 +180,7 @@ def _write_no_thinking(target: Target, traits: Traits, warnings: list[str]) -> B
 
 
 def _level(effort: str, target: Target, traits: Traits) -> str:
-    """The nearest level that the model offers."""
+    """The nearest level that the model supports."""
     levels = [level for level in LEVELS if level in target.mapping.reasoning_efforts] or list(traits.usual_levels)
     rank = LOWER_EFFORTS.index(effort)
     fitting = [level for level in levels if LOWER_EFFORTS.index(level) <= rank]

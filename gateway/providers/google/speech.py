@@ -58,7 +58,7 @@ class GoogleSpeech(PiecesCodec):
         return Call("POST", address_of(target, WHOLE), headers, json.encode(body), False, warnings, reader=reader)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """As PCM; a call brings the reader that makes of it what was asked."""
+        """Reads PCM; a call has the reader that converts it to the requested format."""
         return _SoundReader(wav=False).read_stream(reply, relayed)
 
 

@@ -85,7 +85,7 @@ def _read_traits(target: Target) -> Traits:
 
 
 def generation_of(name: str) -> float:
-    """The generation that a model's name tells."""
+    """The generation in a model's name."""
     return numbered_generation(name) or (NEWEST if FAMILY in name else OLDEST)
 
 

@@ -40,7 +40,7 @@ class OpenAIChat:
         self._tokens = tokens
 
     def write(self, request: ChatRequest, target: Target) -> Call:
-        """The call built from the neutral form; NotSupported for content that this format cannot carry."""
+        """The call for a neutral request; NotSupported for content that this format cannot carry."""
         if request.completion is not None and target.completes:
             return write_fim(request, request.completion, target, self._tokens)
         if request.requirements.tools and COMPATIBLE in target.quirks and has_custom(request.conversation()):
@@ -57,11 +57,11 @@ class OpenAIChat:
         return _finish(native.body, request, target, [], self._tokens)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A complete answer. UpstreamFailed when it is not one, or is empty."""
+        """A complete answer. UpstreamFailed for an unexpected shape or an empty answer."""
         return read_result(reply.read_all(), relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one per receive."""
+        """A streamed answer as batches, one for each receive."""
         return ChatStreamReader(relayed).read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:

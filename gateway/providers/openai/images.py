@@ -162,7 +162,7 @@ def _inlined(found: list[str], field: str, target: Target) -> dict[str, Any]:
 
 
 def _kind_of(data: str, reported: str) -> str:
-    """The format of an image by its first bytes, else as it is told."""
+    """The format of an image by its first bytes, otherwise as declared."""
     try:
         kind = type_of(b64decode(data[:BASE64_HEAD]))
     except ValueError:
@@ -171,7 +171,7 @@ def _kind_of(data: str, reported: str) -> str:
 
 
 def _streams(wanted: ImagesInput, target: Target) -> bool:
-    """Whether it is asked for in events: those of several images cannot be distinguished."""
+    """Whether it is requested as a stream of events: those of several images cannot be distinguished."""
     return wanted.stream and wanted.n == 1 and bool(target.mapping.extra.get(STREAMS))
 
 

@@ -17,7 +17,7 @@ BROKEN = "The provider broke off its answer with an error."
 
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:
-    """The result of a 2xx body. UpstreamFailed for another shape, an error inside it, or an empty answer."""
+    """The result of a 2xx body. UpstreamFailed for an unexpected shape, an error inside it, or an empty answer."""
     wire = read_object(body)
     get = wire.get
     if get("error"):

@@ -43,7 +43,7 @@ class OpenAIResponses:
         self._tokens = tokens
 
     def write(self, request: ChatRequest, target: Target) -> Call:
-        """The call built from the neutral form; NotSupported for content that this format cannot carry."""
+        """The call for a neutral request; NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
         body = write_body(request, _origin(target), warnings)
         _check_tools(body, target)
@@ -66,7 +66,7 @@ class OpenAIResponses:
         return read_result(reply.read_all(), relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one per receive."""
+        """A streamed answer as batches, one for each receive."""
         return ResponsesStreamReader(relayed).read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:

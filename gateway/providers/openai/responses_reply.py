@@ -117,7 +117,7 @@ def read_source(annotation: Any) -> Source | None:
 
 
 def read_reasoning(item: Wire) -> Reasoning:
-    """A reasoning item: its summary, else its text; sealed content unchanged."""
+    """A reasoning item: its summary, otherwise its text; encrypted content unchanged."""
     summary = PARAGRAPH.join(text_of(part.get("text")) for part in item.get("summary") or ())
     text = PARAGRAPH.join(text_of(part.get("text")) for part in item.get("content") or ())
     return Reasoning(

@@ -177,7 +177,7 @@ class ChatStreamReader(WireStream):
             self._rebuild(chunk, batch)
 
     def _note(self, chunk: dict[str, Any]) -> None:
-        """What is told beside the choices. Usage is cumulative: the last wins."""
+        """What a chunk reports besides the choices. Usage is cumulative: the last wins."""
         usage = chunk.get("usage")
         if usage:
             self._usage = dialect.read_usage(usage) or self._usage

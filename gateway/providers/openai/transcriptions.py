@@ -72,7 +72,7 @@ class OpenAITranscriptions(WrittenCodec):
         return Call("POST", url, headers, body, streams, tuple(warnings), reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
-        """The text with what else is told. UpstreamFailed when it is none."""
+        """The text and its metadata. UpstreamFailed for an unexpected shape."""
         return _read(read_object(reply.read_all()))
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
@@ -192,7 +192,7 @@ def _rows(value: Any) -> list[dict[str, Any]]:
 
 
 def _timed(row: dict[str, Any]) -> dict[str, Any]:
-    """A segment whose times are seconds, where it tells them. ValueError: subtitles cannot be made of it."""
+    """A segment with its times in seconds, if it has them. ValueError: no subtitles can be made from it."""
     for name in ("start", "end"):
         seconds = row.get(name)
         if seconds is None:
@@ -203,7 +203,7 @@ def _timed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _usage_of(reported: dict[str, Any] | None, duration: float | None) -> Usage | None:
-    """Tokens or seconds; a provider that tells neither may tell how long the audio is."""
+    """Tokens or seconds; a provider that reports neither may report the duration of the audio."""
     reported = reported or {}
     seconds = reported.get("seconds", reported.get("prompt_audio_seconds", duration))
     length_ms = read_count(float(seconds) * SECOND_MS) if seconds is not None else 0

@@ -169,7 +169,7 @@ def apply(base: Directives, brackets: Iterable[Bracket], model: str, attempts: M
 
 
 def concerns(bracket: Bracket, model: str) -> bool:
-    """Whether the bracket speaks of this model."""
+    """Whether the bracket is about this model."""
     return not bracket.only or model in bracket.only
 
 

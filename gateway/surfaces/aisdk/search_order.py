@@ -35,7 +35,7 @@ class SearchOrder:
         return block in self._known
 
     def run(self, event: ToolCallDelta) -> list[Json]:
-        """A piece of a search's call: nothing is sent until all of it is there."""
+        """A chunk of a search's call: nothing is sent until it is complete."""
         known = self._known.get(event.block)
         if known is None:
             known = self._known[event.block] = _Search(event.id or f"search_{self._request_id}_{event.block}")

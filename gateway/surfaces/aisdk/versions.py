@@ -15,7 +15,7 @@ BODY = "generate"  # what the steps call the body of a complete answer, which is
 
 
 def takes_addresses(version: int) -> bool:
-    """Whether a file may be told by its address; older versions have bytes alone, so there it has to be a text."""
+    """Whether a file can be given by its URL; older versions only have bytes, so there it becomes text."""
     return version == NEWEST
 
 

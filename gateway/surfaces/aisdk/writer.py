@@ -37,7 +37,7 @@ FAILED = {"unified": "error", "raw": "error"}
 
 
 def reply(result: ChatResult, facts: Facts, question: Question) -> bytes:
-    """The body in the question's version. Of several choices the first is told: the format has room for one."""
+    """The body in the question's version. Of several choices the first is used: the format has room for one."""
     choice = result.choices[0]
     content = _Content(facts, question).write(choice.parts)
     called = any(part["type"] == "tool-call" and not part.get("providerExecuted") for part in content)

@@ -35,7 +35,7 @@ class Methods:
         }
 
     def run(self, ctx: ToolContext, call: MethodCall, stateless: bool) -> Given:
-        """The result, and the error where it tells one. Fault; RateLimited."""
+        """The result, and its error if it reports one. Fault; RateLimited."""
         method = (self._stateless if stateless else self._of_handshakes).get(call.method)
         if method is None:
             raise Fault(messages.UNKNOWN_METHOD, "This method is not known here.")

@@ -23,7 +23,7 @@ ENCODED, ENCODED_END = "=?base64?", "?="
 
 
 def is_stateless(inbound: Inbound, call: MethodCall) -> bool:
-    """Whether the message tells its own version; Fault for one that does so and contradicts its headers."""
+    """Whether the message declares its own version; Fault for one that contradicts its headers."""
     header, meta = inbound.header(VERSION_HEADER), call.params.get("_meta")
     version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
     if header != STATELESS and (version is None or version in VERSIONS):

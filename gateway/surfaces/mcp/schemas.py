@@ -78,7 +78,7 @@ class AnyArguments(Struct):
 
 
 def read(kind: type[T], given: Any) -> T:
-    """The arguments of a tool; null is as if not given, 20.0 as 20. InvalidRequest tells which one is wrong."""
+    """The arguments of a tool; null counts as absent, 20.0 as 20. InvalidRequest names the invalid one."""
     if given is None:
         given = {}
     if isinstance(given, dict):

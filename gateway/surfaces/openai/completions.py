@@ -163,7 +163,7 @@ def read(body: CompletionBody, prompt: str) -> ChatRequest:
 
 
 def _task(wanted: Completion) -> tuple[Message, ...]:
-    """What a chat model is asked for: a gap is explained to it, a text without one speaks for itself."""
+    """The prompt for a chat model: a gap is explained, a text without one needs no explanation."""
     if not wanted.suffix:
         return (Message("user", (Text(wanted.prompt),)),)
     gap = f"<before>{wanted.prompt}</before>\n<after>{wanted.suffix}</after>"

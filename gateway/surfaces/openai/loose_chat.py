@@ -19,7 +19,7 @@ IMAGES = ("input_image", "image")
 
 
 def mend(wire: Json) -> None:
-    """Put right all that this module knows; what it does not know stays unchanged."""
+    """Correct everything that this module knows; anything else stays unchanged."""
     for name in WORDS:
         if isinstance(wire.get(name), str):
             wire[name] = wire[name].lower()

@@ -145,7 +145,7 @@ class Assembler:
         return [*events, _done(message)]
 
     def _add_source(self, event: SourceFound) -> list[Json]:
-        """A citation, on the text in progress; one that comes late on the last text."""
+        """A citation, added to the current text; a late one to the last text."""
         message = self._message
         if message is not None and message.item["content"][-1]["type"] == "output_text":
             place, part, length = _part_place(message), message.item["content"][-1], message.length
