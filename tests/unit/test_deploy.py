@@ -137,7 +137,7 @@ def test_the_sizing_is_what_was_measured() -> None:
     assert re.search(rf"CPU µs a stream of 50 events \| \d+ \| \d+ \| {stream[1]} ", measured)
     # A busier day.
     most = re.search(r"(\d+) to (\d+) MB with its master", told)
-    assert most is not None and f"{stream[2]} a stream" in measured and f"{most[2]} MB" in measured
+    assert most is not None and f"{stream[2]} per stream" in measured and f"{most[2]} MB" in measured
     assert f"workers × ({most[2]} MB" in told
     for name in ("server.bodies_mb", "server.uploads_mb", "database.pool_size", "metering.usage_days"):
         section, key = name.split(".")
