@@ -133,6 +133,25 @@ def test_a_warm_program_takes_signals(tmp_path: Path) -> None:
     assert program.wait(10) == -9 and program.poll() == -9
 
 
+def imported_early(path: Path) -> list[str]:
+    """Libraries that a module takes something of while it is imported itself."""
+    top = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
+    libraries = [name for name in late_imports.LATE if not name.startswith("fakes.")]
+    return [
+        f"{path.relative_to(TESTS)}:{node.lineno} {name}"
+        for node in top
+        for name in libraries
+        if f"{node.module}.".startswith(f"{name}.")
+    ]
+
+
+def test_no_module_takes_something_of_such_a_library_as_soon_as_it_is_imported() -> None:
+    """`import anthropic`, and `anthropic.types.Message` in the function; modules of types alone are late too."""
+    types = {TESTS / f"{name.replace('.', '/')}.py" for name in late_imports.LATE if name.startswith("fakes.")}
+    own = {TESTS / "support" / "described.py"}  # which its tests import late
+    assert [line for path in sorted({*TESTS.rglob("*.py")} - types - own) for line in imported_early(path)] == []
+
+
 def test_collecting_imports_none_of_the_libraries_that_few_tests_need() -> None:
     """Such a module says `import anthropic`, names in functions alone what it takes of it, and has annotations read by
     nobody: `from __future__ import annotations`."""

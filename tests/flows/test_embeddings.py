@@ -5,11 +5,11 @@ from base64 import b64decode
 from typing import Any
 
 import httpx
+import mistralai.client
 import openai
 import pytest
 from fakes.embedding_services import TOKENS, FakeEmbeddingServices, vector_of
 from fakes.upstream import FakeUpstream
-from mistralai.client import Mistral
 from openai import OpenAI
 from support.gateways import LocalGateway, local_gateway
 from support.media import providers_at, row_of, sdk_of
@@ -271,7 +271,7 @@ def test_relayed_is_what_is_built_anew(gateway, upstream, monkeypatch) -> None:
 def test_mistrals_client_reads_the_answer(gateway):
     with (
         httpx.Client(trust_env=False) as http,
-        Mistral(api_key=gateway.key, server_url=gateway.address, client=http) as own,
+        mistralai.client.Mistral(api_key=gateway.key, server_url=gateway.address, client=http) as own,
     ):
         answer = own.embeddings.create(model="mistral/codestral-embed-2505", inputs=TEXTS, output_dimension=4)
     assert [len(row.embedding) for row in answer.data] == [4] * len(TEXTS) and answer.id.startswith("embd-")

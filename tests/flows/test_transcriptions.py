@@ -5,10 +5,10 @@ import json
 from typing import Any
 
 import httpx
+import mistralai.client
 import openai
 import pytest
 from fakes.transcription_services import HEARD, SECONDS, FakeTranscriptionServices
-from mistralai.client import Mistral
 from openai import OpenAI
 from support.gateways import LocalGateway
 from support.media import providers_at, row_of, sdk_of
@@ -202,7 +202,7 @@ def test_a_price_by_the_hour_is_billed_where_the_provider_tells_tokens_alone(gat
 def test_mistrals_client_reads_the_answer(gateway, model):
     with (
         httpx.Client(trust_env=False) as http,
-        Mistral(api_key=gateway.key, server_url=gateway.address, client=http) as own,
+        mistralai.client.Mistral(api_key=gateway.key, server_url=gateway.address, client=http) as own,
     ):
         file = {"content": SOUND, "file_name": "a.wav"}
         assert own.audio.transcriptions.complete(model=model, file=file).text == HEARD
