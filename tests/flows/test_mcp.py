@@ -214,10 +214,12 @@ def test_only_named_origins_are_let_in(share: Share) -> None:
 
 
 async def _visit(gateway: LocalGateway, calls: list[tuple[str, Json]]) -> tuple[Any, Any, list[Any]]:
+    from mcp.client.streamable_http import streamable_http_client
+
     headers = {"Authorization": f"Bearer {gateway.key}", "x-source": "my-agent"}
     async with (
         httpx2.AsyncClient(headers=headers, trust_env=False) as http,
-        mcp.client.streamable_http.streamable_http_client(f"{gateway.address}/mcp", http_client=http) as streams,
+        streamable_http_client(f"{gateway.address}/mcp", http_client=http) as streams,
         mcp.ClientSession(*streams[:2]) as session,
     ):
         begun = await session.initialize()
@@ -261,11 +263,11 @@ def test_the_official_client_lists_and_calls_every_tool(gateway: LocalGateway, u
 
 
 async def _discover(gateway: LocalGateway) -> tuple[str | None, list[str], Any]:
+    from mcp.client.streamable_http import streamable_http_client
+
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {gateway.key}"}, trust_env=False) as http,
-        mcp.Client(
-            mcp.client.streamable_http.streamable_http_client(f"{gateway.address}/mcp", http_client=http)
-        ) as client,
+        mcp.Client(streamable_http_client(f"{gateway.address}/mcp", http_client=http)) as client,
     ):
         listed = [tool.name for tool in (await client.list_tools()).tools]
         return client.protocol_version, listed, await client.call_tool("get-account", {})

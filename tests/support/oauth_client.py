@@ -47,6 +47,7 @@ async def _visit(
     base: str, decide: Decide, storage: Storage, calls: list[Any], back: str
 ) -> tuple[list[str], list[Any], list[str]]:
     from mcp.client.auth import OAuthClientProvider
+    from mcp.client.streamable_http import streamable_http_client
     from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
 
     asked: list[str] = []
@@ -66,7 +67,7 @@ async def _visit(
     provider = OAuthClientProvider(f"{base}/mcp", metadata, storage, open_browser, come_back)
     async with (
         httpx2.AsyncClient(auth=provider, trust_env=False, timeout=60, event_hooks={"request": [note]}) as http,
-        mcp.client.streamable_http.streamable_http_client(f"{base}/mcp", http_client=http) as streams,
+        streamable_http_client(f"{base}/mcp", http_client=http) as streams,
         mcp.ClientSession(*streams[:2]) as session,
     ):
         await session.initialize()
