@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,10 @@ from gateway.wiring import build
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 30.0
+# Ports of this process of pytest; the place in its row differs from run to run.
+PORTS = 2_000
+FIRST_PORT = 10_000 + PORTS * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_ports = count(os.getpid())
 MANAGE = (sys.executable, "-m", "gateway.manage")
 
 
@@ -266,6 +271,10 @@ Start = Callable[..., GatewayProcess]
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nothing listens on, and that no other process of pytest chooses: below those that the system gives to
+    whoever asks for any, of which one could be taken before its server is there."""
+    while True:
+        port = FIRST_PORT + next(_ports) % PORTS
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
