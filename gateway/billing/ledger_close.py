@@ -13,14 +13,17 @@ from gateway.store.documents import Documents
 
 # Attempts that began in an hour may be recorded so long after its end; what comes later still is an adjustment.
 GRACE_US = HOUR_US
-# Rows recorded so long before the last round are looked at again: their hour may have been open then, and a row may
-# have waited for a database that was away.
+# Rows recorded so long before the last round are looked at again: their hour may have been open then, and a node's
+# clock may be slow. What waited for longer, on a node that was cut off, the rollups notice and mark its hour.
 AGAIN_US = 3 * HOUR_US
 KIND, KEY = "mark", "closed_hours"
 FOREVER_S = 100 * 366 * 86_400.0
 
 SPENT = f"(mode = {CREDITS} OR storage_nusd IS NOT NULL)"
-TOUCHED = f"SELECT DISTINCT at / {HOUR_US} FROM usage WHERE posted_at >= ? AND at < ? AND {SPENT}"
+TOUCHED = f"""
+SELECT at / {HOUR_US} FROM usage WHERE posted_at >= ? AND at < ? AND {SPENT}
+UNION SELECT hour FROM rollup_hour WHERE late_at >= ? AND hour < ?
+"""
 # No row is recorded before its attempt began, so the index of `posted_at` finds them. What was removed of an hour's
 # rows counts too: a late row must not book it back.
 SUMS = f"""
@@ -49,8 +52,9 @@ class LedgerClose:
         stored = self._documents.get(KIND, KEY)
         # A clock that ran ahead for a while has left a mark that is still to come.
         since = min(int(stored), now) - AGAIN_US if stored else 0
-        until = (now - GRACE_US) // HOUR_US * HOUR_US
-        found = self._database.report(lambda: self._database.execute(TOUCHED, (since, until)).fetchall())
+        until = _end_of_closed(now)
+        params = (since, until, since, until // HOUR_US)
+        found = self._database.report(lambda: self._database.execute(TOUCHED, params).fetchall())
         owners = {ident[-32:]: ident for (ident,) in self._database.read(self._select_owners)}
         booked = 0
         for (hour,) in sorted(found):
@@ -77,3 +81,14 @@ class LedgerClose:
     def _select_owners(self) -> list[tuple[str]]:
         """Whoever ever had credits: usage rows have the digits of an id only."""
         return self._database.execute("SELECT scope_id FROM budget WHERE kind = 'credits'").fetchall()
+
+
+def closed_until_us(database: Database) -> int:
+    """Before when every hour is closed; 0 before the first round. Inside a read it is part of that. Unavailable."""
+    stored = Documents(database).get(KIND, KEY)
+    return _end_of_closed(min(int(stored), database.now_us())) if stored else 0
+
+
+def _end_of_closed(now_us: int) -> int:
+    """The end of the hours that a round at this moment closes."""
+    return (now_us - GRACE_US) // HOUR_US * HOUR_US

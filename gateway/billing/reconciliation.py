@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from gateway.billing.ledger_close import closed_until_us
 from gateway.billing.usage_rows import BOUNDED
 from gateway.clock import HOUR_US
 from gateway.errors import Unavailable
@@ -68,12 +69,13 @@ WITH spent AS (
 ), booked AS (SELECT id, {{hour}} AS hour, -SUM(amount_nusd) AS nusd FROM entries GROUP BY 1, 2)
 """
 MOMENT = "substr(moment, 1, 10) || ' ' || substr(moment, 12, 2) || ':00:00'"
+# Every hour that is closed, and every one that has an entry.
 CLOSED = """
-SELECT b.id || ' hour ' || b.hour, b.nusd, COALESCE(r.nusd, 0) FROM booked b
-LEFT JOIN rows r ON r.id = b.id AND r.hour = b.hour WHERE b.nusd <> COALESCE(r.nusd, 0) ORDER BY 1
+SELECT id || ' hour ' || hour, SUM(mine), SUM(theirs) FROM (
+    SELECT id, hour, nusd AS mine, 0 AS theirs, 1 AS entries FROM booked UNION ALL SELECT id, hour, 0, nusd, 0 FROM rows
+) h GROUP BY id, hour HAVING SUM(mine) <> SUM(theirs) AND (hour < ? OR MAX(entries) = 1) ORDER BY 1
 """
 USED = "SELECT id, nusd FROM rows"
-ANY_ENTRY = "SELECT 1 FROM ledger WHERE kind IN ('usage', 'storage') LIMIT 1"
 COUNTED = (
     "SELECT {api_key} AS id, nusd FROM (SELECT api_key, SUM(cost_nusd) AS nusd FROM usage GROUP BY api_key) k",
     "SELECT {member} AS id, nusd FROM (SELECT member, SUM(cost_nusd) AS nusd FROM usage GROUP BY member) m",
@@ -168,8 +170,8 @@ class Examination:
     def differences(self) -> Iterator[Difference]:
         funds = UNLIKE.format(mine=FUNDED, theirs=BALANCES)
         yield from self._ask(funds, "ledger", "credit balance")
-        if self._rows(ANY_ENTRY):
-            yield from self._ask(self._hours + CLOSED, "ledger usage", "usage rows")
+        closed = closed_until_us(self._database) // HOUR_US
+        yield from self._ask(self._hours + CLOSED, "ledger usage", "usage rows", closed)
         settled = SETTLED.format(kind="credits")
         used = self._hours + UNLIKE.format(mine=USED, theirs=settled)
         yield from self._ask(used, "usage", "credits settled")
@@ -192,7 +194,7 @@ class Examination:
             left, right = (f"{name} {figure}" for name in names)
             yield Difference(subject, left, int(mine), right, int(theirs), money=figure.endswith("_nusd"))
 
-    def _ask(self, sql: str, left: str, right: str, *params: str) -> Iterator[Difference]:
+    def _ask(self, sql: str, left: str, right: str, *params: Any) -> Iterator[Difference]:
         for subject, mine, theirs in self._rows(sql, *params):
             yield Difference(subject, left, int(mine), right, int(theirs))
 

@@ -124,7 +124,7 @@ def _mark_posted(
     def write() -> State:
         counted = state.counted if mark else ((start_us, end_us, count),)
         moved = advance_state(database, state, counted=counted)
-        widen_hours(database, ranges, dirty=True)
+        widen_hours(database, ranges, dirty=True, late_us=database.now_us())
         if mark:
             database.execute("DELETE FROM late_commit WHERE writer = ? AND at = ?", mark)
         return moved
@@ -141,7 +141,7 @@ def _compare_posted(database: Database, state: State, since_us: int) -> State:
 
     def write() -> State:
         moved = advance_state(database, state)
-        widen_hours(database, differing, dirty=True)
+        widen_hours(database, differing, dirty=True, late_us=database.now_us())
         return moved
 
     return database.write(write)

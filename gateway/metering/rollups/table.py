@@ -50,10 +50,11 @@ KEY_COLUMNS = {  # and their types on PostgreSQL
 COLUMNS = (*KEY_COLUMNS, "updated_at", *VALUES)
 ROLLUP = sum_table("rollup", KEY_COLUMNS, ("updated_at", "bigint", "excluded.updated_at"))
 WIDEN = """
-INSERT INTO rollup_hour (hour, low, high, dirty) VALUES (?, ?, ?, ?) ON CONFLICT (hour) DO UPDATE SET
+INSERT INTO rollup_hour (hour, low, high, dirty, late_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (hour) DO UPDATE SET
     low = CASE WHEN excluded.low < rollup_hour.low THEN excluded.low ELSE rollup_hour.low END,
     high = CASE WHEN excluded.high > rollup_hour.high THEN excluded.high ELSE rollup_hour.high END,
-    dirty = CASE WHEN excluded.dirty > rollup_hour.dirty THEN excluded.dirty ELSE rollup_hour.dirty END
+    dirty = CASE WHEN excluded.dirty > rollup_hour.dirty THEN excluded.dirty ELSE rollup_hour.dirty END,
+    late_at = CASE WHEN excluded.late_at > rollup_hour.late_at THEN excluded.late_at ELSE rollup_hour.late_at END
 """
 FORGET_BLOCK = "DELETE FROM rollup_block WHERE block = ?"
 TOUCH_DAY = "INSERT INTO rollup_day (day, stamp) VALUES (?, ?) ON CONFLICT (day) DO UPDATE SET stamp = excluded.stamp"
@@ -184,9 +185,12 @@ def _table_rows(
         yield (series, owner, hour, parts.get(hour, 0), name, provider, updated_us), values
 
 
-def widen_hours(database: Database, ranges: Mapping[int, tuple[str, str]], dirty: bool = False) -> None:
-    """Remember in which range of request ids (hex) the rows of hours lie, within an open transaction."""
-    rows = [(hour, low, high, int(dirty)) for hour, (low, high) in sorted(ranges.items())]
+def widen_hours(
+    database: Database, ranges: Mapping[int, tuple[str, str]], dirty: bool = False, late_us: int = 0
+) -> None:
+    """Remember in which range of request ids (hex) the rows of hours lie, within an open transaction. `late_us`: when
+    it was found, by the store's clock, that rows of theirs were committed late, which the closing of hours asks."""
+    rows = [(hour, low, high, int(dirty), late_us) for hour, (low, high) in sorted(ranges.items())]
     run_many(database, WIDEN, rows)
 
 

@@ -6,6 +6,7 @@ from support.billing import DOLLAR, attempt_at, target
 from gateway.billing.ledger_close import HOUR_US, LedgerClose
 from gateway.billing.reconciliation import doctor
 from gateway.errors import Unavailable
+from gateway.metering.rollups.job import Rollups
 from gateway.store.documents import Documents
 
 BEGAN_US = 1_750_000_000_000_000  # 2025-06-15T15:06:40Z, when the attempts of conftest begin
@@ -61,6 +62,38 @@ def test_a_row_that_comes_late_is_booked_as_a_correction(one, hours, account, us
     assert hours.close() == 20_000
     assert entries(one, account) == [("adjustment", -20_000), ("usage", -20_000)]
     assert doctor(one.database) == []
+
+
+def test_a_row_that_waited_for_hours_on_a_node_that_was_cut_off_is_booked(one, hours, account, used):
+    """The others sum up and close hours meanwhile; its own journal tells that it comes late."""
+    rollups, since_us = Rollups(one.database), one.clock.now_us() - 5 * HOUR_US
+    rollups.catch_up()
+    hours.close()
+    settlement, attempt = one.admit(account), attempt_at(target(), usage=used, finish="stop")
+    settlement.begin(0, target())
+    one.clock.set(since_us)
+    attempt.at_us = since_us
+    one.fail_once(after=False)
+    settlement.settle(attempt)
+    one.clock.set(since_us + 5 * HOUR_US)
+    settlement.close()
+    assert hours.close() == 0 and any("ledger usage 0" in line for line in doctor(one.database))
+    rollups.advance()
+    assert hours.close() == 20_000 and hours.close() == 0
+    assert entries(one, account) == [("usage", -20_000)]
+    one.clock.advance(1)
+    rollups.catch_up()
+    assert doctor(one.database) == []
+
+
+def test_spending_of_a_closed_hour_that_no_entry_books_is_reported(one, hours, account, used):
+    hours.close()
+    spend(one, account, used)
+    one.database.write(lambda: one.database.execute("UPDATE usage SET posted_at = at"))  # so that nothing notices it
+    assert hours.close() == 0 and entries(one, account) == []
+    hour = BEGAN_US // HOUR_US
+    told = f"{account.organization.removeprefix('org_')} hour {hour}: ledger usage 0, usage rows 0.00002"
+    assert doctor(one.database) == [told]
 
 
 def test_hours_are_closed_although_the_clock_was_ahead_at_the_last_round(one, hours, account, used, monkeypatch):
