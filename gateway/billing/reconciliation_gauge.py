@@ -60,13 +60,13 @@ class ReconciliationGauge:
         self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), TTL_S)
 
     def _examine(self, go_on: Callable[[], bool]) -> list[Difference]:
-        """Of rollups the last days: `doctor` compares them all. A row that was committed late is no difference once
-        the rollups know of it."""
+        """Of rollups the last days: `doctor` compares them all. A row that was committed late, or by a slow clock, is
+        no difference once the rollups know of it."""
         first = hour_of(self._database.now_us()) - ROLLUP_HOURS
         found = examine(self._database, go_on, first)
         if not any(one.right.startswith(ROWS) for one in found):
             return found
-        self._rollups.advance(go_on)
+        self._rollups.advance(go_on, thorough=True)
         return examine(self._database, go_on, first)
 
     def gauges(self) -> dict[str, tuple[str, float]]:

@@ -55,11 +55,14 @@ class Rollups:
         self._database = database
         self._rows = LEAST_ROWS
 
-    def advance(self, go_on: GoOn = forever, lag_us: int = LAG_US, pause_s: float = PAUSE_S) -> None:
-        """One round: everything that was posted until `lag_us` ago; asks `go_on` between its steps."""
-        try_again(lambda: self._advance(go_on, lag_us, pause_s))
+    def advance(
+        self, go_on: GoOn = forever, lag_us: int = LAG_US, pause_s: float = PAUSE_S, thorough: bool = False
+    ) -> None:
+        """One round: everything that was posted until `lag_us` ago; asks `go_on` between its steps. `thorough`: rows of
+        slow clocks are looked for too, which is done now and then else."""
+        try_again(lambda: self._advance(go_on, lag_us, pause_s, thorough))
 
-    def _advance(self, go_on: GoOn, lag_us: int, pause_s: float) -> None:
+    def _advance(self, go_on: GoOn, lag_us: int, pause_s: float, thorough: bool) -> None:
         state = self._state()
         now_us = self._database.now_us()
         if state.watermark > now_us and not state.filling:
@@ -68,7 +71,7 @@ class Rollups:
         state = self._fill(state, now_us - lag_us, go_on, pause_s)
         if state.filling or not go_on():
             return
-        state = late.look_again(self._database, state)
+        state = late.look_again(self._database, state, thorough)
         for hour, low, high in late.list_dirty(self._database):
             if not go_on():
                 return
@@ -78,14 +81,14 @@ class Rollups:
 
     def catch_up(self) -> None:
         """Everything that is in the store, however long it takes (commands, and whoever compares)."""
-        self.advance(lag_us=0, pause_s=0)
+        self.advance(lag_us=0, pause_s=0, thorough=True)
 
     def rebuild(self, first_hour: int, last_hour: int) -> int:
         """Compute the hours (since the epoch) from the first to the last one anew, from the rows that are left and what
         those told that were removed; how many had any. Days follow."""
-        self.catch_up()
+        self.advance(lag_us=0, pause_s=0)
         count = try_again(lambda: late.mark_hours(self._database, self._state(), first_hour, last_hour))
-        self.catch_up()
+        self.advance(lag_us=0, pause_s=0)
         return count
 
     def state(self) -> State | None:

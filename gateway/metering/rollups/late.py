@@ -14,8 +14,8 @@ from gateway.store.partitions import id_at
 from gateway.threads import pause
 
 # Rows posted so long ago are compared with the rollups now and then, whatever told of them: a process may have been
-# stopped between the making of a row and its commit, or a clock may be slow.
-AGAIN_US = HOUR_US
+# stopped between the making of a row and its commit, or a node's clock may be slow, by two hours even.
+AGAIN_US = 3 * HOUR_US
 AGAIN_EVERY_US = 10 * MINUTE_US
 # A row may have been made so long before its first commit failed.
 MADE_US = MINUTE_US
@@ -28,9 +28,10 @@ Ranges = dict[int, tuple[str, str]]  # of request ids (hex), by hour
 log = logging.getLogger(__name__)
 
 
-def look_again(database: Database, state: State) -> State:
-    """Count the last batches again, read what the journals tell of late commits, and now and then compare an hour's
-    rows with the rollups; hours that differ are marked. The state after it."""
+def look_again(database: Database, state: State, thorough: bool = False) -> State:
+    """Count the last batches again, read what the journals tell of late commits, and now and then, or where it is to be
+    `thorough`, compare the rows of the last hours with the rollups; hours that differ are marked. The state after
+    it."""
     if state.counted:
         start_us, end_us = state.counted[0][0], state.counted[-1][1]
         if _count(database, start_us, end_us) != sum(one[2] for one in state.counted):
@@ -38,7 +39,7 @@ def look_again(database: Database, state: State) -> State:
     for writer, since_us, at_us in database.read(partial(_read_marks, database)):
         state = _mark_posted(database, state, since_us - MADE_US, state.watermark, (writer, at_us))
     last = state.counted[-1] if state.counted else None
-    if last is not None and last[0] // AGAIN_EVERY_US != last[1] // AGAIN_EVERY_US:
+    if thorough or (last is not None and last[0] // AGAIN_EVERY_US != last[1] // AGAIN_EVERY_US):
         state = _compare_posted(database, state, state.watermark - AGAIN_US)
     return state
 
@@ -46,7 +47,7 @@ def look_again(database: Database, state: State) -> State:
 def step_back(database: Database, state: State, until_us: int) -> State:
     """Begin again at `until_us`, after a clock that was ahead is set right: else no row counts until its time comes.
     What was posted from then on counts when that comes; the hours of its requests are computed anew without it, and
-    those of what was posted in the last hour, which nothing has counted since the clock is right."""
+    those of what was posted in the last hours, which nothing has counted since the clock is right."""
     requests = "request IN (SELECT request FROM usage WHERE posted_at >= ? AND posted_at < ?)"
     ranges = _ranges(database, requests, (until_us - AGAIN_US, state.watermark))
     log.warning("the clock was ahead of now: %d hours are computed anew", len(ranges))

@@ -1,9 +1,10 @@
 """The drift of the ledger: measured by one worker, told by every one, and never in anybody's way."""
 
 import pytest
-from support.billing import DOLLAR
+from support.billing import DOLLAR, attempt_at, target
 
 from gateway.billing.reconciliation_gauge import SHARE, ReconciliationGauge
+from gateway.clock import HOUR_US
 from gateway.errors import Unavailable
 from gateway.metering.rollups.job import Rollups
 from gateway.store.documents import Documents
@@ -54,6 +55,19 @@ def test_measuring_rests_in_proportion_to_what_it_took(one):
     one.clock.advance(1 / SHARE)
     drift.measure()
     assert told(drift) == 7e-9
+
+
+def test_a_row_of_a_slow_clock_is_no_difference(one, account, used):
+    Rollups(one.database).catch_up()
+    settlement, attempt = one.admit(account), attempt_at(target(), usage=used, finish="stop")
+    attempt.at_us = one.clock.now_us() - 2 * HOUR_US
+    settlement.begin(0, target())
+    settlement.settle(attempt)
+    settlement.close()
+    one.database.write(lambda: one.database.execute("UPDATE usage SET posted_at = at"))
+    drift = drift_of(one)
+    drift.measure()
+    assert told(drift) == 0
 
 
 def test_a_worker_that_leaves_measures_no_more(one):

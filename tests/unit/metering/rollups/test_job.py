@@ -269,16 +269,27 @@ def test_a_row_that_waited_for_hours_is_noticed_by_what_its_journal_tells(world)
     assert one.database.read(lambda: one.database.execute("SELECT * FROM late_commit").fetchall()) == []
 
 
-def test_a_row_of_a_slow_clock_is_found_within_minutes(world):
+@pytest.mark.parametrize("slow_us", [20 * MINUTE_US, 2 * HOUR_US])
+def test_a_row_of_a_slow_clock_is_found_within_minutes(world, slow_us):
     one = world()
     one.rollups.catch_up()
     for _ in range(10):
         one.clock.advance(60)
         one.rollups.advance()
-    one.post(3, late_us=20 * 60 * SECOND_US)
+    one.post(3, late_us=slow_us)
     for _ in range(10):
         one.clock.advance(60)
         one.rollups.advance()
+    one.check()
+
+
+def test_a_row_of_a_slow_clock_is_found_at_once_by_who_compares(world):
+    one = world()
+    one.rollups.catch_up()
+    one.clock.advance(60)
+    one.rollups.catch_up()
+    one.post(3, late_us=2 * HOUR_US)
+    one.rollups.catch_up()
     one.check()
 
 
