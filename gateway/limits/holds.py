@@ -89,6 +89,10 @@ class Holds:
         if found is not None:
             return found
         rows = load(database, holds_of(payer), now, running=False)
+        # Whoever placed it at the same time had these budgets locked until then.
+        found = self._find(ident)
+        if found is not None:
+            return found
         budgets = [budget for budget in holds_of(payer) if budget.budget in rows]
         limited = [budget for budget in budgets if rows[budget.budget].is_limited]
         left = [rows[budget.budget].left_nusd for budget in limited]

@@ -10,6 +10,7 @@ from gateway.limits.budgets import Limits
 from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.holds import Holds
 from gateway.limits.lease_sweep import give_up, list_lost
+from gateway.limits.leases import load
 from gateway.limits.periods import read_period
 
 VIDEO = CostBound(30 * CENT, 0, 0, True)
@@ -84,6 +85,22 @@ def test_placing_again_is_the_same_hold(holds, books, payer, job):
     limit_all(books, payer)
     assert holds.place(job, payer, VIDEO) == holds.place(job, payer, VIDEO)
     assert every(books, payer) == [(0, 30 * CENT)] * 3
+
+
+def test_two_who_place_one_job_at_once_get_the_same_hold(holds, books, payer, job, monkeypatch):
+    limit_all(books, payer)
+    looked = []
+
+    def load_together(database, *args, **kwargs):
+        looked.append(job)
+        while database.kind == "postgresql" and len(looked) < 2:
+            gevent.sleep(0.005)
+        return load(database, *args, **kwargs)
+
+    monkeypatch.setattr("gateway.limits.holds.load", load_together)
+    both = [gevent.spawn(holds.place, job, payer, VIDEO) for _ in range(2)]
+    first, second = (one.get(timeout=10) for one in both)
+    assert first == second and every(books, payer) == [(0, 30 * CENT)] * 3
 
 
 def test_a_refused_hold_leaves_nothing_anywhere(holds, books, payer, job):
