@@ -1,8 +1,10 @@
 """The ledger of prepaid credits: append-only entries, each posted at most once, and the resulting balance."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from gateway import ids
+from gateway.clock import SECOND_US
 from gateway.control import Control
 from gateway.errors import Internal, InvalidRequest
 from gateway.limits.leases import MOST_COUNTER_NUSD, LeaseRequest, insert_budget, lock_budgets
@@ -73,7 +75,7 @@ class LedgerBook:
         the storage of payloads, and an adjustment for rows that arrived later. Returns what was posted now
         (nano-dollars, 0: nothing new)."""
         amounts = {USAGE: spent_nusd, STORAGE: storage_nusd}
-        return self._database.write(lambda: self._close_hour(organization_id, f"{organization_id}:{hour}", amounts))
+        return self._database.write(lambda: self._close_hour(organization_id, hour, amounts))
 
     def balance(self, organization_id: str) -> Balance:
         """The current balance: settlements count as soon as they are durable."""
@@ -145,13 +147,16 @@ class LedgerBook:
         values = (ids.new("ledger"), organization_id, kind, amount_nusd, ref, self._database.now_us(), note[:255])
         return self._database.execute(sql, values).rowcount > 0
 
-    def _close_hour(self, organization_id: str, ref: str, amounts: dict[str, int]) -> int:
+    def _close_hour(self, organization_id: str, hour: str, amounts: dict[str, int]) -> int:
+        # Nothing was booked of an hour before it began, and all entries of an organization may be years of them.
         sql = (
-            "SELECT count(*), COALESCE(SUM(amount_nusd), 0) FROM ledger WHERE organization = ? "
+            "SELECT count(*), COALESCE(SUM(amount_nusd), 0) FROM ledger WHERE organization = ? AND at >= ? "
             "AND ((kind IN (?, ?) AND ref = ?) OR (kind = ? AND ref LIKE ?))"
         )
-        late = f"{LATE}{ref}:"
-        params = (organization_id, USAGE, STORAGE, ref, ADJUSTMENT, f"{late}%")
+        ref = f"{organization_id}:{hour}"
+        late, start = f"{LATE}{ref}:", datetime.fromisoformat(f"{hour}:00+00:00")
+        start_us = int(start.timestamp()) * SECOND_US
+        params = (organization_id, start_us, USAGE, STORAGE, ref, ADJUSTMENT, f"{late}%")
         count, posted = self._database.execute(sql, params).fetchone()
         missing = sum(amounts.values()) + int(posted)
         if missing and count:

@@ -1,3 +1,4 @@
+import re
 import threading
 from types import SimpleNamespace
 
@@ -52,6 +53,24 @@ def test_storage_of_a_closed_hour_is_an_entry_of_its_own(books, organization):
     assert books.ledger.close_hour(organization, "2026-01-31T14", 500, 35) == 5
     kinds = [(entry.kind, entry.amount_nusd) for entry in books.ledger.entries(organization)]
     assert sorted(kinds) == [("adjustment", -5), ("storage", -30), ("usage", -500)]
+
+
+def test_closing_an_hour_reads_no_entries_from_before_it(books, organization, monkeypatch):
+    database, asked = books.worker.database, []
+    execute = database.execute
+    monkeypatch.setattr(database, "execute", lambda *given: (asked.append(given), execute(*given))[1])
+    books.ledger.close_hour(organization, "2026-01-31T14", 500)
+    monkeypatch.undo()
+    [(sql, params)] = [given for given in asked if "SUM(amount_nusd)" in given[0]]
+
+    def explain():
+        if database.kind == "sqlite":
+            return database.fetch(f"EXPLAIN QUERY PLAN {sql}", params)
+        database.execute("SET LOCAL enable_seqscan = off")
+        return database.fetch(f"EXPLAIN {sql}", params)
+
+    plan = str(database.write(explain))
+    assert "ledger_organization_at" in plan and re.search(r"\bat ?>", plan), plan
 
 
 def test_closing_hours_leaves_the_balance(books, organization):
