@@ -257,14 +257,18 @@ def test_a_raised_limit_is_in_force_at_once(worker, books, payer):
     assert attempt(one, payer)
 
 
-def test_what_one_worker_does_not_use_serves_another_within_a_second(worker, books, payer):
+def test_what_one_worker_does_not_use_serves_another_within_a_second(worker, books, payer, clock, monkeypatch):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=4 * CENT))
     first, second = worker(), worker()
     first.spending.reserve(payer, CALL).release()
-    tending = gevent.spawn_later(0.4, lambda: first.spending.tend())
+
+    def tend_meanwhile(seconds):
+        clock.advance(seconds)
+        first.spending.tend()
+
+    monkeypatch.setattr("gateway.limits.spending.pause", tend_meanwhile)
     assert attempt(second, payer)
-    tending.kill()
 
 
 def test_five_hundred_waiters_share_few_refills(worker, books, payer):
@@ -366,17 +370,22 @@ def test_a_limit_set_later_holds_for_members_whose_slices_are_shared(worker, boo
     assert not attempt(one, first._replace(key_id=ids.new("key"), member_id=ids.new("member")))
 
 
-def test_a_lowered_limit_still_admits_what_it_has_left(worker, books, payer):
+def test_a_lowered_limit_still_admits_what_it_has_left(worker, books, payer, clock, monkeypatch):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=10 * CENT))
     one = worker()
     assert attempt(one, payer)
     one.spending.reserve(payer, CostBound(7 * CENT, 0, 0, True)).release()  # so that all the rest is in its hands
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=6 * CENT))
-    tending = gevent.spawn_later(0.4, one.spending.tend)
+
+    def tend_meanwhile(seconds):
+        clock.advance(seconds)
+        one.journal.flush(5)
+        one.spending.tend()
+
+    monkeypatch.setattr("gateway.limits.spending.pause", tend_meanwhile)
     assert attempt(one, payer)
     assert not attempt(one, payer)
-    tending.kill()
 
 
 @pytest.mark.parametrize("lifted", ["key", "organization"])
