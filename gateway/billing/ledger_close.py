@@ -24,8 +24,9 @@ TOUCHED = f"""
 SELECT at / {HOUR_US} FROM usage WHERE posted_at >= ? AND at < ? AND {SPENT}
 UNION SELECT hour FROM rollup_hour WHERE late_at >= ? AND hour < ?
 """
-# No row is recorded before its attempt began, so the index of `posted_at` finds them. What was removed of an hour's
-# rows counts too: a late row must not book it back.
+# No row is recorded long before its attempt began (a little, where a clock that was ahead was set right between the
+# two), so the index of `posted_at` finds them. What was removed of an hour's rows counts too: a late row must not book
+# it back.
 SUMS = f"""
 SELECT owner, SUM(spent), SUM(storage) FROM (
     SELECT {{organization}} AS owner, CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END AS spent,
@@ -65,7 +66,7 @@ class LedgerClose:
         return booked
 
     def _close(self, start_us: int, owners: dict[str, str]) -> int:
-        params = (start_us, start_us, start_us + HOUR_US, start_us // HOUR_US)
+        params = (start_us - AGAIN_US, start_us, start_us + HOUR_US, start_us // HOUR_US)
         organization = HEX[self._database.kind].format("organization")
         sql = self._database.exact_sums(SUMS.format(organization=organization))
         sums = self._database.report(lambda: self._database.execute(sql, params).fetchall())

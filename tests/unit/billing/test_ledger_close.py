@@ -105,6 +105,15 @@ def test_hours_are_closed_although_the_clock_was_ahead_at_the_last_round(one, ho
     assert hours.close() == 20_000 and doctor(one.database) == []
 
 
+def test_a_row_is_booked_although_a_clock_that_was_ahead_was_set_right_before_it_was_recorded(
+    one, hours, account, used
+):
+    spend(one, account, used)
+    back = "UPDATE usage SET posted_at = at - ?"
+    one.database.write(lambda: one.database.execute(back, (2 * HOUR_US,)))
+    assert hours.close() == 20_000 and doctor(one.database) == []
+
+
 def test_hours_that_nobody_closed_in_time_are_closed_in_one_round(one, hours, account, used):
     for number in range(4):
         spend(one, account, used, BEGAN_US + number * HOUR_US)
