@@ -26,6 +26,8 @@ TEXT_LIMIT = 2048
 RETRY_LIMIT_S = 86_400.0
 OVERLOADED_STATUSES = (503, 529)
 OVERLOADED = "The provider is overloaded."
+BROKEN_OFF = "The provider broke off its answer with an error."
+ERROR = "error"  # the name of an event that tells of one
 
 # A 400 may really mean that our account, credential or catalogue is wrong there. Another provider can serve.
 PROVIDER_CODES = frozenset(
@@ -196,7 +198,12 @@ def stream_failure(data: Any) -> GatewayError:
         return UpstreamOverloaded(OVERLOADED, details=details)
     if "timeout" in words or "408" in words or "504" in words:
         return UpstreamTimeout("The provider did not answer in time.", details=details)
-    return UpstreamFailed("The provider broke off its answer with an error.", details=details)
+    return UpstreamFailed(BROKEN_OFF, details=details)
+
+
+def text_failure(data: bytes) -> GatewayError:
+    """The error for an event of the name "error" whose data is no JSON: the provider's own words, scrubbed."""
+    return UpstreamFailed(BROKEN_OFF, details=diagnose(explain_object(None, data), None))
 
 
 def truncated() -> GatewayError:

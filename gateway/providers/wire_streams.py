@@ -6,11 +6,12 @@ from typing import Any
 
 import orjson
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.cut_pairs import join_halves
 from gateway.neutral.events import Batch, Failed, Finished, Started
 from gateway.neutral.usage import Usage
-from gateway.providers.failures import truncated
+from gateway.providers.answers import NOT_JSON
+from gateway.providers.failures import ERROR, text_failure, truncated
 from gateway.providers.protocol import UpstreamReply
 from gateway.providers.sse import EVENTS, read_batches
 
@@ -49,6 +50,10 @@ class WireStream(ABC):
             return orjson.loads(joined)
         except orjson.JSONDecodeError:
             return None
+
+    def _unreadable(self, name: str, data: bytes) -> GatewayError:
+        """The error of a piece that is no JSON: in the provider's own words where it says that it is an error."""
+        return text_failure(data) if name == ERROR else UpstreamFailed(NOT_JSON)
 
     def _used(self) -> Usage | None:
         """The usage to pay so far, as far as the upstream reported it."""

@@ -206,6 +206,7 @@ class CallerConnection:
             self.shut(socket.SHUT_WR)
             while left > 0 and (data := self.socket.recv(BODY_RECEIVE_BYTES)):
                 left -= len(data)
+                gevent.sleep(0)  # where more is there at once, a receive lets nobody else have a turn
 
     def close(self) -> None:
         """Close the connection, called in the greenlet that reads from it."""

@@ -213,3 +213,35 @@ def test_a_finish_reason_without_a_word_ends_nothing(stage: ContractGateway, spo
     chunks = [json.loads(line[len(DATA) :]) for line in answer.splitlines() if line.startswith(DATA + b"{")]
     reasons = [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]]
     assert [one for one in reasons if one] == ["stop"] and len(reasons) > 2
+
+
+def deepen(parts: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """A member that JSON can be read with and not written again, in each object that holds another."""
+    for _, value in parts:
+        for path in [*places(value), ("",)] if value else ():
+            holder = value
+            for step in path[:-1]:
+                holder = holder[step]
+            if isinstance(holder, dict):
+                holder["extra"] = nested(300)
+    return parts
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("streamed", [WHOLE, STREAM])
+@pytest.mark.parametrize(
+    ("surface", "vendor"),
+    [("chat", "openai"), ("messages", "anthropic"), ("responses", "responses"), ("responses", "anthropic")],
+)
+def test_an_answer_nested_deeper_than_can_be_written_is_the_providers_fault(
+    stage: ContractGateway, spoiler: Spoiler, surface: str, vendor: str, streamed: bool
+) -> None:
+    spoiler.change = deepen
+    answer = ask(stage, spoiler, surface, vendor, "text", streamed)
+    assert b"nested deeper" in answer and b"internal_error" not in answer

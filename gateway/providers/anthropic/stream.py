@@ -33,7 +33,7 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import VendorPart
 from gateway.neutral.usage import Usage
-from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty, number_in, text_in
+from gateway.providers.answers import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_depth, is_empty, number_in, text_in
 from gateway.providers.anthropic.pieces import EVENT as PIECE
 from gateway.providers.anthropic.pieces import read_piece
 from gateway.providers.anthropic.reply import CALLS, read_stop, read_tier, word
@@ -69,12 +69,14 @@ class AnthropicStreamReader(WireStream):
             except orjson.JSONDecodeError:
                 wire = self._read_joined(data)
                 if wire is None:
-                    return self._fail(batch, UpstreamFailed(NOT_JSON)), True
+                    return self._fail(batch, self._unreadable(name, data)), True
             kind = wire.get("type") if type(wire) is dict else None
             if kind == "error" or kind is None:
                 return self._fail(batch, stream_failure(wire)), True
             if kind == "message_stop":
                 return self._end(batch, self._last()), True
+            if len(data) > SHALLOW_BYTES:
+                check_depth(data, wire)
             try:
                 self._read_event(kind, wire, len(data), batch)
             except SHAPE_ERRORS:

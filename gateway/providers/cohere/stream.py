@@ -24,7 +24,7 @@ from gateway.neutral.events import (
     ToolCallDelta,
     has_content,
 )
-from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.cohere.reply import TEXT_CITED, read_call, read_finish, read_sources, word
 from gateway.providers.failures import stream_failure
 from gateway.providers.wire_streams import WireStream
@@ -44,13 +44,13 @@ class CohereStreamReader(WireStream):
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
         batch: Batch = []
-        for _, data in events:
+        for name, data in events:
             try:
                 wire = orjson.loads(data)
             except orjson.JSONDecodeError:
                 wire = self._read_joined(data)
                 if wire is None:
-                    return self._fail(batch, UpstreamFailed(NOT_JSON)), True
+                    return self._fail(batch, self._unreadable(name, data)), True
             kind = wire.get("type") if type(wire) is dict else None
             try:
                 if kind == END:

@@ -26,8 +26,8 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
 from gateway.neutral.usage import Usage
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, check_choice, is_empty
-from gateway.providers.failures import stream_failure, truncated
+from gateway.providers.answers import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_choice, check_depth, is_empty
+from gateway.providers.failures import ERROR, stream_failure, text_failure, truncated
 from gateway.providers.google.pieces import read_piece
 from gateway.providers.google.reply import (
     ReadPart,
@@ -92,7 +92,7 @@ class GoogleStreamReader(WireStream):
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
         batch: Batch = []
-        for _, data in events:
+        for name, data in events:
             if self._in_text and (piece := read_piece(data)) is not None:
                 self._add_piece(*piece, batch)
                 continue
@@ -101,10 +101,12 @@ class GoogleStreamReader(WireStream):
             except orjson.JSONDecodeError:
                 chunk = self._read_joined(data)
                 if chunk is None:
-                    return self._fail(batch, truncated()), True
+                    return self._fail(batch, text_failure(data) if name == ERROR else truncated()), True
             if type(chunk) is not dict or chunk.get("error"):
                 return self._fail(batch, stream_failure(chunk)), True
             try:
+                if len(data) > SHALLOW_BYTES:
+                    check_depth(data, chunk)
                 self._read_chunk(chunk, batch)
             except GatewayError as error:
                 return self._fail(batch, error), True

@@ -17,7 +17,7 @@ from gateway.neutral.events import (
     NativeChunk,
     Started,
 )
-from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty, text_in
+from gateway.providers.answers import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_depth, is_empty, text_in
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.responses_events import EventRebuilder
 from gateway.providers.openai.responses_reply import call_id_of, read_failure, read_finish, read_usage, text_of
@@ -56,7 +56,9 @@ class ResponsesStreamReader(WireStream):
             except orjson.JSONDecodeError:
                 wire = self._read_joined(data)
                 if wire is None:
-                    return self._fail(batch, truncated() if cut else UpstreamFailed(NOT_JSON)), True
+                    return self._fail(batch, truncated() if cut else self._unreadable(name, data)), True
+            if len(data) > SHALLOW_BYTES:
+                check_depth(data, wire)
             try:
                 last = self._read_event(wire, name, len(data), batch)
             except SHAPE_ERRORS:

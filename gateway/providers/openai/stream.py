@@ -26,7 +26,7 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
-from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, check_choice, is_empty
+from gateway.providers.answers import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_choice, check_depth, is_empty
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.pieces import piece_text, read_run, write_choices
 from gateway.providers.openai.reply import (
@@ -153,10 +153,12 @@ class ChatStreamReader(WireStream):
         except orjson.JSONDecodeError:
             chunk = self._read_joined(data)
             if chunk is None:
-                return Failed(UpstreamFailed(NOT_JSON), self._usage)
+                return Failed(self._unreadable(name, data), self._usage)
         if type(chunk) is not dict or name == "error" or chunk.get("error"):
             return Failed(stream_failure(chunk), self._usage)
         try:
+            if len(data) > SHALLOW_BYTES:
+                check_depth(data, chunk)
             self._read_chunk(chunk, batch)
         except GatewayError as error:
             return Failed(error, self._usage)

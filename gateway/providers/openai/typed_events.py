@@ -9,7 +9,7 @@ import orjson
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, Event, Failed, Finished, Started
 from gateway.providers.answers import NOT_JSON, ODD, SHAPE_ERRORS
-from gateway.providers.failures import stream_failure, truncated
+from gateway.providers.failures import ERROR, stream_failure, text_failure, truncated
 
 DONE_MARK = b"[DONE]"
 
@@ -24,8 +24,8 @@ class TypedEvents:
 
     def take(self, pieces: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         batch: Batch = []
-        for _, data in pieces:
-            found = None if data == DONE_MARK else self._read(data)
+        for name, data in pieces:
+            found = None if data == DONE_MARK else self._read(name, data)
             if found is not None:
                 batch += found if isinstance(found, list) else [found]
                 if isinstance(batch[-1], Finished | Failed):
@@ -45,13 +45,14 @@ class TypedEvents:
             return [Started(), *batch]
         return batch
 
-    def _read(self, data: bytes) -> Batch | Event | None:
+    def _read(self, name: str, data: bytes) -> Batch | Event | None:
         try:
             wire = orjson.loads(data)
             if wire.get("error") or wire.get("type") == "error":
                 return Failed(stream_failure(wire))
             return self._read_event(wire)
         except orjson.JSONDecodeError:
-            return Failed(UpstreamFailed(NOT_JSON, upstream_status=200))
+            told = text_failure(data) if name == ERROR else UpstreamFailed(NOT_JSON, upstream_status=200)
+            return Failed(told)
         except SHAPE_ERRORS:
             return Failed(UpstreamFailed(ODD, upstream_status=200))

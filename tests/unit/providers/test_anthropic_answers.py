@@ -181,6 +181,11 @@ def test_an_error_event_ends_the_stream_with_what_is_owed():
     assert isinstance(last.error, UpstreamRateLimited)
 
 
+def test_an_error_event_that_is_no_json_is_told_in_the_providers_words():
+    last = events(stream_of(Answer("Hello", stop=False)) + b"event: error\ndata: overrun\n\n")[-1]
+    assert last.error.details["responseText"] == "overrun"
+
+
 def test_the_first_ping_is_nothing_and_later_ones_keep_the_caller_waiting():
     one = b"".join(list(events_of(Answer("x"), "m"))[:2])
     assert not any(type(event) is Heartbeat for event in events(one))

@@ -39,6 +39,11 @@ def read(body: dict):
     return PROTOCOL.read(MemoryReply(orjson.dumps(body), headers={}), False)
 
 
+def test_an_error_event_that_is_no_json_is_told_in_the_providers_words():
+    last = events(chunk({"text": "x"}), b"event: error\r\ndata: overrun\r\n\r\n")[-1]
+    assert type(last) is Failed and last.error.details["responseText"] == "overrun"
+
+
 def test_whole_answer_is_read_into_disjoint_counts():
     result = PROTOCOL.read(MemoryReply(TEXT_REPLY, headers={}), False)
     usage = Usage(

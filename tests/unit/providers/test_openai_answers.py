@@ -144,6 +144,14 @@ def test_error_inside_a_stream_fails_it_with_what_is_owed():
     assert isinstance(events(b"event: error\ndata: {}\n\n")[-1], Failed)
 
 
+@pytest.mark.parametrize("relayed", [True, False])
+def test_an_error_event_that_is_no_json_is_told_in_the_providers_words(relayed):
+    told = b"event: error\ndata: upstream pool is empty, sk-abcdefgh12345678\n\n"
+    last = events(chunk({"content": "x"}), told, relayed=relayed)[-1]
+    assert last.error.details["responseText"] == "upstream pool is empty, [hidden]"
+    assert "not JSON" not in last.error.message
+
+
 @pytest.mark.parametrize("junk", [b"data: {nonsense\n\n", b"data: 7\n\n", b'data: {"choices":[7]}\n\n', b"<html>\n\n"])
 @pytest.mark.parametrize("relayed", [True, False])
 def test_junk_fails_the_stream(junk, relayed):

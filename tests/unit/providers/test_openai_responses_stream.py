@@ -124,3 +124,8 @@ def test_items_that_only_the_terminal_event_brings_are_read() -> None:
     frames = [frame for frame in made.frames() if b"response.completed" in frame[:30]]
     parts = read(Answer(raw=b"".join(frames))).choices[0].parts
     assert [type(part) for part in parts] == [Reasoning, Text, ToolCall]
+
+
+def test_an_error_event_that_is_no_json_is_told_in_the_providers_words() -> None:
+    failed = last(Answer(raw=b"event: error\ndata: overrun\n\ndata: {}\n\n"))
+    assert failed.error.details["responseText"] == "overrun"

@@ -120,3 +120,15 @@ def test_a_fast_caller_leaves_the_others_their_turn(pair):
         connection.take(len(connection._buffer) - connection._at + 1)
     counting.kill()
     assert turns
+
+
+def test_the_rest_of_an_unread_body_leaves_the_others_their_turn(pair, monkeypatch):
+    connection, caller = pair
+    caller.sendall(b"a" * 100_000)
+    caller.shutdown(socket.SHUT_WR)
+    monkeypatch.setattr("gateway.server.connection.BODY_RECEIVE_BYTES", 1_000)
+    turns = []
+    counting = gevent.spawn(lambda: [turns.append(gevent.sleep(0)) for _ in range(90)])
+    connection.linger()
+    counting.kill()
+    assert len(turns) > 40
