@@ -94,8 +94,11 @@ def write_usage(usage: Usage, cost: dict[str, Any]) -> dict[str, Any]:
     read = usage.cache_read + usage.input_audio_cached
     written = usage.cache_write + usage.cache_write_1h
     total, output = usage.input_total, usage.output_total
+    raw = openai.write_usage(usage)
+    if not total:  # there it is at least 1, which here would contradict what stands beside it
+        raw |= {"prompt_tokens": 0, "total_tokens": output}
     return {
         "inputTokens": {"total": total, "noCache": total - read - written, "cacheRead": read, "cacheWrite": written},
         "outputTokens": {"total": output, "text": output - usage.reasoning, "reasoning": usage.reasoning},
-        "raw": {**openai.write_usage(usage), **cost},
+        "raw": {**raw, **cost},
     }

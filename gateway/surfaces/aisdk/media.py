@@ -3,7 +3,7 @@
 from base64 import b64decode
 
 from gateway.errors import InvalidRequest
-from gateway.neutral.encoded import PIECE, decode_base64
+from gateway.neutral.encoded import PIECE, decode_base64, decode_pieces
 from gateway.neutral.parts import Audio, CacheMark, File, Image, Media, Part, Text
 from gateway.surfaces.aisdk import schema as wire
 from gateway.surfaces.validation_errors import invalid
@@ -25,6 +25,7 @@ FORMATS = {
     "x-aiff": "aiff",
     "x-flac": "flac",
 }
+TO_STANDARD = str.maketrans("-_", "+/", " \t\r\n")  # base64 of addresses, and what was wrapped into lines
 KEPT_ELSEWHERE = "files that a vendor keeps cannot be named here; send the bytes or an address"
 
 
@@ -66,6 +67,7 @@ def read_media(data: str, kind: str, path: str, name: str = "", mark: CacheMark 
         raise invalid(path, "it is empty")
     if family == TEXT:
         return _with_name(_decode(data, path), name, mark)
+    data = _mend_base64(data, path)
     if kind == family or kind.endswith("/*"):
         kind = _sniff(family, data)
     return _part(family, Media(kind, data=data), name, mark)
@@ -86,6 +88,27 @@ def _sniff(family: str, data: str) -> str:
     if family != IMAGE:
         return f"{family}/wav" if family == AUDIO else "application/octet-stream"
     return f"{IMAGE}/" + next((kind for start, kind in STARTS if data.startswith(start)), "png")
+
+
+def _mend_base64(data: str, path: str) -> str:
+    """`data` as every vendor reads it: the alphabet of addresses, line breaks and a missing end are mended.
+    InvalidRequest: what is none is refused here, where the caller's own path is known."""
+    if _is_base64(data):
+        return data
+    mended = data.translate(TO_STANDARD)
+    mended += "=" * (-len(mended) % 4)
+    if not _is_base64(mended):
+        raise invalid(path, "it is no base64")
+    return mended
+
+
+def _is_base64(data: str) -> bool:
+    try:
+        for _ in decode_pieces(data):
+            continue
+    except ValueError:
+        return False
+    return True
 
 
 def _decode(data: str, path: str) -> str:

@@ -17,7 +17,7 @@ from gateway.surfaces.http import Inbound
 from gateway.surfaces.openai import chat
 
 LIMITS = settings_module.load({"GATEWAY_ENV": "test"}).limits
-PNG = "iVBORw0KGgoAAAANSUhEUg"
+PNG = "iVBORw0KGgoAAAANSUhEUgAA"
 
 
 def read(stream: bool = False, **options: Any) -> reader.Question:
@@ -75,6 +75,9 @@ def test_files_are_reported_by_their_kind_and_form(given: dict, part: Any) -> No
         (file("data:image/png,AAAA", "image/png"), "prompt.0.content.0.data"),
         (file("", "image/png"), "prompt.0.content.0.data"),
         (file("////", "text/plain"), "prompt.0.content.0.data"),
+        (file("!!! not base64", "image/png"), "prompt.0.content.0.data"),
+        (file("data:image/png;base64,A", "image/png"), "prompt.0.content.0.data"),
+        (file({"type": "data", "data": "größe"}, "application/pdf"), "prompt.0.content.0.data.data"),
         (file({"type": "reference", "reference": {"openai": "file-1"}}, "image/png"), "prompt.0.content.0.data"),
     ],
 )
@@ -82,6 +85,11 @@ def test_files_that_nobody_can_read_are_refused(given: dict, param: str) -> None
     with pytest.raises(InvalidRequest) as refused:
         read(prompt=[user(given)])
     assert refused.value.param == param
+
+
+@pytest.mark.parametrize("written", ["_-8", "/+8", "/+8=\n", "/ +8="])
+def test_base64_of_any_spelling_is_what_every_vendor_reads(written: str) -> None:
+    assert parts_of(user(file(written, "image/png"))) == [(Image(Media("image/png", data="/+8=")),)]
 
 
 def test_what_a_client_ran_comes_back_as_it_was() -> None:

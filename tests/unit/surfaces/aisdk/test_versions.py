@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from contract import ai_parts
 
-from gateway.dialects.aisdk import error_type
+from gateway.dialects.aisdk import error_type, write_usage
 from gateway.errors import (
     Forbidden,
     GatewayError,
@@ -24,6 +24,7 @@ from gateway.errors import (
     UpstreamRateLimited,
     UpstreamTimeout,
 )
+from gateway.neutral.usage import Usage
 from gateway.surfaces.aisdk import searches
 from gateway.surfaces.aisdk.routes import ERRORS
 from gateway.surfaces.aisdk.versions import step_body_down, step_down
@@ -126,3 +127,9 @@ def test_a_stream_whose_settlement_fails_ends_with_a_part_that_every_client_know
     for version in (2, 3, 4):
         ai_parts.check_part(part, version)
     assert part["error"]["statusCode"] == 503 and part["error"]["type"] == "internal_server_error"
+
+
+def test_the_raw_usage_of_an_answer_without_tokens_agrees_with_the_rest() -> None:
+    usage = write_usage(Usage(output=3), {"cost": 0})
+    assert usage["inputTokens"]["total"] == usage["raw"]["prompt_tokens"] == 0
+    assert usage["raw"]["total_tokens"] == 3
