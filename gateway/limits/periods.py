@@ -12,6 +12,7 @@ from gateway.errors import InvalidRequest
 UNITS = {"hour": ("h", 8760), "day": ("d", 365), "week": ("w", 52), "month": ("mo", 12)}
 LETTERS = {letters: unit for unit, (letters, _) in UNITS.items()}
 SECONDS = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
+AMOUNT_FIELD, UNIT_FIELD = "periodUsageDurationValue", "periodUsageDurationUnit"  # as callers send them
 PATTERN = re.compile(r"(\d{1,5})(h|d|w|mo)")
 
 
@@ -42,10 +43,10 @@ class Period:
 def make_period(amount: int, unit: str) -> Period:
     """InvalidRequest for an unknown unit, or outside of 1–8760 hours, 1–365 days, 1–52 weeks, 1–12 months."""
     if unit not in UNITS:
-        raise InvalidRequest(f"Unknown period unit {unit!r}: use hour, day, week or month.", param="period")
+        raise InvalidRequest(f"Unknown period unit {unit!r}: use hour, day, week or month.", param=UNIT_FIELD)
     most = UNITS[unit][1]
     if not 1 <= amount <= most:
-        raise InvalidRequest(f"A period of {unit}s has 1 to {most} of them, not {amount}.", param="period")
+        raise InvalidRequest(f"A period of {unit}s has 1 to {most} of them, not {amount}.", param=AMOUNT_FIELD)
     return Period(amount, unit)
 
 
@@ -53,5 +54,5 @@ def read_period(text: str) -> Period:
     """Parse a period written as 12h, 1d, 2w or 1mo. InvalidRequest."""
     found = PATTERN.fullmatch(text.strip().lower())
     if found is None:
-        raise InvalidRequest(f"{text!r} is not a period: write it like 12h, 1d, 2w or 1mo.", param="period")
+        raise InvalidRequest(f"{text!r} is not a period: write it like 12h, 1d, 2w or 1mo.")
     return make_period(int(found[1]), LETTERS[found[2]])

@@ -4,7 +4,7 @@ import click
 
 from gateway.background import TABLE, Scope, is_published, make_background, read_reports
 from gateway.operator.installation import opened
-from gateway.operator.output import AS_JSON, print_result, print_table, show_time
+from gateway.operator.output import AS_JSON, NEVER, print_result, print_table, show_time
 from gateway.store.documents import Documents
 from gateway.wiring import build
 
@@ -25,7 +25,7 @@ def list_(ctx: click.Context) -> None:
     rows = []
     for job in TABLE:
         report = reports.get(job.name)
-        last = ("never", "", "never", "") if is_published(job) else ("not told", "", "not told", "")
+        last = (NEVER, "", NEVER, "") if is_published(job) else ("not told", "", "not told", "")
         if report is not None:
             last_success = show_time(report.good_us or None)
             last = (show_time(report.at_us), f"{report.seconds:.2f} s", last_success, report.error)

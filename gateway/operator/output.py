@@ -98,9 +98,18 @@ def _aligned(column: Sequence[str]) -> list[str]:
     return [text.rjust(width) if numbers else text.ljust(width) for text in column]
 
 
+class Never(str):
+    """The word for a time that never comes, which is null for programs."""
+
+    __slots__ = ()
+
+
+NEVER = Never("never")
+
+
 def show_time(at_us: int | None) -> str:
-    """ISO 8601 in UTC, or "never"."""
-    return "never" if at_us is None else to_iso(at_us)
+    """ISO 8601 in UTC, or "never" (NEVER)."""
+    return NEVER if at_us is None else to_iso(at_us)
 
 
 def read_expiry(text: str, now_us: int) -> int | None:
@@ -157,6 +166,6 @@ def _cell(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    if value is None or value == "":
+    if value is None or value == "" or isinstance(value, Never):
         return None
     return value if isinstance(value, bool | int | float | str | list) else str(value)

@@ -15,6 +15,7 @@ from gateway.surfaces.schemas import Moment, StrictBody, TextField, read_body
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Discounts"
+WANTED = 'Give a decimal fraction between 0 and 1, of at most six places, such as "0.2".'
 
 
 class Fraction(fields.Field):
@@ -25,11 +26,11 @@ class Fraction(fields.Field):
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, str | float):
-            raise ValidationError('Give a decimal fraction between 0 and 1 such as "0.2".')
+            raise ValidationError(WANTED)
         try:
             return parse_fraction(value[:40] if isinstance(value, str) else value)
-        except ValueError as error:
-            raise ValidationError(f"Give a decimal fraction between 0 and 1: {error}.") from None
+        except ValueError:
+            raise ValidationError(WANTED) from None
 
 
 class NewDiscount(StrictBody):

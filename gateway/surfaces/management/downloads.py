@@ -31,7 +31,6 @@ def download(
     headers = [
         ("Content-Type", media),
         ("Cache-Control", "no-store"),
-        ("X-Content-Type-Options", "nosniff"),
         ("Content-Disposition", f'attachment; filename="{file}"'),
         *more,
     ]

@@ -43,6 +43,10 @@ def test_a_period_reads_back_as_it_was_written(text):
     assert str(read_period(text)) == text
 
 
-def test_an_unknown_unit_is_refused():
-    with pytest.raises(InvalidRequest):
-        make_period(1, "year")
+@pytest.mark.parametrize(
+    ("amount", "unit", "field"), [(1, "year", "periodUsageDurationUnit"), (366, "day", "periodUsageDurationValue")]
+)
+def test_a_period_out_of_bounds_is_refused_by_the_name_of_its_field(amount, unit, field):
+    with pytest.raises(InvalidRequest) as refused:
+        make_period(amount, unit)
+    assert refused.value.param == field

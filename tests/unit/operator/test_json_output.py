@@ -82,6 +82,8 @@ def test_the_token_of_a_key_is_json_beside_the_warning_on_standard_error(run, ca
 
     made = ask("keys", "create", "--description", "For a program")
     assert made["token"].startswith("llmgtwy_")
+    (listed,) = [one for one in json.loads(run("keys", "list", "--json")) if one["id"] == made["id"]]
+    assert listed["expires"] is None and "never" in run("keys", "list")
     assert ask("keys", "roll", made["id"])["token"] != made["token"]
     for word, state in (("deactivate", "inactive"), ("activate", "active"), ("revoke", "revoked")):
         assert ask("keys", word, made["id"])["state"] == state
