@@ -18,6 +18,8 @@ GatewayError
 decides whether another provider is tried. Statuses follow the HTTP reference of the product.
 """
 
+from typing import Any
+
 # The header of answers and errors alike that tells how many upstream calls were made.
 ATTEMPTS = "x-llmgateway-attempts"
 
@@ -156,7 +158,11 @@ class OutOfCredits(GatewayError):
 
 
 class RateLimited(GatewayError):
+    """`standings` are those of the limits that refused (limits.rates.RateLimitStatus), for formats with headers of
+    their own for them."""
+
     kind, status, code, blame = "rate_limited", 429, "rate_limit_exceeded", "caller"
+    standings: "tuple[Any, ...]" = ()
 
 
 class Cancelled(GatewayError):

@@ -2,7 +2,7 @@
 operation; off by default.
 
 Counters live in each worker. With redis they are exchanged in the background and count over all workers; without it
-each worker admits its share (limit ÷ live workers), so that more workers never mean more requests.
+each worker admits its share (limit ÷ live workers, at least one).
 """
 
 import math
@@ -85,6 +85,7 @@ class RateLimiter:
         self._running: dict[tuple[str, str], int] = {}
         # The divisor of limits: for windows 1 while they are exchanged, for slots always the number of live workers.
         self._share = self._workers = 1
+        self._counted = False  # whether these are those of now: they are not kept while nothing is limited
 
     def enter(
         self,
@@ -115,6 +116,8 @@ class RateLimiter:
         rules = self._limits.rules(subjects)
         if not rules:
             return Slot()
+        if not self._counted:
+            self._count_workers()
         now = self._clock.now_us() / SECOND_US
         guess = -(-prompt_bytes // BYTES_PER_TOKEN)
         rate_limits = tuple(self._check(rule, guess, now) for rule in rules)
@@ -128,11 +131,13 @@ class RateLimiter:
             return
         try:
             if not self._limits.active():
+                self._counted = False
                 return
             self._workers = self._limits.worker_count()
         except Unavailable:
             return  # the database is away: keep what was known
         self._share = 1 if self._redis is not None and self._exchanged(self._redis) else self._workers
+        self._counted = True
         self._forget()
 
     def running_of(self, scope: str, subject: str) -> int | None:
@@ -142,6 +147,17 @@ class RateLimiter:
     def running(self) -> int:
         """Slots in use, over all limits."""
         return sum(self._running.values())
+
+    def _count_workers(self) -> None:
+        """Before the first request of a first limit: until the next exchange each worker would admit all of it."""
+        if self._limits is None:
+            return
+        try:
+            self._workers = self._limits.worker_count()
+        except Unavailable:
+            return
+        self._share = 1 if self._redis is not None else self._workers
+        self._counted = True
 
     def _check(self, rule: Rule, guess: int, now: float) -> RateLimitStatus:
         share = self._workers if rule.kind == CONCURRENCY else self._share
@@ -266,8 +282,10 @@ def _refusal(rule: Rule, reset_s: int, now_s: float) -> RateLimited:
     wait = max(1, reset_s)
     standing = RateLimitStatus(rule.kind, rule.amount, 0, wait)
     who = f"organization ({rule.subject.partition('/')[2]})" if rule.scope == OPERATION else rule.scope
-    return RateLimited(
+    refused = RateLimited(
         f"The {who} may make {rule.amount} {NAMES[rule.kind]}; try again in {wait} s.",
         retry_after=float(wait),
         headers=tuple(headers((standing,), int(now_s * SECOND_US))),
     )
+    refused.standings = (standing,)
+    return refused

@@ -286,6 +286,17 @@ def test_messages_show_it_in_their_own_words_beside(own_gateway: LocalGateway) -
     assert told["anthropic-ratelimit-requests-reset"].endswith("Z")
 
 
+def test_refused_messages_show_it_in_their_own_words_too(own_gateway: LocalGateway) -> None:
+    set_rate(own_gateway, "key", "*", "requests", 1)
+    operation = next(one for one in PAID if one.path == "/v1/messages")
+    send(own_gateway, operation)
+    refused = send(own_gateway, operation)
+    assert refused.status == 429 and refused.headers["retry-after"]
+    assert refused.headers["anthropic-ratelimit-requests-limit"] == "1"
+    assert refused.headers["anthropic-ratelimit-requests-remaining"] == "0"
+    assert refused.headers["anthropic-ratelimit-requests-reset"].endswith("Z")
+
+
 def test_slots_come_back_whatever_becomes_of_a_request(own_gateway: LocalGateway, mint: FakeUpstream) -> None:
     set_rate(own_gateway, "key", "*", "concurrency", 3)
     told: list[Told] = at_once(6, lambda number: pay(own_gateway, f"s{number}", "wait:0.3"))

@@ -1,14 +1,16 @@
 """POST /v1/messages and POST /v1/messages/count_tokens."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from gateway.billing.context import RequestContext
 from gateway.clock import SECOND_US, Clock, to_iso
 from gateway.dialects import anthropic as dialect
 from gateway.dialects.fields import restate
-from gateway.errors import NotSupported
+from gateway.errors import NotSupported, RateLimited
 from gateway.limits import rates
 from gateway.limits.rate_rules import REQUESTS, TOKENS
+from gateway.limits.rates import RateLimitStatus
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
 from gateway.settings import LimitSettings
@@ -29,6 +31,9 @@ def create(services: Services, inbound: Inbound) -> Outbound:
         return _create(services, inbound)
     except NotSupported as error:
         raise restate(error, DIALECT) from error
+    except RateLimited as error:
+        error.headers = (*error.headers, *_standings(error.standings, services.clock))
+        raise
 
 
 def _create(services: Services, inbound: Inbound) -> Outbound:
@@ -41,7 +46,7 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = [
         _identity(context),
-        *_standings(facts, services.clock),
+        *_standings(facts.outcome.rate_limits, services.clock),
         *headers_of(facts, services.clock, streamed=False),
     ]
     return replies.json_reply(writer.reply(answer.result, facts), context.shown_id, headers=headers)
@@ -67,7 +72,7 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     headers = [
         _identity(context),
-        *_standings(facts, services.clock),
+        *_standings(facts.outcome.rate_limits, services.clock),
         *headers_of(facts, services.clock, streamed=True),
     ]
     return replies.stream_reply(frames.frames(stream, facts), context.shown_id, headers)
@@ -86,10 +91,10 @@ def _identity(context: RequestContext) -> tuple[str, str]:
     return ERRORS.id_header, context.shown_id
 
 
-def _standings(facts: Facts, clock: Clock) -> list[tuple[str, str]]:
+def _standings(rate_limits: Sequence[RateLimitStatus], clock: Clock) -> list[tuple[str, str]]:
     """Where the caller stands with its rate limits, in this format's words (API reference, "Rate limits")."""
     pairs = []
-    tightest = rates.tightest_of(facts.outcome.rate_limits)
+    tightest = rates.tightest_of(rate_limits)
     for kind in (REQUESTS, TOKENS):
         if standing := tightest.get(kind):
             prefix = f"anthropic-ratelimit-{kind}"

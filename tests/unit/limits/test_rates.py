@@ -137,6 +137,16 @@ def test_more_workers_never_mean_more_from_their_first_second_on(limits, rates, 
         rates.enter(*WHO, 10)
 
 
+def test_the_first_limit_of_all_is_shared_out_from_its_first_request_on(limits, rates, worker):
+    """Until then nothing was limited, and nobody had counted the workers."""
+    worker()
+    rates.exchange()
+    limits.set_limit("key", "key_1", "requests", 2)
+    rates.enter(*WHO, 10)
+    with pytest.raises(RateLimited):
+        rates.enter(*WHO, 10)
+
+
 def test_a_refusal_shows_the_limit_in_headers(limits, rates):
     limits.set_limit("key", "key_1", "requests", 0)
     with pytest.raises(RateLimited) as caught:
