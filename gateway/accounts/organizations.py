@@ -9,6 +9,7 @@ from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.accounts.compliance import read_policy
+from gateway.accounts.known_names import KnownNames
 from gateway.accounts.models import Member, Organization, OrganizationStatus
 from gateway.accounts.quotas import check_names
 from gateway.control import Control
@@ -92,13 +93,22 @@ def rename_organization(
 
 
 def set_policy(
-    database: Database, control: Control, organization_id: str, policy: Mapping[str, Any], *, actor: str
+    database: Database,
+    control: Control,
+    organization_id: str,
+    policy: Mapping[str, Any],
+    *,
+    actor: str,
+    known: KnownNames | None = None,
 ) -> OrganizationInfo:
-    """Replace the compliance policy; {} removes it. NotFound, InvalidRequest (unknown or ill-typed flag)."""
+    """Replace the compliance policy; {} removes it; `known` are the names that it may allow (None: any). NotFound,
+    InvalidRequest (unknown or ill-typed flag, unknown name)."""
     for name, listed in policy.items():
         if isinstance(listed, list):
             check_names(listed, name)
     read_policy(policy)
+    if known is not None:
+        known.check_policy(policy)
     values = {"policy": json.dumps(dict(policy), sort_keys=True)}
     return _update(database, control, organization_id, "update_policy", values, actor)
 

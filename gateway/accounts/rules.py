@@ -10,6 +10,7 @@ from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.access import SCOPE_NAMES, Scope
 from gateway.accounts.changes import commit
+from gateway.accounts.known_names import KnownNames
 from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, Team
 from gateway.accounts.quotas import MOST_RULES, check_names, check_quota
 from gateway.accounts.rule_values import SCOPES, RuleInfo, read_value
@@ -28,12 +29,16 @@ def add_rule(
     *,
     actor: str,
     active: bool = True,
+    known: KnownNames | None = None,
 ) -> RuleInfo:
-    """Add a rule to an organization, team, member or key. InvalidRequest, NotFound (no such `scope_id`)."""
+    """Add a rule to an organization, team, member or key; `known` are the names that it may allow (None: any).
+    InvalidRequest, NotFound (no such `scope_id`)."""
     for member, names in value.items():
         if isinstance(names, list):
             check_names(names, f"ruleValue.{member}")
     read_value(type, value)
+    if known is not None:
+        known.check_rule(type, value)
     if scope not in SCOPES:
         raise InvalidRequest(f"Unknown scope {scope!r}; known: {', '.join(SCOPES)}.", param="scope")
     rule_id = ids.new("rule")

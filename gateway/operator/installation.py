@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from gateway import accepted, settings
+from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.known_names import KnownNames
 from gateway.accounts.models import MODELS
 from gateway.accounts.organizations import find_organization
 from gateway.accounts.projects import find_project
@@ -86,6 +88,11 @@ class Installation:
         if problems:
             raise Conflict(f"The database is not ready: {problems[0]}")
         return self.raw_database
+
+    def names_known_to(self, organization_id: str) -> KnownNames:
+        """What rules and the policy of an organization may allow by name."""
+        own = CustomProviders(self.database, self.control).list_providers(organization_id)
+        return KnownNames(self.catalogue, tuple(own))
 
     @cached_property
     def control(self) -> Control:

@@ -79,7 +79,12 @@ def policy(ctx: click.Context, organization_id: str, text: str | None) -> None:
         found = accounts.find_organization(installation.database, organization_id)
     else:
         found = accounts.set_policy(
-            installation.database, installation.control, organization_id, read_object(text), actor=OPERATOR
+            installation.database,
+            installation.control,
+            organization_id,
+            read_object(text),
+            actor=OPERATOR,
+            known=installation.names_known_to(organization_id),
         )
     print_json(dict(sorted(found.policy.items())))
 

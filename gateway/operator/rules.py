@@ -46,8 +46,16 @@ def add(ctx: click.Context, scope: Scope, scope_id: str, type_: str, value: str)
     """Add a rule. VALUE is JSON: {"models": […]}, {"providers": […]}, {"ipCidrs": […]}, or pricingType, maxInputPrice
     and maxOutputPrice (USD per token)."""
     installation = ctx.with_resource(opened())
+    owner = installation.database.read(lambda: accounts.organization_of(scope, scope_id))
     made = accounts.add_rule(
-        installation.database, installation.control, scope, scope_id, type_, read_object(value), actor=OPERATOR
+        installation.database,
+        installation.control,
+        scope,
+        scope_id,
+        type_,
+        read_object(value),
+        actor=OPERATOR,
+        known=installation.names_known_to(owner),
     )
     print_result(made.id, id=made.id)
 

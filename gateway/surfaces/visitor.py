@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from gateway.accounts import keys, members, organizations, projects
 from gateway.accounts.keys import KeyInfo
+from gateway.accounts.known_names import KnownNames
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.sessions import AGENT_LENGTH, LIFE_S, PREFIX, NewSession, SessionInfo
@@ -113,6 +114,11 @@ class Visitor:
                     raise Forbidden("Only an owner may change an owner.")
                 return one
         raise NotFound(f"There is no member {member_id} in this organization.")
+
+    def names_known_to(self, organization_id: str) -> KnownNames:
+        """What rules and the policy of an organization may allow by name."""
+        own = self.services.management.custom_providers.list_providers(organization_id)
+        return KnownNames(self.services.routing.catalogue.current(), tuple(own))
 
     def is_operator(self) -> bool:
         """Whether the visitor runs this installation."""

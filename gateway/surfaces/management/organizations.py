@@ -87,7 +87,12 @@ def set_policy(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     organization_id = visitor.managed_organization(inbound)
     services = visitor.services
     info = organizations.set_policy(
-        services.store.database, services.store.control, organization_id, given, actor=visitor.user_id
+        services.store.database,
+        services.store.control,
+        organization_id,
+        given,
+        actor=visitor.user_id,
+        known=visitor.names_known_to(organization_id),
     )
     return {"policy": dict(info.policy)}
 

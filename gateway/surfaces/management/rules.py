@@ -58,7 +58,7 @@ def add(visitor: Visitor, inbound: Inbound) -> Outbound:
     owner = visitor.services.store.database.read(lambda: rules.organization_of(*place))
     if owner != organization_id:
         raise NotFound(f"There is no {given['scope']} {given['scopeId']} in this organization.")
-    return _add(visitor, inbound, *place, given)
+    return _add(visitor, inbound, organization_id, *place, given)
 
 
 def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def add_key_rule(visitor: Visitor, inbound: Inbound) -> Outbound:
     given = read_body(KeyRule, inbound)
     key = visitor.key(inbound.params["key_id"])
     visitor.manager(key.organization_id)
-    return _add(visitor, inbound, "key", key.id, given)
+    return _add(visitor, inbound, key.organization_id, "key", key.id, given)
 
 
 def update_key_rule(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -110,7 +110,9 @@ def _organization_of_key_rule(visitor: Visitor, inbound: Inbound) -> str:
     return key.organization_id
 
 
-def _add(visitor: Visitor, inbound: Inbound, scope: Any, scope_id: str, given: dict[str, Any]) -> Outbound:
+def _add(
+    visitor: Visitor, inbound: Inbound, organization_id: str, scope: Any, scope_id: str, given: dict[str, Any]
+) -> Outbound:
     services = visitor.services
     made = rules.add_rule(
         services.store.database,
@@ -121,6 +123,7 @@ def _add(visitor: Visitor, inbound: Inbound, scope: Any, scope_id: str, given: d
         given["ruleValue"],
         actor=visitor.user_id,
         active=given["status"] == "active",
+        known=visitor.names_known_to(organization_id),
     )
     return json_reply({"rule": show_rule(made)}, inbound.shown_id, 201)
 

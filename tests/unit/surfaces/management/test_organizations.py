@@ -114,6 +114,23 @@ def test_the_callback_secret_is_made_read_and_rolled(shared_tenants) -> None:
     assert second not in str(entries)
 
 
+def test_an_unknown_name_in_what_is_allowed_is_refused_when_it_is_set(tenants) -> None:
+    """A slip of the pen would refuse every request from then on."""
+    owner = tenants["acme owner"]
+    rule = {"ruleType": "allow_providers", "ruleValue": {"providers": ["opnai"]}}
+    placed = {**rule, "scope": "organization", "scopeId": owner.organization_id}
+    for method, path, body in (
+        ("PUT", f"{org(owner)}/policy", {"allowedProviders": ["opnai"]}),
+        ("POST", f"{org(owner)}/iam", placed),
+        ("POST", f"/keys/api/{owner.key.info.id}/iam", rule),
+    ):
+        status, told = tenants.call(method, path, owner, body)
+        assert (status, told["code"]) == (400, "invalid_parameters") and "openai" in told["message"]
+    house = {"name": "house", "baseUrl": "https://house.invalid/v1"}
+    tenants.ok("POST", f"{org(owner)}/custom-providers", owner, house)
+    tenants.ok("PUT", f"{org(owner)}/policy", owner, {"allowedProviders": ["openai", "custom:house"]})
+
+
 def test_the_policy_holds_for_the_next_request(tenants) -> None:
     owner = tenants["acme owner"]
     path = f"{org(owner)}/policy"

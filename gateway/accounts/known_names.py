@@ -1,0 +1,106 @@
+"""Names in lists of what is allowed, checked when they are set: a slip of the pen in one would refuse every request.
+
+Lists of what is denied are not checked: they may name what is not there yet.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from gateway.accounts.access import CUSTOM
+from gateway.accounts.custom_providers import CustomProviderInfo
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Provider
+from gateway.errors import InvalidRequest
+
+MODELS, PROVIDERS = "models", "providers"
+# Type of an access rule, or member of a policy → what its list names.
+RULES = {"allow_models": MODELS, "allow_providers": PROVIDERS}
+POLICY = {"allowedModels": MODELS, "allowedProviders": PROVIDERS}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNames:
+    """What rules and policies of an organization may allow by name: the catalogue's providers and models, and the
+    organization's own."""
+
+    catalogue: Catalogue
+    own: tuple[CustomProviderInfo, ...] = ()
+
+    def check_rule(self, type: str, value: Mapping[str, Any]) -> None:
+        """InvalidRequest for an access rule that allows something unknown."""
+        kind = RULES.get(type)
+        if kind is not None:
+            self._check(kind, value.get(kind), f"ruleValue.{kind}")
+
+    def check_policy(self, policy: Mapping[str, Any]) -> None:
+        """InvalidRequest for a compliance policy that allows something unknown."""
+        for member, kind in POLICY.items():
+            self._check(kind, policy.get(member), member)
+
+    def _check(self, kind: str, names: Any, param: str) -> None:
+        """What is no list of names is left to who reads the value."""
+        known = self._is_model if kind == MODELS else self._is_provider
+        for name in names if isinstance(names, list) else ():
+            if isinstance(name, str) and name.strip() and not known(name.strip()):
+                raise InvalidRequest(self._explain(kind, name.strip()), param=param)
+
+    def _is_provider(self, name: str) -> bool:
+        return name == CUSTOM or name in self.catalogue.providers or any(name == one.provider_id for one in self.own)
+
+    def _is_model(self, name: str) -> bool:
+        """Alone, with its provider, or with provider and region, as `access.model_names` has it."""
+        if name in self.catalogue.models:
+            return True
+        if any(not one.models or name in _listed(one) for one in self.own):
+            return True
+        prefix, slash, model = name.partition("/")
+        return bool(slash) and self._is_served(prefix, model, name)
+
+    def _is_served(self, prefix: str, model: str, name: str) -> bool:
+        if prefix == CUSTOM:
+            return True
+        for one in self.own:
+            if prefix in (one.name, one.provider_id):
+                return not one.models or model in _listed(one)
+        provider = self.catalogue.provider(prefix)
+        if provider is None:
+            return False
+        found = (self.catalogue.models.get(ident) for ident in (model, model.rpartition(":")[0]))
+        mappings = [one for entry in found if entry is not None for one in entry.mappings]
+        served = any(name in (one.key, f"{one.provider}/{one.model}") for one in mappings)
+        return served or _tells_its_models(provider)
+
+    def _explain(self, kind: str, name: str) -> str:
+        if kind == PROVIDERS:
+            return f"There is no provider {name}{_near(name, self._providers())}."
+        prefix, slash, rest = name.rpartition("/")
+        found = self.catalogue.find(rest)
+        if found is not None and found.id != rest:
+            return f"There is no model of the id {name}; its id is {prefix}{slash}{found.id}."
+        if found is not None:
+            return f"{found.id} is not served by {prefix}{_near(prefix, [one.provider for one in found.mappings])}."
+        near = self.catalogue.suggest(name)
+        return f"There is no model {name}{_perhaps(near[0] if near else '')}."
+
+    def _providers(self) -> list[str]:
+        return [*self.catalogue.providers, *(one.provider_id for one in self.own)]
+
+
+def _listed(provider: CustomProviderInfo) -> set[str]:
+    return {str(one["id"]) for one in provider.models}
+
+
+def _tells_its_models(provider: Provider) -> bool:
+    """Whether it is an engine that lists its models itself, so that they may be unknown here."""
+    return not provider.key_required and not provider.address
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    found = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return _perhaps(found[0] if found else "")
+
+
+def _perhaps(name: str) -> str:
+    return f"; perhaps {name} is meant" if name else ""
