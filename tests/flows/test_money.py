@@ -291,7 +291,7 @@ def test_refused_messages_show_it_in_their_own_words_too(own_gateway: LocalGatew
     operation = next(one for one in PAID if one.path == "/v1/messages")
     send(own_gateway, operation)
     refused = send(own_gateway, operation)
-    assert refused.status == 429 and refused.headers["retry-after"]
+    assert refused.status_code == 429 and refused.headers["retry-after"]
     assert refused.headers["anthropic-ratelimit-requests-limit"] == "1"
     assert refused.headers["anthropic-ratelimit-requests-remaining"] == "0"
     assert refused.headers["anthropic-ratelimit-requests-reset"].endswith("Z")
