@@ -18,8 +18,8 @@ NOT_JSON = "The provider sent an answer that is not JSON."
 ODD = "The provider sent an answer of an unknown shape."
 EMPTY = "The provider ended its answer without any content."
 DEEP = "The provider sent an answer that is nested deeper than the gateway can pass on."
-# JSON is read to 1,024 levels and written to 254, of which a caller's format puts some around what came. So many
-# bytes, and then so many openings of objects and lists, are looked at no further.
+# JSON is read to 1,024 levels and written to 254, of which a caller's format puts some around what came. Events of
+# so many bytes, and answers of so many openings of objects and lists, are looked at no further.
 SHALLOW_BYTES, SHALLOW, AROUND = 400, 200, 16
 SHAPE_ERRORS = (AttributeError, LookupError, TypeError, ValueError)  # what reading an unexpected shape raises
 EXCUSED = frozenset(("content_filter", "refusal", "pause"))  # finish reasons that explain an empty answer
@@ -37,23 +37,22 @@ def read_object(body: bytes) -> dict[str, Any]:
         wire = orjson.loads(body)
     except orjson.JSONDecodeError:
         wire = _read_mended(body)
-    if len(body) > SHALLOW_BYTES:
-        check_depth(body, wire)
+    if body.count(b"{") + body.count(b"[") > SHALLOW:
+        check_depth(wire)
     if not isinstance(wire, dict):
         raise UpstreamFailed(ODD, upstream_status=200)
     return wire
 
 
-def check_depth(body: bytes, wire: Any) -> None:
-    """UpstreamFailed for `wire`, the value of `body`, where it is nested too deep to be written for a caller."""
-    if body.count(b"{") + body.count(b"[") <= SHALLOW:
-        return
+def check_depth(wire: Any) -> bool:
+    """True, or UpstreamFailed for a provider's value that is nested too deep to be written for a caller."""
     for _ in range(AROUND):
         wire = [wire]
     try:
         orjson.dumps(wire)
     except orjson.JSONEncodeError:
         raise UpstreamFailed(DEEP, upstream_status=200) from None
+    return True
 
 
 def text_in(value: Any) -> str:

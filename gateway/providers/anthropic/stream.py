@@ -75,8 +75,6 @@ class AnthropicStreamReader(WireStream):
                 return self._fail(batch, stream_failure(wire)), True
             if kind == "message_stop":
                 return self._end(batch, self._last()), True
-            if len(data) > SHALLOW_BYTES:
-                check_depth(data, wire)
             try:
                 self._read_event(kind, wire, len(data), batch)
             except SHAPE_ERRORS:
@@ -101,7 +99,7 @@ class AnthropicStreamReader(WireStream):
             if not self._relayed or type(event) in UNRELAYED:
                 batch.append(event)
         self._content = self._content or content
-        if self._relayed:
+        if self._relayed and (size <= SHALLOW_BYTES or check_depth(wire)):
             batch.append(NativeChunk(dialect.NAME, wire, content, size if content else 0, kind))
 
     def _start(self, wire: dict[str, Any]) -> list[Event]:
@@ -131,6 +129,7 @@ class AnthropicStreamReader(WireStream):
             return [ReasoningDelta(sealed=text_in(block["data"]), vendor=dialect.NAME, block=number)]
         if kind in CALLS:
             return [self._call(number, block)]
+        check_depth(block)
         return [PartFound(VendorPart(dialect.NAME, kind, block), number)]
 
     def _call(self, number: int, block: dict[str, Any]) -> ToolCallDelta:

@@ -106,7 +106,7 @@ class GoogleStreamReader(WireStream):
                 return self._fail(batch, stream_failure(chunk)), True
             try:
                 if len(data) > SHALLOW_BYTES:
-                    check_depth(data, chunk)
+                    check_depth(chunk)
                 self._read_chunk(chunk, batch)
             except GatewayError as error:
                 return self._fail(batch, error), True

@@ -58,7 +58,7 @@ class ResponsesStreamReader(WireStream):
                 if wire is None:
                     return self._fail(batch, truncated() if cut else self._unreadable(name, data)), True
             if len(data) > SHALLOW_BYTES:
-                check_depth(data, wire)
+                check_depth(wire)
             try:
                 last = self._read_event(wire, name, len(data), batch)
             except SHAPE_ERRORS:

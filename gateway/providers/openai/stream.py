@@ -158,7 +158,7 @@ class ChatStreamReader(WireStream):
             return Failed(stream_failure(chunk), self._usage)
         try:
             if len(data) > SHALLOW_BYTES:
-                check_depth(data, chunk)
+                check_depth(chunk)
             self._read_chunk(chunk, batch)
         except GatewayError as error:
             return Failed(error, self._usage)
