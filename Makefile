@@ -11,9 +11,9 @@ serve: .venv/serve.stamp
 # Compiled modules are kept even where the environment says not to: pytest and every process of a test load thousands.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Three processes of pytest more than cores, since tests wait longer than they work, and at most eight: each has a PostgreSQL
+# Four processes of pytest more than cores, since tests wait longer than they work, and at most eight: each has a PostgreSQL
 # and a Redis of its own.
-PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 3))") --dist worksteal
+PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 4))") --dist worksteal
 
 # The whole truth; `architecture` and `types` are among the tests.
 test: lint .venv/tools.stamp
@@ -100,6 +100,10 @@ browser: .venv/test.stamp
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements.txt
 	@touch $@
 
+# What every process of pytest imports at its start is compiled once, and not by all of them at the same time.
+COMPILED = _pytest cryptography flask gevent httpx httpx2 hypothesis jinja2 joserfc openai opentelemetry psycopg pydantic \
+	pygments redis requests rich urllib3 werkzeug yaml
+
 # uv takes seconds where pip takes most of a minute; it does not know of pip's own settings, though: where they say how an
 # index is reached, pip does it.
 .venv/test.stamp: requirements-dev.txt | .venv/bin/python
@@ -107,6 +111,7 @@ browser: .venv/test.stamp
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
 	@$(BIN)/uv pip install --quiet --require-hashes -r requirements-dev.txt || \
 		$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@cd .venv/lib/python3*/site-packages && "$(CURDIR)/$(BIN)/python" -m compileall -q -j 0 $(COMPILED) "$(CURDIR)/gateway" || true
 	@touch $@ .venv/serve.stamp
 
 # promtool, which runs the alert rules, and nginx: out of Debian's packages into .venv, without installing these (that
