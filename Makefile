@@ -11,9 +11,9 @@ serve: .venv/serve.stamp
 # Compiled modules are kept even where the environment says not to: pytest and every process of a test load thousands.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Four processes of pytest more than cores, since tests wait longer than they work, and at most eight: each has a PostgreSQL
+# Three processes of pytest more than cores, since tests wait longer than they work, and at most eight: each has a PostgreSQL
 # and a Redis of its own.
-PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 4))") --dist worksteal
+PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 3))") --dist worksteal
 
 # The whole truth; `architecture` and `types` are among the tests.
 test: lint .venv/tools.stamp
