@@ -6,6 +6,7 @@ Lists of what is denied are not checked: they may name what is not there yet.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 from gateway.accounts.access import CUSTOM
@@ -20,13 +21,21 @@ RULES = {"allow_models": MODELS, "allow_providers": PROVIDERS}
 POLICY = {"allowedModels": MODELS, "allowedProviders": PROVIDERS}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KnownNames:
     """What rules and policies of an organization may allow by name: the catalogue's providers and models, and the
     organization's own."""
 
     catalogue: Catalogue
     own: tuple[CustomProviderInfo, ...] = ()
+
+    @cached_property
+    def _listed(self) -> dict[str, frozenset[str]]:
+        """The models of each own provider, by its name and its id; none: it serves any."""
+        listed: dict[str, frozenset[str]] = {}
+        for one in self.own:
+            listed[one.name] = listed[one.provider_id] = frozenset(str(model["id"]) for model in one.models)
+        return listed
 
     def check_rule(self, type: str, value: Mapping[str, Any]) -> None:
         """InvalidRequest for an access rule that allows something unknown."""
@@ -53,7 +62,7 @@ class KnownNames:
         """Alone, with its provider, or with provider and region, as `access.model_names` has it."""
         if name in self.catalogue.models:
             return True
-        if any(not one.models or name in _listed(one) for one in self.own):
+        if any(not listed or name in listed for listed in self._listed.values()):
             return True
         prefix, slash, model = name.partition("/")
         return bool(slash) and self._is_served(prefix, model, name)
@@ -61,9 +70,9 @@ class KnownNames:
     def _is_served(self, prefix: str, model: str, name: str) -> bool:
         if prefix == CUSTOM:
             return True
-        for one in self.own:
-            if prefix in (one.name, one.provider_id):
-                return not one.models or model in _listed(one)
+        listed = self._listed.get(prefix)
+        if listed is not None:
+            return not listed or model in listed
         provider = self.catalogue.provider(prefix)
         if provider is None:
             return False
@@ -86,10 +95,6 @@ class KnownNames:
 
     def _providers(self) -> list[str]:
         return [*self.catalogue.providers, *(one.provider_id for one in self.own)]
-
-
-def _listed(provider: CustomProviderInfo) -> set[str]:
-    return {str(one["id"]) for one in provider.models}
 
 
 def _tells_its_models(provider: Provider) -> bool:

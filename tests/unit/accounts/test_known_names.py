@@ -79,3 +79,19 @@ def test_a_provider_of_ones_own_that_lists_nothing_serves_any_model() -> None:
 def test_what_is_denied_may_be_unknown_yet() -> None:
     KNOWN.check_rule("deny_models", {"models": ["next-year"]})
     KNOWN.check_policy({"blockedProviders": ["next-year"], "allowedProviders": "no list"})
+
+
+def test_models_of_an_own_provider_are_listed_once_however_many_names_there_are() -> None:
+    """Two thousand names and thirty providers of a thousand models held the event loop for seconds."""
+    listed = 0
+
+    class Counted(dict[str, str]):
+        def __getitem__(self, member: str) -> str:
+            nonlocal listed
+            listed += 1
+            return super().__getitem__(member)
+
+    models = tuple(Counted(id=f"brick-{number}") for number in range(10))
+    known = KnownNames(CATALOGUE, (CustomProviderInfo("cprov_3", "org_1", "yard", "https://yard.invalid", models),))
+    known.check_rule("allow_models", {"models": [f"yard/brick-{number}" for number in range(10)]})
+    assert listed == len(models)
