@@ -193,7 +193,8 @@ def _above(rule: PriceRule, rates: TokenRates) -> bool:
 
 
 def _free(rates: TokenRates) -> bool:
-    if not rates.priced or any(rates.per_image.values()) or any(rates.per_second.values()):
+    tables = (rates.per_image, rates.per_second, rates.per_video_token)
+    if not rates.priced or any(any(table.values()) for table in tables):
         return False
     return not any(getattr(rates, name) for name in rates.__slots__ if not name.startswith("per_"))
 

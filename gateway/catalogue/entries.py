@@ -13,12 +13,13 @@ Stability = Literal["stable", "beta", "unstable", "experimental"]
 @dataclass(frozen=True, slots=True)
 class TokenRates:
     """Prices of one tier, nano-dollars per million units; None = unpriced. Keys of the maps: `quality/size`,
-    `default` (per_image); `<resolution>[_audio|_video]`, `default…` (per_second).
+    `default` (per_image); `<resolution>[_audio|_video]`, `default…` (per_second, per_video_token).
 
     Units: prompt … internal_reasoning per token, `image` per image token in, `output_image` per image token out,
     `request` per request, `web_search` and `file_search` per search, `code_session` per container that code ran in,
     `ocr_page` per page, `character` per character, `input_audio_hour` per hour, `per_image` per image made,
-    `per_second` per second of video made.
+    `per_second` per second of video made, `per_video_token` per token of one (for models of videos, `image` is per
+    image that one reads).
     """
 
     prompt: int | None = None
@@ -41,11 +42,12 @@ class TokenRates:
     input_audio_hour: int | None = None
     per_image: dict[str, int] = field(default_factory=dict)
     per_second: dict[str, int] = field(default_factory=dict)
+    per_video_token: dict[str, int] = field(default_factory=dict)
 
     @property
     def priced(self) -> bool:
         return any(getattr(self, name) is not None for name in self.__slots__ if not name.startswith("per_")) or bool(
-            self.per_image or self.per_second
+            self.per_image or self.per_second or self.per_video_token
         )
 
 

@@ -19,7 +19,7 @@ SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 DATES = frozenset(("released", "deprecated", "deactivated", "checked"))
 RATE_NAMES = tuple(f.name for f in dataclasses.fields(TokenRates))
 TOOL_RATES = frozenset(("file_search", "code_session"))
-TABLE_RATES = frozenset(("per_image", "per_second"))
+TABLE_RATES = frozenset(("per_image", "per_second", "per_video_token"))
 
 Convert = Callable[[Any], Any]
 

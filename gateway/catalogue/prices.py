@@ -220,10 +220,29 @@ def _unit_parts(usage: Usage, rates: TokenRates, bound: bool = False) -> dict[st
         parts["audio_seconds"] = _rounded(usage.audio_ms * rates.input_audio_hour, MILLION * HOUR_MS)
     if usage.images and rates.per_image:
         parts["images"] = _rounded(usage.images * _keyed(rates.per_image, usage.price_key, bound), MILLION)
-    if usage.video_ms and rates.per_second:
-        rate = _keyed(rates.per_second, usage.price_key, bound)
-        parts["video_output"] = _rounded(usage.video_ms * rate, MILLION * SECOND_MS)
+    if usage.video_ms and (rates.per_second or rates.per_video_token):
+        parts["video_output"] = _video_part(usage, rates, bound)
     return parts
+
+
+def _video_part(usage: Usage, rates: TokenRates, bound: bool) -> int:
+    if rates.per_second:
+        rate = _video_rate(rates.per_second, usage.price_key, bound)
+        return _rounded(usage.video_ms * rate, MILLION * SECOND_MS)
+    return _rounded(usage.output * _video_rate(rates.per_video_token, usage.price_key, bound), MILLION)
+
+
+def _video_rate(table: dict[str, int], key: str, bound: bool) -> int:
+    """The price under `<resolution>_audio` or `_video`, else `<resolution>`, `default_audio` or `_video`, `default`,
+    else the dearest. What a video is made as is known before, so its bound has the same price; one without a key counts
+    on the dearest."""
+    if bound and not key:
+        return max(table.values())
+    resolution, _, sound = key.partition("_")
+    for name in (key, resolution, f"default_{sound}", "default"):
+        if name in table:
+            return table[name]
+    return max(table.values())
 
 
 def _keyed(table: dict[str, int], key: str, bound: bool) -> int:

@@ -13,6 +13,7 @@ from gateway.errors import GatewayError
 from gateway.files import MessageBody
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Native
+from gateway.neutral.videos import VideoFile, VideoStatus, VideoTask
 from gateway.providers.quirks import COMPLETES
 from gateway.transport.messages import CallHead
 
@@ -160,6 +161,42 @@ class Codec(AnswerReader, Interface):
 
 class StreamCodec(Codec, StreamReader, Interface):
     """A codec of an operation that can stream."""
+
+
+class JobCodec(Codec, Interface):
+    """A codec of an operation that goes on after its answer, which is a VideoTask: `codecs["videos"]` of a Wire is one.
+
+    The further calls need the task's `ident` and a target of the same mapping and credential; each is sent like any
+    other, and an answer other than 2xx is read by the wire's `failure`. They never raise for odd values of a row:
+    `status` and `cancel` take whatever text `read` gave.
+    """
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
+        """The task that was begun. UpstreamFailed; ContentRefused where the provider refuses it at once."""
+        ...
+
+    def status(self, ident: str, target: Target) -> Call:
+        """The call that asks how far a task is. `write`'s errors, where a credential must be exchanged for a token."""
+        ...
+
+    def read_status(self, reply: UpstreamReply, target: Target) -> VideoStatus:
+        """What a 2xx answer to it says. UpstreamFailed for one of an unknown shape: ask again. Large answers are read
+        in a thread. `target` tells which secrets its texts must not have."""
+        ...
+
+    def content(self, file: VideoFile, target: Target) -> Call:
+        """The call that loads a VideoFile which has a `file`; it may be sent with a Range."""
+        ...
+
+    def location(self, reply: UpstreamReply, target: Target) -> str:
+        """The URL at which the video is, where a 2xx answer to `content` tells that alone (then it has the rules of
+        `VideoFile.url`); "" where the answer's body is the video, which is not read here. UpstreamFailed."""
+        ...
+
+    def cancel(self, ident: str, target: Target) -> Call | None:
+        """The call that ends a task, None where the provider has none. After any 2xx the task is as good as canceled;
+        providers refuse it (4xx) for a task that has begun, which then goes on and is billed."""
+        ...
 
 
 class ChatCodec(StreamCodec, Interface):

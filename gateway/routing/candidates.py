@@ -8,6 +8,7 @@ from gateway.catalogue.rates import UNPRICED, prices_at, rates_at
 from gateway.clock import to_iso
 from gateway.routing.capabilities import UNLIMITED, Ability, read_ability
 
+VIDEO_TOKENS = 21_600  # of a second of 1280 x 720, to compare prices of seconds and of tokens
 IMAGE_TOKENS = 1056  # output tokens of one image of 1024 × 1024 at middle quality, to compare token and image prices
 MEDIA_RATES = ("ocr_page", "character", "input_audio_hour", "request", "web_search")
 
@@ -154,7 +155,7 @@ def _unit_price(rates: TokenRates) -> float:
         rate = getattr(rates, name)
         if rate is not None:
             return float(rate)
-    return _lowest(rates.per_second) or _image_price(rates)
+    return _lowest(rates.per_second) or _lowest(rates.per_video_token) * VIDEO_TOKENS or _image_price(rates)
 
 
 def _image_price(rates: TokenRates) -> float:

@@ -270,6 +270,8 @@ def _pricing(mapping: Mapping, at_us: int, names: tuple[str, ...]) -> dict[str, 
             pricing[name] = format_price(price)
     for name in ("per_second", "per_image"):
         pricing[name] = {key: format_price(price) for key, price in getattr(rates, name).items()}
+    if rates.per_video_token:
+        pricing["per_video_token"] = {key: format_price(price) for key, price in rates.per_video_token.items()}
     return pricing
 
 

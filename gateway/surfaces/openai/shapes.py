@@ -208,7 +208,13 @@ SPEECH_EVENT = {
 }
 PRICING = named(
     "Pricing",
-    {"web_search": "string", "internal_reasoning": "string", "per_second": map_of("string"), "per_image": ANY},
+    {
+        "web_search": "string",
+        "internal_reasoning": "string",
+        "per_second": map_of("string"),
+        "per_image": ANY,
+        "per_video_token": map_of("string"),
+    },
     prompt="string",
     completion="string",
     image="string",

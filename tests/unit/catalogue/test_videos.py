@@ -1,0 +1,120 @@
+"""What a mapping makes of a wish for a video, and that no finished video costs more than was reserved for it."""
+
+import pytest
+
+from gateway.catalogue.entries import Mapping
+from gateway.catalogue.fields import read_prices
+from gateway.catalogue.prices import cost_of
+from gateway.catalogue.videos import fit, most_cost, most_usage
+from gateway.errors import NotSupported
+from gateway.files import StoredFile
+from gateway.neutral.images import Picture
+from gateway.neutral.usage import Usage
+from gateway.neutral.videos import VideosInput, VideoStatus, finished_usage
+
+NOON = 1_780_000_000_000_000
+PICTURE = Picture(StoredFile.of(b"\x89PNG\r\n\x1a\n"), "image/png")
+VEO = {
+    "video_sizes": ("1280x720", "1920x1080", "720x1280"),
+    "video_durations": (4, 6, 8),
+    "video_audio": True,
+    "video_without_audio": True,
+    "vision": True,
+}
+
+
+def mapping_of(prices: dict | None = None, **fields: object) -> Mapping:
+    return Mapping("acme", "film", "film-1", prices=read_prices(prices or {}), **fields)
+
+
+def test_what_the_caller_does_not_name_is_chosen_among_what_the_mapping_makes():
+    made = fit(VideosInput("a cat"), mapping_of(**VEO))
+    assert (made.seconds, made.size, made.audio, made.price_key) == (4, "1280x720", True, "720p_audio")
+    silent = mapping_of(video_sizes=("1366x768",), video_durations=(6, 10), video_without_audio=True)
+    assert fit(VideosInput("a cat"), silent).price_key == "768p_video"
+    assert fit(VideosInput("a cat"), silent).seconds == 6
+
+
+def test_a_mapping_that_lists_nothing_makes_what_is_asked_for():
+    made = fit(VideosInput("a cat", 7, "3840x2160", False), mapping_of())
+    assert (made.seconds, made.price_key) == (7, "4k_video")
+
+
+@pytest.mark.parametrize(
+    ("wish", "param", "code"),
+    [
+        ({"seconds": 5}, "seconds", "unsupported_seconds"),
+        ({"size": "848x480"}, "size", "unsupported_size"),
+        ({"first_frame": PICTURE, "last_frame": PICTURE}, "last_frame", "unsupported_input"),
+        ({"reference_images": (PICTURE, PICTURE)}, "reference_images", "unsupported_input"),
+        ({"reference_videos": ("https://a.example/b.mp4",)}, "reference_videos", "unsupported_input"),
+    ],
+)
+def test_what_a_mapping_does_not_make_is_refused_by_name(wish, param, code):
+    mapping = mapping_of(**VEO, extra={"reference_images": 1})
+    with pytest.raises(NotSupported) as refused:
+        fit(VideosInput("a cat", **wish), mapping)
+    assert (refused.value.param, refused.value.code) == (param, code)
+    assert "acme/film" in refused.value.message
+
+
+def test_sound_images_and_prompts_alone_are_refused_where_the_mapping_lacks_them():
+    with pytest.raises(NotSupported):
+        fit(VideosInput("a cat", audio=True), mapping_of(video_without_audio=True))
+    with pytest.raises(NotSupported):
+        fit(VideosInput("a cat", audio=False), mapping_of(video_audio=True))
+    with pytest.raises(NotSupported):
+        fit(VideosInput("a cat", first_frame=PICTURE), mapping_of())
+    with pytest.raises(NotSupported):
+        fit(VideosInput("a cat"), mapping_of(vision=True, extra={"needs_image": True}))
+
+
+@pytest.mark.parametrize(
+    ("table", "nusd"),
+    [
+        ({"720p_audio": "0.4", "720p": "0.3", "default": "0.9"}, 1_600_000_000),
+        ({"720p": "0.3", "default_audio": "0.9"}, 1_200_000_000),
+        ({"default_audio": "0.2", "default": "0.9"}, 800_000_000),
+        ({"default": "0.1", "1080p": "0.9"}, 400_000_000),
+        ({"1080p": "0.9", "480p": "0.1"}, 3_600_000_000),
+    ],
+)
+def test_the_price_of_a_second_is_that_of_the_first_key_that_is_listed(table, nusd):
+    mapping, wanted = mapping_of({"per_second": table}, **VEO), VideosInput("a cat")
+    reserved = most_usage(wanted, mapping)
+    cost = cost_of(finished_usage(reserved, VideoStatus("completed")), mapping, NOON)
+    assert cost.video_output == cost.total == nusd
+    assert 0 <= most_cost(wanted, mapping, NOON) - nusd <= 32
+
+
+def test_images_that_are_read_are_billed_each():
+    mapping = mapping_of({"per_second": {"default": "0.05"}, "image": "0.002"}, **VEO, extra={"last_frame": True})
+    wanted = VideosInput("a cat", first_frame=PICTURE, last_frame=PICTURE)
+    cost = cost_of(finished_usage(most_usage(wanted, mapping), VideoStatus("completed")), mapping, NOON)
+    assert (cost.video_output, cost.image_input, cost.total) == (200_000_000, 4_000_000, 204_000_000)
+    assert cost.total <= most_cost(wanted, mapping, NOON) <= cost.total + 32
+
+
+def test_a_provider_that_counts_tokens_is_paid_by_them_and_never_more_than_was_reserved():
+    prices = {"per_video_token": {"default_audio": "0.0000024", "default_video": "0.0000012"}}
+    mapping, wanted = mapping_of(prices, **VEO), VideosInput("a cat")
+    reserved = most_usage(wanted, mapping)
+    told = finished_usage(reserved, VideoStatus("completed", tokens=86_400))
+    cost = cost_of(told, mapping, NOON)
+    assert cost.video_output == cost.total == 207_360_000
+    assert told.basis == "provider"
+    most = most_cost(wanted, mapping, NOON)
+    assert cost.total < most < cost.total * 12 // 10
+    much = cost_of(finished_usage(reserved, VideoStatus("completed", tokens=10**9)), mapping, NOON)
+    assert much.total <= most
+    untold = finished_usage(reserved, VideoStatus("completed"))
+    assert untold.basis == "estimated"
+    assert cost_of(untold, mapping, NOON).total <= most
+
+
+def test_a_shorter_video_costs_less_and_a_longer_one_no_more():
+    mapping = mapping_of({"per_second": {"default": "0.1"}})
+    reserved = most_usage(VideosInput("a cat", 6), mapping)
+    assert reserved == Usage(video_ms=6000, price_key="720p_audio")
+    made = {ms: finished_usage(reserved, VideoStatus("completed", video_ms=ms)).video_ms for ms in (0, 5100, 6042)}
+    assert made == {0: 0, 5100: 5100, 6042: 6000}
