@@ -16,13 +16,13 @@ from gateway.server.middleware import Middleware
 from gateway.services import Services
 from gateway.states import StateLog
 from gateway.surfaces import replies, table
-from gateway.surfaces.blueprints import blueprint, guard, make_proxies, respond
 from gateway.surfaces.cors import Browsers
 from gateway.surfaces.early_auth import EarlyAuth
 from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.metrics import expose
 from gateway.surfaces.path_spelling import Addresses
+from gateway.surfaces.views import guard, make_proxies, mount, respond
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers
 from gateway.telemetry.gauges import JobHealth
 from gateway.telemetry.request_observers import RequestObservers
@@ -99,8 +99,7 @@ def create_app(
 
 def _mount(services: Services) -> Flask:
     flask = Flask("gateway", static_folder=None)
-    for surface in table.SURFACES:
-        flask.register_blueprint(blueprint(services, surface))
+    mount(flask, services, table.SURFACES)
     report = reporter_of(services.settings.server, services.telemetry.requests)
     flask.register_error_handler(HTTPException, lambda error: _http_error(error, report))
     return flask

@@ -55,7 +55,10 @@ class RequestObservers:
 
     def of(self, operation: str, paid: bool = False) -> "OperationReporter":
         """The reporter for `operation`; `paid` operations ask models for something."""
-        return self._operations.setdefault(operation, OperationReporter(self, operation, paid))
+        found = self._operations.get(operation)
+        if found is None:
+            found = self._operations[operation] = OperationReporter(self, operation, paid)
+        return found
 
     def refused(self, error: GatewayError, request_id: str, peer: str, operation: str = UNMATCHED) -> None:
         """Report a request that reached no operation: an unknown path, another host, a body that was not read."""

@@ -10,8 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from werkzeug.routing import Rule
-
 from gateway.catalogue import loader
 from gateway.configuration.reading import SettingsReader
 from gateway.settings import CONFIG
@@ -30,8 +28,6 @@ def make_cheap() -> None:
     )
     installation._make_encryption_key = cache(installation._make_encryption_key)
     installation._fingerprint = cache(installation._fingerprint)
-    # Addresses are only ever matched; Werkzeug prepares for each what would write it too, most of a start's work.
-    Rule._compile_builder = lambda rule, append_unknown=True: _write_no_address  # type: ignore[assignment]
 
 
 def know_secrets() -> None:
@@ -39,10 +35,6 @@ def know_secrets() -> None:
     salt = installation.secrets.token_hex(16)
     for key in (installation.secrets.token_urlsafe(32), installation._make_encryption_key()):
         installation._fingerprint(key, salt)
-
-
-def _write_no_address(rule: Rule, **values: Any) -> None:
-    raise NotImplementedError("No address is written from a rule.")
 
 
 def _keep_layers(name: str, own: Path) -> None:

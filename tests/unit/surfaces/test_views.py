@@ -1,0 +1,53 @@
+"""Operations as Flask has them: which addresses reach which."""
+
+from types import SimpleNamespace
+
+import pytest
+from flask import Flask
+from werkzeug.routing import Rule
+
+from gateway.clock import Clock
+from gateway.metering.counters import Counters
+from gateway.surfaces import table
+from gateway.surfaces.http import Surface
+from gateway.surfaces.replies import OPENAI
+from gateway.surfaces.views import mount
+from gateway.telemetry.request_observers import RequestObservers
+
+
+@pytest.fixture
+def mounted(settings, tmp_path):
+    """A function that has a new Flask application answer these surfaces."""
+    telemetry = SimpleNamespace(requests=RequestObservers(Counters(tmp_path), Clock()))
+    services = SimpleNamespace(settings=settings(), telemetry=telemetry, clock=Clock())
+
+    def make(surfaces):
+        made = Flask("mounted", static_folder=None)
+        mount(made, services, surfaces)
+        return made
+
+    return make
+
+
+def test_every_operation_is_matched_by_its_own_address_and_method(mounted):
+    adapter = mounted(table.SURFACES).url_map.bind("localhost")
+    for operation in table.operations():
+        path = operation.path.replace("<path:", "<").replace("<", "").replace(">", "")
+        endpoint, _ = adapter.match(path, method=operation.method)
+        assert endpoint.endswith(f": {operation.method} {operation.path}".replace(".", "_"))
+
+
+def test_addresses_are_prepared_once_in_a_process_and_only_for_being_matched(mounted, monkeypatch):
+    mounted(table.SURFACES)
+    monkeypatch.setattr(Rule, "compile", lambda rule: pytest.fail(f"{rule} is compiled again"))
+    mounted(table.SURFACES)
+    monkeypatch.undo()
+    compiled = []
+    monkeypatch.setattr(Rule, "_compile_builder", lambda rule, append_unknown=True: compiled.append(rule))
+    mounted((*table.SURFACES, Surface("none", OPENAI, ())))
+    assert compiled == []
+
+
+def test_two_surfaces_of_one_name_are_refused(mounted):
+    with pytest.raises(ValueError, match="twice"):
+        mounted((Surface("twice", OPENAI, ()), Surface("twice", OPENAI, ())))
