@@ -47,6 +47,7 @@ fork = get_original("os", "fork")
 
 PROGRAMS: dict[str, Callable[[], Any]] = {
     "gateway.manage": manage.run,
+    "llmgateway-manage": manage.command,
     "gateway.server.launch": launch.main,
     "gunicorn": wsgiapp.run,
 }

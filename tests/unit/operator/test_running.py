@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import warm
 
 from gateway import manage
 from gateway.errors import InvalidRequest
@@ -99,13 +100,7 @@ def test_the_command_says_its_database_on_standard_error_but_not_beside_json(tmp
     environment.pop("DATABASE_URL", None)
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        words = [
-            sys.executable,
-            "-c",
-            "import sys; from gateway.manage import command; sys.exit(command())",
-            *arguments,
-        ]
-        return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+        return warm.run(["llmgateway-manage", *arguments], environment)
 
     told = f"Database: {tmp_path}/data/gateway.db"
     assert call("seed").returncode == 1  # not migrated
