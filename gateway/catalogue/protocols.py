@@ -25,5 +25,9 @@ PROTOCOLS: dict[str, ProtocolEntry] = {
     "dashscope": ProtocolEntry(version_path="/api/v1"),
     "deepinfra": ProtocolEntry(version_path="/v1"),
     "elevenlabs": ProtocolEntry("xi-api-key"),
+    "xai": ProtocolEntry(version_path="/v1"),
+    "bytedance": ProtocolEntry(version_path="/api/v3"),
+    "minimax": ProtocolEntry(version_path="/v1"),
+    "atlascloud": ProtocolEntry(version_path="/api/v1"),
     "sandbox": ProtocolEntry("none", max_inputs=2048),
 }

@@ -5,8 +5,13 @@ from dataclasses import dataclass
 
 from gateway.clock import Clock
 from gateway.providers.alibaba.images import AlibabaImages
+from gateway.providers.alibaba.videos import AlibabaVideos
 from gateway.providers.anthropic.messages import AnthropicMessages
+from gateway.providers.atlascloud import videos as atlascloud
+from gateway.providers.atlascloud.videos import AtlasCloudVideos
 from gateway.providers.bedrock.converse import BedrockConverse
+from gateway.providers.bytedance import videos as bytedance
+from gateway.providers.bytedance.videos import ByteDanceVideos
 from gateway.providers.cohere.chat import CohereChat
 from gateway.providers.cohere.embeddings import CohereEmbeddings
 from gateway.providers.cohere.rerank import CohereRerank
@@ -20,6 +25,9 @@ from gateway.providers.google.embeddings import GoogleEmbeddings
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.google.images import GoogleImages
 from gateway.providers.google.speech import GoogleSpeech
+from gateway.providers.google.videos import GoogleVideos
+from gateway.providers.minimax import videos as minimax
+from gateway.providers.minimax.videos import MiniMaxVideos
 from gateway.providers.openai.address import Tokens
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
@@ -29,10 +37,14 @@ from gateway.providers.openai.responses import OpenAIResponses
 from gateway.providers.openai.speech import OpenAISpeech
 from gateway.providers.openai.structured import OpenAIStructured, fit_moderations, mend_moderations
 from gateway.providers.openai.transcriptions import OpenAITranscriptions
+from gateway.providers.openai.videos import OpenAIVideos
 from gateway.providers.openers import Local, Network
-from gateway.providers.protocol import ChatCodec, Codec, Wire
+from gateway.providers.protocol import ChatCodec, Codec, JobCodec, Wire
 from gateway.providers.sandbox.server import SandboxServer
 from gateway.providers.upstream import Upstreams
+from gateway.providers.video_codecs import job_failure
+from gateway.providers.xai import videos as xai
+from gateway.providers.xai.videos import XaiVideos
 from gateway.settings import Timeouts
 from gateway.threads import pause
 from gateway.transport import Transport
@@ -60,6 +72,10 @@ FACTORIES: dict[str, Callable[[Resources], Wire]] = {
     "dashscope": lambda given: _dashscope(AlibabaImages(given.transport)),
     "deepinfra": lambda given: Wire("deepinfra", deepinfra.NAME, upstream_failure, {"rerank": DeepInfraRerank()}),
     "elevenlabs": lambda given: Wire("elevenlabs", elevenlabs.NAME, upstream_failure, {"speech": ElevenLabsSpeech()}),
+    "xai": lambda given: _videos(xai.NAME, XaiVideos(given.token)),
+    "bytedance": lambda given: _videos(bytedance.NAME, ByteDanceVideos(given.token)),
+    "minimax": lambda given: _videos(minimax.NAME, MiniMaxVideos(given.token)),
+    "atlascloud": lambda given: _videos(atlascloud.NAME, AtlasCloudVideos(given.token)),
 }
 
 
@@ -77,17 +93,25 @@ def _openai(name: str, token: Tokens | None) -> Wire:
         decisions=OpenAIStructured("/systemone", "answers", token),
         transcriptions=OpenAITranscriptions("/audio/transcriptions", token),
         translations=OpenAITranscriptions("/audio/translations", token),
+        videos=OpenAIVideos(token),
     )
 
 
 def _dashscope(images: AlibabaImages) -> Wire:
-    return Wire("dashscope", images.dialect, upstream_failure, {"images": images, "image_edits": images})
+    codecs: dict[str, Codec] = {"images": images, "image_edits": images, "videos": AlibabaVideos()}
+    return Wire("dashscope", images.dialect, job_failure, codecs)
+
+
+def _videos(name: str, videos: JobCodec) -> Wire:
+    return Wire(name, name, job_failure, {"videos": videos})
 
 
 def _google(chat: GoogleGenerate) -> Wire:
     embeddings, speech = GoogleEmbeddings(chat.authorize), GoogleSpeech(chat.authorize)
-    images = GoogleImages(chat.authorize)
-    return chat_wire("google", chat, embeddings=embeddings, speech=speech, images=images, image_edits=images)
+    images, videos = GoogleImages(chat.authorize), GoogleVideos(chat.authorize)
+    return chat_wire(
+        "google", chat, embeddings=embeddings, speech=speech, images=images, image_edits=images, videos=videos
+    )
 
 
 def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> Wire:

@@ -2,7 +2,7 @@
 
 from gateway.catalogue.protocols import PROTOCOLS
 from gateway.clock import Clock
-from gateway.operations import OPERATIONS
+from gateway.operations import names
 from gateway.providers.registry import FACTORIES, make_protocols
 from gateway.settings import load
 from gateway.transport import Transport
@@ -19,4 +19,4 @@ def test_a_protocol_is_made_under_its_own_name_with_codecs_of_known_operations()
     settings = load({"GATEWAY_ENV": "test"})
     made = make_protocols(Transport(settings.timeouts, settings.security), Clock())
     assert {name: wire.name for name, wire in made.items()} == {name: name for name in FACTORIES}
-    assert {name for wire in made.values() for name in wire.codecs} <= set(OPERATIONS)
+    assert {name for wire in made.values() for name in wire.codecs} <= set(names())

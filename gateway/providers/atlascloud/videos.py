@@ -1,0 +1,127 @@
+"""Videos of Atlas Cloud: POST {address}/model/generateVideo, GET {address}/model/prediction/{id}.
+
+Facts: Atlas Cloud's documentation, "Video models", "Predictions". Its models are many vendors' and take different
+fields: a mapping lists those of its model among `supported_parameters` (`duration`, `resolution`, `aspect_ratio`,
+`size`, `generate_audio`); in `extra`, `image_field` and `last_image_field` name those that take a frame, `images_field`
+the one that takes references.
+"""
+
+from typing import Any
+
+from gateway.catalogue.videos import VideoShape, fit
+from gateway.errors import NotSupported, UpstreamFailed
+from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
+from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.base64_files import Base64Files
+from gateway.providers.failures import Explanation, classify, scrub
+from gateway.providers.image_codecs import data_url
+from gateway.providers.openai.address import address_of
+from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.video_codecs import (
+    JobReader,
+    completed,
+    ended,
+    ident_in,
+    ratio_of,
+    refuse,
+    segment,
+    sound_warning,
+    state_in,
+)
+
+NAME = "atlascloud"
+RATIOS = ("16:9", "9:16", "1:1", "4:3", "3:4", "21:9", "3:2", "2:3")
+USUAL = ("duration", "resolution", "aspect_ratio")
+IMAGE, LAST_IMAGE, IMAGES = "image_field", "last_image_field", "images_field"
+SOUND = "generate_audio"
+STATES: dict[str, VideoState] = {
+    "created": "queued",
+    "queued": "queued",
+    "starting": "in_progress",
+    "processing": "in_progress",
+    "completed": "completed",
+    "succeeded": "completed",
+    "failed": "failed",
+    "timeout": "expired",
+    "canceled": "canceled",
+}
+
+
+class AtlasCloudVideos(JobReader):
+    """One object serves all requests."""
+
+    dialect = NAME
+
+    def write(self, request: VideosRequest, target: Target) -> Call:
+        """The call. NotSupported as `fit`, and for images that the mapping names no field for."""
+        wanted: VideosInput = request.content()
+        shape = fit(wanted, target.mapping)
+        refuse(wanted, target, "reference_videos", "reference_audios")
+        files = Base64Files()
+        taken = target.mapping.supported_parameters or USUAL
+        body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": wanted.prompt}
+        body |= {name: value for name, value in _fields(shape).items() if name in taken}
+        body |= _images(wanted, target, files)
+        url, headers = address_of(target, "/model/generateVideo", self._tokens)
+        headers["content-type"] = headers["accept"] = "application/json"
+        warnings = () if SOUND in taken else sound_warning(wanted, target)
+        return Call("POST", url, headers, files.encode(body), warnings=warnings)
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
+        wire = read_object(reply.read_all())
+        try:
+            return VideoTask(ident=ident_in(_data(wire)["id"]))
+        except SHAPE_ERRORS:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+
+    def status(self, ident: str, target: Target) -> Call:
+        """GET {address}/model/prediction/{id}."""
+        return self.asks(target, f"/model/prediction/{segment(ident)}")
+
+    def state_of(self, wire: dict[str, Any], target: Target) -> VideoStatus:
+        data = _data(wire)
+        state = state_in(STATES, data["status"])
+        if state == "completed":
+            withheld = True in (data.get("has_nsfw_contents") or [])
+            outputs = data.get("outputs") or [""]
+            return ended("failed", target, refused=True) if withheld and not outputs[0] else completed(outputs[0])
+        if state in ("failed", "expired"):
+            return ended(state, target, message=data.get("error") or wire.get("message"))
+        return VideoStatus(state)
+
+
+def _fields(shape: VideoShape) -> dict[str, Any]:
+    return {
+        "duration": shape.seconds,
+        "resolution": shape.resolution,
+        "aspect_ratio": ratio_of(shape, RATIOS),
+        "size": f"{shape.width}*{shape.height}",
+        SOUND: shape.audio,
+    }
+
+
+def _images(wanted: VideosInput, target: Target, files: Base64Files) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    extra = target.mapping.extra
+    named = ((wanted.first_frame, extra.get(IMAGE, "image")), (wanted.last_frame, extra.get(LAST_IMAGE, "")))
+    for picture, name in named:
+        if picture is not None and name:
+            given[name] = data_url(picture, files)
+        elif picture is not None:
+            refuse(wanted, target, "last_frame")
+    if wanted.reference_images:
+        if not (name := extra.get(IMAGES)):
+            what = f"{target.mapping.key} takes no reference images."
+            raise NotSupported(what, param="reference_images", code="unsupported_input")
+        given[name] = [data_url(one, files) for one in wanted.reference_images]
+    return given
+
+
+def _data(wire: dict[str, Any]) -> dict[str, Any]:
+    """What an answer holds; the error of the status that `code` names, where it holds nothing."""
+    data, code = wire.get("data"), wire.get("code")
+    if not isinstance(data, dict) and type(code) is int and 400 <= code < 600:
+        raise classify(code, Explanation(scrub(str(wire.get("message") or "")), shaped=True), None)
+    if not isinstance(data, dict):
+        raise TypeError("not an object")
+    return data

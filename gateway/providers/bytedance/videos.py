@@ -1,0 +1,93 @@
+"""Videos of ByteDance's Seedance: POST and GET {address}/contents/generations/tasks.
+
+Facts: BytePlus ModelArk, "Create a video generation task", "Retrieve", "Cancel or delete"; the package
+`@ai-sdk/bytedance`. Its tokens are billed. `generate_audio` is a field of models that make sound alone; a video of an
+image has the image's ratio unless a size was named. Videos stay for 24 hours. A task can be canceled while it waits.
+"""
+
+from typing import Any
+
+from gateway.catalogue.videos import fit
+from gateway.errors import UpstreamFailed
+from gateway.neutral.usage import read_count
+from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
+from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.base64_files import Base64Files
+from gateway.providers.openai.address import address_of
+from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.video_codecs import (
+    JobReader,
+    completed,
+    content_parts,
+    ended,
+    ident_in,
+    milliseconds,
+    ratio_of,
+    segment,
+    sound_warning,
+    state_in,
+)
+
+NAME = "bytedance"
+PATH = "/contents/generations/tasks"
+RATIOS = ("16:9", "4:3", "1:1", "3:4", "9:16", "21:9")
+ADAPTIVE = "adaptive"
+STATES: dict[str, VideoState] = {
+    "queued": "queued",
+    "running": "in_progress",
+    "succeeded": "completed",
+    "failed": "failed",
+    "cancelled": "canceled",
+    "expired": "expired",
+}
+
+
+class ByteDanceVideos(JobReader):
+    """One object serves all requests."""
+
+    dialect = NAME
+
+    def write(self, request: VideosRequest, target: Target) -> Call:
+        """The call. NotSupported as `fit`."""
+        wanted: VideosInput = request.content()
+        shape = fit(wanted, target.mapping)
+        files = Base64Files()
+        body: dict[str, Any] = {
+            "model": target.mapping.external_id,
+            "content": content_parts(wanted, files),
+            "resolution": shape.resolution,
+            "ratio": ADAPTIVE if wanted.first_frame is not None and not wanted.size else ratio_of(shape, RATIOS),
+            "duration": shape.seconds,
+            "watermark": False,
+        }
+        if target.mapping.video_audio:
+            body["generate_audio"] = shape.audio
+        url, headers = address_of(target, PATH, self._tokens)
+        headers["content-type"] = headers["accept"] = "application/json"
+        return Call("POST", url, headers, files.encode(body), warnings=sound_warning(wanted, target))
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
+        wire = read_object(reply.read_all())
+        try:
+            return VideoTask(ident=ident_in(wire["id"]))
+        except SHAPE_ERRORS:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+
+    def status(self, ident: str, target: Target) -> Call:
+        """GET {address}/contents/generations/tasks/{id}."""
+        return self.asks(target, f"{PATH}/{segment(ident)}")
+
+    def state_of(self, wire: dict[str, Any], target: Target) -> VideoStatus:
+        state = state_in(STATES, wire["status"])
+        if state == "completed":
+            usage = wire.get("usage") or {}
+            tokens = read_count(usage.get("completion_tokens")) or None
+            return completed((wire.get("content") or {}).get("video_url"), milliseconds(wire.get("duration")), tokens)
+        if state in ("failed", "expired"):
+            error = wire.get("error") or {}
+            return ended(state, target, error.get("code"), error.get("message"))
+        return VideoStatus(state)
+
+    def cancel(self, ident: str, target: Target) -> Call | None:
+        """DELETE {address}/contents/generations/tasks/{id}."""
+        return self.asks(target, f"{PATH}/{segment(ident)}", "DELETE")

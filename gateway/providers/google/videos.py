@@ -1,0 +1,128 @@
+"""Videos of Google's Veo on Vertex AI: {address}/models/{model}:predictLongRunning and :fetchPredictOperation.
+
+Facts: Vertex AI reference, "Veo video generation"; the package `google-genai`. The answer names an operation, which a
+finished poll gives back with the video in base64, or with its place in Cloud Storage where the operator's project keeps
+it there. `raiMediaFilteredCount` counts what a filter withheld.
+"""
+
+from base64 import b64decode
+from typing import Any
+from urllib.parse import quote
+
+from gateway.catalogue.videos import fit
+from gateway.dialects import google as dialect
+from gateway.errors import UpstreamFailed
+from gateway.files import StoredFile
+from gateway.neutral.encoded import decode_pieces
+from gateway.neutral.file_types import HEAD, type_of
+from gateway.neutral.images import Picture
+from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoStatus, VideoTask
+from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.base64_files import Base64Files
+from gateway.providers.google.generate import Authorize, address_of
+from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.video_codecs import JobReader, completed, ended, ident_in, progress_in, ratio_of, refuse
+
+BEGIN, ASK = "predictLongRunning", "fetchPredictOperation"
+RATIOS = ("16:9", "9:16")
+STORED, STORAGE = "gs://", "https://storage.googleapis.com/storage/v1/b"
+CANCELLED = 1  # of google.rpc.Code
+HEAD_LENGTH = -(-HEAD // 3) * 4
+
+
+class GoogleVideos(JobReader):
+    """`authorize` puts the credential into headers."""
+
+    dialect = dialect.NAME
+    waits = True  # for a token
+
+    def __init__(self, authorize: Authorize) -> None:
+        super().__init__()
+        self._authorize = authorize
+
+    def write(self, request: VideosRequest, target: Target) -> Call:
+        """The call. NotSupported for videos and sound that are to be read, and as `fit`."""
+        wanted: VideosInput = request.content()
+        shape = fit(wanted, target.mapping)
+        refuse(wanted, target, "reference_videos", "reference_audios")
+        files = Base64Files()
+        instance: dict[str, Any] = {"prompt": wanted.prompt}
+        if wanted.first_frame is not None:
+            instance["image"] = _image(wanted.first_frame, files)
+        if wanted.last_frame is not None:
+            instance["lastFrame"] = _image(wanted.last_frame, files)
+        if wanted.reference_images:
+            references = [{"image": _image(one, files), "referenceType": "asset"} for one in wanted.reference_images]
+            instance["referenceImages"] = references
+        parameters = {
+            "sampleCount": 1,
+            "durationSeconds": shape.seconds,
+            "aspectRatio": ratio_of(shape, RATIOS),
+            "resolution": shape.resolution,
+            "generateAudio": shape.audio,
+        }
+        return self._post(target, BEGIN, files.encode({"instances": [instance], "parameters": parameters}))
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
+        """The operation."""
+        wire = read_object(reply.read_all())
+        try:
+            return VideoTask(ident=ident_in(wire["name"]))
+        except SHAPE_ERRORS:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+
+    def status(self, ident: str, target: Target) -> Call:
+        """POST {address}/models/{model}:fetchPredictOperation."""
+        return self._post(target, ASK, Base64Files().encode({"operationName": ident}))
+
+    def state_of(self, wire: dict[str, Any], target: Target) -> VideoStatus:
+        if not wire.get("done"):
+            ident_in(wire["name"])  # an answer that is no operation is no sign of progress
+            return VideoStatus("in_progress", progress_in((wire.get("metadata") or {}).get("progressPercent")))
+        error = wire.get("error")
+        if error:
+            if error.get("code") == CANCELLED:
+                return VideoStatus("canceled")
+            return ended("failed", target, error.get("status") or error.get("code"), error.get("message"))
+        answer = wire["response"]
+        videos = answer.get("videos") or []
+        if not videos:
+            reasons = "; ".join(one for one in answer.get("raiMediaFilteredReasons") or [] if isinstance(one, str))
+            withheld = bool(answer.get("raiMediaFilteredCount") or reasons)
+            return ended("failed", target, message=reasons, refused=True) if withheld else completed("")
+        return VideoStatus("completed", 100, files=(_file(videos[0]),))
+
+    def content(self, file: VideoFile, target: Target) -> Call:
+        """GET of an object in Cloud Storage, with the same credential."""
+        bucket, _, name = file.file.removeprefix(STORED).partition("/")
+        headers: dict[str, str] = {"accept": "*/*"}
+        self._authorize(headers, target)
+        return Call("GET", f"{STORAGE}/{quote(bucket, safe='')}/o/{quote(name, safe='')}?alt=media", headers)
+
+    def _post(self, target: Target, method: str, body: Any) -> Call:
+        headers = {name.lower(): value for name, value in target.provider.headers.items()}
+        headers["content-type"] = headers["accept"] = "application/json"
+        self._authorize(headers, target)
+        return Call("POST", address_of(target, method), headers, body)
+
+
+def _image(picture: Picture, files: Base64Files) -> dict[str, str]:
+    return {"bytesBase64Encoded": files.hold(picture.file), "mimeType": picture.media_type}
+
+
+def _file(video: dict[str, Any]) -> VideoFile:
+    """Where it is, or the bytes themselves."""
+    kind = video.get("mimeType") or ""
+    place = video.get("gcsUri")
+    if place:
+        if not place.startswith(STORED) or "/" not in place.removeprefix(STORED):
+            raise ValueError("no place in Cloud Storage")
+        return VideoFile(file=place, media_type=kind or "video/mp4")
+    text = video["bytesBase64Encoded"]
+    if not text:
+        raise ValueError("no bytes")
+    kind = type_of(b64decode(text[:HEAD_LENGTH])) or kind
+    data = StoredFile()
+    for piece in decode_pieces(text):
+        data.write(piece)
+    return VideoFile(data=data, media_type=kind or "video/mp4")

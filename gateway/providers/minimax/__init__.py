@@ -1,0 +1,1 @@
+"""MiniMax's own formats, beside the one of OpenAI that it speaks for chat."""

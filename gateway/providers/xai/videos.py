@@ -1,0 +1,102 @@
+"""Videos of xAI's Grok Imagine: POST {address}/videos/generations, GET {address}/videos/{request_id}.
+
+Facts: REST API reference, "Video generation"; the packages `@ai-sdk/xai` and `xai-sdk`. While a video is made the
+answer is 202, sometimes without a body. Every video has sound. Without `aspect_ratio` a video of an image has the
+image's. A video that moderation withheld is "done" with `respect_moderation` false.
+"""
+
+from typing import Any
+
+from gateway.catalogue.videos import fit
+from gateway.errors import UpstreamFailed
+from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
+from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.base64_files import Base64Files
+from gateway.providers.image_codecs import data_url
+from gateway.providers.openai.address import address_of
+from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.video_codecs import (
+    JobReader,
+    completed,
+    ended,
+    ident_in,
+    milliseconds,
+    progress_in,
+    ratio_of,
+    refuse,
+    segment,
+    sound_warning,
+    state_in,
+)
+
+NAME = "xai"
+RATIOS = ("1:1", "16:9", "9:16", "4:3", "3:4", "3:2", "2:3")
+STATES: dict[str, VideoState] = {
+    "pending": "in_progress",
+    "done": "completed",
+    "failed": "failed",
+    "expired": "expired",
+}
+WITHHELD = "The provider's moderation withheld the video."
+UNDER_WAY = 202
+
+
+class XaiVideos(JobReader):
+    """One object serves all requests."""
+
+    dialect = NAME
+
+    def write(self, request: VideosRequest, target: Target) -> Call:
+        """The call. NotSupported for a last frame and what is read besides images, and as `fit`."""
+        wanted: VideosInput = request.content()
+        shape = fit(wanted, target.mapping)
+        refuse(wanted, target, "last_frame", "reference_videos", "reference_audios")
+        files = Base64Files()
+        body: dict[str, Any] = {
+            "model": target.mapping.external_id,
+            "prompt": wanted.prompt,
+            "duration": shape.seconds,
+            "resolution": shape.resolution,
+        }
+        if wanted.size or wanted.first_frame is None:
+            body["aspect_ratio"] = ratio_of(shape, RATIOS)
+        if wanted.first_frame is not None:
+            body["image"] = {"url": data_url(wanted.first_frame, files)}
+        if wanted.reference_images:
+            body["reference_images"] = [{"url": data_url(one, files)} for one in wanted.reference_images]
+        url, headers = address_of(target, "/videos/generations", self._tokens)
+        headers["content-type"] = headers["accept"] = "application/json"
+        return Call("POST", url, headers, files.encode(body), warnings=sound_warning(wanted, target))
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
+        wire = read_object(reply.read_all())
+        try:
+            return VideoTask(ident=ident_in(wire["request_id"]))
+        except SHAPE_ERRORS:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+
+    def status(self, ident: str, target: Target) -> Call:
+        """GET {address}/videos/{request_id}."""
+        return self.asks(target, f"/videos/{segment(ident)}")
+
+    def read_status(self, reply: UpstreamReply, target: Target) -> VideoStatus:
+        if reply.status != UNDER_WAY:
+            return super().read_status(reply, target)
+        try:
+            return VideoStatus("in_progress", progress_in(read_object(reply.read_all()).get("progress")))
+        except UpstreamFailed:
+            return VideoStatus("in_progress")
+
+    def state_of(self, wire: dict[str, Any], target: Target) -> VideoStatus:
+        video = wire.get("video") or {}
+        word = wire.get("status") or ("done" if video.get("url") else "")
+        state = state_in(STATES, word)
+        if state == "completed":
+            if video.get("respect_moderation") is False:
+                return ended("failed", target, message=WITHHELD, refused=True)
+            return completed(video.get("url"), milliseconds(video.get("duration")))
+        if state == "in_progress":
+            return VideoStatus(state, progress_in(wire.get("progress")))
+        error = wire.get("error") or {}
+        code, message = (error.get("code"), error.get("message")) if isinstance(error, dict) else (wire["code"], error)
+        return ended(state, target, code, message)
