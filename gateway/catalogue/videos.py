@@ -2,7 +2,8 @@
 
 A mapping without `video_durations` or `video_sizes` makes whatever length or size is asked for; one that tells neither
 `video_audio` nor `video_without_audio` makes both. In `extra`: `last_frame` (it takes one), `reference_images`,
-`reference_videos`, `reference_audios` (the most of each), `needs_image` (it makes no video of a prompt alone).
+`reference_videos`, `reference_audios` (the most of each), `reference_seconds` (the only length of a video of those),
+`needs_image` (it makes no video of a prompt alone).
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from gateway.neutral.usage import Usage
 from gateway.neutral.videos import SECOND_MS, USUAL_SECONDS, USUAL_SIZE, VideosInput, edges_of
 
 REFERENCES = ("reference_images", "reference_videos", "reference_audios")
-LAST_FRAME, NEEDS_IMAGE = "last_frame", "needs_image"
+LAST_FRAME, NEEDS_IMAGE, REFERENCE_SECONDS = "last_frame", "needs_image", "reference_seconds"
 # Providers that bill tokens count width x height x frames / 1024 (ByteDance, "Video generation: pricing"), of sizes a
 # little beside the nominal one, and of the videos that are read too: up to 15 seconds in all.
 FRAMES, PIXELS_A_TOKEN, ROOM_PERCENT, MOST_READ_SECONDS = 24, 1024, 110, 15
@@ -101,6 +102,8 @@ def _check_inputs(wanted: VideosInput, mapping: Mapping) -> None:
 
 def _seconds(wanted: VideosInput, mapping: Mapping) -> int:
     offered = mapping.video_durations
+    if mapping.extra.get(REFERENCE_SECONDS) and any(getattr(wanted, name) for name in REFERENCES):
+        offered = (mapping.extra[REFERENCE_SECONDS],)
     if not wanted.seconds:
         return min(offered, key=lambda one: (abs(one - USUAL_SECONDS), one), default=USUAL_SECONDS)
     if offered and wanted.seconds not in offered:

@@ -7,9 +7,14 @@ import pytest
 from gateway.catalogue import loader
 from gateway.catalogue.catalogue import state_on
 from gateway.catalogue.entries import Mapping
+from gateway.catalogue.videos import fit, most_cost
 from gateway.neutral.speech import FORMATS
+from gateway.neutral.videos import VideosInput
 
-DAY = "2026-11-22"
+DAY, DAY_US = "2026-11-22", 1_795_305_600_000_000
+# What callers may ask for (HTTP reference, "Videos").
+STEPS = ((848, 480), (854, 480), (1280, 720), (1366, 768), (1696, 960), (1792, 1024), (1920, 1080), (3840, 2160))
+VIDEO_SIZES = {f"{edges[0]}x{edges[1]}" for step in STEPS for edges in (step, step[::-1])}
 CATALOGUE = loader.load()
 # Which price is the operation's own: one of these is told.
 PRICES = {
@@ -23,6 +28,7 @@ PRICES = {
     "ocr": ("ocr_page",),
     "rerank": ("prompt", "web_search"),
     "decisions": ("prompt",),
+    "videos": ("per_second", "per_video_token"),
 }
 # Their answers are written of one object whatever is asked for: no field for a format is sent.
 FORMATLESS = ("mistral",)
@@ -85,3 +91,13 @@ def test_a_chat_model_offers_images_only_where_it_answers_with_some() -> None:
 def test_models_whose_life_ended_are_not_served(model: str) -> None:
     found = CATALOGUE.models.get(model)
     assert found is None or all(state_on(mapping, DAY) == "deactivated" for mapping in found.mappings)
+
+
+def test_every_mapping_that_films_makes_what_callers_may_ask_for_at_a_price_of_its_own_size() -> None:
+    for mapping in serving("videos"):
+        assert set(mapping.video_sizes) <= VIDEO_SIZES and mapping.video_durations, mapping.key
+        usual = fit(VideosInput("a cat"), mapping)
+        for size in mapping.video_sizes:
+            costs = [most_cost(VideosInput("a cat", n, size), mapping, DAY_US) for n in sorted(mapping.video_durations)]
+            assert costs[0] > 0 and costs == sorted(costs), (mapping.key, size)
+        assert usual.size in mapping.video_sizes and usual.seconds in mapping.video_durations, mapping.key

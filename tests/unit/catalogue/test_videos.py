@@ -87,6 +87,14 @@ def test_the_price_of_a_second_is_that_of_the_first_key_that_is_listed(table, nu
     assert 0 <= most_cost(wanted, mapping, NOON) - nusd <= 32
 
 
+def test_a_video_of_references_may_have_one_length_alone():
+    mapping = mapping_of(**VEO, extra={"reference_images": 3, "reference_seconds": 8})
+    assert fit(VideosInput("a cat", reference_images=(PICTURE,)), mapping).seconds == 8
+    assert fit(VideosInput("a cat"), mapping).seconds == 4
+    with pytest.raises(NotSupported):
+        fit(VideosInput("a cat", 4, reference_images=(PICTURE,)), mapping)
+
+
 def test_images_that_are_read_are_billed_each():
     mapping = mapping_of({"per_second": {"default": "0.05"}, "image": "0.002"}, **VEO, extra={"last_frame": True})
     wanted = VideosInput("a cat", first_frame=PICTURE, last_frame=PICTURE)
