@@ -114,7 +114,8 @@ class MiniMaxVideos(JobReader):
         if state == "completed":
             return VideoStatus(state, 100, files=(VideoFile(file=ident_in(wire["file_id"])),))
         if state == "failed":
-            return ended(state, target, code or "", wire.get("error_message") or told.get("status_msg"))
+            why = told.get("status_msg") if code else ""  # without a code it is "success": the question was answered
+            return ended(state, target, code or "", wire.get("error_message") or why)
         return VideoStatus(state)
 
     def content(self, file: VideoFile, target: Target) -> Call:

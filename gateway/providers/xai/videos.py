@@ -98,5 +98,6 @@ class XaiVideos(JobReader):
         if state == "in_progress":
             return VideoStatus(state, progress_in(wire.get("progress")))
         error = wire.get("error") or {}
-        code, message = (error.get("code"), error.get("message")) if isinstance(error, dict) else (wire["code"], error)
-        return ended(state, target, code, message)
+        if not isinstance(error, dict):
+            return ended(state, target, wire.get("code"), error)
+        return ended(state, target, error.get("code"), error.get("message"))

@@ -26,6 +26,7 @@ from gateway.neutral.request import Requirements
 from gateway.neutral.videos import REFUSED, VideoFile, VideosInput, VideosRequest
 from gateway.providers.protocol import Call, Credential, Target
 from gateway.providers.registry import FACTORIES, Resources
+from gateway.providers.video_codecs import FAILED
 
 HOST = "https://fake.example"
 PNG = Picture(StoredFile.of(b"\x89PNG\r\n\x1a\n" + b"1" * 40), "image/png")
@@ -312,6 +313,23 @@ def test_a_video_in_the_operators_bucket_is_loaded_with_the_same_credential(serv
 def test_a_video_under_way_may_be_told_without_a_body():
     client = Client("xai")
     assert client.codec.read_status(MemoryReply(b"", status=202), client.target).state == "in_progress"
+
+
+@pytest.mark.parametrize(
+    ("way", "wire", "code", "message"),
+    [
+        ("hailuo", {"status": "Fail", "base_resp": {"status_code": 0, "status_msg": "success"}}, "failed", FAILED),
+        ("xai", {"status": "failed", "error": "It broke."}, "failed", "It broke."),
+        ("xai", {"status": "failed", "code": "internal", "error": "It broke."}, "internal", "It broke."),
+        ("vertex", {"done": True, "error": {"code": 13, "message": "It broke."}}, "13", "It broke."),
+        ("openai", {"status": "failed", "error": None}, "failed", FAILED),
+        ("alibaba", {"output": {"task_status": "UNKNOWN"}}, "expired", FAILED),
+    ],
+)
+def test_a_failure_is_told_in_the_providers_words_where_it_has_some(way, wire, code, message):
+    client = Client(way)
+    found = client.codec.read_status(json_reply(wire), client.target)
+    assert (found.error_code, found.error_message, found.files) == (code, message, ())
 
 
 @pytest.mark.parametrize(
