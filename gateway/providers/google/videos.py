@@ -112,17 +112,18 @@ def _image(picture: Picture, files: Base64Files) -> dict[str, str]:
 
 def _file(video: dict[str, Any]) -> VideoFile:
     """Where it is, or the bytes themselves."""
-    kind = video.get("mimeType") or ""
+    kind = video.get("mimeType")
+    kind = kind if isinstance(kind, str) and kind.startswith("video/") else "video/mp4"
     place = video.get("gcsUri")
     if place:
         if not place.startswith(STORED) or "/" not in place.removeprefix(STORED):
             raise ValueError("no place in Cloud Storage")
-        return VideoFile(file=place, media_type=kind or "video/mp4")
+        return VideoFile(file=place, media_type=kind)
     text = video["bytesBase64Encoded"]
     if not text:
         raise ValueError("no bytes")
-    kind = type_of(b64decode(text[:HEAD_LENGTH])) or kind
+    found = type_of(b64decode(text[:HEAD_LENGTH]))
     data = StoredFile()
     for piece in decode_pieces(text):
         data.write(piece)
-    return VideoFile(data=data, media_type=kind or "video/mp4")
+    return VideoFile(data=data, media_type=found if found.startswith("video/") else kind)
