@@ -13,6 +13,7 @@ from gateway.neutral import images
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.embeddings import EmbeddingsRequest, EmbeddingsResult, join, split
 from gateway.neutral.images import ImageEditsRequest, ImagesRequest
+from gateway.neutral.realtime import RealtimeRequest
 from gateway.neutral.request import Request
 from gateway.neutral.rerank import RerankRequest, RerankResult
 from gateway.neutral.speech import SpeechRequest
@@ -83,6 +84,11 @@ def text_tokens(request: Request) -> int:
     return request.requirements.prompt_bytes + MESSAGE_TOKENS
 
 
+def heard_tokens(request: Request) -> int:
+    """Of a conversation that is counted as it goes on: the tokens themselves stand in for its bytes."""
+    return request.requirements.prompt_bytes
+
+
 # Several images of a model that makes fewer in a call.
 SEVERAL_IMAGES: dict[str, Any] = {
     "split": images.split,
@@ -104,10 +110,11 @@ OPERATIONS: dict[str, ModelOperation] = {
         ModelOperation("ocr", OcrRequest, no_tokens, cacheable=False),
         ModelOperation("decisions", DecisionRequest, text_tokens),
         ModelOperation("translations", TranslationRequest, text_tokens, streams=True, cacheable=False),
+        ModelOperation("realtime", RealtimeRequest, heard_tokens, streams=True, cacheable=False),
     )
 }
 # Catalogue entries name these too; no surface asks for them yet.
-UNSERVED = ("videos", "realtime")
+UNSERVED = ("videos",)
 
 
 def names() -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from gateway.accounts.cleanup import AccountCleanup
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.discounts import Discounts
 from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.realtime_secrets import RealtimeSecrets
 from gateway.accounts.throttle import Throttle
 from gateway.accounts.vault import Vault
 from gateway.admin.deleted_keys import DeletedKeys
@@ -32,6 +33,7 @@ from gateway.engine.executor import Executor
 from gateway.engine.gossip import Gossip
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.planning import Planner
+from gateway.engine.realtime.engine import RealtimeEngine
 from gateway.engine.replays import Replays
 from gateway.engine.responses import StoredResponses
 from gateway.engine.retention import Retention
@@ -112,6 +114,7 @@ class AccountServices:
     cleanup: AccountCleanup
     deleted_keys: DeletedKeys
     oauth: OAuth
+    realtime_secrets: RealtimeSecrets
 
 
 @dataclass(slots=True)
@@ -159,6 +162,7 @@ class EngineServices:
     replays: Replays
     retention: Retention
     payload_quota: PayloadQuota
+    realtime: RealtimeEngine
 
 
 @dataclass(slots=True)
@@ -221,7 +225,7 @@ class Services:
 
     def drain(self, leaving: bool = True) -> None:
         """Begin the end of the worker: readiness says so, requests in progress finish."""
-        self.leaving = leaving
+        self.leaving = self.engine.realtime.leaving = leaving
         self.store.mailboxes.leave(leaving)
 
     def close(self) -> None:

@@ -195,6 +195,16 @@ class McpSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RealtimeSettings:
+    inline: bool
+    session_s: float
+    idle_s: float
+    session_usd: float
+    organization_sessions: Annotated[int, Between(0, 10_000)]
+    key_sessions: Annotated[int, Between(0, 10_000)]
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     level: Literal["debug", "info", "warning", "error"]
     format: Literal["text", "json"]
@@ -243,6 +253,7 @@ class Settings:
     bootstrap: Bootstrap
     media: MediaSettings
     mcp: McpSettings
+    realtime: RealtimeSettings
     log: Log
     metrics: Metrics
     alerts: AlertSettings
@@ -295,6 +306,7 @@ PLAIN_NAMES: dict[str, tuple[str, str, float]] = {
     "OTEL_EXPORTER_OTLP_ENDPOINT": ("otel", "endpoint", 1),
     "OTEL_SERVICE_NAME": ("otel", "service_name", 1),
     "MCP_GATEWAY_URL": ("mcp", "gateway_url", 1),
+    "REALTIME_INLINE": ("realtime", "inline", 1),
 }
 
 # Secrets, read where they are needed with `Settings.secret`; key of [secrets] in gateway.toml → variable.

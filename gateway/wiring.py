@@ -8,6 +8,7 @@ from gateway.accounts.cleanup import AccountCleanup
 from gateway.accounts.custom_providers import CustomProviders, read_provider_caps
 from gateway.accounts.discounts import Discounts
 from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.realtime_secrets import RealtimeSecrets
 from gateway.accounts.throttle import Throttle
 from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.funding import Funding
@@ -31,6 +32,7 @@ from gateway.engine.gossip import Gossip
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.planning import Planner
+from gateway.engine.realtime.engine import RealtimeEngine
 from gateway.engine.replays import Replays
 from gateway.engine.responses import StoredResponses
 from gateway.engine.retention import Retention
@@ -124,6 +126,9 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
             authentication,
             throttle,
             base.clock,
+        ),
+        realtime_secrets=RealtimeSecrets(
+            base.store.documents, base.store.redis, base.store.secrets, authentication, base.clock
         ),
     )
 
@@ -219,6 +224,7 @@ def _open_engine(base: WorkerBase, routing: RoutingServices, billing: BillingSer
         responses=StoredResponses(turns, store.documents, store.vault, base.hash_key, threads, settings.responses),
         replays=Replays(store.database, routing.catalogue, clock),
         retention=Retention(store.database, store.journal, store.vault, threads, SETTLE_S),
+        realtime=RealtimeEngine(parts, store.documents, routing.catalogue),
         payload_quota=PayloadQuota(store.database, settings.retention.organization_payloads_mb << 20),
     )
 

@@ -153,6 +153,8 @@ LIBRARIES = {
     "segno": ("gateway.surfaces.console",),
     "prometheus_client": ("gateway.surfaces.metrics",),
     "genai_prices": ("gateway.catalogue.build",),
+    "wsproto": ("gateway.transport.websockets",),
+    "h11": ("gateway.transport.websockets",),
     "gevent": ("gateway.server", "gateway.transport", "gateway.threads", "gateway.manage"),
     "gunicorn": ("gateway.server",),
     "opentelemetry": ("gateway.telemetry.otel",),

@@ -69,19 +69,21 @@ class Settlements:
         payload: PayloadCapture | None = None,
         units: Units | None = None,
         model: str = "",
+        begun: bool = False,
     ) -> "Settlement":
         """The one admission of every paid route: rates, then spending limits, then credits; nothing is held on error.
 
         The limits of key, member and teams count the inference cost of both modes; the organization's credits count
         only what a credential of the platform served (`credits`: some target may), and the fee of a `payload` that
         is kept (billing/payload_settlement.py). `requested_model` is the model as the caller wrote it, `model` its id;
-        `units` are those of an operation that is not priced by its text alone.
+        `units` are those of an operation that is not priced by its text alone. What a provider has `begun` by itself no
+        rate limit keeps from being recorded; nor does a spending limit, with an `ask` of nothing.
         RateLimited, SpendingLimitReached, OutOfCredits; Unavailable when the store cannot be asked.
         """
         terms = terms_of(context, prompt_bytes, requested_model, streamed, units)
         payer = terms.billing_identity.payer if credits else terms.billing_identity.without_credits
         version, slot = self.spending.check(), None
-        if self.rates.limited(version):
+        if self.rates.limited(version) and not begun:
             slot = self._enter(terms, model)
         try:
             reservation = self.spending.find(payer, ask, version) or self.spending.reserve(payer, ask)
@@ -285,12 +287,10 @@ class Settlement(Struct, eq=False):
             raise error
         self.output_length_foreseen = most
 
-    def afford(self, cost_so_far_nusd: int) -> bool:
-        """Whether a session that cost so much may go on: near its bound it reserves half as much again."""
-        bound = self._reservation.amount_nusd
-        if cost_so_far_nusd * 4 <= bound * 3:
-            return True
-        return self._require(max(bound // 2, cost_so_far_nusd - bound + 1)) is None or cost_so_far_nusd < bound
+    def enlarge(self, nusd: int) -> GatewayError | None:
+        """Reserve so much more for what turned out to be longer than was foreseen; the error of the budget that has not
+        got it."""
+        return self._require(nusd)
 
     def keep(self) -> None:
         """The next `close` does nothing: somebody reads on in the background and closes later."""

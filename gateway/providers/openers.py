@@ -21,10 +21,30 @@ class PendingCall(Interface):
     def close(self) -> None: ...
 
 
+class Link(Interface):
+    """An open session with an upstream: messages of text both ways.
+
+    `receive` gives None at the end, whose `code` and `reason` (RFC 6455) are there then; `send` and `ping` raise
+    SocketClosed. `close` tells the upstream, `abort` just ends.
+    """
+
+    code: int
+    reason: str
+    closed: bool
+
+    def receive(self) -> str | None: ...
+    def send(self, text: str) -> None: ...
+    def ping(self) -> None: ...
+    def close(self, code: int = 1000, reason: str = "") -> None: ...
+    def abort(self) -> None: ...
+
+
 class Opener(Interface):
-    """Makes calls: over the network, or to a server inside this process. `deadline` is monotonic seconds."""
+    """Makes calls: over the network, or to a server inside this process. `deadline` is monotonic seconds. `connect`
+    opens a session; HandshakeRefused with what the upstream answered instead."""
 
     def send(self, call: Call, target: Target, deadline: float) -> PendingCall: ...
+    def connect(self, call: Call, target: Target, deadline: float) -> Link: ...
 
 
 class CallListener(Interface):
@@ -91,11 +111,15 @@ class Network:
                 way.head = head
         return self._transport.transmit(head, call.body, call.stream, deadline)
 
+    def connect(self, call: Call, target: Target, deadline: float) -> Link:
+        return self._transport.open_websocket(call.url, call.headers, deadline=deadline, trusted=target.trusted)
+
 
 class LocalServer(Interface):
-    """A server inside this process: `open` returns when the response headers are there."""
+    """A server inside this process: `open` returns when the response headers are there, `connect` opens a session."""
 
     def open(self, call: Call, *, deadline: float, heartbeat_s: float) -> UpstreamReply: ...
+    def connect(self, call: Call) -> Link: ...
 
 
 class Local:
@@ -107,6 +131,9 @@ class Local:
 
     def send(self, call: Call, target: Target, deadline: float) -> "LocalPending":
         return LocalPending(Job(self._open, call, deadline))
+
+    def connect(self, call: Call, target: Target, deadline: float) -> Link:
+        return self._server.connect(call)
 
     def _open(self, call: Call, deadline: float) -> UpstreamReply:
         return self._server.open(call, deadline=deadline, heartbeat_s=self._heartbeat_s)

@@ -32,6 +32,7 @@ from gateway.providers.openai.address import Tokens
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
 from gateway.providers.openai.images import OpenAIImages
+from gateway.providers.openai.realtime import OpenAIRealtime
 from gateway.providers.openai.rerank import OpenAIRerank
 from gateway.providers.openai.responses import OpenAIResponses
 from gateway.providers.openai.speech import OpenAISpeech
@@ -94,6 +95,7 @@ def _openai(name: str, token: Tokens | None) -> Wire:
         transcriptions=OpenAITranscriptions("/audio/transcriptions", token),
         translations=OpenAITranscriptions("/audio/translations", token),
         videos=OpenAIVideos(token),
+        realtime=OpenAIRealtime(token),
     )
 
 

@@ -10,16 +10,18 @@ from gateway.clock import Clock
 from gateway.errors import ContentNeeded, GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.events import Batch, Heartbeat, Notice, Started
+from gateway.neutral.realtime import ServerEvent
 from gateway.neutral.request import Request
 from gateway.operations import OPERATIONS
 from gateway.providers import offload
 from gateway.providers.media_fetching import Fetcher, bring
-from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall
+from gateway.providers.openers import CallListener, CapturedPending, Link, Opener, PendingCall
 from gateway.providers.optional_tools import without_offers, write_bare
 from gateway.providers.protocol import Call, Failure, StreamCodec, Target, UpstreamReply, Wire
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
 from gateway.providers.tool_names import restore_batches, restore_result
+from gateway.transport.handshakes import HandshakeRefused
 
 NOT_THERE = (404, 405, 501)
 ABSENT_S = 300.0
@@ -53,6 +55,13 @@ class _Again(NamedTuple):
     target: Target
     deadline: float
     listener: CallListener | None
+
+
+class Session(NamedTuple):
+    """An open session with an upstream, and what reads its events."""
+
+    link: Link
+    read: Callable[[str], ServerEvent]
 
 
 class CallPath(Struct):
@@ -146,6 +155,20 @@ class Upstreams:
         again = _Again(request, target, deadline, listener)
         answering.batches = self._read(answering, pending, served, call, relayed, again)
         return answering
+
+    def connect(self, request: Request, target: Target, deadline: float) -> Session:
+        """An open session. Errors of Wire.failure and the transport, and NotSupported."""
+        wire = self._wires.get(target.protocol)
+        codec: Any = None if wire is None else wire.codecs.get(request.operation)
+        if wire is None or codec is None:
+            raise NotSupported(f"The protocol of provider {target.provider.id} does not carry {request.operation}.")
+        opener = self._openers.get(target.protocol, self._network)
+        try:
+            return Session(opener.connect(codec.write(request, target), target, deadline), codec.read_event)
+        except HandshakeRefused as refused:
+            error = wire.failure(refused, target)
+            error.upstream_status = refused.status
+            raise error from None
 
     def _send(
         self,

@@ -159,6 +159,12 @@ class CallerConnection:
         # For a long body the interpreter lets other threads run while it joins.
         return compute_if(size >= LONG_BYTES, b"".join, parts)
 
+    def take_some(self) -> bytes:
+        """What was received and nobody has taken yet, or what the next receive brings; b"" when the caller closed."""
+        at_hand = self._buffer[self._at :]
+        self._buffer, self._at = b"", 0
+        return at_hand or self._receive_some(RECEIVE_BYTES)
+
     def take_to(self, write: Callable[[bytes], object], size: int) -> None:
         """Pass exactly `size` bytes to `write` as they arrive."""
         at_hand = self._buffer[self._at : self._at + size]

@@ -24,10 +24,11 @@ from gateway.server.request_bodies import RequestBodies
 from gateway.server.request_heads import RequestHead
 from gateway.server.resource_limits import ConnectionCounts
 from gateway.server.response_writer import HEAD_END, ResponseWriter, secure_end, write_refusal
+from gateway.server.upgrades import CallerChannel
 from gateway.server.watchdog import Gauges, Watchdog
 from gateway.server.worker_state import TICK_S, ServerStopping, WorkerState
 from gateway.surfaces.proxies import Proxies
-from gateway.surfaces.wsgi import HELD, REFUSAL
+from gateway.surfaces.wsgi import CHANNEL, HELD, REFUSAL
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 ACCEPTS_PER_TURN = 4  # new connections accepted before existing ones are served again
@@ -364,6 +365,8 @@ class GatewayWorker(BootingWorker):
         """The application's response body; None when it took over the socket (a websocket) and is done with it."""
         environ = head.environ_for(base, body, length)
         environ["gunicorn.socket"] = connection.socket
+        if "upgrade" in head.headers:
+            environ[CHANNEL] = CallerChannel(connection)
         try:
             return self.wsgi(environ, reply.start)
         except StopIteration:

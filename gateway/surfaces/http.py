@@ -37,7 +37,8 @@ class Inbound(Struct, eq=False):
     ours: what a caller sends is a label only. `sender` is kept by the server together with `headers`, None where it
     keeps nothing. `payload` is set when the caller's project retains what it sends and gets, `caller` once somebody was
     authenticated, `context` once they were admitted. The body of a multipart form stands in `upload` instead of `body`;
-    `files` are what was made of it, and go with the request.
+    `files` are what was made of it, and go with the request. `channel` is the connection itself, for a request that
+    asks for another protocol (transport/websockets: Channel); None where the server hands out none.
     """
 
     method: str
@@ -55,6 +56,7 @@ class Inbound(Struct, eq=False):
     context: "RequestContext | None" = None
     upload: StoredFile | None = None
     files: tuple[StoredFile, ...] = ()
+    channel: Any = None
 
     @property
     def shown_id(self) -> str:
@@ -89,12 +91,14 @@ class Inbound(Struct, eq=False):
 
 class Outbound(Struct, eq=False):
     """A response: all of its bytes, or an iterator whose items are sent one by one (its close() is always called).
-    `failure` is an error reported within a successful status, so that the request counts as refused or failed."""
+    `failure` is an error reported within a successful status, so that the request counts as refused or failed.
+    `takeover` answers instead of all that, over the request's channel, and returns when the connection is over."""
 
     status: int
     headers: list[tuple[str, str]]
     body: bytes | Iterator[bytes] = b""
     failure: GatewayError | None = None
+    takeover: Callable[[], object] | None = None
 
 
 Handler = Callable[["Services", Inbound], Outbound]
@@ -168,7 +172,8 @@ class Operation:
     `path` may hold `<name>` variables, given in Inbound.params. `hot` operations are also answered by the express
     lane (their path has no variable). `errors` is its error format, None: that of its surface. `body` is what a POST
     must carry: "json", "form" (multipart or JSON), "any" or "none". `paid` operations spend money and pass the
-    admission. `about` is for the API description; `deprecated` adds the headers of docs/versioning.md to every answer.
+    admission. One that `upgrades` is for requests that ask for a WebSocket. `about` is
+    for the API description; `deprecated` adds the headers of docs/versioning.md to every answer.
     """
 
     method: str
@@ -178,6 +183,7 @@ class Operation:
     body: Literal["json", "form", "any", "none"] = "none"
     hot: bool = False
     paid: bool = False
+    upgrades: bool = False
     about: About | None = None
     deprecated: Deprecated | None = None
 

@@ -1,5 +1,6 @@
 """Operations as views of Flask: a thin adapter around the same handlers that the express lane calls."""
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,6 +23,8 @@ from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import REQUEST_ID, read_base_url, read_headers, read_inbound
 from gateway.telemetry.request_observers import ClosingBody, OperationReporter
 from gateway.threads import compute
+
+log = logging.getLogger(__name__)
 
 KEY_HEADER = "idempotency-key"
 OWN_ID = re.compile(r"[0-9a-f]{32}")
@@ -212,9 +215,10 @@ def _map_of(surfaces: tuple[Surface, ...]) -> Map:
     if len(set(names)) < len(names):
         raise ValueError(f"two surfaces have one name: {', '.join(sorted(names))}")
     return Map(
-        MatchedRule(operation.path, endpoint=_endpoint_of(surface, operation), methods=[operation.method])
+        MatchedRule(operation.path, endpoint=_endpoint_of(surface, operation), methods=[operation.method], websocket=one)
         for surface in surfaces
         for operation in surface.operations
+        for one in ((False, True) if operation.upgrades else (False,))  # the routing knows of upgrades apart
     )
 
 
@@ -278,7 +282,30 @@ def _answer_refusal(
 
 def respond(outbound: Outbound) -> Response:
     """The Flask response of an Outbound; an iterator body is sent item by item."""
+    if outbound.takeover is not None:
+        return TakenOver(outbound)
     response = Response(outbound.body, status=outbound.status, direct_passthrough=not isinstance(outbound.body, bytes))
     response.headers.clear()
     response.headers.extend(outbound.headers)
     return response
+
+
+class TakenOver(Response):
+    """The response of an operation that serves the connection itself."""
+
+    def __init__(self, outbound: Outbound) -> None:
+        super().__init__(status=outbound.status)
+        self._outbound = outbound
+
+    def __call__(self, environ: Any, start_response: Any) -> Any:
+        """Serve it to its end; StopIteration then, by which servers know that there is nothing to be sent."""
+        outbound = self._outbound
+        try:
+            if outbound.takeover is not None:
+                outbound.takeover()
+        except Exception:
+            log.exception("a connection that was taken over failed")
+        finally:
+            if isinstance(outbound.body, ClosingBody):
+                outbound.body.close()
+        raise StopIteration

@@ -25,6 +25,8 @@ REQUEST_ID = "gateway.request_id"
 # bytes that the request holds.
 REFUSAL = "gateway.refusal"
 HELD = "gateway.held"
+# The environ's key for the connection of a request that asks for another protocol (Inbound.channel).
+CHANNEL = "gateway.channel"
 # The environ's key for a form that the server stored already.
 UPLOAD = "gateway.upload"
 
@@ -79,6 +81,7 @@ def read_inbound(
         base_url=public_url.rstrip("/") or read_base_url(environ),
         params={} if params is None else params,
         upload=upload,
+        channel=environ.get(CHANNEL),
     )
 
 

@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
 import gevent
@@ -12,12 +13,14 @@ from gevent.ssl import SSLContext, create_default_context
 from gateway.clock import Clock
 from gateway.errors import ConnectFailed, ConnectTimeout, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from gateway.files import MessageBody
+from gateway.lazy_import import LazyImport
 from gateway.settings import Security, Timeouts
 from gateway.threads import bulk_turn
 from gateway.transport.addresses import Resolver, StrangersNames, check_public, resolve
 from gateway.transport.connections import SHORTEST_S, ConnectionPool, UpstreamConnection
 from gateway.transport.messages import (
     JOIN_BYTES,
+    PRODUCT,
     CallHead,
     Origin,
     UpstreamAddress,
@@ -26,6 +29,13 @@ from gateway.transport.messages import (
     write_head,
 )
 from gateway.transport.replies import BODY_LIMIT, Answer, Patience, Pending, Reply, too_late
+from gateway.transport.socket_channel import SocketChannel
+
+if TYPE_CHECKING:
+    from gateway.transport import websockets
+    from gateway.transport.websockets import WebSocket
+else:
+    websockets = LazyImport("gateway.transport.websockets")
 
 NOTHING: Mapping[str, str] = {}
 Piece = bytes | memoryview
@@ -174,6 +184,26 @@ class Transport:
             url = _follow(url, reply.headers["location"])
         raise UpstreamFailed("The URL redirects too often.", code="too_many_redirects")
 
+    def open_websocket(
+        self, url: str, headers: Mapping[str, str], *, deadline: float, trusted: bool = False
+    ) -> "WebSocket":
+        """A WebSocket to an http or https URL, under the same guard and TLS as every call; its connection is of no
+        pool, since it lasts. HandshakeRefused with the answer of a server that opens none; else as `open`."""
+        place = self._place(url, trusted)
+        write_head("GET", place, headers)  # refuses a header that could break out of its line
+        origin = place.origin
+        channel = SocketChannel(self._reach(origin, deadline))
+        try:
+            with gevent.Timeout(max(deadline - self._now(), SHORTEST_S), TimeoutError):
+                return websockets.request(channel, place.host, place.target, {"user-agent": PRODUCT, **headers})
+        except BaseException as error:
+            channel.close()
+            if isinstance(error, TimeoutError):
+                raise UpstreamTimeout(f"{origin.host} did not open the WebSocket in time.") from None
+            if isinstance(error, OSError):
+                raise UpstreamUnreachable(f"{origin.host} closed the connection in the handshake.") from None
+            raise
+
     def close(self) -> None:
         """Close every idle connection; those in use end with their replies."""
         for pool in self._pools.values():
@@ -252,7 +282,10 @@ class Transport:
             self._pools = {origin: pool for origin, pool in self._pools.items() if not pool.unused}
 
     def _connect(self, pool: ConnectionPool, origin: Origin, end: float) -> UpstreamConnection:
-        """A new connection to an address that was looked up and checked here: no second look-up can change it."""
+        return UpstreamConnection(self._reach(origin, end), origin.host, pool, self._now)
+
+    def _reach(self, origin: Origin, end: float) -> Any:
+        """A new socket to an address that was looked up and checked here: no second look-up can change it."""
         now = self._now()
         if now >= end:
             raise too_late(origin.host)
@@ -263,7 +296,7 @@ class Transport:
             # Each address gets its share of what is left, so that a dead first one cannot use it up.
             seconds = (end - self._now()) / (len(addresses) - index)
             try:
-                return self._dial(pool, origin, address, max(seconds, SHORTEST_S))
+                return self._dial(origin, address, max(seconds, SHORTEST_S))
             except (UpstreamUnreachable, UpstreamTimeout) as error:
                 failure = error
         raise failure
@@ -280,7 +313,7 @@ class Transport:
             check_public(origin.host, addresses)
         return addresses
 
-    def _dial(self, pool: ConnectionPool, origin: Origin, address: str, seconds: float) -> UpstreamConnection:
+    def _dial(self, origin: Origin, address: str, seconds: float) -> Any:
         host = origin.host
         end = self._now() + seconds
         family = sockets.AF_INET6 if ":" in address else sockets.AF_INET
@@ -291,7 +324,7 @@ class Transport:
             if origin.scheme == "https":
                 sock.settimeout(max(end - self._now(), SHORTEST_S))
                 sock = self._tls.wrap_socket(sock, server_hostname=host)
-            return UpstreamConnection(sock, host, pool, self._now)
+            return sock
         except BaseException as error:
             sock.close()
             if isinstance(error, OSError):

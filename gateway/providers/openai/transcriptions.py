@@ -177,7 +177,7 @@ def _read(wire: dict[str, Any]) -> TranscriptionResult:
             words=_rows(wire.get("words")),
             segments=[_timed(row) for row in _rows(wire.get("segments"))],
             logprobs=wire.get("logprobs") or [],
-            usage=_usage_of(wire.get("usage"), duration),
+            usage=read_usage(wire.get("usage"), duration),
             model=wire.get("model") or "",
         )
     except SHAPE_ERRORS:
@@ -202,7 +202,7 @@ def _timed(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _usage_of(reported: dict[str, Any] | None, duration: float | None) -> Usage | None:
+def read_usage(reported: dict[str, Any] | None, duration: float | None) -> Usage | None:
     """Tokens or seconds; a provider that reports neither may report the duration of the audio."""
     reported = reported or {}
     seconds = reported.get("seconds", reported.get("prompt_audio_seconds", duration))
@@ -228,5 +228,5 @@ def _read_event(wire: dict[str, Any]) -> Event | None:
     if wire["type"] in ("transcript.text.delta", "transcription.text.delta"):
         return TextDelta(wire["delta"] if "delta" in wire else wire["text"])
     if wire["type"] in ("transcript.text.done", "transcription.done"):
-        return Finished("stop", _usage_of(wire.get("usage"), None), native={"text": wire["text"]})
+        return Finished("stop", read_usage(wire.get("usage"), None), native={"text": wire["text"]})
     return None

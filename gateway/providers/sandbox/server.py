@@ -23,6 +23,7 @@ from gateway.providers.sandbox import (
     moderations,
     ocr,
     prompt,
+    realtime,
     requests,
     rerank,
     speech,
@@ -30,6 +31,7 @@ from gateway.providers.sandbox import (
 )
 from gateway.providers.sandbox.directives import Bracket, Directives, apply, concerns, read_brackets
 from gateway.providers.sandbox.personas import Persona, find
+from gateway.providers.sandbox.realtime import SandboxSession
 from gateway.providers.sandbox.refusals import refuse, write_refusal
 from gateway.providers.sandbox.reply import TIMED_OUT, SandboxReply, Timeline
 from gateway.providers.sandbox.response import JSON, Response
@@ -115,6 +117,10 @@ class SandboxServer:
             script = stage_body(error.status, {"content-type": JSON}, write_refusal(error))
         timeline.sit_out(script.start_s)
         return SandboxReply(script, timeline, f"req_{hashlib.sha256(body[:NAMED_WITHIN]).hexdigest()[:32]}")
+
+    def connect(self, call: Call) -> SandboxSession:
+        """Open a session. HandshakeRefused."""
+        return realtime.connect(call)
 
     def _script(self, call: Call, raw: bytes, timeline: Timeline) -> Script:
         operation = _operation(call)

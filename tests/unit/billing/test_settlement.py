@@ -221,7 +221,7 @@ def test_an_answer_that_outgrows_its_reservation_extends_it(one, account):
     before = settlement.output_length_foreseen
     settlement.foresee(attempt_at(target(), output_length=before + 1))
     assert settlement.output_length_foreseen > before
-    assert settlement.afford(290_000) and not settlement.afford(10**12)
+    assert settlement.enlarge(290_000) is None and settlement.enlarge(10**12).code == "budget_exhausted_mid_stream"
 
 
 def test_the_cap_of_a_small_budget_goes_upstream(one, account):

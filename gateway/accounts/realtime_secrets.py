@@ -1,0 +1,107 @@
+"""Client secrets (`ek_…`): short-lived, for a page or an app that opens realtime sessions without the API key.
+
+One stands for the key that made it, and settles what its sessions are (neutral/realtime: SessionLock). It is kept in
+Redis where there is one, otherwise in the database, by a keyed digest; it counts until its end, however often it is
+used.
+"""
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from gateway import ids
+from gateway.accounts import tokens
+from gateway.accounts.authentication import Authentication, Caller
+from gateway.accounts.models import ApiKey
+from gateway.clock import SECOND_US, Clock
+from gateway.errors import Unauthenticated, Unavailable
+from gateway.neutral.realtime import SessionLock
+from gateway.store.documents import Documents
+from gateway.store.installation import Secrets
+from gateway.store.redis import Redis, realtime_secret
+
+PREFIX = "ek_"
+KIND = "realtime_secret"
+GENERATION = "key generation"  # of a caller's memo
+LEAST_S, MOST_S, USUAL_S = 10, 300, 60
+UNKNOWN = "The client secret is not valid or has expired: make another one with POST /v1/realtime/client_secrets."
+
+
+class FoundSecret(NamedTuple):
+    """A live secret: the id of its key with the generation that made it, and what it settles."""
+
+    key_id: str
+    generation: int
+    lock: SessionLock
+
+
+class RealtimeSecrets:
+    """Makes client secrets and knows them again."""
+
+    def __init__(
+        self, documents: Documents, redis: Redis | None, own: Secrets, authentication: Authentication, clock: Clock
+    ) -> None:
+        self._documents, self._redis, self._hash_keys = documents, redis, own.hash_keys
+        self._authentication, self._clock = authentication, clock
+
+    def make(self, caller: Caller, lock: SessionLock, seconds: int | None) -> tuple[str, int]:
+        """A secret of the caller's key and its end (Unix seconds); `seconds` are brought within LEAST_S and MOST_S.
+        Unavailable."""
+        lasting = min(max(USUAL_S if seconds is None else seconds, LEAST_S), MOST_S)
+        token = ids.token(PREFIX)
+        ends_at = self._clock.now_us() // SECOND_US + lasting
+        locked = {name: getattr(lock, name) for name in lock.__struct_fields__}
+        value = orjson.dumps(
+            {
+                "key": caller.key_id,
+                "generation": self._generation(caller),
+                "ends_at": ends_at,
+                "lock": locked,
+            }
+        )
+        digest = tokens.candidates(token, self._hash_keys)[0]
+        if not self._put_in_redis(digest, value, lasting):
+            self._documents.put(KIND, digest, value, lasting)
+        return token, ends_at
+
+    def find(self, token: str) -> FoundSecret:
+        """What a secret stands for. Unauthenticated (invalid_client_secret), Unavailable."""
+        known = tokens.candidates(token, self._hash_keys) if tokens.well_formed(token) else []
+        for digest in known:
+            value = self._get_from_redis(digest) or self._documents.get(KIND, digest)
+            found: Any = orjson.loads(value) if value else None
+            if found is not None and found["ends_at"] > self._clock.now_us() / SECOND_US:
+                return FoundSecret(found["key"], found["generation"], SessionLock(**found["lock"]))
+        raise Unauthenticated(UNKNOWN, code="invalid_client_secret")
+
+    def caller(self, found: FoundSecret) -> Caller:
+        """The caller of a secret's key now. Unauthenticated once it was rolled; errors of Authentication.caller."""
+        caller = self._authentication.caller_of_key(found.key_id)
+        if self._generation(caller) != found.generation:
+            raise Unauthenticated(UNKNOWN, code="invalid_client_secret")
+        return caller
+
+    def _generation(self, caller: Caller) -> int:
+        """How often the key was rolled or ended, remembered with its caller."""
+        known: int | None = caller.memo.get(GENERATION)
+        if known is None:
+            chosen = ApiKey.select(ApiKey.generation).where(ApiKey.id == caller.key_id)
+            known = caller.memo[GENERATION] = self._authentication.look_up(lambda: chosen.scalar() or 0)
+        return known
+
+    def _put_in_redis(self, digest: str, value: bytes, lasting: float) -> bool:
+        if self._redis is None:
+            return False
+        try:
+            self._redis.put(realtime_secret(digest), value, lasting)
+        except Unavailable:
+            return False
+        return True
+
+    def _get_from_redis(self, digest: str) -> bytes | None:
+        if self._redis is None:
+            return None
+        try:
+            return self._redis.get(realtime_secret(digest))
+        except Unavailable:
+            return None

@@ -1,0 +1,46 @@
+"""How long a session's conversation may be by now, in tokens: exact where the provider counted, else by its bytes."""
+
+from gateway.neutral.realtime import (
+    LEAST_BYTES_A_TOKEN,
+    OVERHEAD_TOKENS,
+    TEXT_BYTES_A_TOKEN,
+    USUAL_BYTES_A_TOKEN,
+    ClientEvent,
+)
+from gateway.neutral.usage import Usage
+
+UNKNOWN_CONTEXT = 131_072  # tokens that a model reads whose limit is not known
+
+
+class Conversation:
+    """What was said so far. Every response reads all of it, and what it writes is read by the next."""
+
+    def __init__(self) -> None:
+        self._most = OVERHEAD_TOKENS
+        self._text = self._sound = 0
+
+    def most_tokens(self, limit: int) -> int:
+        """The most that a response can read, of a model that reads `limit` (0: not known)."""
+        return min(self._most, limit or UNKNOWN_CONTEXT)
+
+    def add(self, event: ClientEvent) -> None:
+        """Something of the caller's."""
+        self._most += event.text_bytes + -(-event.sound_bytes // LEAST_BYTES_A_TOKEN)
+        self._text += -(-event.text_bytes // TEXT_BYTES_A_TOKEN)
+        self._sound += -(-event.sound_bytes // USUAL_BYTES_A_TOKEN)
+
+    def answered(self, usage: Usage) -> None:
+        """A response whose tokens the provider counted: what it read stands for all before it."""
+        self._most = max(self._most + usage.output_total, usage.input_total + usage.output_total + OVERHEAD_TOKENS)
+        self._sound = usage.input_audio + usage.input_audio_cached + usage.output_audio
+        self._text = usage.input_total - usage.input_audio - usage.input_audio_cached + usage.output
+
+    def estimate(self, text_made: int, sound_made: int) -> Usage:
+        """What a response used that nobody counted, by the size of what it made, in bytes."""
+        return Usage(
+            input=self._text,
+            input_audio=self._sound,
+            output=-(-text_made // TEXT_BYTES_A_TOKEN),
+            output_audio=-(-sound_made // USUAL_BYTES_A_TOKEN),
+            basis="estimated",
+        )

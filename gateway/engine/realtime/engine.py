@@ -1,0 +1,194 @@
+"""Opens realtime sessions: who may have one, where, and with what it is watched."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gateway.accounts.authentication import Caller
+from gateway.billing.context import RequestContext
+from gateway.catalogue.catalogue import Current
+from gateway.engine.executor import EngineParts, Executor
+from gateway.engine.planning import RoutePlan
+from gateway.engine.realtime.session import CallerEvents, Limits, RealtimeSession, Watch, give
+from gateway.engine.realtime.turns import OK, Books, Place, Report, Turns
+from gateway.engine.run import Run
+from gateway.errors import Forbidden, GatewayError, NotSupported, RateLimited, Unavailable
+from gateway.money import NANO
+from gateway.neutral.realtime import OVERHEAD_TOKENS, TRANSCRIPTION, RealtimeInput, RealtimeRequest, request_of
+from gateway.neutral.request import Requirements
+from gateway.neutral.transcriptions import TranscriptionRequest
+from gateway.providers.protocol import Target
+from gateway.providers.upstream import Session
+from gateway.store.documents import Documents
+from gateway.store.shared_slots import HeldSlots, SharedSlots
+
+HANDSHAKE_S = 30.0
+DISABLED = "Realtime sessions are switched off here; the operator can switch them on with REALTIME_INLINE."
+TOO_MANY = "sessions are open already; close one, or wait until one ends."
+
+
+class Opened(NamedTuple):
+    """A session that is open upstream: its turns and where it is served."""
+
+    upstream: Session
+    turns: Turns
+    place: Place
+    slots: tuple[HeldSlots, ...]
+
+
+class RealtimeEngine(Executor[RealtimeRequest]):
+    """Opens the sessions of a worker. `leaving` tells that it ends: sessions end too, each after what it is at."""
+
+    def __init__(self, parts: EngineParts, documents: Documents, catalogue: Current) -> None:
+        super().__init__(parts)
+        self._settings, self._catalogue = parts.settings.realtime, catalogue
+        self.leaving = False
+        wanted = self._settings
+        self._slots = [
+            SharedSlots(documents, parts.clock, f"realtime {scope}", size)
+            for scope, size in (("organization", wanted.organization_sessions), ("key", wanted.key_sessions))
+        ]
+        self._sizes = wanted.organization_sessions, wanted.key_sessions
+        self._books = Books(
+            parts.settlements,
+            parts.planner,
+            parts.decisions,
+            parts.clock,
+            round(wanted.session_usd * NANO),
+            self._default_output,
+            parts.settings.timeouts.request_s,
+        )
+
+    def check_on(self) -> None:
+        """Unavailable (realtime_disabled) where the operator switched sessions off."""
+        if not self._settings.inline:
+            raise Unavailable(DISABLED, code="realtime_disabled", retry_after=None)
+
+    def find(self, context: RequestContext, model: str) -> Target:
+        """Where a session of `model` would be served first. Errors of the planner."""
+        return self._plan_session(context, model, RealtimeInput())[0].groups[0][0]
+
+    def hears(self, context: RequestContext, model: str, beside: Target | None) -> Place:
+        """Where what is said is transcribed by `model`: at the provider of the session, with its key (`beside`), else
+        at any that has sessions. NotSupported (transcription_model_not_supported), Forbidden
+        (transcription_model_not_allowed)."""
+        operation, context.operation = context.operation, TranscriptionRequest.operation
+        needs = Requirements(stream=True, max_tokens=0, messages=1)
+        try:
+            route_plan = self._planner.plan(context, TranscriptionRequest(model, needs, lambda: None))
+        except Forbidden as error:
+            raise Forbidden(error.message, param="session", code="transcription_model_not_allowed") from None
+        except GatewayError as error:
+            if error.status >= 500:
+                raise
+            raise _unheard(error.message) from None
+        finally:
+            context.operation = operation
+        for group in route_plan.groups:
+            for target in group:
+                if self._may_hear(target, beside):
+                    return Place(target, route_plan.plan, model)
+        raise _unheard(f"{model} does not transcribe within realtime sessions of this model's provider.")
+
+    def open(self, context: RequestContext, model: str, opened: RealtimeInput, report: Report) -> Opened:
+        """Open a session: admitted as if its first response came now, with failover until a provider takes it. What is
+        admitted for it is given back then. Errors as of every request; RateLimited (too_many_sessions)."""
+        self.check_on()
+        if self.leaving:
+            raise Unavailable("The server is restarting; connect again.")
+        slots = self._take_slots(context.caller)
+        try:
+            route_plan, request = self._plan_session(context, model, opened)
+            upstream, target = self._connect(context, request, route_plan)
+        except BaseException:
+            give(slots)
+            raise
+        place = Place(target, route_plan.plan, model)
+        return Opened(upstream, Turns(self._books, context, place, report), place, slots)
+
+    def session(
+        self,
+        opened: Opened,
+        events: CallerEvents,
+        caller: Callable[[], Caller],
+        heard: Callable[[], Place | None],
+    ) -> RealtimeSession:
+        """What serves an open session. `caller` finds its caller anew, `heard` what transcribes now."""
+        context, place = opened.turns.context, opened.place
+
+        def permits(found: Caller) -> None:
+            asked = RequestContext(context.request_id, found, self._clock.now_us(), self._clock.monotonic(), 0.0)
+            asked.ip, asked.operation = context.ip, context.operation
+            self._planner.plan(asked, context.request or request_of(place.requested_model, RealtimeInput(), 0, 0))
+
+        limits = Limits(self._settings.session_s, self._settings.idle_s)
+        watch = Watch(caller, permits, lambda: self.leaving, opened.slots, limits, self._clock)
+        return RealtimeSession(opened.upstream, opened.turns, events, watch, heard)
+
+    def _plan_session(
+        self, context: RequestContext, model: str, opened: RealtimeInput
+    ) -> tuple[RoutePlan, RealtimeRequest]:
+        request = request_of(model, opened, OVERHEAD_TOKENS, self._default_output)
+        try:
+            return self._plan(context, request)
+        except NotSupported:
+            if opened.type != TRANSCRIPTION:
+                raise
+        # One for transcripts alone may name the model that makes them.
+        context.operation = TranscriptionRequest.operation
+        needs = Requirements(stream=True, max_tokens=0, messages=1)
+        route_plan = self._planner.plan(context, TranscriptionRequest(model, needs, lambda: None))
+        groups = tuple(group for group in route_plan.groups if self._may_hear(group[0], None))
+        if not groups:
+            raise _unheard(f"No provider of {model} has realtime sessions.")
+        return RoutePlan(route_plan.plan, groups), request
+
+    def _connect(
+        self, context: RequestContext, request: RealtimeRequest, route_plan: RoutePlan
+    ) -> tuple[Session, Target]:
+        deadline = self._clock.monotonic() + HANDSHAKE_S
+        run = self._admit(context, request, route_plan, deadline)
+        try:
+            return self._walk(run, request, deadline)
+        finally:
+            run.settlement.close()
+
+    def _walk(self, run: Run, request: RealtimeRequest, deadline: float) -> tuple[Session, Target]:
+        target = run.walk.first()
+        while True:
+            attempt = run.begin(target)
+            try:
+                upstream = self._upstreams.connect(request, attempt.target, deadline)
+            except GatewayError as error:
+                target = run.failed(attempt, error)
+                continue
+            attempt.ended, attempt.status, attempt.finish = self._clock.monotonic(), OK, "stop"
+            run.settlement.unused(attempt)
+            run.planner.served(run.route_plan, attempt)
+            return upstream, attempt.target
+
+    def _take_slots(self, caller: Caller) -> tuple[HeldSlots, ...]:
+        """One session of those that organization and key may have at once."""
+        held: tuple[HeldSlots, ...] = ()
+        names = (caller.organization_id, "This organization's"), (caller.key_id, "This API key's")
+        for slots, size, (name, whose) in zip(self._slots, self._sizes, names, strict=True):
+            taken = slots.take((name,)) if size else None
+            if taken is not None:
+                held += (taken,)
+            elif size:
+                give(held)
+                raise RateLimited(f"{whose} {size} {TOO_MANY}", code="too_many_sessions", retry_after=5.0)
+        return held
+
+    def _may_hear(self, target: Target, beside: Target | None) -> bool:
+        if beside is not None:
+            return target.provider.id == beside.provider.id and target.credential == beside.credential
+        return any(
+            RealtimeRequest.operation in mapping.operations
+            for one in self._catalogue.current().models.values()
+            for mapping in one.mappings
+            if mapping.provider == target.provider.id
+        )
+
+
+def _unheard(message: str) -> NotSupported:
+    return NotSupported(message, param="session.audio.input.transcription", code="transcription_model_not_supported")

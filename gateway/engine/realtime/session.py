@@ -1,0 +1,332 @@
+"""One realtime session: events relayed both ways between a caller and a provider, each read before it is passed on.
+
+Three greenlets serve it: that of the caller's connection reads the caller, one the provider, one looks at the clock.
+None of them has a queue: who does not read what is sent to them keeps the other side waiting, by TCP's own means.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.accounts.authentication import Caller
+from gateway.clock import Clock
+from gateway.engine.realtime.turns import Place, Turns
+from gateway.errors import (
+    GatewayError,
+    Gone,
+    Internal,
+    OutOfCredits,
+    RateLimited,
+    SpendingLimitReached,
+    StreamTruncated,
+    Unauthenticated,
+    Unavailable,
+)
+from gateway.neutral.realtime import ClientEvent, ServerEvent
+from gateway.providers.openers import Link
+from gateway.providers.upstream import Session
+from gateway.store.shared_slots import HeldSlots
+from gateway.threads import later, pause, spawn
+from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NO_CODE, NORMAL, POLICY, SocketClosed
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5  # how often the clock is looked at
+PING_S = 20.0
+SILENT_S = 70.0  # without a single frame, pings having been sent, the other side is gone
+DRAIN_S = 5.0  # how long a provider may take to tell what a response cost that nobody waits for any more
+LEAVING_S = 0.5  # the same while the worker ends
+ANSWER_S = 2.0  # how long a caller may take to answer a close frame
+COMPLAIN_S = 1.0  # an error that every piece of sound would bring is told so often
+FATAL = (SpendingLimitReached, OutOfCredits, Unauthenticated, Gone, Unavailable)
+
+
+class CallerSocket(Link, Protocol):
+    """A caller's socket. `heard` counts its frames; `linger` lets it read what was sent last."""
+
+    heard: int
+
+    def linger(self) -> None: ...
+
+
+class CallerEvents(Protocol):
+    """The caller's format: reads their events, and writes errors for them."""
+
+    def read(self, text: str) -> ClientEvent:
+        """A checked event. GatewayError with the caller's own id of it in `details`, for one that is refused."""
+        ...
+
+    def error(self, error: GatewayError, event: str) -> str:
+        """An error event; `event` is the id of the event that it is about, "" for none."""
+        ...
+
+    def cancel(self, response: str) -> str:
+        """An event that ends a response."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a session may last, and be without an event of its caller; 0: without an end."""
+
+    longest_s: float
+    idle_s: float
+
+
+@dataclass(slots=True)
+class Watch:
+    """What a session is held against while it lasts. `caller` finds its caller anew, or raises what ended them;
+    `leaving` tells that the worker ends; `permits` raises where the caller may not use the place any more; `slots` are
+    its share of sessions at once."""
+
+    caller: Callable[[], Caller]
+    permits: Callable[[Caller], object]
+    leaving: Callable[[], bool]
+    slots: tuple[HeldSlots, ...]
+    limits: Limits
+    clock: Clock
+
+
+class RealtimeSession:
+    """A session that is open upstream. `run` serves a caller's socket until either side ends it."""
+
+    def __init__(
+        self, upstream: Session, turns: Turns, events: CallerEvents, watch: Watch, heard: Callable[[], Place | None]
+    ) -> None:
+        self._link, self._read = upstream
+        self._turns, self._events, self._watch, self._heard = turns, events, watch, heard
+        self._caller: CallerSocket | None = None
+        self._listens = True  # whether the provider begins responses by itself
+        self._gone = False  # the caller; from then on only what responses cost is waited for
+        self._ended = False  # nothing of the caller is taken any more
+        self._error: GatewayError | None = None
+        self._began = self._last = watch.clock.monotonic()
+        self._complained = 0.0
+
+    def run(self, caller: CallerSocket, first: tuple[str, ...] = ()) -> None:
+        """Serve until the end; `first` goes upstream before anything of the caller's. Everything that was admitted is
+        settled or given back when this returns."""
+        self._caller = caller
+        reader, ticker = spawn(self._from_upstream), spawn(self._look)
+        try:
+            for text in first:
+                self._link.send(text)
+            self._from_caller(caller)
+            caller.linger()
+        except SocketClosed:
+            caller.linger()
+        finally:
+            self._gone = self._ended = True
+            ticker.kill(block=False)
+            self._drain()
+            reader.join(LEAVING_S if self._watch.leaving() else DRAIN_S)
+            self._settle_rest()
+            self._link.abort()
+            reader.kill(block=False)
+
+    def close(self) -> None:
+        """Give back what a session holds that was never run, or is over."""
+        self._turns.close(None)
+        self._link.abort()
+        give(self._watch.slots)
+
+    # The caller's events.
+
+    def _from_caller(self, caller: CallerSocket) -> None:
+        while (text := caller.receive()) is not None:
+            if self._ended:
+                continue  # its close frame is waited for
+            self._last = self._watch.clock.monotonic()
+            try:
+                event = self._events.read(text)
+                self._admit(event)
+            except GatewayError as error:
+                self._refuse(error, (error.details or {}).get("event_id", ""))
+                continue
+            self._link.send(event.text)
+
+    def _admit(self, event: ClientEvent) -> None:
+        """Reserve what an event may bring about, before the provider has it."""
+        turns = self._turns
+        if event.most_output is not None and not event.begins:
+            turns.most_output = event.most_output
+        turns.conversation.add(event)
+        try:
+            if event.begins == "response":
+                turns.ask(event.id, event.most_output)
+            elif event.begins == "sound":
+                turns.listen(self._heard(), self._listens)
+        except GatewayError as error:
+            error.details = {"event_id": event.id}
+            raise
+
+    def _refuse(self, error: GatewayError, event: str) -> None:
+        """Tell the caller why an event had no effect; what will not pass ends the session."""
+        if isinstance(error, FATAL):
+            self._end(error, event)
+            return
+        now = self._watch.clock.monotonic()
+        if isinstance(error, RateLimited) and now - self._complained < COMPLAIN_S:
+            return
+        self._complained = now if isinstance(error, RateLimited) else self._complained
+        self._tell(self._events.error(error, event))
+
+    # The provider's events.
+
+    def _from_upstream(self) -> None:
+        try:
+            while (text := self._link.receive()) is not None:
+                self._pass_on(text, self._read(text))
+                if self._gone and not self._turns.busy:
+                    break
+        except GatewayError as error:
+            self._end(error)
+        except SocketClosed:
+            pass
+        except Exception as error:
+            log.exception("a realtime session failed")
+            self._end(Internal("The session failed on our side; the operator's log has the cause."))
+            self._error = self._error or Internal(str(type(error).__name__))
+        else:
+            self._upstream_left()
+        if not self._gone:
+            self._settle_rest()
+
+    def _pass_on(self, text: str, event: ServerEvent) -> None:
+        """Count an event, then let the caller have it: what it cost is durable by then."""
+        failure: GatewayError | None = None
+        if event.kind == "settings":
+            self._listens = event.listens
+        elif event.kind == "refused":
+            self._turns.forget(event.id)
+        elif event.kind or event.text_length or event.sound_bytes:
+            try:
+                self._turns.take(event)
+            except Unavailable as error:
+                self._end(error)
+                return
+            except GatewayError as error:
+                failure = error  # it is counted, and the session has no more to spend
+        self._tell(text)
+        if failure is not None:
+            self._end(failure)
+        elif self._watch.leaving() and not self._turns.busy:
+            self._leave()
+
+    def _upstream_left(self) -> None:
+        code, reason = self._link.code, self._link.reason
+        if self._gone or self._ended:
+            return
+        if code in (NO_CODE, LOST) or self._turns.busy:
+            self._error = StreamTruncated("The provider ended the session.")
+            self._end(self._error, code=FAULT if code in (NO_CODE, LOST) else code)
+            return
+        self._ended = True
+        if self._caller is not None:
+            self._caller.close(code, reason)
+            self._caller_reads_on()
+
+    # The clock.
+
+    def _look(self) -> None:
+        pinged = self._began
+        heard, since = self._frames(), self._began
+        while not self._ended:
+            pause(LOOK_S)
+            now = self._watch.clock.monotonic()
+            try:
+                self._check(now)
+                if now - pinged >= PING_S:
+                    pinged = now
+                    self._ping()
+            except (Unavailable, SocketClosed):
+                continue  # what cannot be asked is not denied; nothing is admitted meanwhile
+            except GatewayError as error:
+                self._end(error)
+            frames = self._frames()
+            if frames != heard:
+                heard, since = frames, now
+            elif now - since > SILENT_S:
+                self._end(None, code=GOING_AWAY, reason="Nothing was heard.")
+
+    def _frames(self) -> int:
+        return 0 if self._caller is None else self._caller.heard
+
+    def _ping(self) -> None:
+        if self._caller is not None:
+            self._caller.ping()
+        self._link.ping()
+
+    def _check(self, now: float) -> None:
+        watch, turns, limits = self._watch, self._turns, self._watch.limits
+        if watch.leaving() and not turns.busy:
+            self._leave()
+            return
+        if limits.longest_s and now - self._began >= limits.longest_s:
+            text = f"A session lasts at most {limits.longest_s:g} seconds: open another one."
+            raise Gone(text, code="session_expired")
+        if limits.idle_s and now - self._last >= limits.idle_s and not turns.busy:
+            text = f"Nothing was sent for {limits.idle_s:g} seconds: open another session."
+            raise Gone(text, code="session_idle")
+        caller = watch.caller()
+        if caller is not turns.context.caller:
+            watch.permits(caller)
+            turns.context.caller = caller
+        for held in watch.slots:
+            held.renew()
+
+    # The end.
+
+    def _leave(self) -> None:
+        self._end(None, code=GOING_AWAY, reason="The server is restarting; connect again.")
+
+    def _end(self, error: GatewayError | None, event: str = "", code: int = POLICY, reason: str = "") -> None:
+        """Tell the caller that the session ends, and why; once."""
+        if self._ended:
+            return
+        self._ended = True
+        if error is not None:
+            self._error = self._error or error
+            self._tell(self._events.error(error, event))
+            code, reason = (code if error.status < 500 or code != POLICY else FAULT), error.code
+        if self._caller is not None:
+            self._caller.close(code, reason)
+            self._caller_reads_on()
+
+    def _caller_reads_on(self) -> None:
+        """The caller has a moment to read what ends it and to answer; then it is read no more, which ends `run`."""
+        if self._caller is not None:
+            later(ANSWER_S, self._caller.abort)
+
+    def _tell(self, text: str) -> None:
+        if self._gone or self._caller is None:
+            return
+        try:
+            self._caller.send(text)
+        except SocketClosed:
+            self._gone = True  # the connection's own greenlet notices it too
+
+    def _drain(self) -> None:
+        """Nobody waits for the responses in progress: end them, so that the provider tells what they cost."""
+        responses = self._turns.responses()
+        try:
+            for response in responses:
+                self._link.send(self._events.cancel(response))
+            if not responses:
+                self._link.close(NORMAL)
+        except SocketClosed:
+            pass
+        if not responses:
+            self._link.abort()
+
+    def _settle_rest(self) -> None:
+        error = self._error
+        self._turns.close(error if error is not None and error.blame == "provider" else None)
+        give(self._watch.slots)
+
+
+def give(slots: tuple[HeldSlots, ...]) -> None:
+    """Give back a caller's share of sessions at once; a second time nothing."""
+    for held in slots:
+        held.give()

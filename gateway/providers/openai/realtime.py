@@ -1,0 +1,196 @@
+"""Realtime sessions in OpenAI's format: the handshake's call, and what the provider's events mean.
+
+Facts: Realtime API reference (general availability), "Server events"; `response.done` has its usage whatever its
+status, transcripts of what was said have theirs, by tokens or by seconds.
+"""
+
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import orjson
+
+from gateway.dialects import openai as dialect
+from gateway.errors import NotSupported
+from gateway.neutral.realtime import TRANSCRIPTION, RealtimeRequest, ServerEvent
+from gateway.neutral.request import Native
+from gateway.neutral.usage import Usage, read_count
+from gateway.providers.answers import SHAPE_ERRORS
+from gateway.providers.openai.address import Tokens, address_of
+from gateway.providers.openai.transcriptions import read_usage
+from gateway.providers.protocol import Call, Target, UpstreamReply
+
+PATH = "/realtime"
+TEXTS = frozenset(
+    (
+        "response.output_text.delta",
+        "response.output_audio_transcript.delta",
+        "response.function_call_arguments.delta",
+        "response.text.delta",
+        "response.audio_transcript.delta",
+    )
+)
+SOUNDS = frozenset(("response.output_audio.delta", "response.audio.delta"))
+FINISHES = {"completed": "stop", "cancelled": "cancelled", "incomplete": "length", "failed": "error"}
+HEARD = "conversation.item.input_audio_transcription."
+
+
+class Event(msgspec.Struct):
+    """What of an event is looked at; a large one is never read whole."""
+
+    type: str = ""
+    delta: msgspec.Raw = msgspec.Raw(b'""')
+    response: msgspec.Raw = msgspec.Raw(b"{}")
+    session: msgspec.Raw = msgspec.Raw(b"{}")
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw = msgspec.Raw(b"{}")
+    item_id: Any = ""
+
+
+DECODER = msgspec.json.Decoder(Event)
+
+
+class OpenAIRealtime:
+    """GET {address}/realtime, upgraded to a WebSocket. `tokens` as for OpenAIChat."""
+
+    dialect = dialect.NAME
+    waits = False
+
+    def __init__(self, tokens: Tokens | None = None) -> None:
+        self._tokens = tokens
+
+    def write(self, request: RealtimeRequest, target: Target) -> Call:
+        """The handshake."""
+        url, headers = address_of(target, PATH, self._tokens)
+        said = f"model={quote(target.mapping.external_id, safe='')}"
+        if request.content().type == TRANSCRIPTION:
+            said = "intent=transcription"
+        return Call("GET", f"{url}{'&' if '?' in url else '?'}{said}", headers)
+
+    def relay(self, native: Native, request: RealtimeRequest, target: Target) -> Call:
+        """A session has no body to be relayed."""
+        return self.write(request, target)
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> Any:
+        """A session is no answer in one piece."""
+        raise NotSupported("A realtime session is opened over a WebSocket.")
+
+    def read_event(self, text: str) -> ServerEvent:
+        """What an event means; one that is not understood means nothing."""
+        try:
+            event = DECODER.decode(text)
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            return ServerEvent()
+        if event.type in SOUNDS:
+            return ServerEvent(sound_bytes=len(event.delta) * 3 // 4)
+        if event.type in TEXTS:
+            return ServerEvent(text_length=len(event.delta))
+        read = READERS.get(event.type)
+        return ServerEvent() if read is None else read(event)
+
+
+def _started(event: Event) -> ServerEvent:
+    return ServerEvent("started", _text(_object(event.response).get("id")))
+
+
+def _done(event: Event) -> ServerEvent:
+    response = _object(event.response)
+    status = _text(response.get("status"))
+    details = response.get("status_details")
+    fault = details.get("error") if isinstance(details, dict) else None
+    return ServerEvent(
+        "done",
+        _text(response.get("id")),
+        usage=_usage_of(response.get("usage")),
+        finish=FINISHES.get(status, "stop"),
+        code=_text(fault.get("code") or fault.get("type")) if isinstance(fault, dict) else "",
+    )
+
+
+def _refused(event: Event) -> ServerEvent:
+    return ServerEvent("refused", _text(_object(event.error).get("event_id")))
+
+
+def _settings(event: Event) -> ServerEvent:
+    session = _object(event.session)
+    audio = session.get("audio")
+    sound = audio.get("input") if isinstance(audio, dict) else None
+    holder = sound if isinstance(sound, dict) else session
+    turns = holder.get("turn_detection", {})
+    listens = turns is not None and not (isinstance(turns, dict) and turns.get("create_response") is False)
+    return ServerEvent("settings", listens=listens and session.get("type") != TRANSCRIPTION)
+
+
+def _committed(event: Event) -> ServerEvent:
+    return ServerEvent("committed", _text(event.item_id))
+
+
+def _heard(event: Event) -> ServerEvent:
+    try:
+        usage = read_usage(_object(event.usage), None)
+    except SHAPE_ERRORS:
+        usage = None
+    return ServerEvent("heard", _text(event.item_id), usage=usage)
+
+
+def _unheard(event: Event) -> ServerEvent:
+    return ServerEvent("unheard", _text(event.item_id))
+
+
+READERS = {
+    "response.created": _started,
+    "response.done": _done,
+    "error": _refused,
+    "session.created": _settings,
+    "session.updated": _settings,
+    "input_audio_buffer.committed": _committed,
+    f"{HEARD}completed": _heard,
+    f"{HEARD}failed": _unheard,
+}
+
+
+def _object(raw: msgspec.Raw) -> dict[str, Any]:
+    try:
+        found = orjson.loads(bytes(raw))
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value[:256] if isinstance(value, str) else ""
+
+
+def _usage_of(reported: Any) -> Usage | None:
+    """Disjoint counts: of each kind what was read anew and what came from the cache."""
+    if not isinstance(reported, dict):
+        return None
+    given, made = _part(reported, "input_token_details"), _part(reported, "output_token_details")
+    cached = _part(given, "cached_tokens_details")
+    total, sound, image = (
+        read_count(reported.get("input_tokens")),
+        read_count(given.get("audio_tokens")),
+        read_count(given.get("image_tokens")),
+    )
+    again = read_count(given.get("cached_tokens"))
+    sound_again, image_again = read_count(cached.get("audio_tokens")), read_count(cached.get("image_tokens"))
+    text_again = read_count(cached.get("text_tokens")) if cached else max(0, again - sound_again)
+    written = read_count(reported.get("output_tokens"))
+    spoken = min(read_count(made.get("audio_tokens")), written)
+    heard_again = min(sound_again, sound)
+    shown = max(0, image - image_again)  # of images the cache has no price of its own
+    text = max(0, total - sound - image - text_again)
+    return Usage(
+        input=text,
+        cache_read=min(text_again, max(0, total - sound - image)) + min(image_again, image),
+        input_audio=sound - heard_again,
+        input_audio_cached=heard_again,
+        input_image=shown,
+        output=written - spoken,
+        output_audio=spoken,
+    )
+
+
+def _part(holder: dict[str, Any], name: str) -> dict[str, Any]:
+    found = holder.get(name)
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,250 @@
+"""Realtime sessions of the sandbox: text, and sound that is a hum as long as the text takes to read.
+
+Facts: Realtime API reference (general availability). Events are made when the next one is asked for, so a session holds
+no more than what its conversation says. Sound is taken in and counted, never understood: what is "heard" is its length.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from queue import Queue
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import orjson
+
+from gateway.errors import InvalidRequest
+from gateway.ids import new_hex
+from gateway.providers.protocol import Call
+from gateway.providers.sandbox import audio_files
+from gateway.providers.sandbox.counting import count, slice_text
+from gateway.providers.sandbox.directives import strip
+from gateway.providers.sandbox.personas import find
+from gateway.providers.sandbox.prose import write_answer
+from gateway.providers.sandbox.refusals import write_refusal
+from gateway.threads import compute
+from gateway.transport.handshakes import LOST, NORMAL, HandshakeRefused, SocketClosed
+
+Json = dict[str, Any]
+BYTES_A_SECOND = 48_000  # 24 kHz PCM
+TOKENS_A_SECOND = 10
+CHARACTERS_A_SECOND = 15
+PIECE_TOKENS = 8
+SOUND_PIECE = 24_000
+WAITING = 64  # events of the caller that are not answered yet
+MOST_SOUND_S = 8.0
+
+
+def connect(call: Call) -> "SandboxSession":
+    """A session for the handshake of `call`. HandshakeRefused for a model that has none."""
+    query = parse_qs(urlsplit(call.url).query)
+    model = query.get("model", [""])[0]
+    if query.get("intent") == ["transcription"]:
+        return SandboxSession("transcription", "transcribe")
+    try:
+        find(model, "realtime")
+    except InvalidRequest as error:
+        raise HandshakeRefused(error.status, {"content-type": "application/json"}, write_refusal(error)) from None
+    return SandboxSession("realtime", model)
+
+
+class SandboxSession:
+    """A session as a link (openers.py). What is sent is answered in its order; a cancellation counts at once."""
+
+    def __init__(self, kind: str, model: str) -> None:
+        self.code, self.reason, self.closed = LOST, "", False
+        self._given: Queue[Json | None] = Queue(WAITING)
+        self._cancelled = False
+        self._session: Json = {
+            "type": kind,
+            "object": "realtime.session",
+            "id": f"sess_{new_hex()}",
+            "model": model,
+            "output_modalities": ["audio"],
+            "instructions": "",
+            "tools": [],
+            "audio": {
+                "input": {
+                    "format": {"type": "audio/pcm", "rate": 24000},
+                    "transcription": None,
+                    "turn_detection": None,
+                },
+                "output": {"format": {"type": "audio/pcm", "rate": 24000}, "voice": "calm"},
+            },
+        }
+        self._said: list[tuple[str, str, int]] = []  # role, text, bytes of sound
+        self._sound = 0
+        self._read = 0  # tokens of text that a response has read before
+        self._events: Iterator[Json] = iter([{"type": "session.created", "session": self._session}])
+
+    def send(self, text: str) -> None:
+        """An event of the caller."""
+        if self.closed:
+            raise SocketClosed
+        wire = orjson.loads(text)
+        if wire.get("type") == "response.cancel":
+            self._cancelled = True
+            return
+        self._given.put(wire)
+
+    def receive(self) -> str | None:
+        """The next event; None once it is closed."""
+        while not self.closed:
+            event = next(self._events, None)
+            if event is not None:
+                return orjson.dumps({"event_id": f"event_{new_hex()}", **event}).decode()
+            wire = self._given.get()
+            if wire is not None:
+                self._events = self._answer(wire)
+        return None
+
+    def ping(self) -> None:
+        """It is there."""
+
+    def close(self, code: int = NORMAL, reason: str = "") -> None:
+        self.code, self.reason = code, reason
+        self.abort()
+
+    def abort(self) -> None:
+        self.closed = True
+        if not self._given.full():
+            self._given.put(None)
+
+    def _answer(self, wire: Json) -> Iterator[Json]:
+        answer = ANSWERS.get(wire.get("type", ""))
+        if answer is None:
+            return iter([_error(wire, "The sandbox does not take this event.", "invalid_value")])
+        return answer(self, wire)
+
+    def _update(self, wire: Json) -> Iterator[Json]:
+        given = wire.get("session") or {}
+        for name, value in given.items():
+            if name == "audio":
+                for side in ("input", "output"):
+                    self._session["audio"][side] |= (value or {}).get(side) or {}
+            elif name in self._session:
+                self._session[name] = value
+        yield {"type": "session.updated", "session": self._session}
+
+    def _append(self, wire: Json) -> Iterator[Json]:
+        self._sound += len(wire.get("audio", "")) * 3 // 4
+        if self._session["audio"]["input"]["turn_detection"] and self._sound >= BYTES_A_SECOND:
+            yield from self._commit(wire)
+            yield from self._respond({})
+
+    def _clear(self, wire: Json) -> Iterator[Json]:
+        self._sound = 0
+        yield {"type": "input_audio_buffer.cleared"}
+
+    def _commit(self, wire: Json) -> Iterator[Json]:
+        if not self._sound:
+            yield _error(wire, "The input audio buffer is empty.", "input_audio_buffer_commit_empty")
+            return
+        size, self._sound = self._sound, 0
+        item, seconds = f"item_{new_hex()}", size / BYTES_A_SECOND
+        heard = f"{seconds:.1f} seconds of sound"
+        self._said.append(("user", heard, size))
+        yield {"type": "input_audio_buffer.committed", "item_id": item, "previous_item_id": None}
+        content = [{"type": "input_audio", "transcript": None}]
+        yield from _added({"id": item, "type": "message", "role": "user", "content": content})
+        if self._session["audio"]["input"].get("transcription"):
+            about = {"item_id": item, "content_index": 0}
+            kind = "conversation.item.input_audio_transcription"
+            yield {"type": f"{kind}.delta", **about, "delta": heard}
+            usage = {"type": "duration", "seconds": seconds}
+            yield {"type": f"{kind}.completed", **about, "transcript": heard, "usage": usage}
+
+    def _create(self, wire: Json) -> Iterator[Json]:
+        item = wire.get("item") or {}
+        parts = item.get("content") or []
+        text = " ".join(part.get("text") or part.get("transcript") or "" for part in parts if isinstance(part, dict))
+        sound = sum(len(part.get("audio") or "") * 3 // 4 for part in parts if isinstance(part, dict))
+        self._said.append((item.get("role", "user"), text or str(item.get("output", "")), sound))
+        yield from _added({"id": f"item_{new_hex()}", "status": "completed", **item})
+
+    def _respond(self, wire: Json) -> Iterator[Json]:
+        """One message, as text or as sound with its transcript, in pieces that stop when it is cancelled."""
+        self._cancelled = False
+        asked = wire.get("response") or {}
+        spoken = "audio" in (asked.get("output_modalities") or self._session["output_modalities"])
+        said = next((text for role, text, _ in reversed(self._said) if role == "user" and text), "")
+        limit = asked.get("max_output_tokens") or self._session.get("max_output_tokens")
+        text = write_answer(strip(said), said, None, limit if isinstance(limit, int) else None)
+        response = f"resp_{new_hex()}"
+        about = {"response_id": response, "item_id": f"item_{new_hex()}", "output_index": 0}
+        item = {"id": about["item_id"], "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+        yield {"type": "response.created", "response": _response(response, "in_progress")}
+        yield {"type": "response.output_item.added", "response_id": response, "output_index": 0, "item": item}
+        part = {"type": "output_audio", "transcript": ""} if spoken else {"type": "output_text", "text": ""}
+        yield {"type": "response.content_part.added", **about, "content_index": 0, "part": part}
+        made = ""
+        kind = "response.output_audio_transcript" if spoken else "response.output_text"
+        for piece in slice_text(text, PIECE_TOKENS):
+            if self._cancelled or self.closed:
+                break
+            made += piece
+            yield {"type": f"{kind}.delta", **about, "content_index": 0, "delta": piece}
+        seconds = min(MOST_SOUND_S, len(made) / CHARACTERS_A_SECOND) if spoken and not self._cancelled else 0.0
+        if seconds:
+            yield from _sound(seconds, made, about)
+        name = "transcript" if spoken else "text"
+        yield {"type": f"{kind}.done", **about, "content_index": 0, name: made}
+        part = {**part, name: made}
+        yield {"type": "response.content_part.done", **about, "content_index": 0, "part": part}
+        status = "cancelled" if self._cancelled else "completed"
+        item |= {"status": "incomplete" if self._cancelled else "completed", "content": [part]}
+        yield {"type": "response.output_item.done", "response_id": response, "output_index": 0, "item": item}
+        done = _response(response, status) | {"output": [item], "usage": self._usage(made, seconds)}
+        self._said.append(("assistant", made, 0))
+        self._cancelled = False
+        yield {"type": "response.done", "response": done}
+
+    def _usage(self, made: str, seconds: float) -> Json:
+        text = count(str(self._session["instructions"])) + sum(count(one) for _, one, _ in self._said)
+        sound = sum(size for _, _, size in self._said) * TOKENS_A_SECOND // BYTES_A_SECOND
+        cached, self._read = min(self._read, text), text
+        written, heard = count(made), round(seconds * TOKENS_A_SECOND)
+        return {
+            "total_tokens": text + sound + written + heard,
+            "input_tokens": text + sound,
+            "output_tokens": written + heard,
+            "input_token_details": {
+                "text_tokens": text,
+                "audio_tokens": sound,
+                "image_tokens": 0,
+                "cached_tokens": cached,
+                "cached_tokens_details": {"text_tokens": cached, "audio_tokens": 0, "image_tokens": 0},
+            },
+            "output_token_details": {"text_tokens": written, "audio_tokens": heard},
+        }
+
+
+ANSWERS = {
+    "session.update": SandboxSession._update,
+    "input_audio_buffer.append": SandboxSession._append,
+    "input_audio_buffer.clear": SandboxSession._clear,
+    "input_audio_buffer.commit": SandboxSession._commit,
+    "conversation.item.create": SandboxSession._create,
+    "response.create": SandboxSession._respond,
+}
+
+
+def _response(ident: str, status: str) -> Json:
+    return {"id": ident, "object": "realtime.response", "status": status, "output": [], "usage": None}
+
+
+def _added(item: Json) -> Iterator[Json]:
+    for end in ("added", "done"):
+        yield {"type": f"conversation.item.{end}", "previous_item_id": None, "item": item}
+
+
+def _sound(seconds: float, text: str, about: Json) -> Iterator[Json]:
+    data = compute(audio_files.make, "pcm", seconds, text)
+    for at in range(0, len(data), SOUND_PIECE):
+        piece = b64encode(data[at : at + SOUND_PIECE]).decode()
+        yield {"type": "response.output_audio.delta", **about, "content_index": 0, "delta": piece}
+    yield {"type": "response.output_audio.done", **about, "content_index": 0}
+
+
+def _error(wire: Json, message: str, code: str) -> Json:
+    error = {"type": "invalid_request_error", "code": code, "message": message, "param": None}
+    return {"type": "error", "error": {**error, "event_id": wire.get("event_id")}}

@@ -1,0 +1,31 @@
+"""A caller's connection once it is no HTTP any more: bytes both ways for whoever took it over."""
+
+from gateway.server.connection import CallerConnection
+from gateway.server.worker_state import ClientGone
+
+
+class CallerChannel:
+    """The channel of a WebSocket (transport/websockets.py) over a caller's connection. The worker closes it."""
+
+    def __init__(self, connection: CallerConnection) -> None:
+        self._connection = connection
+
+    def receive(self) -> bytes:
+        """What the caller sent, waited for; b"" at the end."""
+        return self._connection.take_some()
+
+    def send(self, data: bytes) -> None:
+        """All of it, as fast as the caller reads. BrokenPipeError when they are gone."""
+        try:
+            self._connection.send(data)
+        except ClientGone:
+            raise BrokenPipeError from None
+
+    def linger(self) -> None:
+        """Let the caller read what was sent last."""
+        if not self._connection.state.leaving:
+            self._connection.linger()
+
+    def close(self) -> None:
+        """Take nothing more from the caller: who receives finds the end."""
+        self._connection.expire()

@@ -1,0 +1,194 @@
+"""GET /v1/realtime: sessions over WebSockets, relayed to a provider (HTTP reference, section 3.10)."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gateway.accounts.authentication import Caller
+from gateway.accounts.realtime_secrets import PREFIX, FoundSecret
+from gateway.billing.context import RequestContext
+from gateway.engine.realtime.engine import Opened
+from gateway.engine.realtime.session import RealtimeSession, give
+from gateway.engine.realtime.turns import Place
+from gateway.errors import GatewayError, InvalidRequest, Unauthenticated
+from gateway.lazy_import import LazyImport
+from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, RealtimeInput, SessionLock, SessionType
+from gateway.services import Services
+from gateway.surfaces import auth
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.openai.realtime_events import OpenAIEvents
+from gateway.transport.handshakes import SocketClosed
+
+if TYPE_CHECKING:
+    from gateway.transport import websockets
+    from gateway.transport.websockets import Handshake
+else:
+    websockets = LazyImport("gateway.transport.websockets")
+
+PATH = "/v1/realtime"
+SUBPROTOCOL, KEY_SUBPROTOCOL = "realtime", "openai-insecure-api-key."
+# A URL is kept in logs and histories: no credential may stand there.
+CREDENTIALS = ("token", "api_key", "client_secret")
+TURN = f"GET {PATH} (response)"
+
+
+def connect(services: Services, inbound: Inbound) -> Outbound:
+    """A session: everything is checked, and a provider's is open, before the caller's handshake is answered."""
+    if inbound.header("upgrade").lower() != "websocket":
+        text = f"{PATH} is a WebSocket: connect with a client for those."
+        raise InvalidRequest(text, status=426, code="websocket_required", headers=(("Upgrade", "websocket"),))
+    query = inbound.arguments()
+    for name in CREDENTIALS:
+        if name in query:
+            text = f"A credential must not stand in the URL ('{name}'): send it as a header, or as a subprotocol."
+            raise InvalidRequest(text, param=name, code="credential_in_query")
+    handshake = websockets.Handshake(inbound.headers, PATH)
+    who = _authenticate(services, inbound, handshake.offered)
+    if inbound.channel is None:
+        raise InvalidRequest("This server cannot open WebSockets.", status=426, code="websocket_not_supported")
+    services.engine.realtime.check_on()
+    model, opened = _read(query, who.lock)
+    context = auth.context_of(services, inbound, who.caller(), "realtime")
+    # What is said in a session is not retained.
+    inbound.payload = context.payload = None
+    session, events = _open(services, context, model, opened, who, inbound)
+    subprotocol = SUBPROTOCOL if SUBPROTOCOL in handshake.offered else None
+    takeover = Takeover(services, session, handshake, inbound, subprotocol, events)
+    return Outbound(101, [], iter(()), takeover=takeover)
+
+
+class Who:
+    """Who opens a session: by an API key, or by a client secret with what it settles. `caller` finds them anew."""
+
+    def __init__(self, caller: Callable[[], Caller], lock: SessionLock) -> None:
+        self.caller, self.lock = caller, lock
+
+
+class Takeover:
+    """Serves a session over the caller's connection. `close` gives back one that never was served."""
+
+    def __init__(
+        self,
+        services: Services,
+        session: RealtimeSession,
+        handshake: "Handshake",
+        inbound: Inbound,
+        subprotocol: str | None,
+        events: OpenAIEvents,
+    ) -> None:
+        self._clock, self._session, self._handshake, self._inbound = services.clock, session, handshake, inbound
+        self._subprotocol, self._events = subprotocol, events
+
+    def __call__(self) -> None:
+        inbound = self._inbound
+        try:
+            headers = [("x-request-id", inbound.shown_id)]
+            socket = self._handshake.accept(inbound.channel, self._subprotocol, headers)
+            self._session.run(socket, self._events.opening())
+        except SocketClosed:
+            return
+        finally:
+            self._session.close()
+            context = inbound.context
+            if context is not None and context.outcome is not None:
+                # The provider's share of the time, which is all but the handshake.
+                context.outcome.serving.ended = self._clock.monotonic()
+
+
+def _authenticate(services: Services, inbound: Inbound, offered: list[str]) -> Who:
+    """The header first, as everywhere; else the subprotocol that browsers have to use."""
+    token = auth.token_of(inbound)
+    named = next((one for one in offered if one.startswith(KEY_SUBPROTOCOL)), "")
+    token = token or named.removeprefix(KEY_SUBPROTOCOL)
+    if not token:
+        raise Unauthenticated(
+            "Send your API key as 'Authorization: Bearer <key>', or a client secret as the subprotocol "
+            f"'{KEY_SUBPROTOCOL}<secret>'."
+        )
+    if token.startswith(PREFIX):
+        secrets = services.accounts.realtime_secrets
+        found: FoundSecret = secrets.find(token)
+        who = Who(partial(secrets.caller, found), found.lock)
+    else:
+        who = Who(partial(services.accounts.authentication.caller, token), SessionLock())
+    inbound.caller = who.caller()
+    return who
+
+
+def _read(query: dict[str, str], lock: SessionLock) -> tuple[str, RealtimeInput]:
+    """The model, and what kind of session it is to be."""
+    model, intent = query.get("model", "").strip(), query.get("intent", "")
+    if intent not in ("", REALTIME, "conversation", TRANSCRIPTION):
+        raise InvalidRequest("'intent' is transcription, or is left out.", param="intent")
+    locked = bool(lock.model or lock.transcription)
+    wanted: SessionType = TRANSCRIPTION if intent == TRANSCRIPTION else REALTIME
+    if locked and lock.type == TRANSCRIPTION:
+        return lock.transcription or "", RealtimeInput(TRANSCRIPTION)
+    if lock.model:
+        if model and model not in (lock.model, lock.model.partition("/")[2]):
+            text = f"The client secret settles the model of its sessions: {lock.model}."
+            raise InvalidRequest(text, param="model", code="model_locked")
+        return lock.model, RealtimeInput(wanted)
+    if not model:
+        raise InvalidRequest("Name a model in the URL: ?model=<id>.", param="model")
+    return model, RealtimeInput(wanted)
+
+
+def _open(
+    services: Services, context: RequestContext, model: str, opened: RealtimeInput, who: Who, inbound: Inbound
+) -> tuple[RealtimeSession, OpenAIEvents]:
+    engine = services.engine.realtime
+    found = engine.open(context, model, opened, _reporter(services, inbound))
+    try:
+        hearing = _Hearing(services, context, found)
+        mapping = found.place.target.mapping
+        names = frozenset(
+            (model, mapping.model, mapping.external_id, mapping.key, f"{mapping.provider}/{mapping.model}")
+        )
+        events = OpenAIEvents(opened.type, names, hearing.choose, who.lock)
+        if "transcriptions" in mapping.operations:
+            events.heard = model
+        return engine.session(found, events, who.caller, lambda: hearing.place if events.heard else None), events
+    except BaseException:
+        found.upstream.link.abort()
+        give(found.slots)
+        raise
+
+
+class _Hearing:
+    """The model that transcribes what is said in a session."""
+
+    def __init__(self, services: Services, context: RequestContext, opened: Opened) -> None:
+        self._services, self._context, self._opened = services, context, opened
+        self.place: Place | None = None
+
+    def choose(self, model: str) -> str:
+        """The provider's name of a model that is to transcribe from now on. Errors of RealtimeEngine.hears."""
+        place = self._services.engine.realtime.hears(self._opened.turns.context, model, self._opened.place.target)
+        self.place = place
+        return place.target.mapping.external_id
+
+
+def _reporter(
+    services: Services, inbound: Inbound
+) -> Callable[[RequestContext, int, float, GatewayError | None], None]:
+    """Tells log, metrics and traces of each response, as of a request of its own."""
+    end = services.telemetry.requests.of(TURN, True)
+
+    def report(context: RequestContext, status: int, started: float, error: GatewayError | None) -> None:
+        arrival = Inbound(inbound.method, inbound.path, inbound.headers, peer=inbound.peer)
+        arrival.request_id, arrival.context, arrival.caller = context.request_id, context, context.caller
+        end(arrival, status, started, error)
+
+    return report
+
+
+ABOUT = About(
+    "A realtime session (WebSocket)",
+    "Realtime",
+    success=(101,),
+    errors=(400, 401, 402, 403, 410, 426, 429, 502, 503, 504),
+    answer=None,
+)
+
+OPERATIONS = (Operation("GET", PATH, connect, paid=True, upgrades=True, about=ABOUT),)

@@ -1,0 +1,217 @@
+"""The caller's side of a realtime session in OpenAI's format: their events, checked, and errors as events.
+
+Facts: Realtime API reference (general availability), "Client events". Only events that are known are passed on, each
+written anew, so that what was checked is what the provider reads.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import orjson
+
+from gateway.dialects.openai import error_body
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.ids import new_hex
+from gateway.neutral.realtime import TRANSCRIPTION, ClientEvent, SessionLock, size_of
+from gateway.threads import compute_if
+
+Json = dict[str, Any]
+# Events by what they may bring about.
+SOUND = "input_audio_buffer.append"
+BEGINS: dict[str, Literal["", "response", "sound"]] = {
+    "session.update": "",
+    "transcription_session.update": "",
+    "input_audio_buffer.append": "sound",
+    "input_audio_buffer.commit": "sound",
+    "input_audio_buffer.clear": "",
+    "output_audio_buffer.clear": "",
+    "conversation.item.create": "",
+    "conversation.item.retrieve": "",
+    "conversation.item.truncate": "",
+    "conversation.item.delete": "",
+    "response.create": "response",
+    "response.cancel": "",
+}
+LONGEST_ID = 256
+LARGE = 1 << 18  # bytes from which an event is read in a thread
+FUNCTION = "function"
+# What only the owner of the provider's account may set: what lies or is shown there.
+OWNERS = ("prompt", "tracing")
+
+
+class OpenAIEvents:
+    """Reads the events of one session. `names` are what the caller may call its model, `transcribe` gives the
+    provider's name of a model that is to transcribe, or raises; `lock` is what a client secret settled."""
+
+    def __init__(
+        self,
+        kind: Literal["realtime", "transcription"],
+        names: frozenset[str],
+        transcribe: Callable[[str], str],
+        lock: SessionLock,
+    ) -> None:
+        self._kind, self._names, self._transcribe, self._lock = kind, names, transcribe, lock
+        self.heard = ""  # the model that transcribes, as the caller wrote it
+
+    def read(self, text: str) -> ClientEvent:
+        """A checked event, with an id. InvalidRequest and others, with the id in `details`."""
+        wire = compute_if(len(text) > LARGE, _decode, text)
+        given = wire.get("event_id")
+        ident = given if isinstance(given, str) and 0 < len(given) <= LONGEST_ID else f"event_{new_hex()}"
+        try:
+            return self._read(wire, ident, len(text))
+        except GatewayError as error:
+            error.details = {"event_id": given if isinstance(given, str) else ""}
+            raise
+
+    def error(self, error: GatewayError, event: str) -> str:
+        """The event that tells of an error."""
+        body = error_body(error, "")["error"] | {"event_id": event or None}
+        body.pop("details", None)
+        return orjson.dumps({"type": "error", "event_id": f"event_{new_hex()}", "error": body}).decode()
+
+    def cancel(self, response: str) -> str:
+        """The event that ends a response."""
+        return orjson.dumps({"type": "response.cancel", "response_id": response}).decode()
+
+    def opening(self) -> tuple[str, ...]:
+        """What goes upstream first: what the secret settled, and the model that transcribes in a session for that."""
+        lock = self._lock
+        session: Json = {}
+        audio: Json = {}
+        if lock.instructions:
+            session["instructions"] = lock.instructions
+        if lock.voice:
+            audio["output"] = {"voice": lock.voice}
+        heard = self.heard or lock.transcription
+        if heard:
+            self.heard = heard
+            audio["input"] = {"transcription": {"model": self._transcribe(heard)}}
+        if audio:
+            session["audio"] = audio
+        if not session:
+            return ()
+        wire = {"type": "session.update", "session": {"type": self._kind, **session}}
+        return (orjson.dumps(wire).decode(),)
+
+    def _read(self, wire: Json, ident: str, size: int) -> ClientEvent:
+        kind = wire.get("type")
+        if not isinstance(kind, str) or kind not in BEGINS:
+            raise _refuse("type", f"There is no event of the type {str(kind)[:100]!r}.", "unknown_event")
+        wire["event_id"] = ident
+        event = ClientEvent("", ident, BEGINS[kind], text_bytes=size)
+        if kind == SOUND:
+            event.text_bytes, event.sound_bytes = 0, size_of(wire.get("audio")) * 3 // 4
+        elif kind in ("session.update", "transcription_session.update"):
+            self._check_session(_object(wire, "session"), event)
+        elif kind == "response.create":
+            self._check_response(_object(wire, "response"), event)
+        if event.begins == "sound" and self._kind == TRANSCRIPTION and not self.heard:
+            raise _refuse(
+                "session.audio.input.transcription",
+                "Name the model that transcribes before you send sound: session.audio.input.transcription.model.",
+                "transcription_model_required",
+            )
+        event.text = compute_if(size > LARGE, _encode, wire)
+        return event
+
+    def _check_session(self, session: Json, event: ClientEvent) -> None:
+        if session.get("type") not in (None, self._kind):
+            raise _refuse("session.type", f"This session is of the type {self._kind}.", "session_type_locked")
+        self._check_model(session, "session.model")
+        self._check_shared(session, "session")
+        event.most_output = _limit(session, "max_output_tokens") or _limit(session, "max_response_output_tokens")
+        self._check_transcription(session)
+
+    def _check_response(self, response: Json, event: ClientEvent) -> None:
+        if self._kind == TRANSCRIPTION:
+            raise _refuse("type", "A session for transcripts gives no responses.", "response_not_supported")
+        self._check_model(response, "response.model")
+        self._check_shared(response, "response")
+        event.most_output = _limit(response, "max_output_tokens") or _limit(response, "max_response_output_tokens")
+
+    def _check_model(self, holder: Json, param: str) -> None:
+        model = holder.pop("model", None)
+        if model is not None and model not in self._names:
+            raise _refuse(param, "The model of a session cannot be changed; open another session.", "model_locked")
+
+    def _check_shared(self, holder: Json, place: str) -> None:
+        """What both a session and a response may set."""
+        for name in OWNERS:
+            holder.pop(name, None)
+        if self._lock.instructions and holder.get("instructions") is not None:
+            text = "The client secret settles the instructions of this session."
+            raise _refuse(f"{place}.instructions", text, "instructions_locked")
+        tools = holder.get("tools")
+        for tool in tools if isinstance(tools, list) else []:
+            if not isinstance(tool, dict) or tool.get("type", FUNCTION) != FUNCTION:
+                text = "Tools of a session are functions; the provider's own tools are not served."
+                raise _refuse(f"{place}.tools", text, "tool_type_not_supported")
+        voice = _object(_object(holder, "audio", keep=False), "output", keep=False).get("voice", holder.get("voice"))
+        if self._lock.voice and voice not in (None, self._lock.voice):
+            raise _refuse(f"{place}.audio.output.voice", "The client secret settles the voice.", "voice_locked")
+
+    def _check_transcription(self, session: Json) -> None:
+        sound = _object(_object(session, "audio", keep=False), "input", keep=False)
+        for holder, name in ((sound, "transcription"), (session, "input_audio_transcription")):
+            if name not in holder:
+                continue
+            wanted = holder[name]
+            model = wanted.get("model") if isinstance(wanted, dict) else None
+            model = model if isinstance(model, str) else ""
+            if isinstance(wanted, dict) and not model and self.heard:
+                wanted["model"] = model = self.heard
+            self._check_heard(wanted, model)
+            if isinstance(wanted, dict):
+                wanted["model"] = self._transcribe(model)
+            self.heard = model
+
+    def _check_heard(self, wanted: Any, model: str) -> None:
+        locked, param = self._lock.transcription, "session.audio.input.transcription"
+        if locked is not None and model != locked:
+            raise _refuse(param, "The client secret settles how sound is transcribed.", "transcription_model_locked")
+        if wanted is not None and not model:
+            text = "Name the model that transcribes: session.audio.input.transcription.model."
+            raise _refuse(f"{param}.model", text, "transcription_model_required")
+        if self._kind == TRANSCRIPTION and self.heard and model != self.heard:
+            text = "The model of a session for transcripts cannot be changed; open another session."
+            raise _refuse(f"{param}.model", text, "transcription_model_locked")
+
+
+def _decode(text: str) -> Json:
+    try:
+        wire = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"The event is not valid JSON: {error}.", code="invalid_json") from None
+    if not isinstance(wire, dict):
+        raise InvalidRequest("An event is a JSON object.", code="invalid_json")
+    return wire
+
+
+def _encode(wire: Json) -> str:
+    try:
+        return orjson.dumps(wire).decode()
+    except orjson.JSONEncodeError as error:
+        raise InvalidRequest(f"The event cannot be passed on: {error}.", code="invalid_event") from None
+
+
+def _object(holder: Json, name: str, keep: bool = True) -> Json:
+    """The object under a name; an empty one where there is none, which then stands there (`keep`)."""
+    found = holder.get(name)
+    if isinstance(found, dict):
+        return found
+    made: Json = {}
+    if keep and found is None:
+        holder[name] = made
+    elif found is not None:
+        raise _refuse(name, f"'{name}' is an object.", "invalid_event")
+    return made
+
+
+def _limit(holder: Json, name: str) -> int | None:
+    value = holder.get(name)
+    return value if type(value) is int and value > 0 else None
+
+
+def _refuse(param: str, message: str, code: str) -> InvalidRequest:
+    return InvalidRequest(message, param=param, code=code)

@@ -1,0 +1,267 @@
+"""WebSockets (RFC 6455): one open connection, whoever opened it, and the opening handshake of either side.
+
+wsproto reads and writes the frames. Nothing is queued here: a message is read when somebody asks for the next one, so
+who does not read keeps the peer from sending, by TCP's own means.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import gevent
+import h11
+from gevent.lock import BoundedSemaphore
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Ping,
+    Pong,
+    RejectConnection,
+    RejectData,
+    Request,
+    TextMessage,
+)
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+from gateway.errors import InvalidRequest, UpstreamFailed
+from gateway.threads import compute_if
+from gateway.transport.handshakes import (
+    FAULT,
+    LOST,
+    NO_CODE,
+    NO_TEXT,
+    NORMAL,
+    TOO_LARGE,
+    HandshakeRefused,
+    SocketClosed,
+)
+
+# Codes that stand for something that no frame says (RFC 6455, section 7.4.1).
+UNSENDABLE = frozenset((1004, NO_CODE, LOST, 1015))
+# The most of one message: 15 MB of sound are the most of an event where these are spoken, in base64 a third more.
+MOST_MESSAGE = 21 << 20
+MESSAGES_PER_TURN = 16
+APART = 1 << 18  # bytes from which a message is masked in a thread
+REFUSAL_BYTES = 65_536
+REASON_BYTES = 123
+# The headers of a request that are its handshake.
+OPENING = frozenset(
+    ("host", "upgrade", "connection", "sec-websocket-key", "sec-websocket-version", "sec-websocket-protocol")
+)
+
+
+class Channel(Protocol):
+    """Bytes both ways. `receive` waits for some and gives b"" at the end; both raise OSError when the peer is gone.
+    After `close` nothing comes any more; `linger` lets the peer read what was sent last."""
+
+    def receive(self) -> bytes: ...
+    def send(self, data: bytes) -> None: ...
+    def linger(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class WebSocket:
+    """One end of an open WebSocket. Several greenlets may send, one may receive.
+
+    `code` and `reason` are those of the peer's close frame once `receive` gave None (1006: it left without one).
+    """
+
+    def __init__(self, channel: Channel, connection: WSConnection, most: int = MOST_MESSAGE) -> None:
+        self._channel, self._connection, self._most = channel, connection, most
+        self._sending = BoundedSemaphore(1)
+        self._read = 0
+        self.code, self.reason = LOST, ""
+        self.closed = False  # this side has sent its close frame, or the peer is gone
+        self.heard = 0  # frames of the peer, by which one that is silent is told
+
+    def receive(self) -> str | None:
+        """The next message; None when the connection is closed, or was closed for what the peer sent: no text (1003),
+        too much of it (1009), no UTF-8 (1007)."""
+        text, size = io.StringIO(), 0
+        while True:
+            for event in self._connection.events():
+                self.heard += 1
+                if type(event) is TextMessage:
+                    size += len(event.data)
+                    if size > self._most:
+                        self._refuse(TOO_LARGE, f"A message has at most {self._most} bytes.")
+                        return None
+                    text.write(event.data)
+                    if event.message_finished:
+                        self._take_turn()
+                        return text.getvalue()
+                elif not self._answer(event):
+                    return None
+            if not self._fill():
+                return None
+
+    def send(self, text: str) -> None:
+        """Send a message; waits as long as the peer takes nothing. SocketClosed."""
+        with self._sending:
+            self._send(TextMessage(data=text), len(text) > APART)
+
+    def ping(self) -> None:
+        """Ask whether the peer is there, unless something is being sent just now. SocketClosed."""
+        if self._sending.acquire(blocking=False):
+            try:
+                self._send(Ping(payload=b""))
+            finally:
+                self._sending.release()
+
+    def close(self, code: int = NORMAL, reason: str = "") -> None:
+        """Send the close frame, once; the other side's is not waited for. Never raises."""
+        if self.closed:
+            return
+        text = reason.encode()[:REASON_BYTES].decode(errors="ignore")
+        code = FAULT if code in UNSENDABLE or not 1000 <= code <= 4999 else code
+        try:
+            with self._sending:
+                self._send(CloseConnection(code=code, reason=text))
+        except SocketClosed:
+            return
+        finally:
+            self.closed = True
+
+    def linger(self) -> None:
+        """Let the peer read what was sent last, for a moment. Never raises."""
+        with suppress(OSError):
+            self._channel.linger()
+
+    def abort(self) -> None:
+        """End the connection at once; who receives finds it closed."""
+        self.closed = True
+        self._channel.close()
+
+    def _send(self, event: Event, large: bool = False) -> None:
+        if self.closed:
+            raise SocketClosed
+        try:
+            data = compute_if(large, self._connection.send, event)
+            self._channel.send(bytes(data))
+        except (LocalProtocolError, OSError):
+            self.closed = True
+            raise SocketClosed from None
+
+    def _fill(self) -> bool:
+        """Whether more came from the peer."""
+        try:
+            data = self._channel.receive()
+            if data:
+                self._connection.receive_data(data)
+        except (OSError, LocalProtocolError, RemoteProtocolError):
+            data = b""
+        if not data:
+            self.closed = True
+        return bool(data)
+
+    def _answer(self, event: Event) -> bool:
+        """What is no text. Whether the connection goes on."""
+        if isinstance(event, Ping):
+            try:
+                with self._sending:
+                    self._send(Pong(payload=event.payload))
+            except SocketClosed:
+                return False
+            return True
+        if isinstance(event, Pong):
+            return True
+        if isinstance(event, CloseConnection):
+            self._end(event)
+            return False
+        if isinstance(event, BytesMessage):
+            self._refuse(NO_TEXT, "Messages are JSON as text.")
+            return False
+        return True
+
+    def _end(self, event: CloseConnection) -> None:
+        """The peer's close frame, or a fault of its frames, which wsproto tells in the same way."""
+        self.code, self.reason = int(event.code), event.reason or ""
+        if self._connection.state is ConnectionState.OPEN:
+            self._refuse(self.code, self.reason)
+            return
+        code = NORMAL if self.code in UNSENDABLE else self.code
+        self.close(code)
+
+    def _refuse(self, code: int, reason: str) -> None:
+        self.code, self.reason = code, reason
+        self.close(code, reason)
+
+    def _take_turn(self) -> None:
+        """Many small messages may come at once; others get their turn in between."""
+        self._read += 1
+        if self._read % MESSAGES_PER_TURN == 0:
+            gevent.sleep(0)
+
+
+class Handshake:
+    """The opening handshake of a caller, whose head was read already. InvalidRequest for what is none."""
+
+    def __init__(self, headers: Mapping[str, str], path: str) -> None:
+        self._connection = WSConnection(ConnectionType.SERVER)
+        given = [(name.encode(), value.encode("latin-1")) for name, value in headers.items() if name in OPENING]
+        try:
+            self._connection.initiate_upgrade_connection(given, path)
+        except (RemoteProtocolError, LocalProtocolError, h11.ProtocolError, UnicodeError) as error:
+            text = f"The WebSocket handshake is not valid: {error}."
+            raise InvalidRequest(text, code="invalid_handshake") from None
+        self.offered: list[str] = []
+        for event in self._connection.events():
+            if isinstance(event, Request):
+                self.offered = event.subprotocols
+
+    def accept(self, channel: Channel, subprotocol: str | None, headers: Sequence[tuple[str, str]]) -> WebSocket:
+        """Answer it, with one of the subprotocols that were `offered` and headers of one's own. SocketClosed."""
+        own = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+        try:
+            channel.send(self._connection.send(AcceptConnection(subprotocol=subprotocol, extra_headers=own)))
+        except OSError:
+            raise SocketClosed from None
+        return WebSocket(channel, self._connection)
+
+
+def request(channel: Channel, host: str, target: str, headers: Mapping[str, str]) -> WebSocket:
+    """Ask a server for a WebSocket. HandshakeRefused with its answer; UpstreamFailed for what is no HTTP; OSError."""
+    connection = WSConnection(ConnectionType.CLIENT)
+    given = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    refusal: Refusal | None = None
+    try:
+        channel.send(connection.send(Request(host=host, target=target, extra_headers=given)))
+        while True:
+            data = channel.receive()
+            connection.receive_data(data or None)
+            for event in connection.events():
+                if isinstance(event, AcceptConnection):
+                    return WebSocket(channel, connection)
+                refusal = _read_refusal(event, refusal)
+            if refusal is not None and (refusal.whole or not data):
+                raise HandshakeRefused(refusal.status, refusal.headers, refusal.body[:REFUSAL_BYTES])
+            if not data:
+                raise ConnectionResetError("the server left in the middle of the handshake")
+    except (RemoteProtocolError, LocalProtocolError, h11.ProtocolError):
+        raise UpstreamFailed(f"{host} did not answer the WebSocket handshake in valid HTTP.") from None
+
+
+@dataclass(slots=True)
+class Refusal:
+    """An answer to the handshake that is none, as far as it came."""
+
+    status: int
+    headers: dict[str, str]
+    whole: bool
+    body: bytes = b""
+
+
+def _read_refusal(event: Event, before: Refusal | None) -> Refusal | None:
+    if isinstance(event, RejectConnection):
+        pairs = [(bytes(name).decode("latin-1"), bytes(value).decode("latin-1")) for name, value in event.headers]
+        return Refusal(event.status_code, {name.lower(): value for name, value in pairs}, not event.has_body)
+    if isinstance(event, RejectData) and before is not None:
+        before.body += event.data
+        before.whole = event.body_finished or len(before.body) > REFUSAL_BYTES
+    return before
