@@ -66,17 +66,17 @@ class ClientEvent(Struct):
 class ServerEvent(Struct):
     """An event of the provider. `kind` is what it means here, "" for nothing but content.
 
-    `started` and `done`: the response `id`, with its usage and how it ended (a finish reason); `refused`: the caller's
-    event `id` had no effect; `committed`, `heard` and `unheard`: the item `id` of sound that is or will be transcribed,
-    with the usage of that; `settings`: what the session is now, of which `listens` tells whether the provider begins
-    responses by itself. `text_length` and `sound_bytes` are the size of the answer's content in it.
+    `started` and `done`: the response `id`, with its usage and how it ended (a finish reason, a `fault`); `refused`:
+    the caller's event `id` had no effect; `committed`, `heard` and `unheard`: the item `id` of sound that is or will be
+    transcribed, with the usage of that; `settings`: what the session is now, of which `listens` tells whether the
+    provider begins responses by itself. `text_length` and `sound_bytes` are the size of the answer's content in it.
     """
 
     kind: Literal["", "started", "done", "refused", "committed", "heard", "unheard", "settings"] = ""
     id: str = ""
     usage: Usage | None = None
     finish: str = "stop"
-    code: str = ""
+    fault: str = ""
     listens: bool = True
     text_length: int = 0
     sound_bytes: int = 0

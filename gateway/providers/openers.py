@@ -21,7 +21,7 @@ class PendingCall(Interface):
     def close(self) -> None: ...
 
 
-class Link(Interface):
+class SessionLink(Interface):
     """An open session with an upstream: messages of text both ways.
 
     `receive` gives None at the end, whose `code` and `reason` (RFC 6455) are there then; `send` and `ping` raise
@@ -35,7 +35,7 @@ class Link(Interface):
     def receive(self) -> str | None: ...
     def send(self, text: str) -> None: ...
     def ping(self) -> None: ...
-    def close(self, code: int = 1000, reason: str = "") -> None: ...
+    def close(self, number: int = 1000, reason: str = "") -> None: ...
     def abort(self) -> None: ...
 
 
@@ -44,7 +44,7 @@ class Opener(Interface):
     opens a session; HandshakeRefused with what the upstream answered instead."""
 
     def send(self, call: Call, target: Target, deadline: float) -> PendingCall: ...
-    def connect(self, call: Call, target: Target, deadline: float) -> Link: ...
+    def connect(self, call: Call, target: Target, deadline: float) -> SessionLink: ...
 
 
 class CallListener(Interface):
@@ -111,7 +111,7 @@ class Network:
                 way.head = head
         return self._transport.transmit(head, call.body, call.stream, deadline)
 
-    def connect(self, call: Call, target: Target, deadline: float) -> Link:
+    def connect(self, call: Call, target: Target, deadline: float) -> SessionLink:
         return self._transport.open_websocket(call.url, call.headers, deadline=deadline, trusted=target.trusted)
 
 
@@ -119,7 +119,7 @@ class LocalServer(Interface):
     """A server inside this process: `open` returns when the response headers are there, `connect` opens a session."""
 
     def open(self, call: Call, *, deadline: float, heartbeat_s: float) -> UpstreamReply: ...
-    def connect(self, call: Call) -> Link: ...
+    def connect(self, call: Call) -> SessionLink: ...
 
 
 class Local:
@@ -132,7 +132,7 @@ class Local:
     def send(self, call: Call, target: Target, deadline: float) -> "LocalPending":
         return LocalPending(Job(self._open, call, deadline))
 
-    def connect(self, call: Call, target: Target, deadline: float) -> Link:
+    def connect(self, call: Call, target: Target, deadline: float) -> SessionLink:
         return self._server.connect(call)
 
     def _open(self, call: Call, deadline: float) -> UpstreamReply:

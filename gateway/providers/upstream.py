@@ -15,7 +15,7 @@ from gateway.neutral.request import Request
 from gateway.operations import OPERATIONS
 from gateway.providers import offload
 from gateway.providers.media_fetching import Fetcher, bring
-from gateway.providers.openers import CallListener, CapturedPending, Link, Opener, PendingCall
+from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall, SessionLink
 from gateway.providers.optional_tools import without_offers, write_bare
 from gateway.providers.protocol import Call, Failure, StreamCodec, Target, UpstreamReply, Wire
 from gateway.providers.quirks import THINK_TAGS
@@ -57,10 +57,10 @@ class _Again(NamedTuple):
     listener: CallListener | None
 
 
-class Session(NamedTuple):
+class UpstreamSession(NamedTuple):
     """An open session with an upstream, and what reads its events."""
 
-    link: Link
+    link: SessionLink
     read: Callable[[str], ServerEvent]
 
 
@@ -156,7 +156,7 @@ class Upstreams:
         answering.batches = self._read(answering, pending, served, call, relayed, again)
         return answering
 
-    def connect(self, request: Request, target: Target, deadline: float) -> Session:
+    def connect(self, request: Request, target: Target, deadline: float) -> UpstreamSession:
         """An open session. Errors of Wire.failure and the transport, and NotSupported."""
         wire = self._wires.get(target.protocol)
         codec: Any = None if wire is None else wire.codecs.get(request.operation)
@@ -164,7 +164,7 @@ class Upstreams:
             raise NotSupported(f"The protocol of provider {target.provider.id} does not carry {request.operation}.")
         opener = self._openers.get(target.protocol, self._network)
         try:
-            return Session(opener.connect(codec.write(request, target), target, deadline), codec.read_event)
+            return UpstreamSession(opener.connect(codec.write(request, target), target, deadline), codec.read_event)
         except HandshakeRefused as refused:
             error = wire.failure(refused, target)
             error.upstream_status = refused.status

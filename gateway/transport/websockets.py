@@ -114,15 +114,15 @@ class WebSocket:
             finally:
                 self._sending.release()
 
-    def close(self, code: int = NORMAL, reason: str = "") -> None:
+    def close(self, number: int = NORMAL, reason: str = "") -> None:
         """Send the close frame, once; the other side's is not waited for. Never raises."""
         if self.closed:
             return
         text = reason.encode()[:REASON_BYTES].decode(errors="ignore")
-        code = FAULT if code in UNSENDABLE or not 1000 <= code <= 4999 else code
+        number = FAULT if number in UNSENDABLE or not 1000 <= number <= 4999 else number
         try:
             with self._sending:
-                self._send(CloseConnection(code=code, reason=text))
+                self._send(CloseConnection(code=number, reason=text))
         except SocketClosed:
             return
         finally:
@@ -229,7 +229,7 @@ def request(channel: Channel, host: str, target: str, headers: Mapping[str, str]
     """Ask a server for a WebSocket. HandshakeRefused with its answer; UpstreamFailed for what is no HTTP; OSError."""
     connection = WSConnection(ConnectionType.CLIENT)
     given = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-    refusal: Refusal | None = None
+    refusal: HandshakeAnswer | None = None
     try:
         channel.send(connection.send(Request(host=host, target=target, extra_headers=given)))
         while True:
@@ -248,7 +248,7 @@ def request(channel: Channel, host: str, target: str, headers: Mapping[str, str]
 
 
 @dataclass(slots=True)
-class Refusal:
+class HandshakeAnswer:
     """An answer to the handshake that is none, as far as it came."""
 
     status: int
@@ -257,10 +257,10 @@ class Refusal:
     body: bytes = b""
 
 
-def _read_refusal(event: Event, before: Refusal | None) -> Refusal | None:
+def _read_refusal(event: Event, before: HandshakeAnswer | None) -> HandshakeAnswer | None:
     if isinstance(event, RejectConnection):
         pairs = [(bytes(name).decode("latin-1"), bytes(value).decode("latin-1")) for name, value in event.headers]
-        return Refusal(event.status_code, {name.lower(): value for name, value in pairs}, not event.has_body)
+        return HandshakeAnswer(event.status_code, {name.lower(): value for name, value in pairs}, not event.has_body)
     if isinstance(event, RejectData) and before is not None:
         before.body += event.data
         before.whole = event.body_finished or len(before.body) > REFUSAL_BYTES

@@ -19,7 +19,7 @@ GATEWAY = ROOT / "gateway"
 # The sandbox speaks as a provider, the command line reads answers; what they name is none of the gateway's own.
 ELSEWHERE = ("cli", "providers/sandbox")
 # Calls that take a `code` and make no error of it: what a provider said, what a check found, a code of OAuth.
-NO_ERRORS = {"Explanation", "replace", "dataclasses.replace", "dict", "page", "request.answer"}
+NO_ERRORS = {"Explanation", "replace", "dataclasses.replace", "dict", "page", "request.answer", "CloseConnection"}
 LIMITS = {*cost_bound.CODES.values(), cost_bound.MID_STREAM, "key_period_limit_reached", "key_limit_reached"}
 # (file, expression) of codes that stand in a variable → what it may be. None: what a caller passed, who is seen too.
 VARIABLE = {
@@ -30,6 +30,7 @@ VARIABLE = {
     ("accounts/authentication.py", "self.code"): None,
     ("routing/candidate_filter.py", "error.code"): None,
     ("surfaces/mcp/access.py", "error.code"): None,
+    ("surfaces/openai/realtime_events.py", "code"): None,
     # What another gateway refused, in its own words, which are these.
     ("surfaces/mcp/remote_gateway.py", "code"): set(),
     # It answers an error that has its code already.

@@ -12,7 +12,7 @@ from gateway.neutral.usage import Usage
 UNKNOWN_CONTEXT = 131_072  # tokens that a model reads whose limit is not known
 
 
-class Conversation:
+class ConversationLength:
     """What was said so far. Every response reads all of it, and what it writes is read by the next."""
 
     def __init__(self) -> None:

@@ -8,8 +8,8 @@ from gateway.billing.context import RequestContext
 from gateway.catalogue.catalogue import Current
 from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.planning import RoutePlan
-from gateway.engine.realtime.session import CallerEvents, Limits, RealtimeSession, Watch, give
-from gateway.engine.realtime.turns import OK, Books, Place, Report, Turns
+from gateway.engine.realtime.session import CallerEvents, RealtimeSession, SessionLimits, SessionWatch, give
+from gateway.engine.realtime.turns import OK, Report, SessionPlace, SessionTurns, TurnBooks
 from gateway.engine.run import Run
 from gateway.errors import Forbidden, GatewayError, NotSupported, RateLimited, Unavailable
 from gateway.money import NANO
@@ -17,7 +17,7 @@ from gateway.neutral.realtime import OVERHEAD_TOKENS, TRANSCRIPTION, RealtimeInp
 from gateway.neutral.request import Requirements
 from gateway.neutral.transcriptions import TranscriptionRequest
 from gateway.providers.protocol import Target
-from gateway.providers.upstream import Session
+from gateway.providers.upstream import UpstreamSession
 from gateway.store.documents import Documents
 from gateway.store.shared_slots import HeldSlots, SharedSlots
 
@@ -26,12 +26,12 @@ DISABLED = "Realtime sessions are switched off here; the operator can switch the
 TOO_MANY = "sessions are open already; close one, or wait until one ends."
 
 
-class Opened(NamedTuple):
+class OpenedSession(NamedTuple):
     """A session that is open upstream: its turns and where it is served."""
 
-    upstream: Session
-    turns: Turns
-    place: Place
+    upstream: UpstreamSession
+    turns: SessionTurns
+    place: SessionPlace
     slots: tuple[HeldSlots, ...]
 
 
@@ -48,7 +48,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
             for scope, size in (("organization", wanted.organization_sessions), ("key", wanted.key_sessions))
         ]
         self._sizes = wanted.organization_sessions, wanted.key_sessions
-        self._books = Books(
+        self._books = TurnBooks(
             parts.settlements,
             parts.planner,
             parts.decisions,
@@ -67,7 +67,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         """Where a session of `model` would be served first. Errors of the planner."""
         return self._plan_session(context, model, RealtimeInput())[0].groups[0][0]
 
-    def hears(self, context: RequestContext, model: str, beside: Target | None) -> Place:
+    def hears(self, context: RequestContext, model: str, beside: Target | None) -> SessionPlace:
         """Where what is said is transcribed by `model`: at the provider of the session, with its key (`beside`), else
         at any that has sessions. NotSupported (transcription_model_not_supported), Forbidden
         (transcription_model_not_allowed)."""
@@ -86,10 +86,10 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         for group in route_plan.groups:
             for target in group:
                 if self._may_hear(target, beside):
-                    return Place(target, route_plan.plan, model)
+                    return SessionPlace(target, route_plan.plan, model)
         raise _unheard(f"{model} does not transcribe within realtime sessions of this model's provider.")
 
-    def open(self, context: RequestContext, model: str, opened: RealtimeInput, report: Report) -> Opened:
+    def open(self, context: RequestContext, model: str, opened: RealtimeInput, report: Report) -> OpenedSession:
         """Open a session: admitted as if its first response came now, with failover until a provider takes it. What is
         admitted for it is given back then. Errors as of every request; RateLimited (too_many_sessions)."""
         self.check_on()
@@ -102,15 +102,15 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         except BaseException:
             give(slots)
             raise
-        place = Place(target, route_plan.plan, model)
-        return Opened(upstream, Turns(self._books, context, place, report), place, slots)
+        place = SessionPlace(target, route_plan.plan, model)
+        return OpenedSession(upstream, SessionTurns(self._books, context, place, report), place, slots)
 
     def session(
         self,
-        opened: Opened,
+        opened: OpenedSession,
         events: CallerEvents,
         caller: Callable[[], Caller],
-        heard: Callable[[], Place | None],
+        heard: Callable[[], SessionPlace | None],
     ) -> RealtimeSession:
         """What serves an open session. `caller` finds its caller anew, `heard` what transcribes now."""
         context, place = opened.turns.context, opened.place
@@ -120,8 +120,8 @@ class RealtimeEngine(Executor[RealtimeRequest]):
             asked.ip, asked.operation = context.ip, context.operation
             self._planner.plan(asked, context.request or request_of(place.requested_model, RealtimeInput(), 0, 0))
 
-        limits = Limits(self._settings.session_s, self._settings.idle_s)
-        watch = Watch(caller, permits, lambda: self.leaving, opened.slots, limits, self._clock)
+        limits = SessionLimits(self._settings.session_s, self._settings.idle_s)
+        watch = SessionWatch(caller, permits, lambda: self.leaving, opened.slots, limits, self._clock)
         return RealtimeSession(opened.upstream, opened.turns, events, watch, heard)
 
     def _plan_session(
@@ -144,7 +144,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
 
     def _connect(
         self, context: RequestContext, request: RealtimeRequest, route_plan: RoutePlan
-    ) -> tuple[Session, Target]:
+    ) -> tuple[UpstreamSession, Target]:
         deadline = self._clock.monotonic() + HANDSHAKE_S
         run = self._admit(context, request, route_plan, deadline)
         try:
@@ -152,7 +152,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         finally:
             run.settlement.close()
 
-    def _walk(self, run: Run, request: RealtimeRequest, deadline: float) -> tuple[Session, Target]:
+    def _walk(self, run: Run, request: RealtimeRequest, deadline: float) -> tuple[UpstreamSession, Target]:
         target = run.walk.first()
         while True:
             attempt = run.begin(target)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from gateway.accounts.authentication import Caller
 from gateway.clock import Clock
-from gateway.engine.realtime.turns import Place, Turns
+from gateway.engine.realtime.turns import SessionPlace, SessionTurns
 from gateway.errors import (
     GatewayError,
     Gone,
@@ -24,8 +24,8 @@ from gateway.errors import (
     Unavailable,
 )
 from gateway.neutral.realtime import ClientEvent, ServerEvent
-from gateway.providers.openers import Link
-from gateway.providers.upstream import Session
+from gateway.providers.openers import SessionLink
+from gateway.providers.upstream import UpstreamSession
 from gateway.store.shared_slots import HeldSlots
 from gateway.threads import later, pause, spawn
 from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NO_CODE, NORMAL, POLICY, SocketClosed
@@ -42,7 +42,7 @@ COMPLAIN_S = 1.0  # an error that every piece of sound would bring is told so of
 FATAL = (SpendingLimitReached, OutOfCredits, Unauthenticated, Gone, Unavailable)
 
 
-class CallerSocket(Link, Protocol):
+class CallerSocket(SessionLink, Protocol):
     """A caller's socket. `heard` counts its frames; `linger` lets it read what was sent last."""
 
     heard: int
@@ -67,7 +67,7 @@ class CallerEvents(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SessionLimits:
     """How long a session may last, and be without an event of its caller; 0: without an end."""
 
     longest_s: float
@@ -75,7 +75,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Watch:
+class SessionWatch:
     """What a session is held against while it lasts. `caller` finds its caller anew, or raises what ended them;
     `leaving` tells that the worker ends; `permits` raises where the caller may not use the place any more; `slots` are
     its share of sessions at once."""
@@ -84,7 +84,7 @@ class Watch:
     permits: Callable[[Caller], object]
     leaving: Callable[[], bool]
     slots: tuple[HeldSlots, ...]
-    limits: Limits
+    limits: SessionLimits
     clock: Clock
 
 
@@ -92,7 +92,12 @@ class RealtimeSession:
     """A session that is open upstream. `run` serves a caller's socket until either side ends it."""
 
     def __init__(
-        self, upstream: Session, turns: Turns, events: CallerEvents, watch: Watch, heard: Callable[[], Place | None]
+        self,
+        upstream: UpstreamSession,
+        turns: SessionTurns,
+        events: CallerEvents,
+        watch: SessionWatch,
+        heard: Callable[[], SessionPlace | None],
     ) -> None:
         self._link, self._read = upstream
         self._turns, self._events, self._watch, self._heard = turns, events, watch, heard
@@ -220,7 +225,7 @@ class RealtimeSession:
             return
         if code in (NO_CODE, LOST) or self._turns.busy:
             self._error = StreamTruncated("The provider ended the session.")
-            self._end(self._error, code=FAULT if code in (NO_CODE, LOST) else code)
+            self._end(self._error, close_code=FAULT if code in (NO_CODE, LOST) else code)
             return
         self._ended = True
         if self._caller is not None:
@@ -248,7 +253,7 @@ class RealtimeSession:
             if frames != heard:
                 heard, since = frames, now
             elif now - since > SILENT_S:
-                self._end(None, code=GOING_AWAY, reason="Nothing was heard.")
+                self._end(None, close_code=GOING_AWAY, reason="Nothing was heard.")
 
     def _frames(self) -> int:
         return 0 if self._caller is None else self._caller.heard
@@ -279,9 +284,9 @@ class RealtimeSession:
     # The end.
 
     def _leave(self) -> None:
-        self._end(None, code=GOING_AWAY, reason="The server is restarting; connect again.")
+        self._end(None, close_code=GOING_AWAY, reason="The server is restarting; connect again.")
 
-    def _end(self, error: GatewayError | None, event: str = "", code: int = POLICY, reason: str = "") -> None:
+    def _end(self, error: GatewayError | None, event: str = "", close_code: int = POLICY, reason: str = "") -> None:
         """Tell the caller that the session ends, and why; once."""
         if self._ended:
             return
@@ -289,9 +294,10 @@ class RealtimeSession:
         if error is not None:
             self._error = self._error or error
             self._tell(self._events.error(error, event))
-            code, reason = (code if error.status < 500 or code != POLICY else FAULT), error.code
+            fault = error.status >= 500 and close_code == POLICY
+            close_code, reason = FAULT if fault else close_code, error.code
         if self._caller is not None:
-            self._caller.close(code, reason)
+            self._caller.close(close_code, reason)
             self._caller_reads_on()
 
     def _caller_reads_on(self) -> None:

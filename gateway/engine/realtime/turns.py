@@ -13,7 +13,7 @@ from gateway.billing.settlement import Settlement, Settlements
 from gateway.clock import Clock
 from gateway.engine.decisions import Decisions
 from gateway.engine.planning import Planner
-from gateway.engine.realtime.conversation import Conversation
+from gateway.engine.realtime.conversation import ConversationLength
 from gateway.errors import (
     Cancelled,
     GatewayError,
@@ -36,7 +36,6 @@ from gateway.routing.decision import Plan
 
 OK = 200
 AT_ONCE = 16  # responses that a session may have open, and transcripts that it may wait for
-SESSION_LIMIT = "session_spending_limit_reached"
 LEFT = "The caller left the session."
 
 # What hears of a turn that ended: its context, the status, when it began (monotonic), what went wrong.
@@ -44,7 +43,7 @@ Report = Callable[[RequestContext, int, float, GatewayError | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SessionPlace:
     """Where a session is served: the target, the decision that led there, and what a caller calls the model."""
 
     target: Target
@@ -53,7 +52,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class TurnBooks:
     """What turns are admitted and recorded with. `cap_nusd` is the most that a session may cost, 0 without a cap;
     `default_output` the tokens of a response without a limit of its own; `request_s` how long a turn may take."""
 
@@ -73,7 +72,7 @@ class Turn(Struct, eq=False):
     context: RequestContext
     settlement: Settlement
     attempt: Attempt
-    place: Place
+    place: SessionPlace
     bound_nusd: int
     event: str = ""
     sound: bool = False
@@ -82,21 +81,21 @@ class Turn(Struct, eq=False):
     ended: bool = False
 
 
-class Turns:
+class SessionTurns:
     """All turns of a session, from admission to record; nothing of them outlives it. `context` is the session's own,
     whose caller is replaced when it is read anew."""
 
-    def __init__(self, books: Books, context: RequestContext, place: Place, report: Report) -> None:
+    def __init__(self, books: TurnBooks, context: RequestContext, place: SessionPlace, report: Report) -> None:
         self._books, self.context, self._place, self._report = books, context, place, report
         self._bounds: dict[str, Bounds] = {}
-        self.conversation = Conversation()
+        self.conversation = ConversationLength()
         self.most_output: int | None = None
         self.spent_nusd = 0
         self._waiting: deque[Turn] = deque()  # admitted, and not begun by the provider yet
         self._active: dict[str, Turn] = {}
         self._listening: Turn | None = None  # for what is said now
         self._unheard: dict[str, Turn] = {}  # by item: said, and not transcribed yet
-        self._heard: Place | None = None  # what transcribes
+        self._heard: SessionPlace | None = None  # what transcribes
         self._closed = False
 
     @property
@@ -120,7 +119,7 @@ class Turns:
         self._waiting.append(turn)
         return turn
 
-    def listen(self, heard: Place | None, answers: bool) -> None:
+    def listen(self, heard: SessionPlace | None, answers: bool) -> None:
         """Admit what sound may bring about: a response that the provider begins by itself, where it `answers`, and the
         transcript where there is a model that was `heard`. Errors as of `ask`."""
         if answers:
@@ -190,7 +189,7 @@ class Turns:
         return request_of(self._place.requested_model, RealtimeInput(), tokens, output)
 
     def _admit_late(
-        self, request: RealtimeRequest | TranscriptionRequest, place: Place
+        self, request: RealtimeRequest | TranscriptionRequest, place: SessionPlace
     ) -> tuple[Turn, GatewayError | None]:
         """For what the provider began by itself: it is counted whatever the limits say, and with their error."""
         try:
@@ -198,7 +197,7 @@ class Turns:
         except (SpendingLimitReached, OutOfCredits, RateLimited) as error:
             return self._open(request, place, begun=True), error
 
-    def _open(self, request: RealtimeRequest | TranscriptionRequest, place: Place, begun: bool = False) -> Turn:
+    def _open(self, request: RealtimeRequest | TranscriptionRequest, place: SessionPlace, begun: bool = False) -> Turn:
         books, session, target = self._books, self.context, place.target
         context = RequestContext(
             request_id=new_hex(),
@@ -251,7 +250,7 @@ class Turns:
             raise SpendingLimitReached(
                 f"A session may cost at most {format_usd(cap)} USD, and this one has spent "
                 f"{format_usd(self.spent_nusd)} USD: open another one.",
-                code=SESSION_LIMIT,
+                code="session_spending_limit_reached",
             )
 
     def _open_turns(self) -> list[Turn]:
@@ -369,7 +368,7 @@ class Turns:
             raise error
 
 
-def _heard_request(place: Place) -> TranscriptionRequest:
+def _heard_request(place: SessionPlace) -> TranscriptionRequest:
     needs = Requirements(stream=True, max_tokens=0, messages=1, units=heard_units())
     return TranscriptionRequest(place.requested_model, needs, lambda: None)
 
@@ -377,5 +376,5 @@ def _heard_request(place: Place) -> TranscriptionRequest:
 def _error_of(event: ServerEvent) -> GatewayError | None:
     """Why a response is none; one that was cancelled and counted is an answer, as far as it came."""
     if event.finish == "error":
-        return UpstreamFailed(f"The provider failed to respond{f': {event.code}' if event.code else ''}.")
+        return UpstreamFailed(f"The provider failed to respond{f': {event.fault}' if event.fault else ''}.")
     return Cancelled(LEFT) if event.finish == "cancelled" and event.usage is None else None

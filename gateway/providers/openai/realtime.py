@@ -35,7 +35,7 @@ FINISHES = {"completed": "stop", "cancelled": "cancelled", "incomplete": "length
 HEARD = "conversation.item.input_audio_transcription."
 
 
-class Event(msgspec.Struct):
+class RealtimeEvent(msgspec.Struct):
     """What of an event is looked at; a large one is never read whole."""
 
     type: str = ""
@@ -47,7 +47,7 @@ class Event(msgspec.Struct):
     item_id: Any = ""
 
 
-DECODER = msgspec.json.Decoder(Event)
+DECODER = msgspec.json.Decoder(RealtimeEvent)
 
 
 class OpenAIRealtime:
@@ -89,11 +89,11 @@ class OpenAIRealtime:
         return ServerEvent() if read is None else read(event)
 
 
-def _started(event: Event) -> ServerEvent:
+def _started(event: RealtimeEvent) -> ServerEvent:
     return ServerEvent("started", _text(_object(event.response).get("id")))
 
 
-def _done(event: Event) -> ServerEvent:
+def _done(event: RealtimeEvent) -> ServerEvent:
     response = _object(event.response)
     status = _text(response.get("status"))
     details = response.get("status_details")
@@ -103,15 +103,15 @@ def _done(event: Event) -> ServerEvent:
         _text(response.get("id")),
         usage=_usage_of(response.get("usage")),
         finish=FINISHES.get(status, "stop"),
-        code=_text(fault.get("code") or fault.get("type")) if isinstance(fault, dict) else "",
+        fault=_text(fault.get("code") or fault.get("type")) if isinstance(fault, dict) else "",
     )
 
 
-def _refused(event: Event) -> ServerEvent:
+def _refused(event: RealtimeEvent) -> ServerEvent:
     return ServerEvent("refused", _text(_object(event.error).get("event_id")))
 
 
-def _settings(event: Event) -> ServerEvent:
+def _settings(event: RealtimeEvent) -> ServerEvent:
     session = _object(event.session)
     audio = session.get("audio")
     sound = audio.get("input") if isinstance(audio, dict) else None
@@ -121,11 +121,11 @@ def _settings(event: Event) -> ServerEvent:
     return ServerEvent("settings", listens=listens and session.get("type") != TRANSCRIPTION)
 
 
-def _committed(event: Event) -> ServerEvent:
+def _committed(event: RealtimeEvent) -> ServerEvent:
     return ServerEvent("committed", _text(event.item_id))
 
 
-def _heard(event: Event) -> ServerEvent:
+def _heard(event: RealtimeEvent) -> ServerEvent:
     try:
         usage = read_usage(_object(event.usage), None)
     except SHAPE_ERRORS:
@@ -133,7 +133,7 @@ def _heard(event: Event) -> ServerEvent:
     return ServerEvent("heard", _text(event.item_id), usage=usage)
 
 
-def _unheard(event: Event) -> ServerEvent:
+def _unheard(event: RealtimeEvent) -> ServerEvent:
     return ServerEvent("unheard", _text(event.item_id))
 
 

@@ -100,8 +100,8 @@ class SandboxSession:
     def ping(self) -> None:
         """It is there."""
 
-    def close(self, code: int = NORMAL, reason: str = "") -> None:
-        self.code, self.reason = code, reason
+    def close(self, number: int = NORMAL, reason: str = "") -> None:
+        self.code, self.reason = number, reason
         self.abort()
 
     def abort(self) -> None:

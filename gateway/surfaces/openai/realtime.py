@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from gateway.accounts.authentication import Caller
 from gateway.accounts.realtime_secrets import PREFIX, FoundSecret
 from gateway.billing.context import RequestContext
-from gateway.engine.realtime.engine import Opened
+from gateway.engine.realtime.engine import OpenedSession
 from gateway.engine.realtime.session import RealtimeSession, give
-from gateway.engine.realtime.turns import Place
+from gateway.engine.realtime.turns import SessionPlace
 from gateway.errors import GatewayError, InvalidRequest, Unauthenticated
 from gateway.lazy_import import LazyImport
 from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, RealtimeInput, SessionLock, SessionType
@@ -57,7 +57,7 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
     return Outbound(101, [], iter(()), takeover=takeover)
 
 
-class Who:
+class SessionOwner:
     """Who opens a session: by an API key, or by a client secret with what it settles. `caller` finds them anew."""
 
     def __init__(self, caller: Callable[[], Caller], lock: SessionLock) -> None:
@@ -95,7 +95,7 @@ class Takeover:
                 context.outcome.serving.ended = self._clock.monotonic()
 
 
-def _authenticate(services: Services, inbound: Inbound, offered: list[str]) -> Who:
+def _authenticate(services: Services, inbound: Inbound, offered: list[str]) -> SessionOwner:
     """The header first, as everywhere; else the subprotocol that browsers have to use."""
     token = auth.token_of(inbound)
     named = next((one for one in offered if one.startswith(KEY_SUBPROTOCOL)), "")
@@ -108,9 +108,9 @@ def _authenticate(services: Services, inbound: Inbound, offered: list[str]) -> W
     if token.startswith(PREFIX):
         secrets = services.accounts.realtime_secrets
         found: FoundSecret = secrets.find(token)
-        who = Who(partial(secrets.caller, found), found.lock)
+        who = SessionOwner(partial(secrets.caller, found), found.lock)
     else:
-        who = Who(partial(services.accounts.authentication.caller, token), SessionLock())
+        who = SessionOwner(partial(services.accounts.authentication.caller, token), SessionLock())
     inbound.caller = who.caller()
     return who
 
@@ -135,7 +135,7 @@ def _read(query: dict[str, str], lock: SessionLock) -> tuple[str, RealtimeInput]
 
 
 def _open(
-    services: Services, context: RequestContext, model: str, opened: RealtimeInput, who: Who, inbound: Inbound
+    services: Services, context: RequestContext, model: str, opened: RealtimeInput, who: SessionOwner, inbound: Inbound
 ) -> tuple[RealtimeSession, OpenAIEvents]:
     engine = services.engine.realtime
     found = engine.open(context, model, opened, _reporter(services, inbound))
@@ -158,9 +158,9 @@ def _open(
 class _Hearing:
     """The model that transcribes what is said in a session."""
 
-    def __init__(self, services: Services, context: RequestContext, opened: Opened) -> None:
+    def __init__(self, services: Services, context: RequestContext, opened: OpenedSession) -> None:
         self._services, self._context, self._opened = services, context, opened
-        self.place: Place | None = None
+        self.place: SessionPlace | None = None
 
     def choose(self, model: str) -> str:
         """The provider's name of a model that is to transcribe from now on. Errors of RealtimeEngine.hears."""

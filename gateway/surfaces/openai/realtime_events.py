@@ -91,13 +91,13 @@ class OpenAIEvents:
             session["audio"] = audio
         if not session:
             return ()
-        wire = {"type": "session.update", "session": {"type": self._kind, **session}}
+        wire = {"type": "session.update", "event_id": f"event_{new_hex()}", "session": {"type": self._kind, **session}}
         return (orjson.dumps(wire).decode(),)
 
     def _read(self, wire: Json, ident: str, size: int) -> ClientEvent:
         kind = wire.get("type")
         if not isinstance(kind, str) or kind not in BEGINS:
-            raise _refuse("type", f"There is no event of the type {str(kind)[:100]!r}.", "unknown_event")
+            raise _refuse("type", "unknown_event", f"There is no event of the type {str(kind)[:100]!r}.")
         wire["event_id"] = ident
         event = ClientEvent("", ident, BEGINS[kind], text_bytes=size)
         if kind == SOUND:
@@ -109,15 +109,15 @@ class OpenAIEvents:
         if event.begins == "sound" and self._kind == TRANSCRIPTION and not self.heard:
             raise _refuse(
                 "session.audio.input.transcription",
-                "Name the model that transcribes before you send sound: session.audio.input.transcription.model.",
                 "transcription_model_required",
+                "Name the model that transcribes before you send sound: session.audio.input.transcription.model.",
             )
         event.text = compute_if(size > LARGE, _encode, wire)
         return event
 
     def _check_session(self, session: Json, event: ClientEvent) -> None:
         if session.get("type") not in (None, self._kind):
-            raise _refuse("session.type", f"This session is of the type {self._kind}.", "session_type_locked")
+            raise _refuse("session.type", "session_type_locked", f"This session is of the type {self._kind}.")
         self._check_model(session, "session.model")
         self._check_shared(session, "session")
         event.most_output = _limit(session, "max_output_tokens") or _limit(session, "max_response_output_tokens")
@@ -125,7 +125,7 @@ class OpenAIEvents:
 
     def _check_response(self, response: Json, event: ClientEvent) -> None:
         if self._kind == TRANSCRIPTION:
-            raise _refuse("type", "A session for transcripts gives no responses.", "response_not_supported")
+            raise _refuse("type", "response_not_supported", "A session for transcripts gives no responses.")
         self._check_model(response, "response.model")
         self._check_shared(response, "response")
         event.most_output = _limit(response, "max_output_tokens") or _limit(response, "max_response_output_tokens")
@@ -133,7 +133,7 @@ class OpenAIEvents:
     def _check_model(self, holder: Json, param: str) -> None:
         model = holder.pop("model", None)
         if model is not None and model not in self._names:
-            raise _refuse(param, "The model of a session cannot be changed; open another session.", "model_locked")
+            raise _refuse(param, "model_locked", "The model of a session cannot be changed; open another session.")
 
     def _check_shared(self, holder: Json, place: str) -> None:
         """What both a session and a response may set."""
@@ -141,15 +141,15 @@ class OpenAIEvents:
             holder.pop(name, None)
         if self._lock.instructions and holder.get("instructions") is not None:
             text = "The client secret settles the instructions of this session."
-            raise _refuse(f"{place}.instructions", text, "instructions_locked")
+            raise _refuse(f"{place}.instructions", "instructions_locked", text)
         tools = holder.get("tools")
         for tool in tools if isinstance(tools, list) else []:
             if not isinstance(tool, dict) or tool.get("type", FUNCTION) != FUNCTION:
                 text = "Tools of a session are functions; the provider's own tools are not served."
-                raise _refuse(f"{place}.tools", text, "tool_type_not_supported")
+                raise _refuse(f"{place}.tools", "tool_type_not_supported", text)
         voice = _object(_object(holder, "audio", keep=False), "output", keep=False).get("voice", holder.get("voice"))
         if self._lock.voice and voice not in (None, self._lock.voice):
-            raise _refuse(f"{place}.audio.output.voice", "The client secret settles the voice.", "voice_locked")
+            raise _refuse(f"{place}.audio.output.voice", "voice_locked", "The client secret settles the voice.")
 
     def _check_transcription(self, session: Json) -> None:
         sound = _object(_object(session, "audio", keep=False), "input", keep=False)
@@ -169,13 +169,13 @@ class OpenAIEvents:
     def _check_heard(self, wanted: Any, model: str) -> None:
         locked, param = self._lock.transcription, "session.audio.input.transcription"
         if locked is not None and model != locked:
-            raise _refuse(param, "The client secret settles how sound is transcribed.", "transcription_model_locked")
+            raise _refuse(param, "transcription_model_locked", "The client secret settles how sound is transcribed.")
         if wanted is not None and not model:
             text = "Name the model that transcribes: session.audio.input.transcription.model."
-            raise _refuse(f"{param}.model", text, "transcription_model_required")
+            raise _refuse(f"{param}.model", "transcription_model_required", text)
         if self._kind == TRANSCRIPTION and self.heard and model != self.heard:
             text = "The model of a session for transcripts cannot be changed; open another session."
-            raise _refuse(f"{param}.model", text, "transcription_model_locked")
+            raise _refuse(f"{param}.model", "transcription_model_locked", text)
 
 
 def _decode(text: str) -> Json:
@@ -204,7 +204,7 @@ def _object(holder: Json, name: str, keep: bool = True) -> Json:
     if keep and found is None:
         holder[name] = made
     elif found is not None:
-        raise _refuse(name, f"'{name}' is an object.", "invalid_event")
+        raise _refuse(name, "invalid_event", f"'{name}' is an object.")
     return made
 
 
@@ -213,5 +213,5 @@ def _limit(holder: Json, name: str) -> int | None:
     return value if type(value) is int and value > 0 else None
 
 
-def _refuse(param: str, message: str, code: str) -> InvalidRequest:
+def _refuse(param: str, code: str, message: str) -> InvalidRequest:
     return InvalidRequest(message, param=param, code=code)

@@ -17,7 +17,7 @@ MOST_TOKENS, CHARACTERS_A_TOKEN = 16_384, 4
 CHOICES = {"expires_after.anchor": ("created_at",), "session.type": (REALTIME, TRANSCRIPTION)}
 
 
-class Expiry(Struct):
+class SecretExpiry(Struct):
     """When a secret ends: so many seconds after it was made."""
 
     anchor: Literal["created_at"] = "created_at"
@@ -42,7 +42,7 @@ class SoundOut(Struct):
     voice: str | None = None
 
 
-class Sound(Struct):
+class SecretSound(Struct):
     """Both ways of a session."""
 
     input: SoundIn | None = None
@@ -55,14 +55,14 @@ class SecretSession(Struct):
     type: Literal["realtime", "transcription"]
     model: str | None = None
     instructions: str | None = None
-    audio: Sound | None = None
+    audio: SecretSound | None = None
 
 
 class SecretBody(Struct):
     """What a client secret is made of."""
 
     session: SecretSession
-    expires_after: Expiry | None = None
+    expires_after: SecretExpiry | None = None
 
 
 DECODER = Decoder(SecretBody)

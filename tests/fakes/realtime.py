@@ -1,0 +1,194 @@
+"""A provider's realtime API as a strict fake: sessions over WebSockets, events as the reference has them."""
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import Server, ServerConnection, serve
+
+USAGE = {
+    "total_tokens": 330,
+    "input_tokens": 230,
+    "output_tokens": 100,
+    "input_token_details": {
+        "text_tokens": 130,
+        "audio_tokens": 100,
+        "image_tokens": 0,
+        "cached_tokens": 60,
+        "cached_tokens_details": {"text_tokens": 20, "audio_tokens": 40, "image_tokens": 0},
+    },
+    "output_token_details": {"text_tokens": 30, "audio_tokens": 70},
+}
+# What that costs of gpt-realtime: text 110 and 20 cached, sound 60 and 40 cached, 30 and 70 made; nano-dollars a token.
+USAGE_NUSD = 110 * 4_000 + 20 * 400 + 60 * 32_000 + 40 * 400 + 30 * 16_000 + 70 * 64_000
+KNOWN = {
+    "session.update",
+    "input_audio_buffer.append",
+    "input_audio_buffer.commit",
+    "conversation.item.create",
+    "response.create",
+    "response.cancel",
+}
+
+
+@dataclass
+class Answer:
+    """What a response.create is answered with. `holds`: after its first piece it waits for a cancellation; `cuts`: the
+    connection is cut there instead."""
+
+    usage: dict[str, Any] | None = field(default_factory=lambda: USAGE)
+    status: str = "completed"
+    text: str = "Hello there."
+    holds: bool = False
+    cuts: bool = False
+
+
+@dataclass
+class RecordedSession:
+    """One session as it came."""
+
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    events: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    code: int | None = None
+
+    def named(self, kind: str) -> list[dict[str, Any]]:
+        """Its events of a type."""
+        return [event for event in self.events if event["type"] == kind]
+
+
+class FakeRealtime:
+    """Serves on a free port of the loopback address, from `with` to its end. `answers` are those of the next responses,
+    in order; `refusal` is a status with which every handshake is refused."""
+
+    def __init__(self) -> None:
+        self.sessions: list[RecordedSession] = []
+        self.answers: list[Answer] = []
+        self.refusal = 0
+        self.listens = False
+        self._server: Server = serve(
+            self._serve, "127.0.0.1", 0, process_request=self._check, compression=None, max_size=1 << 26
+        )
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._server.shutdown()
+
+    @property
+    def url(self) -> str:
+        """The base address, version path included."""
+        return f"http://127.0.0.1:{self._server.socket.getsockname()[1]}/v1"
+
+    @property
+    def last(self) -> RecordedSession:
+        return self.sessions[-1]
+
+    def _check(self, connection: ServerConnection, request: Any) -> Any:
+        if self.refusal:
+            error = {"error": {"message": "no", "type": "server_error", "code": "overloaded"}}
+            return connection.respond(HTTPStatus(self.refusal), json.dumps(error))
+        return None
+
+    def _serve(self, connection: ServerConnection) -> None:
+        assert connection.request is not None
+        place = urlsplit(connection.request.path)
+        headers = {name.lower(): value for name, value in connection.request.headers.raw_items()}
+        session = RecordedSession(place.path, parse_qs(place.query), headers)
+        self.sessions.append(session)
+        Conversation(self, connection, session).run()
+        session.code = connection.close_code
+
+
+class Conversation:
+    """One session in progress."""
+
+    def __init__(self, fake: FakeRealtime, connection: ServerConnection, session: RecordedSession) -> None:
+        self._fake, self._connection, self._session = fake, connection, session
+        self._settings: dict[str, Any] = {
+            "type": "realtime",
+            "model": session.query.get("model", [""])[0],
+            "audio": {"input": {"turn_detection": {"type": "server_vad"} if fake.listens else None}},
+        }
+        self._number = 0
+        self._item = 0
+
+    def run(self) -> None:
+        try:
+            self._send("session.created", session=self._settings)
+            for text in self._connection:
+                self._take(json.loads(text))
+        except ConnectionClosed:
+            return
+
+    def _send(self, kind: str, **members: Any) -> None:
+        self._connection.send(json.dumps({"type": kind, "event_id": f"event_{id(members)}", **members}))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        self._session.events.append(event)
+        kind = event["type"]
+        if kind not in KNOWN or not isinstance(event.get("event_id"), str):
+            self._session.problems.append(f"unknown or without an id: {event}")
+        steps: dict[str, Callable[[dict[str, Any]], None]] = {
+            "session.update": self._update,
+            "input_audio_buffer.append": self._append,
+            "input_audio_buffer.commit": self._commit,
+            "response.create": self._respond,
+        }
+        if kind in steps:
+            steps[kind](event)
+
+    def _update(self, event: dict[str, Any]) -> None:
+        given = event["session"]
+        if given.get("type") not in ("realtime", "transcription") or "model" in given:
+            self._session.problems.append(f"not a session: {given}")
+        self._settings |= given
+        self._send("session.updated", session=self._settings)
+
+    def _append(self, event: dict[str, Any]) -> None:
+        if self._fake.listens:
+            self._commit(event)
+            self._respond({"event_id": None})
+
+    def _commit(self, event: dict[str, Any]) -> None:
+        self._item += 1
+        item = f"item_{self._item}"
+        self._send("input_audio_buffer.committed", item_id=item)
+        heard = (self._settings["audio"].get("input") or {}).get("transcription")
+        if heard:
+            usage = {"type": "duration", "seconds": 10}
+            if heard["model"] != "whisper-1":
+                details = {"text_tokens": 0, "audio_tokens": 100}
+                usage = {"type": "tokens", "input_tokens": 100, "output_tokens": 20, "input_token_details": details}
+            kind = "conversation.item.input_audio_transcription.completed"
+            self._send(kind, item_id=item, content_index=0, transcript="Hi.", usage=usage)
+
+    def _respond(self, event: dict[str, Any]) -> None:
+        answer = self._fake.answers.pop(0) if self._fake.answers else Answer()
+        self._number += 1
+        response = {"id": f"resp_{id(self)}_{self._number}", "status": "in_progress", "output": []}
+        self._send("response.created", response=response)
+        about = {"response_id": response["id"], "item_id": "item", "output_index": 0, "content_index": 0}
+        self._send("response.output_text.delta", **about, delta=answer.text)
+        if answer.cuts:
+            self._connection.socket.close()
+            raise ConnectionClosed(None, None)
+        status = answer.status
+        if answer.holds:
+            status = "cancelled"
+            for text in self._connection:
+                found = json.loads(text)
+                self._session.events.append(found)
+                if found["type"] == "response.cancel":
+                    break
+        self._send("response.output_text.done", **about, text=answer.text)
+        self._send("response.done", response={**response, "status": status, "usage": answer.usage})
