@@ -41,7 +41,7 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
     handler, errors, paid = _made(operation), operation.errors or replies.OPENAI, operation.paid
     end, now = services.telemetry.requests.of(name_of(operation), paid), services.clock.monotonic
 
-    def handle(inbound: Inbound, keyed: bool = paid) -> Outbound:
+    def handle(inbound: Inbound, keyed: bool = paid and not operation.upgrades) -> Outbound:
         if keyed and KEY_HEADER in inbound.headers:
             return _once(services, errors, inbound, partial(handle, keyed=False), end)
         failure: GatewayError | None = None

@@ -136,6 +136,8 @@ MODELS = (
     ask("/v1/audio/speech", {"model": "sandbox-speak", "input": "Hello!", "voice": "calm", "stream_format": "sse"}),
     *heard("/v1/audio/transcriptions"),
     *heard("/v1/audio/translations"),
+    ask("/v1/realtime/client_secrets", {"session": {"type": "realtime", "model": "sandbox-realtime"}}),
+    ask("/v1/realtime", query="model=sandbox-realtime", status=426),
     ask("/v1/models", query="mapped=true"),
     ask("/v1/models/{model}"),
     ask("/v1/route/explain", {"model": "sandbox-echo", "messages": HELLO}),

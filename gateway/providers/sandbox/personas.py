@@ -46,7 +46,7 @@ PERSONAS: dict[str, Persona] = {
     "slow": Persona("template", directives=Directives(silent=2.0, pace=200.0)),
     "embed": Persona(operations=("embeddings",)),
     "moderate": Persona(operations=("moderations",)),
-    "talk": Persona(operations=("realtime",)),
+    "realtime": Persona(operations=("realtime",)),
     "speak": Persona(operations=("speech",)),
     "draw": Persona(operations=("images", "image_edits")),
     "rerank": Persona(operations=("rerank",)),

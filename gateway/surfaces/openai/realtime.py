@@ -34,16 +34,16 @@ TURN = f"GET {PATH} (response)"
 
 def connect(services: Services, inbound: Inbound) -> Outbound:
     """A session: everything is checked, and a provider's is open, before the caller's handshake is answered."""
-    if inbound.header("upgrade").lower() != "websocket":
-        text = f"{PATH} is a WebSocket: connect with a client for those."
-        raise InvalidRequest(text, status=426, code="websocket_required", headers=(("Upgrade", "websocket"),))
     query = inbound.arguments()
     for name in CREDENTIALS:
         if name in query:
             text = f"A credential must not stand in the URL ('{name}'): send it as a header, or as a subprotocol."
             raise InvalidRequest(text, param=name, code="credential_in_query")
+    who = _authenticate(services, inbound)
+    if inbound.header("upgrade").lower() != "websocket":
+        text = f"{PATH} is a WebSocket: connect with a client for those."
+        raise InvalidRequest(text, status=426, code="websocket_required", headers=(("Upgrade", "websocket"),))
     handshake = websockets.Handshake(inbound.headers, PATH)
-    who = _authenticate(services, inbound, handshake.offered)
     if inbound.channel is None:
         raise InvalidRequest("This server cannot open WebSockets.", status=426, code="websocket_not_supported")
     services.engine.realtime.check_on()
@@ -95,9 +95,10 @@ class Takeover:
                 context.outcome.serving.ended = self._clock.monotonic()
 
 
-def _authenticate(services: Services, inbound: Inbound, offered: list[str]) -> SessionOwner:
+def _authenticate(services: Services, inbound: Inbound) -> SessionOwner:
     """The header first, as everywhere; else the subprotocol that browsers have to use."""
     token = auth.token_of(inbound)
+    offered = [one.strip() for one in inbound.header("sec-websocket-protocol").split(",")]
     named = next((one for one in offered if one.startswith(KEY_SUBPROTOCOL)), "")
     token = token or named.removeprefix(KEY_SUBPROTOCOL)
     if not token:

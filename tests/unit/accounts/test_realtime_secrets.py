@@ -1,0 +1,75 @@
+"""Client secrets: kept by a digest, in Redis or the store, until their end."""
+
+from typing import Any
+
+import pytest
+
+from gateway.accounts import keys
+from gateway.accounts.keys import Change
+from gateway.accounts.realtime_secrets import KIND, RealtimeSecrets
+from gateway.errors import Unauthenticated
+from gateway.neutral.realtime import SessionLock
+from gateway.settings import RedisSettings
+from gateway.store.documents import Documents
+from gateway.store.redis import open_redis
+
+LOCK = SessionLock(model="openai/gpt-realtime", instructions="Be brief.", voice="marin", transcription="")
+
+
+def secrets_of(company: Any, redis: Any = None) -> RealtimeSecrets:
+    return RealtimeSecrets(Documents(company.database), redis, company.secrets, company.authentication(), company.clock)
+
+
+def test_a_secret_gives_back_its_key_and_what_it_settles_until_its_end(company) -> None:
+    made, secrets = company.make_key(), secrets_of(company)
+    caller = company.authentication().caller(made.token)
+    token, ends_at = secrets.make(caller, LOCK, None)
+    assert ends_at == company.clock.now_us() // 1_000_000 + 60
+    found = secrets.find(token)
+    assert found.key_id == made.info.id and found.lock == LOCK == secrets.find(token).lock
+    assert secrets.caller(found).key_id == made.info.id
+    assert token not in str(
+        company.database.read(lambda: company.database.execute("SELECT * FROM document").fetchall())
+    )
+    company.clock.advance(61)
+    with pytest.raises(Unauthenticated) as expired:
+        secrets.find(token)
+    assert expired.value.code == "invalid_client_secret"
+
+
+@pytest.mark.parametrize(
+    "token", ["", "ek_", "ek_unknown-but-well-formed", "ek_with space", "ek_\u00fc\u00fc\u00fc\u00fc", "x" * 999]
+)
+def test_what_is_no_secret_is_refused_as_one(small_company, token: str) -> None:
+    with pytest.raises(Unauthenticated):
+        secrets_of(small_company).find(token)
+
+
+def test_a_secret_ends_with_its_key_and_when_that_is_rolled(small_company) -> None:
+    company, by = small_company, {"actor": "operator"}
+    secrets = secrets_of(company)
+    rolled, ended = company.make_key(), company.make_key()
+    found = []
+    for one in (rolled, ended):
+        token, _ = secrets.make(company.authentication().caller(one.token), LOCK, 300)
+        found.append(secrets.find(token))
+    keys.roll(company.database, company.control, company.secrets.hash_keys, rolled.info.id, **by)
+    keys.update(company.database, company.control, ended.info.id, Change(action="deactivate"), **by)
+    for one in found:
+        with pytest.raises(Unauthenticated):
+            secrets_of(company).caller(one)
+
+
+def test_redis_keeps_secrets_where_there_is_one_and_the_store_while_it_is_away(
+    small_company, redis_url, tmp_path
+) -> None:
+    company = small_company
+    there = open_redis(RedisSettings(redis_url, 0.5), company.clock)
+    away = open_redis(RedisSettings(f"unix://{tmp_path}/none.sock", 0.2), company.clock)
+    caller = company.authentication().caller(company.make_key().token)
+    kept, _ = secrets_of(company, there).make(caller, LOCK, 60)
+    assert Documents(company.database).entries(KIND) == []
+    spare, _ = secrets_of(company, away).make(caller, LOCK, 60)
+    for token in (kept, spare):
+        assert secrets_of(company, there).find(token).lock == LOCK
+    there.close()

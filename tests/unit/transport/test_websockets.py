@@ -1,0 +1,159 @@
+"""WebSockets of either side: messages, what ends them, and how little of a peer's is held."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fakes.realtime import FakeRealtime
+from gevent import socket
+from gevent.server import StreamServer
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Request, TextMessage
+
+from gateway import settings
+from gateway.errors import InvalidRequest, UpstreamFailed, UpstreamUnreachable
+from gateway.settings import Security
+from gateway.transport import Transport
+from gateway.transport.handshakes import LOST, HandshakeRefused, SocketClosed
+from gateway.transport.socket_channel import SocketChannel
+from gateway.transport.websockets import Handshake, WebSocket
+
+HEAD = {
+    "host": "here",
+    "upgrade": "websocket",
+    "connection": "keep-alive, Upgrade",
+    "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "sec-websocket-version": "13",
+    "sec-websocket-protocol": "other, realtime",
+}
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[WebSocket, Any]]:
+    """An open socket of the server's side, and a peer that speaks frames."""
+    ours, theirs = socket.socketpair()
+    handshake = Handshake(HEAD, "/v1/realtime")
+    assert handshake.offered == ["other", "realtime"]
+    served = handshake.accept(Plain(ours), "realtime", [("x-request-id", "1")])
+    answer = theirs.recv(65_536)
+    assert b" 101 " in answer and b"Sec-WebSocket-Protocol: realtime" in answer and b"x-request-id: 1" in answer
+    peer = WSConnection(ConnectionType.CLIENT)
+    peer.send(Request(host="here", target="/", subprotocols=["realtime"]))
+    peer.handshake._nonce = HEAD["sec-websocket-key"].encode()
+    peer.receive_data(answer)
+    assert [type(event) for event in peer.events()] == [AcceptConnection]
+
+    def send(*events: Any) -> None:
+        for event in events:
+            theirs.sendall(peer.send(event))
+
+    def received() -> list[Any]:
+        peer.receive_data(theirs.recv(65_536))
+        return list(peer.events())
+
+    yield served, (theirs, send, received)
+    ours.close()
+    theirs.close()
+
+
+class Plain(SocketChannel):
+    """The channel of a local socket."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+
+
+def test_messages_go_both_ways_whole_however_they_were_cut(pair) -> None:
+    served, (_, send, received) = pair
+    parts = [TextMessage(data=part, message_finished=False) for part in "tw"]
+    send(TextMessage(data="one"), *parts, TextMessage(data="o"))
+    assert (served.receive(), served.receive()) == ("one", "two")
+    served.send("three")
+    assert [event.data for event in received()] == ["three"]
+
+
+def test_a_ping_is_answered_and_a_close_frame_told_and_answered(pair) -> None:
+    served, (_, send, received) = pair
+    send(Ping(payload=b"1"), TextMessage(data="x"))
+    assert served.receive() == "x" and received()[0].payload == b"1"
+    send(CloseConnection(code=4001, reason="enough"))
+    assert served.receive() is None and (served.code, served.reason) == (4001, "enough")
+    assert received()[0].code == 4001
+    with pytest.raises(SocketClosed):
+        served.send("more")
+
+
+@pytest.mark.parametrize(
+    ("frames", "code"),
+    [
+        ([BytesMessage(data=b"x")], 1003),
+        ([TextMessage(data="x" * 600, message_finished=False), TextMessage(data="x" * 600)], 1009),
+    ],
+)
+def test_what_is_no_message_of_ours_closes_it_with_the_reason(pair, frames, code) -> None:
+    served, (_, send, received) = pair
+    served._most = 1000
+    send(*frames)
+    assert served.receive() is None and received()[0].code == code
+
+
+def test_broken_frames_and_broken_text_close_it(pair) -> None:
+    served, (theirs, _, received) = pair
+    theirs.sendall(b"\x81\x81\x00\x00\x00\x00\xff")  # a byte that is no UTF-8
+    assert served.receive() is None and received()[0].code == 1007
+
+
+def test_a_peer_that_is_gone_is_told_as_lost(pair) -> None:
+    served, (theirs, _, _) = pair
+    theirs.close()
+    assert served.receive() is None and served.code == LOST
+    with pytest.raises(SocketClosed):
+        served.send("x")
+
+
+@pytest.mark.parametrize("missing", ["sec-websocket-key", "sec-websocket-version", "connection"])
+def test_half_a_handshake_is_refused(missing: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        Handshake({name: value for name, value in HEAD.items() if name != missing}, "/v1/realtime")
+    assert caught.value.code == "invalid_handshake"
+
+
+@pytest.fixture
+def transport() -> Transport:
+    chosen = settings.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": "/nowhere"})
+    return Transport(chosen.timeouts, chosen.security)
+
+
+def test_a_provider_is_asked_and_its_refusal_is_an_answer_like_any_other(transport: Transport) -> None:
+    with FakeRealtime() as fake:
+        deadline = transport._now() + 10
+        url, headers = f"{fake.url}/realtime?model=m", {"authorization": "x"}
+        opened = transport.open_websocket(url, headers, deadline=deadline, trusted=True)
+        assert '"session.created"' in (opened.receive() or "") and fake.last.headers["authorization"] == "x"
+        opened.close()
+        assert opened.receive() is None
+        fake.refusal = 429
+        with pytest.raises(HandshakeRefused) as refused:
+            transport.open_websocket(f"{fake.url}/realtime", {}, deadline=deadline, trusted=True)
+        assert refused.value.status == 429 and b"overloaded" in refused.value.read_all()
+
+
+def test_the_guard_of_addresses_holds_for_websockets_too(transport: Transport) -> None:
+    guarded = Transport(
+        settings.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": "/nowhere"}).timeouts, Security(False, (), ())
+    )
+    with FakeRealtime() as fake, pytest.raises(UpstreamUnreachable) as caught:
+        guarded.open_websocket(f"{fake.url}/realtime", {}, deadline=transport._now() + 10)
+    assert caught.value.code == "address_not_allowed" and fake.sessions == []
+
+
+def test_a_server_that_speaks_no_http_is_the_providers_failure(transport: Transport) -> None:
+    def babble(connection: Any, _: Any) -> None:
+        connection.sendall(b"SSH-2.0-OpenSSH\r\n\r\n")
+
+    server = StreamServer(("127.0.0.1", 0), babble)
+    server.start()
+    with pytest.raises(UpstreamFailed):
+        url = f"http://127.0.0.1:{server.server_port}/realtime"
+        transport.open_websocket(url, {}, deadline=transport._now() + 10, trusted=True)
+    server.stop(timeout=0.1)
