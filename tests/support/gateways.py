@@ -33,7 +33,9 @@ from gateway.clock import Clock
 from gateway.settings import DatabaseSettings, Settings
 from gateway.store.database import open_database
 from gateway.store.migrations import migrate
+from gateway.surfaces.wsgi import CHANNEL
 from gateway.threads import Threads
+from gateway.transport.socket_channel import SocketChannel
 from gateway.wiring import build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +45,23 @@ PORTS = 2_000
 FIRST_PORT = 10_000 + PORTS * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _ports = count(os.getpid())
 MANAGE = (sys.executable, "-m", "gateway.manage")
+
+
+class UpgradingHandler(PromptHandler):
+    """Hands its connection to who serves a WebSocket, as the gateway's own server does."""
+
+    def get_environ(self) -> dict[str, Any]:
+        environ: dict[str, Any] = super().get_environ()
+        if "HTTP_UPGRADE" in environ:
+            environ[CHANNEL] = SocketChannel(self.socket)
+        return environ
+
+    def run_application(self) -> None:
+        try:
+            super().run_application()
+        except StopIteration:
+            self.close_connection = self.provided_date = True
+            self.result = []
 
 
 class LocalGateway:
@@ -57,7 +76,7 @@ class LocalGateway:
         administration.bootstrap(settings, services.billing.ledger.begin)
         self.app: Application = create_app(settings, services)
         self.services = services
-        self._server = WSGIServer(("127.0.0.1", 0), self.app, log=None, error_log=None, handler_class=PromptHandler)
+        self._server = WSGIServer(("127.0.0.1", 0), self.app, log=None, error_log=None, handler_class=UpgradingHandler)
         self._server.start()
         self.address = f"http://127.0.0.1:{self._server.server_port}"
         project = list_projects(services.store.database)[0]
