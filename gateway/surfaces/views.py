@@ -215,10 +215,10 @@ def _map_of(surfaces: tuple[Surface, ...]) -> Map:
     if len(set(names)) < len(names):
         raise ValueError(f"two surfaces have one name: {', '.join(sorted(names))}")
     return Map(
-        MatchedRule(operation.path, endpoint=_endpoint_of(surface, operation), methods=[operation.method], websocket=one)
+        MatchedRule(one.path, endpoint=_endpoint_of(surface, one), methods=[one.method], websocket=upgrades)
         for surface in surfaces
-        for operation in surface.operations
-        for one in ((False, True) if operation.upgrades else (False,))  # the routing knows of upgrades apart
+        for one in surface.operations
+        for upgrades in ((False, True) if one.upgrades else (False,))  # the routing knows of them apart
     )
 
 
