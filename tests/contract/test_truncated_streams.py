@@ -1,7 +1,8 @@
 """Streams cut at any byte: clients always raise, never see a normal end, and every call has its row."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import anthropic
@@ -15,8 +16,12 @@ from contract.contract_gateway import ContractGateway
 from contract.vendors import VENDORS, Say
 from fakes import bedrock
 
+from gateway.store.partitions import id_at
+
 FINE = 12  # bytes at both ends of the stream that are cut one by one
-STEP = 73  # between cuts elsewhere; no divisor of a frame's length, so that every place in a frame is met
+# Between cuts elsewhere; no divisor of a frame's length, so that every place in a frame is met. Each surface begins at
+# another of them: a vendor's stream is cut every 37 bytes.
+STEP = 149
 PATIENCE_S = 5.0
 # The last bytes of a stream, by vendor, without which it is whole all the same: the blank line behind its end.
 # Google's ends with its connection alone: every byte counts.
@@ -26,30 +31,33 @@ TOOL: Any = {"name": "weather", "parameters": PLACE}
 FUNCTION: Any = {"type": "function", "function": TOOL}
 
 
-def chat(stage: ContractGateway, model: str) -> None:
-    client = openai.OpenAI(base_url=stage.gateway.url, api_key=stage.gateway.key, max_retries=0)
-    chunks = client.chat.completions.create(
+@dataclass(frozen=True)
+class Callers:
+    """The official clients, each of which is used for every cut, as a program does."""
+
+    stage: ContractGateway
+    openai: "openai.OpenAI"
+    anthropic: "anthropic.Anthropic"
+
+
+def chat(callers: Callers, model: str) -> None:
+    chunks = callers.openai.chat.completions.create(
         model=model, messages=[{"role": "user", "content": "Hello"}], tools=[FUNCTION], stream=True
     )
     ends = [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason]
     assert ends == ["tool_calls"]
 
 
-def messages(stage: ContractGateway, model: str) -> None:
+def messages(callers: Callers, model: str) -> None:
     tool: Any = {"name": "weather", "input_schema": PLACE}
-    with httpx2.Client(trust_env=False) as http:
-        client = anthropic.Anthropic(
-            base_url=stage.gateway.address, api_key=stage.gateway.key, max_retries=0, http_client=http
-        )
-        asked: Any = [{"role": "user", "content": "Hello"}]
-        with client.messages.stream(model=model, max_tokens=99, messages=asked, tools=[tool]) as stream:
-            assert stream.get_final_message().stop_reason == "tool_use"
+    asked: Any = [{"role": "user", "content": "Hello"}]
+    with callers.anthropic.messages.stream(model=model, max_tokens=99, messages=asked, tools=[tool]) as stream:
+        assert stream.get_final_message().stop_reason == "tool_use"
 
 
-def responses(stage: ContractGateway, model: str) -> None:
-    client = openai.OpenAI(base_url=stage.gateway.url, api_key=stage.gateway.key, max_retries=0)
+def responses(callers: Callers, model: str) -> None:
     tool: Any = {"type": "function", "strict": False, **TOOL}
-    with client.responses.stream(model=model, input="Hello", tools=[tool], store=False) as stream:
+    with callers.openai.responses.stream(model=model, input="Hello", tools=[tool], store=False) as stream:
         assert stream.get_final_response().status == "completed"
 
 
@@ -57,11 +65,11 @@ class AiError(Exception):
     """A client of the AI SDK's protocol was told of an error."""
 
 
-def ai(stage: ContractGateway, model: str) -> None:
+def ai(callers: Callers, model: str) -> None:
     """As a client of version 2, the strictest: every part is one that it knows, or it would wait for ever."""
     prompt = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
     body = {"prompt": prompt, "tools": [{"type": "function", "name": "weather", "inputSchema": PLACE}]}
-    status, raw = stage.ask("ai2", body | {"model": model, "stream": True})
+    status, raw = callers.stage.ask("ai2", body | {"model": model, "stream": True})
     if status != 200:
         raise AiError(raw)
     told = views.fold("ai2", raw)
@@ -70,7 +78,7 @@ def ai(stage: ContractGateway, model: str) -> None:
     assert told["finishReason"] == "tool-calls"
 
 
-CALLERS: dict[str, Callable[[ContractGateway, str], None]] = {
+SURFACES: dict[str, Callable[[Callers, str], None]] = {
     "chat": chat,
     "messages": messages,
     "responses": responses,
@@ -78,57 +86,61 @@ CALLERS: dict[str, Callable[[ContractGateway, str], None]] = {
 }
 
 
-def length_of(stage: ContractGateway, vendor: str, caller: Callable[[ContractGateway, str], None]) -> int:
+@pytest.fixture(scope="module")
+def callers(stage: ContractGateway) -> Iterator[Callers]:
+    key = stage.gateway.key
+    with (
+        openai.OpenAI(base_url=stage.gateway.url, api_key=key, max_retries=0) as chatting,
+        httpx2.Client(trust_env=False) as http,
+        anthropic.Anthropic(base_url=stage.gateway.address, api_key=key, max_retries=0, http_client=http) as messaging,
+    ):
+        yield Callers(stage, chatting, messaging)
+
+
+def length_of(callers: Callers, vendor: str, call_model: Callable[[Callers, str], None]) -> int:
     """Bytes of the whole stream, which is taken as whole."""
-    stage.script(vendor, TOLD)
-    caller(stage, f"fake-{vendor}/{vendor}-able")
-    call = stage.heard(vendor)[-1]
+    callers.stage.script(vendor, TOLD)
+    call_model(callers, f"fake-{vendor}/{vendor}-able")
+    call = callers.stage.heard(vendor)[-1]
     if vendor == "bedrock":
         return sum(len(frame) for frame in bedrock._frames(VENDORS[vendor].script(TOLD), call.usage))
     return call.sent
 
 
-def offsets(length: int, spare: int) -> list[int]:
-    """Where to cut: every byte near both ends, every STEP bytes between."""
+def offsets(length: int, spare: int, begin: int) -> list[int]:
+    """Where to cut: every byte near both ends, every STEP bytes between, from `begin` on."""
     last = length - spare
-    return sorted({*range(min(FINE, last)), *range(FINE, last, STEP), *range(max(0, last - FINE), last)})
+    return sorted({*range(min(FINE, last)), *range(FINE + begin, last, STEP), *range(max(0, last - FINE), last)})
 
 
-def rows(stage: ContractGateway) -> int:
-    """Requests that have a usage row."""
+def rows(stage: ContractGateway, since: bytes) -> int:
+    """Requests since then that have a usage row."""
     database = stage.gateway.services.store.database
-    sql = "SELECT COUNT(DISTINCT request) FROM usage"
-    return database.read(lambda: database.execute(sql).fetchone())[0]
+    sql = "SELECT COUNT(DISTINCT request) FROM usage WHERE request >= ?"
+    return database.read(lambda: database.execute(sql, (since,)).fetchone())[0]
 
 
-def wait_for_rows(stage: ContractGateway, expected: int) -> None:
+def wait_for_rows(stage: ContractGateway, since: bytes, expected: int) -> None:
     """A client that raised at once may be ahead of the last row by a moment."""
     until = time.monotonic() + PATIENCE_S
-    while rows(stage) != expected and time.monotonic() < until:
+    while rows(stage, since) != expected and time.monotonic() < until:
         gevent.sleep(0.02)
-    assert rows(stage) == expected
-
-
-def settled_rows(stage: ContractGateway) -> int:
-    """Rows once those of earlier requests are all there."""
-    known = -1
-    while known != (known := rows(stage)):
-        gevent.sleep(0.2)
-    return known
+    assert rows(stage, since) == expected
 
 
 @pytest.mark.parametrize("vendor", list(VENDORS))
-@pytest.mark.parametrize("surface", list(CALLERS))
-def test_a_stream_cut_at_any_byte_never_looks_whole(stage: ContractGateway, surface: str, vendor: str) -> None:
-    caller = CALLERS[surface]
-    cuts = offsets(length_of(stage, vendor, caller), SPARE[vendor])
-    before, whole = settled_rows(stage), []
+@pytest.mark.parametrize("surface", list(SURFACES))
+def test_a_stream_cut_at_any_byte_never_looks_whole(callers: Callers, surface: str, vendor: str) -> None:
+    stage, call_model = callers.stage, SURFACES[surface]
+    since = id_at(stage.gateway.services.clock.now_us())
+    begin = list(SURFACES).index(surface) * STEP // len(SURFACES)
+    cuts, whole = offsets(length_of(callers, vendor, call_model), SPARE[vendor], begin), []
     for cut in cuts:
         stage.script(vendor, *[Say(TOLD.text, TOLD.tools, cut=cut)] * 2)
         try:
-            caller(stage, f"fake-{vendor}/{vendor}-able")
+            call_model(callers, f"fake-{vendor}/{vendor}-able")
         except (openai.OpenAIError, anthropic.AnthropicError, AiError):
             continue
         whole.append(cut)
     assert whole == []
-    wait_for_rows(stage, before + len(cuts))
+    wait_for_rows(stage, since, 1 + len(cuts))
