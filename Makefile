@@ -56,13 +56,13 @@ container: .venv/test.stamp
 soak: .venv/test.stamp
 	$(BIN)/pytest tests -m soak
 
-# Readers of what callers and providers send, and all that the API description allows, on new examples for FUZZ_S
-# seconds; `make test` tries a few of each.
+# Readers of what callers and providers send, all that the API description allows, and all that OAuth's endpoints may be
+# sent, on new examples for FUZZ_S seconds; `make test` tries a few of each.
 FUZZ_S ?= 600
-DESCRIBED = tests/flows/test_management_description.py tests/flows/test_media_description.py
+ENDPOINTS = $(addprefix tests/flows/test_, management_description.py media_description.py oauth_errors.py)
 fuzz: .venv/test.stamp
 	end=$$(($$(date +%s) + $(FUZZ_S))); while [ $$(date +%s) -lt $$end ]; do \
-		$(BIN)/pytest tests/fuzz $(DESCRIBED) -q --hypothesis-profile=fuzz || exit 1; done
+		$(BIN)/pytest tests/fuzz $(ENDPOINTS) -q --hypothesis-profile=fuzz || exit 1; done
 
 # Faults of providers, one after the other: how many requests succeed and what waiting it costs. Then what breaks around
 # an installation: database, Redis, disk, catalogue, restarts.

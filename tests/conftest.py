@@ -55,7 +55,7 @@ from gateway.threads import Threads  # noqa: E402
 
 # The suite tries the same examples each time, so that a change is judged by what it changed; new ones are searched
 # with --hypothesis-profile=explore.
-hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, max_examples=60)
+hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, max_examples=40)
 hypothesis.settings.register_profile("explore", deadline=None)
 # `make fuzz`: new examples for as long as it is told.
 hypothesis.settings.register_profile(

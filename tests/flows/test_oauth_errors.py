@@ -69,6 +69,7 @@ METADATA = st.dictionaries(
 CREDENTIALS = st.sampled_from(
     ["", "Basic", "Basic eDp5", "Basic /w==", "Basic Og==", "Bearer x", "basic =", "Digest a"]
 )
+EXAMPLES = settings().max_examples
 KINDS = st.sampled_from(
     ["application/json", "application/x-www-form-urlencoded", "application/json; charset=utf-16", "", "a/b"]
 )
@@ -100,7 +101,7 @@ def encoded(pairs: list[tuple[str, str]]) -> str:
     return urlencode([(name.encode("utf-8", "replace"), value.encode("utf-8", "replace")) for name, value in pairs])
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * EXAMPLES)
 @given(
     path=st.sampled_from(["/oauth/token", "/oauth/revoke"]), pairs=PAIRS, credentials=CREDENTIALS, known=st.booleans()
 )
@@ -117,7 +118,7 @@ def test_any_form_gets_an_error_of_the_standard(
         assert told["error"] in ERRORS and told["error_description"].isprintable()
 
 
-@settings(max_examples=100)
+@settings(max_examples=2 * EXAMPLES)
 @given(path=st.sampled_from(["/oauth/token", "/oauth/revoke", "/oauth/register"]), body=METADATA | VALUES)
 def test_any_json_gets_an_error_of_the_standard(desk: SignedInOwner, path: str, body: Any) -> None:
     answer = desk.send("POST", path, data=json.dumps(body), content_type="application/json")
@@ -125,14 +126,14 @@ def test_any_json_gets_an_error_of_the_standard(desk: SignedInOwner, path: str, 
     assert answer.status_code < 300 or answer.get_json()["error"] in ERRORS
 
 
-@settings(max_examples=100)
+@settings(max_examples=2 * EXAMPLES)
 @given(path=st.sampled_from(["/oauth/token", "/oauth/register"]), body=st.binary(max_size=200), kind=KINDS)
 def test_any_bytes_get_an_error_of_the_standard(desk: SignedInOwner, path: str, body: bytes, kind: str) -> None:
     answer = desk.send("POST", path, data=body, content_type=kind)
     assert answer.status_code in (400, 401) and answer.get_json()["error"] in ERRORS
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * EXAMPLES)
 @given(pairs=PAIRS, right=st.sets(st.sampled_from(["client_id", "redirect_uri", "response_type", "code_challenge"])))
 def test_any_request_of_an_application_leads_nowhere_else(desk: SignedInOwner, pairs: Any, right: set[str]) -> None:
     good = {"client_id": desk.app.id, "redirect_uri": BACK, "response_type": "code", "code_challenge": "c" * 43}
