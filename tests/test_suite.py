@@ -18,8 +18,18 @@ from support.ordering import long_first
 TESTS = Path(__file__).resolve().parent
 
 
+@cache
+def import_nodes(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Every import of a file, in its functions too: those of the module itself come first."""
+    found: list[Any] = [ast.parse(path.read_text())]
+    for node in found:
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            found += getattr(node, part, ())
+    return [node for node in found if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports_of(path: Path) -> set[str]:
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    nodes = import_nodes(path)
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     return plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
 
@@ -92,7 +102,7 @@ def find_tests(module: Path) -> list[Path]:
 @cache
 def names_in(path: Path) -> frozenset[str]:
     """Modules that a file imports, `from package import module` included."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    nodes = import_nodes(path)
     inner = {f"{node.module}.{one.name}" for node in nodes if isinstance(node, ast.ImportFrom) for one in node.names}
     return frozenset(imports_of(path) | inner)
 
@@ -135,7 +145,7 @@ def test_a_warm_program_takes_signals(tmp_path: Path) -> None:
 
 def imported_early(path: Path) -> list[str]:
     """Libraries that a module takes something of while it is imported itself."""
-    top = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
+    top = [node for node in import_nodes(path) if isinstance(node, ast.ImportFrom) and not node.col_offset]
     libraries = [name for name in late_imports.LATE if not name.startswith("fakes.")]
     return [
         f"{path.relative_to(TESTS)}:{node.lineno} {name}"
