@@ -12,7 +12,6 @@ import resource  # noqa: E402
 import sys  # noqa: E402
 
 from gateway import accepted, settings  # noqa: E402
-from gateway.server.huge_pages import prefer_huge_pages  # noqa: E402
 from gateway.server.log import logger_class as make_logger_class  # noqa: E402
 
 OPEN_FILES = 65_536
@@ -80,8 +79,7 @@ def hold_malloc() -> None:
 
 
 def post_worker_init(worker: object) -> None:
-    """What was loaded stays for good: out of the collector's sight, which then runs less often, and in huge pages."""
+    """What was loaded stays for good: out of the collector's sight, which then runs less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 5, 100)
-    prefer_huge_pages()

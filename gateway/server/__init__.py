@@ -1,7 +1,8 @@
 """The HTTP server: gunicorn's arbiter and worker, HTTP/1.1 for callers, and the express lane before Flask.
 
 Starting: `launch` is the entry point, `master` the arbiter, `ports` checks that an address can be listened on, `boot`
-starts a worker, `ready_workers` counts the workers that are ready. `huge_pages` asks for large memory pages.
+starts a worker, `ready_workers` counts the workers that are ready. `huge_pages` asks for large memory pages once a
+worker is in use.
 Serving: `worker` is the gunicorn worker, `worker_state` what its connections share, `connection` one connection;
 `http1` parses requests, `request_heads` caches parsed heads, `request_bodies` reads bodies within the limits of
 `resource_limits`, `response_writer` writes responses. `express` answers the hot operations without Flask; every other

@@ -20,6 +20,7 @@ from gateway.server.boot import BootingWorker, PausableServer
 from gateway.server.connection import ANSWERING, CallerConnection
 from gateway.server.connection_timeouts import TimeoutSweeper
 from gateway.server.drain import Drain, make_plan
+from gateway.server.huge_pages import HugePages
 from gateway.server.request_bodies import RequestBodies
 from gateway.server.request_heads import RequestHead
 from gateway.server.resource_limits import ConnectionCounts
@@ -93,9 +94,11 @@ class GatewayWorker(BootingWorker):
         self._prepare()
         self._watchdog.start()
         servers = self._servers = [self._serve_listener(listener) for listener in self.sockets]
+        huge_pages, started = HugePages(), self._clock.monotonic()
         while self._leaving_since is None:
             self._share()
             self._beat()
+            huge_pages.consider(self.nr, self._clock.monotonic() - started)
             gevent.sleep(TICK_S)
         grace_s = float(self.cfg.graceful_timeout)
         drain = Drain(

@@ -104,6 +104,10 @@ class Server:
             time.sleep(0.01)
         raise AssertionError(f"{line!r} was never recorded: {self.lines()} {self.errors.read_text()}")
 
+    def workers(self):
+        """Process ids."""
+        return Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
 

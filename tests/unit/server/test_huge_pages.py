@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from gateway.server.huge_pages import HUGE, regions
+from gateway.server.huge_pages import AT_A_TIME, HUGE, REQUESTS, UP_S, HugePages, prefer_huge_pages, regions
 from gateway.settings import ROOT
 
 MAPS = """\
@@ -22,7 +24,7 @@ MAPS = """\
 ASKED = """
 from gateway.server.huge_pages import HUGE, prefer_huge_pages
 held = [bytes([number % 251]) * 100_000 for number in range(100)]
-assert prefer_huge_pages() % HUGE == 0
+assert all(page % HUGE == 0 for page in prefer_huge_pages())
 assert all(block == bytes([number % 251]) * 100_000 for number, block in enumerate(held))
 """
 
@@ -35,3 +37,40 @@ def test_only_own_memory_with_room_for_a_huge_page_counts():
 def test_asking_changes_nothing_that_was_there():
     done = subprocess.run([sys.executable, "-c", ASKED], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_worker_asks_once_it_is_in_use_and_for_a_few_pages_at_a_time():
+    asked = []
+
+    def ask():
+        for page in range(AT_A_TIME + 1):
+            asked.append(page)
+            yield page
+
+    pages, idle = HugePages(ask), HugePages(ask)
+    for answered, up_s in ((0, 0.0), (REQUESTS - 1, 1.0), (3, UP_S - 1)):
+        pages.consider(answered, up_s)
+    assert asked == []
+    pages.consider(REQUESTS, 1.0)
+    assert asked == list(range(AT_A_TIME))
+    for _ in range(3):
+        pages.consider(REQUESTS, 1.0)
+    assert asked == list(range(AT_A_TIME + 1))
+    idle.consider(0, UP_S)
+    assert len(asked) > AT_A_TIME + 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="huge pages are a matter of Linux")
+def test_memory_of_a_worker_is_advised_after_its_first_requests(server, caller):
+    (worker,) = server.workers()
+
+    def is_advised() -> bool:
+        lines = Path(f"/proc/{worker}/smaps").read_text().splitlines()
+        return any(line.startswith("VmFlags:") and " hg" in line for line in lines)
+
+    for _ in range(REQUESTS):
+        caller.get("/ready").reply()
+    until = time.monotonic() + 5
+    while not is_advised() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert is_advised() or not list(prefer_huge_pages())
