@@ -129,6 +129,10 @@ def migrate_store(settings: Settings) -> None:
         _migrate(config)
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _copy_migrated(path)
+
+
+def _copy_migrated(path: Path) -> None:
     path.touch(mode=0o600)
     path.write_bytes(_migrated_file())
 
@@ -152,7 +156,8 @@ def _migrate(settings: DatabaseSettings) -> None:
 class GatewayProcess:
     """A gateway under gunicorn with a data directory of its own. `environment` is added to a bare one.
 
-    A test of the start itself sets `cold`: then Python imports all anew in every process.
+    A test of the start itself sets `cold`: then Python imports all anew in every process, and there is no database yet.
+    Any other begins as most starts of an installation do, with one at the newest migration, here without any rows.
     """
 
     cold = False
@@ -181,6 +186,9 @@ class GatewayProcess:
     def start(self) -> "GatewayProcess":
         """`manage serve`, ready to take requests when this returns."""
         self.data.mkdir(parents=True, exist_ok=True)
+        store = self.data / "gateway.db"
+        if self._starts_warm() and "DATABASE_URL" not in self.environment and not store.exists():
+            _copy_migrated(store)
         with self._log.open("ab") as log:
             if self._starts_warm():
                 self._process = WarmProcess(["gateway.manage", "serve"], self.environment, log, log)
