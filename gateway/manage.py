@@ -7,12 +7,13 @@ if __name__ == "__main__":  # before any other import, so that every lock and so
 
 import importlib  # noqa: E402
 import logging  # noqa: E402
-import sys  # noqa: E402
+from typing import NoReturn  # noqa: E402
 
 import click  # noqa: E402
 
 from gateway import __version__  # noqa: E402
 from gateway.errors import GatewayError, Unavailable  # noqa: E402
+from gateway.process_end import end_with  # noqa: E402
 from gateway.settings import MANAGE, SettingsError  # noqa: E402
 
 # Command → (module of gateway.operator, attribute, help). The help stands here so that listing loads nothing.
@@ -96,11 +97,11 @@ def main(ctx: click.Context, config: str | None) -> None:
         importlib.import_module("gateway.operator.running").adopt()
 
 
-def command() -> int:
+def command() -> NoReturn:
     """`./manage` and `llmgateway-manage`: as `run`, but on the installation that is running, if there is one, and with
-    a line on standard error that tells the database."""
+    a line on standard error that tells the database. Ends the process."""
     monkey.patch_all()
-    return run(find=True)
+    end_with(lambda: run(find=True))
 
 
 def run(arguments: list[str] | None = None, find: bool = False) -> int:
@@ -131,4 +132,4 @@ def _describe(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    end_with(run)

@@ -22,6 +22,7 @@ RANKS = {
     "gateway.money": -2,
     "gateway.threads": -2,
     "gateway.lazy_import": -2,
+    "gateway.process_end": -2,
     "gateway.states": -2,
     "gateway.webhooks": -2,
     "gateway.files": -1.5,

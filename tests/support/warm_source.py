@@ -38,6 +38,7 @@ import gateway.starting  # noqa: E402, F401
 import gateway.store.postgresql  # noqa: E402, F401
 from gateway import accepted, manage  # noqa: E402
 from gateway.catalogue import loader  # noqa: E402
+from gateway.process_end import end_with  # noqa: E402
 from gateway.server import launch, ready_workers  # noqa: E402
 
 LONGEST = 1 << 20  # bytes of a message
@@ -150,7 +151,7 @@ def run(words: list[str], environment: dict[str, str]) -> NoReturn:
     os.environ.update(environment)
     program = PROGRAMS[words[0]]
     sys.argv = [str(sys.modules[program.__module__].__file__), *words[1:]]
-    sys.exit(program())
+    end_with(program)
 
 
 if __name__ == "__main__":
