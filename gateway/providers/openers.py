@@ -25,12 +25,13 @@ class SessionLink(Interface):
     """An open session with an upstream: messages of text both ways.
 
     `receive` gives None at the end, whose `code` and `reason` (RFC 6455) are there then; `send` and `ping` raise
-    SocketClosed. `close` tells the upstream, `abort` just ends.
+    SocketClosed; `heard` counts what came, answers to pings too. `close` tells the upstream, `abort` just ends.
     """
 
     code: int
     reason: str
     closed: bool
+    heard: int
 
     def receive(self) -> str | None: ...
     def send(self, text: str) -> None: ...

@@ -1,5 +1,7 @@
 """A caller's connection once it is no HTTP any more: bytes both ways for whoever took it over."""
 
+import socket
+
 from gateway.server.connection import CallerConnection
 from gateway.server.worker_state import ClientGone
 
@@ -27,5 +29,6 @@ class CallerChannel:
             self._connection.linger()
 
     def close(self) -> None:
-        """Take nothing more from the caller: who receives finds the end."""
+        """The end for the caller, and for who receives from them or waits until they read."""
         self._connection.expire()
+        self._connection.shut(socket.SHUT_RDWR)

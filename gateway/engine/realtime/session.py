@@ -43,9 +43,7 @@ FATAL = (SpendingLimitReached, OutOfCredits, Unauthenticated, Gone, Unavailable)
 
 
 class CallerSocket(SessionLink, Protocol):
-    """A caller's socket. `heard` counts its frames; `linger` lets it read what was sent last."""
-
-    heard: int
+    """A caller's socket. `linger` lets it read what was sent last."""
 
     def linger(self) -> None: ...
 
@@ -124,6 +122,7 @@ class RealtimeSession:
         finally:
             self._gone = self._ended = True
             ticker.kill(block=False)
+            caller.abort()  # the reader may wait for one who reads nothing any more
             self._drain()
             reader.join(LEAVING_S if self._watch.leaving() else DRAIN_S)
             self._settle_rest()
@@ -236,7 +235,7 @@ class RealtimeSession:
 
     def _look(self) -> None:
         pinged = self._began
-        heard, since = self._frames(), self._began
+        sides = [(self._caller, [0, self._began]), (self._link, [0, self._began])]
         while not self._ended:
             pause(LOOK_S)
             now = self._watch.clock.monotonic()
@@ -249,14 +248,19 @@ class RealtimeSession:
                 continue  # what cannot be asked is not denied; nothing is admitted meanwhile
             except GatewayError as error:
                 self._end(error)
-            frames = self._frames()
-            if frames != heard:
-                heard, since = frames, now
-            elif now - since > SILENT_S:
-                self._end(None, close_code=GOING_AWAY, reason="Nothing was heard.")
+            for side, known in sides:
+                if side is None or side.heard != known[0]:
+                    known[:] = [0 if side is None else side.heard, now]
+                elif now - known[1] > SILENT_S:
+                    self._silent(side)
 
-    def _frames(self) -> int:
-        return 0 if self._caller is None else self._caller.heard
+    def _silent(self, side: SessionLink) -> None:
+        """Nothing came from a side for so long that not even pings are answered."""
+        if side is self._link:
+            self._error = StreamTruncated("The provider does not answer any more.")
+            self._end(self._error, close_code=FAULT)
+        else:
+            self._end(None, close_code=GOING_AWAY, reason="Nothing was heard.")
 
     def _ping(self) -> None:
         if self._caller is not None:

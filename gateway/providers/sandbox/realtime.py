@@ -51,7 +51,7 @@ class SandboxSession:
     """A session as a link (openers.py). What is sent is answered in its order; a cancellation counts at once."""
 
     def __init__(self, kind: str, model: str) -> None:
-        self.code, self.reason, self.closed = LOST, "", False
+        self.code, self.reason, self.closed, self.heard = LOST, "", False, 0
         self._given: Queue[Json | None] = Queue(WAITING)
         self._cancelled = False
         self._session: Json = {
@@ -99,6 +99,7 @@ class SandboxSession:
 
     def ping(self) -> None:
         """It is there."""
+        self.heard += 1
 
     def close(self, number: int = NORMAL, reason: str = "") -> None:
         self.code, self.reason = number, reason

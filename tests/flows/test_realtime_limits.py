@@ -1,0 +1,205 @@
+"""Who may hold a realtime session, with whose keys, and what ends it: rules, rates, own keys, time and money."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+import websockets
+from fakes.realtime import USAGE_NUSD, Answer, FakeRealtime
+from support.gateways import LocalGateway
+from support.shared import CREDITS_NUSD, Share, usage_of
+
+from gateway.accounts import rules
+from gateway.accounts.projects import ProjectChange, update_project
+from gateway.accounts.provider_keys import ProviderKeyDraft
+from gateway.limits.ledger import LedgerBook
+from gateway.limits.rate_rules import RateLimits
+from gateway.metering.models import BYOK, CREDITS
+
+MODEL = "gpt-realtime"
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[FakeRealtime]:
+    with FakeRealtime() as fake:
+        yield fake
+
+
+@pytest.fixture
+def fake(provider: FakeRealtime) -> FakeRealtime:
+    provider.sessions, provider.answers, provider.refusal, provider.listens = [], [], 0, False
+    return provider
+
+
+@pytest.fixture
+def gateway(share: Share, fake: FakeRealtime) -> LocalGateway:
+    return share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": fake.url})
+
+
+@contextlib.contextmanager
+def session(gateway: LocalGateway, **query: Any) -> Iterator[Any]:
+    """A session by the official SDK, after its first event."""
+    client = openai.OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+    with client.realtime.connect(**{"model": MODEL} | query) as connection:
+        assert connection.recv().type == "session.created"
+        yield connection
+
+
+def respond(connection: Any) -> Any:
+    """What a response ends with: its last event, or an error."""
+    connection.response.create()
+    while (event := connection.recv()).type not in ("response.done", "error"):
+        continue
+    return event
+
+
+def code_of(event: Any) -> str:
+    assert event.type == "error", event
+    return event.error.code
+
+
+def closed_with(connection: Any) -> int:
+    with pytest.raises(websockets.ConnectionClosed) as ended:
+        connection.recv()
+    return ended.value.rcvd.code
+
+
+def refused(gateway: LocalGateway) -> int:
+    """The status that a handshake is refused with."""
+    with pytest.raises(websockets.InvalidStatus) as caught, session(gateway):
+        raise AssertionError("a session was opened")
+    return caught.value.response.status_code
+
+
+def caller_of(gateway: LocalGateway) -> Any:
+    return gateway.services.accounts.authentication.caller(gateway.key)
+
+
+def set_mode(gateway: LocalGateway, **change: Any) -> None:
+    stores = gateway.services.store.database, gateway.services.store.control
+    update_project(*stores, gateway.project_id, ProjectChange(**change), actor="operator")
+
+
+def test_an_own_provider_key_opens_the_session_and_no_credits_pay_for_it(gateway, fake) -> None:
+    draft = ProviderKeyDraft("openai", "sk-own", "own", base_url=fake.url)
+    gateway.services.management.provider_keys.add(gateway.organization_id, draft, actor="operator")
+    set_mode(gateway, mode="api-keys")
+    with session(gateway) as connection:
+        assert respond(connection).type == "response.done"
+    assert fake.last.headers["authorization"] == "Bearer sk-own"
+    (row,) = usage_of(gateway)
+    assert (row.mode, row.cost_nusd) == (BYOK, USAGE_NUSD)
+    set_mode(gateway, mode="hybrid")
+    with session(gateway) as connection:
+        assert respond(connection).type == "response.done"
+    assert usage_of(gateway)[1].mode == BYOK
+
+
+def test_a_rate_limit_refuses_the_response_and_not_the_session(gateway, fake) -> None:
+    limits = RateLimits(gateway.services.store.database, gateway.services.store.control)
+    limits.set_limit("key", caller_of(gateway).key_id, "requests", 3)  # the handshake is one
+    with session(gateway) as connection:
+        assert [respond(connection).type for _ in range(2)] == ["response.done"] * 2
+        assert code_of(respond(connection)) == "rate_limit_exceeded"
+        limits.set_limit("key", caller_of(gateway).key_id, "requests", None)
+        assert respond(connection).type == "response.done"
+    assert len(fake.last.named("response.create")) == len(usage_of(gateway)) == 3
+    limits.set_limit("key", caller_of(gateway).key_id, "requests", 0)
+    assert refused(gateway) == 429
+
+
+def test_a_rule_that_denies_the_model_ends_its_sessions_and_opens_none(gateway, fake) -> None:
+    stores = gateway.services.store.database, gateway.services.store.control
+    with session(gateway) as connection:
+        place = ("organization", gateway.organization_id)
+        rules.add_rule(*stores, *place, "deny_models", {"models": [MODEL]}, actor="operator")
+        assert code_of(connection.recv()) == "model_not_allowed"
+        assert closed_with(connection) == 1008
+    assert refused(gateway) == 403
+
+
+def test_credits_that_are_spent_stop_the_next_response(gateway, fake) -> None:
+    left_nusd = 330_000_000  # of which one response may cost some 300
+    ledger: LedgerBook = gateway.services.billing.ledger
+    ledger.post(gateway.organization_id, "adjustment", left_nusd - CREDITS_NUSD, f"test:{gateway.organization_id}:left")
+    with session(gateway) as connection:
+        told = respond(connection)
+        while told.type == "response.done":
+            told = respond(connection)
+        assert code_of(told) == "insufficient_credits" and closed_with(connection) == 1008
+    assert {row.mode for row in usage_of(gateway)} == {CREDITS}
+    assert sum(row.cost_nusd for row in usage_of(gateway)) <= left_nusd
+
+
+def test_what_is_said_is_not_retained_where_payloads_are(gateway, fake) -> None:
+    set_mode(gateway, retention="retain")
+    with session(gateway) as connection:
+        assert respond(connection).type == "response.done"
+    (row,) = usage_of(gateway)
+    assert row.cost_nusd == USAGE_NUSD and not row.storage_nusd
+
+
+def test_a_response_without_usage_is_estimated_by_what_came(gateway, fake) -> None:
+    fake.answers = [Answer(usage=None, text="x" * 400)]
+    with session(gateway) as connection:
+        assert respond(connection).type == "response.done"
+    (row,) = usage_of(gateway)
+    assert (row.basis, row.output, row.finish) == (2, 101, "stop")
+
+
+def test_a_provider_that_begins_more_than_was_asked_for_is_counted_all_the_same(gateway, fake) -> None:
+    fake.listens = True
+    with session(gateway) as connection:
+        for _ in range(3):
+            connection.input_audio_buffer.append(audio="AAAA")
+        for _ in range(3):
+            while connection.recv().type != "response.done":
+                continue
+    assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD] * 3
+
+
+@pytest.fixture
+def narrow(share: Share, fake: FakeRealtime) -> LocalGateway:
+    """Sessions that end soon, by time or money."""
+    limits = {"GATEWAY_REALTIME_SESSION_USD": "0.33", "GATEWAY_REALTIME_IDLE_S": "1"}
+    return share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": fake.url} | limits)
+
+
+def test_the_cap_of_a_session_stops_its_next_response(narrow, fake) -> None:
+    with session(narrow) as connection:
+        told = respond(connection)
+        while told.type == "response.done":
+            told = respond(connection)
+        assert code_of(told) == "session_spending_limit_reached" and closed_with(connection) == 1008
+    assert sum(row.cost_nusd for row in usage_of(narrow)) <= 330_000_000
+
+
+def test_a_session_in_which_nothing_happens_ends(narrow, fake) -> None:
+    with session(narrow) as connection:
+        assert code_of(connection.recv()) == "session_idle" and closed_with(connection) == 1008
+
+
+def test_sessions_can_be_switched_off(share: Share, fake: FakeRealtime) -> None:
+    gateway = share.gateway({"REALTIME_INLINE": "false"})
+    assert refused(gateway) == 503
+    client = openai.OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+    with pytest.raises(openai.InternalServerError) as caught:
+        client.realtime.client_secrets.create(session={"type": "realtime", "model": MODEL})
+    assert caught.value.code == "realtime_disabled"
+
+
+def test_the_sandbox_answers_in_sound_without_any_key(gateway) -> None:
+    with session(gateway, model="sandbox-realtime") as connection:
+        connection.session.update(session={"type": "realtime", "audio": {"output": {"voice": "bright"}}})
+        connection.input_audio_buffer.append(audio="AAAA" * 1600)
+        connection.input_audio_buffer.commit()
+        connection.response.create()
+        seen = []
+        while not seen or seen[-1].type != "response.done":
+            seen.append(connection.recv())
+    kinds = {event.type for event in seen}
+    assert {"session.updated", "input_audio_buffer.committed", "response.output_audio.delta"} <= kinds
+    (row,) = usage_of(gateway)
+    assert row.cost_nusd > 0 and row.served == "sandbox-realtime"
