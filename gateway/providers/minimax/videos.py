@@ -83,7 +83,10 @@ class MiniMaxVideos(JobReader):
         body["resolution"] = shape.resolution.upper()
         url, headers = address_of(_rooted(target), f"{VERSIONS[not first]}/video_generation", self._tokens)
         headers["content-type"] = headers["accept"] = "application/json"
-        return Call("POST", url, headers, files.encode(body), warnings=sound_warning(wanted, target))
+        warnings = sound_warning(wanted, target)
+        if wanted.first_frame is not None and wanted.size:
+            warnings += (f"A video of an image has the image's ratio at {target.mapping.key}, whatever the size.",)
+        return Call("POST", url, headers, files.encode(body), warnings=warnings)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
         wire = read_object(reply.read_all())
