@@ -11,9 +11,8 @@ serve: .venv/serve.stamp
 # Compiled modules are kept even where the environment says not to: pytest and every process of a test load thousands.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Three processes of pytest more than cores, since tests wait longer than they work, and at most eight: each has a PostgreSQL
-# and a Redis of its own.
-PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 3))") --dist worksteal
+# Three processes more than cores, since tests wait, and at most eight (tests/support/forked.py).
+PARALLEL = --processes=$(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 3))")
 
 # The whole truth; `architecture` and `types` are among the tests.
 test: lint .venv/tools.stamp

@@ -1,26 +1,6 @@
-import argparse
-import os
-import sys
+from gevent import monkey
 
-# The process that only hands tests out to others (`-n 2`, but not `-n 0`) waits for these in real threads.
-WORKER = "PYTEST_XDIST_WORKER" in os.environ
-
-
-def hands_out(words: list[str]) -> bool:
-    """Whether pytest's command line asks for worker processes."""
-    given = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    given.add_argument("-n", "--numprocesses", default="0")
-    return given.parse_known_args(words)[0].numprocesses != "0"
-
-
-if WORKER or not hands_out(sys.argv[1:]):
-    from gevent import get_hub, monkey
-
-    monkey.patch_all()
-    if WORKER:
-        # The next test comes from a real thread: the event loop must not think that nothing can happen any more.
-        AWAKE = get_hub().loop.timer(0.2, 0.2)
-        AWAKE.start(lambda: None)
+monkey.patch_all()
 
 import gc  # noqa: E402
 import shutil  # noqa: E402
@@ -34,17 +14,16 @@ from support import (  # noqa: E402
     cheap_passwords,
     cheap_removals,
     cheap_starts,
+    forked,
     late_imports,
     postgres,
     servers,
+    shared_rewriting,
     steady_examples,
     trust,
+    warm,
 )
-from support.brief_reports import keep_brief  # noqa: E402
 from support.clock import FakeClock  # noqa: E402
-from support.handed_tests import look_for_them  # noqa: E402
-from support.ordering import long_first  # noqa: E402
-from support.shared_rewriting import rewrite_share  # noqa: E402
 
 from gateway import settings as settings_module  # noqa: E402
 from gateway.clock import Clock  # noqa: E402
@@ -76,12 +55,25 @@ steady_examples.make_steady()
 POSTGRESQL_FIXTURES = {"postgres_url", "postgres_databases", "postgresql_url"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--processes", type=int, default=1, help="share the tests between so many processes")
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
-    look_for_them(session.config)
-    if WORKER:
-        keep_brief(session.config)
-        number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
-        rewrite_share(session.config, number, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+    if session.config.option.processes > 1:
+        # Beside collecting, which keeps one processor busy.
+        shared_rewriting.rewrite_from_the_end(session.config)
+        warm.begin()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    option = session.config.option
+    if option.processes < 2 or option.collectonly or session.testsfailed or len(session.items) < 2:
+        return None
+    cheap_starts.know_all()
+    forked.run(session, option.processes)
+    return True
 
 
 @pytest.hookimpl(wrapper=True)
@@ -100,14 +92,11 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs PostgreSQL, by its fixtures or its parameter, before -m is looked at; several processes of pytest
-    begin with what takes long."""
+    """Mark what needs PostgreSQL, by its fixtures or its parameter, before -m is looked at."""
     for item in items:
         params = item.callspec.params.values() if hasattr(item, "callspec") else ()
         if "postgresql" in params or not POSTGRESQL_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("postgresql")
-    if WORKER:
-        items[:] = long_first(items, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 
 
 @pytest.fixture
@@ -135,7 +124,7 @@ def settings(tmp_path: Path) -> Callable[..., Settings]:
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    with servers.run_postgres() as url:
+    with forked.server("postgres") as url:
         yield url
 
 
@@ -156,9 +145,7 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def postgres_databases(postgres_url: str) -> Iterator[postgres.Databases]:
     """Databases with every migration applied."""
-    postgres.run_sql(postgres_url, "CREATE DATABASE migrated")
-    _migrate(postgres.rename(postgres_url, "migrated"))
-    databases = postgres.Databases(postgres_url, "migrated")
+    databases = postgres.Databases(postgres_url, _migrate, forked.number)
     yield databases
     databases.close()
 

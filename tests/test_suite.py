@@ -4,16 +4,10 @@ import ast
 import sys
 from functools import cache
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
 
-import gevent
 import pytest
-from gevent.monkey import get_original
 from support import late_imports, warm
-from support.brief_reports import keep_brief
-from support.handed_tests import look_for_them
-from support.ordering import long_first
 
 TESTS = Path(__file__).resolve().parent
 
@@ -180,79 +174,3 @@ def test_a_late_library_is_whole_once_something_of_it_is_used(monkeypatch: pytes
 
     assert type(module) is ModuleType and module.validator is validator and module.__all__ == ["validator"]
     assert late_imports.imported[-1].startswith("wsgiref.validate for /test_suite.py:")
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8])
-def test_what_waits_begins_each_share_of_half_of_the_workers_and_no_test_is_lost(workers: int) -> None:
-    long, short = SimpleNamespace(GatewayProcess=None), SimpleNamespace()
-    items: list[Any] = [
-        SimpleNamespace(module=long if number % 5 == 0 else short, path=Path(f"test_{number}.py"), number=number)
-        for number in range(100)
-        for _ in range(3)
-    ]
-    ordered = long_first(items, workers)
-    assert sorted(map(id, ordered)) == sorted(map(id, items)), "each once"
-    share = len(items) // workers
-    begun = [ordered[start].module is long for start in range(0, share * workers, share)]
-    assert begun == [True] * max(1, workers // 2) + [False] * (workers - max(1, workers // 2))
-    long_ones = [one.number for one in ordered if one.module is long]
-    assert all(long_ones[at : at + 3] == [long_ones[at]] * 3 for at in range(0, len(long_ones), 3)), "whole modules"
-
-
-def test_a_process_of_pytest_finds_what_a_thread_hands_it() -> None:
-    class Queue:
-        _lock = _has_items_event = None
-
-    class Plugin:
-        torun = Queue()
-
-    config = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugins=lambda: [object(), Plugin]))
-    look_for_them(config)
-    queue, found = Plugin.torun, []
-
-    def hand() -> None:
-        with queue._lock:
-            found.append(1)
-        queue._has_items_event.set()
-
-    start_new_thread = get_original("_thread", "start_new_thread")
-    start_new_thread(hand, ())
-    with gevent.Timeout(5):
-        while not found:
-            queue._has_items_event.wait()
-
-
-@pytest.mark.parametrize("verbosity", [0, 1])
-def test_of_a_test_that_passed_its_own_report_is_told_and_of_any_other_all(verbosity: int) -> None:
-    sent: list[str] = []
-
-    class Plugin:
-        torun, nextitem_index = None, 7
-
-        def sendevent(self, name: str, **told: Any) -> None:
-            sent.append(f"{name} {told.get('data', {}).get('when', '')}".strip())
-
-    def report(when: str, outcome: str = "passed", duration: float = 0.001, sections: tuple[str, ...] = ()) -> None:
-        data = {"when": when, "outcome": outcome, "duration": duration, "sections": sections, "user_properties": []}
-        plugin.sendevent("testreport", data={**data, "keywords": {"test_it": 1}})
-
-    plugin = Plugin()
-    keep_brief(
-        SimpleNamespace(pluginmanager=SimpleNamespace(get_plugins=lambda: [plugin]), get_verbosity=lambda: verbosity)
-    )
-    for when in ("setup", "call", "teardown"):
-        report(when)
-    plugin.sendevent("logstart")
-    plugin.sendevent("logfinish")
-    plugin.sendevent("runtest_protocol_complete", item_index=0)
-    brief = ["testreport call", "runtest_protocol_complete"]
-    assert len(sent) == 6 if verbosity else sent == brief
-
-    sent.clear()
-    report("setup", "skipped")
-    report("setup", "failed")
-    report("setup", duration=0.01)
-    report("teardown", sections=("Captured stderr",))
-    plugin.nextitem_index = None
-    plugin.sendevent("logfinish")
-    assert len(sent) == 5

@@ -37,6 +37,12 @@ def know_secrets() -> None:
         installation._fingerprint(key, salt)
 
 
+def know_all() -> None:
+    """Work out all that is worked out once, for processes that are forked from this one."""
+    loader.load()
+    know_secrets()
+
+
 def _keep_layers(name: str, own: Path) -> None:
     """The product's own part of the catalogue, which no test changes in place, is read once."""
     read = getattr(loader, name)

@@ -20,7 +20,7 @@ from typing import Any
 
 from fakes.server import PromptHandler
 from gevent.pywsgi import WSGIServer
-from support import warm
+from support import forked, warm
 from support.warm import WarmProcess
 
 from gateway.accounts import keys
@@ -40,9 +40,8 @@ from gateway.wiring import build
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 30.0
-# Ports of this process of pytest; the place in its row differs from run to run.
-PORTS = 2_000
-FIRST_PORT = 10_000 + PORTS * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+# Ports of each process that runs tests, from which on; the place in its row differs from run to run.
+PORTS, FIRST_PORT = 2_000, 10_000
 _ports = count(os.getpid())
 MANAGE = (sys.executable, "-m", "gateway.manage")
 
@@ -301,7 +300,7 @@ def free_port() -> int:
     """A port that nothing listens on, and that no other process of pytest chooses: below those that the system gives to
     whoever asks for any, of which one could be taken before its server is there."""
     while True:
-        port = FIRST_PORT + next(_ports) % PORTS
+        port = FIRST_PORT + PORTS * forked.number + next(_ports) % PORTS
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port

@@ -1,6 +1,7 @@
 """Fresh PostgreSQL databases for tests: one is made, then emptied after each use, which is far quicker."""
 
 import itertools
+from collections.abc import Callable
 
 import psycopg
 
@@ -16,27 +17,29 @@ DISCONNECT = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()"""
 
 
-class Databases:
-    """Hands out URLs of databases that look like `template`, a migrated database that nobody uses."""
+TEMPLATE = "migrated"  # a database that nobody uses
 
-    def __init__(self, server_url: str, template: str) -> None:
-        self._server_url, self._template = server_url, template
+
+class Databases:
+    """Hands out URLs of databases with every migration applied, to one of the processes that share a server."""
+
+    def __init__(self, server_url: str, migrate: Callable[[str], None], process: int) -> None:
+        self._server_url, self._process = server_url, process
         self._numbers = itertools.count(1)
         self._free: list[str] = []
         self._connections: dict[str, psycopg.Connection] = {}
-        with psycopg.connect(rename(server_url, template), autocommit=True) as connection:
-            self._tables = [name for (name,) in connection.execute(TABLES)]
-            self._shape = connection.execute(SHAPE).fetchall()
-            connection.execute("CREATE SCHEMA seed")
-            for name in self._tables:
-                connection.execute(f'CREATE TABLE seed."{name}" AS TABLE public."{name}"')
-            self._seeded = self._filled(connection)
+        with psycopg.connect(server_url, autocommit=True) as connection:
+            # Whoever comes first makes the template; one that is used cannot be copied, so they take turns.
+            connection.execute("SELECT pg_advisory_lock(1)")
+            if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (TEMPLATE,)).fetchone():
+                self._make_template(migrate)
+            self._look_at_template()
 
     def take(self) -> str:
         if self._free:
             return self._free.pop()
-        name = f"test_{next(self._numbers)}"
-        run_sql(self._server_url, f"CREATE DATABASE {name} TEMPLATE {self._template}")
+        name = f"test_{self._process}_{next(self._numbers)}"
+        run_sql(self._server_url, "SELECT pg_advisory_lock(1)", f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
         return rename(self._server_url, name)
 
     def give(self, url: str) -> None:
@@ -57,6 +60,20 @@ class Databases:
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()
+
+    def _make_template(self, migrate: Callable[[str], None]) -> None:
+        run_sql(self._server_url, f"CREATE DATABASE {TEMPLATE}")
+        migrate(rename(self._server_url, TEMPLATE))
+        with psycopg.connect(rename(self._server_url, TEMPLATE), autocommit=True) as connection:
+            connection.execute("CREATE SCHEMA seed")
+            for (name,) in connection.execute(TABLES).fetchall():
+                connection.execute(f'CREATE TABLE seed."{name}" AS TABLE public."{name}"')
+
+    def _look_at_template(self) -> None:
+        with psycopg.connect(rename(self._server_url, TEMPLATE), autocommit=True) as connection:
+            self._tables = [name for (name,) in connection.execute(TABLES)]
+            self._shape = connection.execute(SHAPE).fetchall()
+            self._seeded = self._filled(connection)
 
     def _connect(self, url: str) -> psycopg.Connection:
         """The connection that this database is emptied over: a new one reads the whole dictionary first."""
@@ -81,9 +98,11 @@ class Databases:
         return [name for (name,) in connection.execute(" UNION ALL ".join(looks))]
 
 
-def run_sql(url: str, sql: str) -> None:
+def run_sql(url: str, *statements: str) -> None:
+    """Each by itself, over one connection."""
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(sql)
+        for sql in statements:
+            connection.execute(sql)
 
 
 def rename(url: str, name: str) -> str:

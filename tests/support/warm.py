@@ -80,6 +80,7 @@ class _Source:
     """The process that forks, and the socket to it."""
 
     def __init__(self) -> None:
+        self._owner = os.getpid()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -96,7 +97,13 @@ class _Source:
 
     def close(self) -> None:
         self._control.close()
-        self._process.wait()
+        if os.getpid() == self._owner:
+            self._process.wait()
+
+
+def begin() -> None:
+    """Start the process that forks now, so that it is ready when it is wanted; processes forked from here share it."""
+    _source()
 
 
 @cache
