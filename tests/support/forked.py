@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import gevent
@@ -30,6 +31,7 @@ SEND_S = 0.5  # what passed is reported together
 LISTED_S = 0.005
 # Servers that all processes share, started when the first of them asks.
 SERVERS = {"postgres": servers.run_postgres}
+THREADS = Path("/proc/self/task")
 # Without gevent's event loop, which must not begin before the fork.
 fork, poll = get_original("os", "fork"), get_original("select", "poll")
 
@@ -90,6 +92,8 @@ def server(name: str) -> Iterator[str]:
 
 def run(session: pytest.Session, count: int) -> None:
     """All tests of the session, in so many processes."""
+    if THREADS.is_dir() and len(list(THREADS.iterdir())) > 1:
+        raise pytest.UsageError("A library has a thread, which no fork keeps: it belongs into support/late_imports.py.")
     modules = ordering.modules_of(session.items)
     _Parent(session, ordering.Queue(modules)).run(min(count, len(modules)))
 

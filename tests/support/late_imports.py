@@ -18,6 +18,7 @@ LATE = (
     *("anthropic", "fakes.anthropic_types"),
     *("mcp", "langchain_openai", "mistralai.client", "schemathesis", "soundfile", "fakes.bedrock_types"),
     *("google.genai", "fakes.google_types"),
+    "helm_python",  # of Go, whose threads no fork keeps
 )
 # Where modules of ours are.
 FOLDERS = {"ai_sdk", "agents", "contract", "fakes", "support"}
