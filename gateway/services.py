@@ -273,6 +273,7 @@ class Services:
                 "Whether the database answered when it was asked last.",
                 1.0 if self.telemetry.states.is_healthy("database") else 0.0,
             ),
+            "realtime_sessions": ("Realtime sessions that are open.", len(self.engine.realtime.running)),
             **self.server_gauges(),
             **self.billing.spending.gauges(),
             "intents_open": ("Upstream calls without a durable record.", self.billing.settlements.intents.open_count()),

@@ -38,12 +38,13 @@ KNOWN = {
 
 @dataclass
 class Answer:
-    """What a response.create is answered with. `holds`: after its first piece it waits for a cancellation; `cuts`: the
-    connection is cut there instead."""
+    """What a response.create is answered with: its text, `pieces` times. `holds`: then it waits for a cancellation;
+    `cuts`: the connection is cut there instead."""
 
     usage: dict[str, Any] | None = field(default_factory=lambda: USAGE)
     status: str = "completed"
     text: str = "Hello there."
+    pieces: int = 1
     holds: bool = False
     cuts: bool = False
 
@@ -66,12 +67,14 @@ class RecordedSession:
 
 class FakeRealtime:
     """Serves on a free port of the loopback address, from `with` to its end. `answers` are those of the next responses,
-    in order; `refusal` is a status with which every handshake is refused."""
+    in order; `refusal` is a status with which every handshake is refused, `refused_keys` are values of Authorization
+    that are not let in."""
 
     def __init__(self) -> None:
         self.sessions: list[RecordedSession] = []
         self.answers: list[Answer] = []
         self.refusal = 0
+        self.refused_keys: set[str] = set()
         self.listens = False
         self._server: Server = serve(
             self._serve, "127.0.0.1", 0, process_request=self._check, compression=None, max_size=1 << 26
@@ -94,6 +97,9 @@ class FakeRealtime:
         return self.sessions[-1]
 
     def _check(self, connection: ServerConnection, request: Any) -> Any:
+        if request.headers.get("authorization") in self.refused_keys:
+            error = {"error": {"message": "Incorrect API key provided.", "code": "invalid_api_key"}}
+            return connection.respond(HTTPStatus(401), json.dumps(error))
         if self.refusal:
             error = {"error": {"message": "no", "type": "server_error", "code": "overloaded"}}
             return connection.respond(HTTPStatus(self.refusal), json.dumps(error))
@@ -178,7 +184,8 @@ class Conversation:
         response = {"id": f"resp_{id(self)}_{self._number}", "status": "in_progress", "output": []}
         self._send("response.created", response=response)
         about = {"response_id": response["id"], "item_id": "item", "output_index": 0, "content_index": 0}
-        self._send("response.output_text.delta", **about, delta=answer.text)
+        for _ in range(answer.pieces):
+            self._send("response.output_text.delta", **about, delta=answer.text)
         if answer.cuts:
             self._connection.socket.close()
             raise ConnectionClosed(None, None)

@@ -338,6 +338,20 @@ def test_a_message_of_a_hundred_megabytes_is_refused_long_before_its_end(gateway
     assert fake.last.events == []
 
 
+def test_a_caller_who_reads_nothing_fills_no_memory_and_pays_what_it_cost(gateway, fake, key) -> None:
+    (worker,) = gateway.workers()
+    before = memory_mb(worker)
+    fake.answers = [Answer(text="x" * 65_536, pieces=1_000)]
+    bearer = f"Authorization: Bearer {key[1]}"
+    _, _, connection = handshake(gateway, f"?model={MODEL}", bearer)
+    connection.sendall(b"\x81\x9b\0\0\0\0" + b'{"type": "response.create"}')
+    assert wait(lambda: fake.last.named("response.create"))
+    held = max(memory_mb(worker) for _ in range(20) if gevent.sleep(0.01) is None)
+    assert held - before < 30
+    connection.close()
+    assert wait(lambda: rows(gateway, key[0])) == [("realtime", MODEL, "stop", USAGE_NUSD, 0)]
+
+
 def memory_mb(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 

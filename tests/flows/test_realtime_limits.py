@@ -30,6 +30,7 @@ def provider() -> Iterator[FakeRealtime]:
 @pytest.fixture
 def fake(provider: FakeRealtime) -> FakeRealtime:
     provider.sessions, provider.answers, provider.refusal, provider.listens = [], [], 0, False
+    provider.refused_keys = set()
     return provider
 
 
@@ -95,6 +96,20 @@ def test_an_own_provider_key_opens_the_session_and_no_credits_pay_for_it(gateway
     with session(gateway) as connection:
         assert respond(connection).type == "response.done"
     assert usage_of(gateway)[1].mode == BYOK
+
+
+def test_a_provider_key_that_is_refused_is_followed_by_the_next(gateway, fake) -> None:
+    for label in ("first", "second"):
+        draft = ProviderKeyDraft("openai", f"sk-{label}", label, base_url=fake.url)
+        gateway.services.management.provider_keys.add(gateway.organization_id, draft, actor="operator")
+    set_mode(gateway, mode="api-keys")
+    fake.refused_keys = {"Bearer sk-first"}
+    for _ in range(2):  # whichever comes first in turn
+        with session(gateway) as connection:
+            assert respond(connection).type == "response.done"
+    assert {one.headers["authorization"] for one in fake.sessions} == {"Bearer sk-second"}
+    costs = sorted(row.cost_nusd for row in usage_of(gateway))
+    assert costs[-2:] == [USAGE_NUSD] * 2 and set(costs[:-2]) <= {0}
 
 
 def test_a_rate_limit_refuses_the_response_and_not_the_session(gateway, fake) -> None:

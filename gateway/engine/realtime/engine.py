@@ -36,12 +36,14 @@ class OpenedSession(NamedTuple):
 
 
 class RealtimeEngine(Executor[RealtimeRequest]):
-    """Opens the sessions of a worker. `leaving` tells that it ends: sessions end too, each after what it is at."""
+    """Opens the sessions of a worker; `running` are those that are served now. `leaving` tells that it ends: sessions
+    end too, each after what it is at."""
 
     def __init__(self, parts: EngineParts, documents: Documents, catalogue: Current) -> None:
         super().__init__(parts)
         self._settings, self._catalogue = parts.settings.realtime, catalogue
         self.leaving = False
+        self.running: set[object] = set()
         wanted = self._settings
         self._slots = [
             SharedSlots(documents, parts.clock, f"realtime {scope}", size)
@@ -121,7 +123,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
             self._planner.plan(asked, context.request or request_of(place.requested_model, RealtimeInput(), 0, 0))
 
         limits = SessionLimits(self._settings.session_s, self._settings.idle_s)
-        watch = SessionWatch(caller, permits, lambda: self.leaving, opened.slots, limits, self._clock)
+        watch = SessionWatch(caller, permits, lambda: self.leaving, opened.slots, self.running, limits, self._clock)
         return RealtimeSession(opened.upstream, opened.turns, events, watch, heard)
 
     def _plan_session(

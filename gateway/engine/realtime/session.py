@@ -76,12 +76,13 @@ class SessionLimits:
 class SessionWatch:
     """What a session is held against while it lasts. `caller` finds its caller anew, or raises what ended them;
     `leaving` tells that the worker ends; `permits` raises where the caller may not use the place any more; `slots` are
-    its share of sessions at once."""
+    its share of sessions at once, `running` the sessions of the worker."""
 
     caller: Callable[[], Caller]
     permits: Callable[[Caller], object]
     leaving: Callable[[], bool]
     slots: tuple[HeldSlots, ...]
+    running: set[object]
     limits: SessionLimits
     clock: Clock
 
@@ -111,6 +112,7 @@ class RealtimeSession:
         """Serve until the end; `first` goes upstream before anything of the caller's. Everything that was admitted is
         settled or given back when this returns."""
         self._caller = caller
+        self._watch.running.add(self)
         reader, ticker = spawn(self._from_upstream), spawn(self._look)
         try:
             for text in first:
@@ -120,6 +122,7 @@ class RealtimeSession:
         except SocketClosed:
             caller.linger()
         finally:
+            self._watch.running.discard(self)
             self._gone = self._ended = True
             ticker.kill(block=False)
             caller.abort()  # the reader may wait for one who reads nothing any more
