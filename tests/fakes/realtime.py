@@ -70,14 +70,14 @@ class FakeRealtime:
     in order; `refusal` is a status with which every handshake is refused, `refused_keys` are values of Authorization
     that are not let in."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Any = None) -> None:
         self.sessions: list[RecordedSession] = []
         self.answers: list[Answer] = []
         self.refusal = 0
         self.refused_keys: set[str] = set()
         self.listens = False
         self._server: Server = serve(
-            self._serve, "127.0.0.1", 0, process_request=self._check, compression=None, max_size=1 << 26
+            self._serve, "127.0.0.1", 0, process_request=self._check, compression=None, max_size=1 << 26, ssl=tls
         )
 
     def __enter__(self) -> Self:

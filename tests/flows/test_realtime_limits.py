@@ -205,6 +205,24 @@ def test_sessions_can_be_switched_off(share: Share, fake: FakeRealtime) -> None:
     assert caught.value.code == "realtime_disabled"
 
 
+def test_a_page_of_an_origin_that_is_not_let_in_opens_no_session(share: Share, fake: FakeRealtime) -> None:
+    gateway = share.gateway({"GATEWAY_SECURITY_CORS_ORIGINS": "https://app.example"})
+    for origin, opened in (
+        ("https://app.example", True),
+        ("https://elsewhere.example", False),
+        (gateway.address, True),
+    ):
+        client = openai.OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+        connecting = client.realtime.connect(model="sandbox-realtime", extra_headers={"Origin": origin})
+        if opened:
+            with connecting as connection:
+                assert connection.recv().type == "session.created"
+            continue
+        with pytest.raises(websockets.InvalidStatus) as caught, connecting:
+            raise AssertionError("a session was opened")
+        assert caught.value.response.status_code == 403 and b"origin_not_allowed" in caught.value.response.body
+
+
 def test_the_sandbox_answers_in_sound_without_any_key(gateway) -> None:
     with session(gateway, model="sandbox-realtime") as connection:
         connection.session.update(session={"type": "realtime", "audio": {"output": {"voice": "bright"}}})

@@ -73,18 +73,16 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         """Where what is said is transcribed by `model`: at the provider of the session, with its key (`beside`), else
         at any that has sessions. NotSupported (transcription_model_not_supported), Forbidden
         (transcription_model_not_allowed)."""
-        operation, context.operation = context.operation, TranscriptionRequest.operation
+        asked = self._asked(context, context.caller, TranscriptionRequest.operation)
         needs = Requirements(stream=True, max_tokens=0, messages=1)
         try:
-            route_plan = self._planner.plan(context, TranscriptionRequest(model, needs, lambda: None))
+            route_plan = self._planner.plan(asked, TranscriptionRequest(model, needs, lambda: None))
         except Forbidden as error:
             raise Forbidden(error.message, param="session", code="transcription_model_not_allowed") from None
         except GatewayError as error:
             if error.status >= 500:
                 raise
             raise _unheard(error.message) from None
-        finally:
-            context.operation = operation
         for group in route_plan.groups:
             for target in group:
                 if self._may_hear(target, beside):
@@ -118,13 +116,18 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         context, place = opened.turns.context, opened.place
 
         def permits(found: Caller) -> None:
-            asked = RequestContext(context.request_id, found, self._clock.now_us(), self._clock.monotonic(), 0.0)
-            asked.ip, asked.operation = context.ip, context.operation
+            asked = self._asked(context, found, context.operation)
             self._planner.plan(asked, context.request or request_of(place.requested_model, RealtimeInput(), 0, 0))
 
         limits = SessionLimits(self._settings.session_s, self._settings.idle_s)
         watch = SessionWatch(caller, permits, lambda: self.leaving, opened.slots, self.running, limits, self._clock)
         return RealtimeSession(opened.upstream, opened.turns, events, watch, heard)
+
+    def _asked(self, context: RequestContext, caller: Caller, operation: str) -> RequestContext:
+        """What is planned for a session that is open: nothing of it is sent."""
+        now = self._clock.monotonic()
+        ident = context.request_id
+        return RequestContext(ident, caller, self._clock.now_us(), now, now, ip=context.ip, operation=operation)
 
     def _plan_session(
         self, context: RequestContext, model: str, opened: RealtimeInput

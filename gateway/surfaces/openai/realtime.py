@@ -10,7 +10,7 @@ from gateway.billing.context import RequestContext
 from gateway.engine.realtime.engine import OpenedSession
 from gateway.engine.realtime.session import RealtimeSession, give
 from gateway.engine.realtime.turns import SessionPlace
-from gateway.errors import GatewayError, InvalidRequest, Unauthenticated
+from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
 from gateway.lazy_import import LazyImport
 from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, RealtimeInput, SessionLock, SessionType
 from gateway.services import Services
@@ -27,6 +27,7 @@ else:
 
 PATH = "/v1/realtime"
 SUBPROTOCOL, KEY_SUBPROTOCOL = "realtime", "openai-insecure-api-key."
+ANY = "*"
 # A URL is kept in logs and histories: no credential may stand there.
 CREDENTIALS = ("token", "api_key", "client_secret")
 TURN = f"GET {PATH} (response)"
@@ -43,6 +44,7 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
     if inbound.header("upgrade").lower() != "websocket":
         text = f"{PATH} is a WebSocket: connect with a client for those."
         raise InvalidRequest(text, status=426, code="websocket_required", headers=(("Upgrade", "websocket"),))
+    _check_origin(services, inbound)
     handshake = websockets.Handshake(inbound.headers, PATH)
     if inbound.channel is None:
         raise InvalidRequest("This server cannot open WebSockets.", status=426, code="websocket_not_supported")
@@ -93,6 +95,15 @@ class Takeover:
             if context is not None and context.outcome is not None:
                 # The provider's share of the time, which is all but the handshake.
                 context.outcome.serving.ended = self._clock.monotonic()
+
+
+def _check_origin(services: Services, inbound: Inbound) -> None:
+    """Browsers let a page of any origin open a WebSocket: which may is looked at here (`security.cors_origins`)."""
+    origin, allowed = inbound.header("origin"), services.settings.security.cors_origins
+    own = inbound.base_url.partition("://")
+    if origin and not {ANY, origin} & {*allowed, f"{own[0]}://{own[2].partition('/')[0]}"}:
+        text = f"Pages of {origin[:200]} may not open sessions here (GATEWAY_SECURITY_CORS_ORIGINS)."
+        raise Forbidden(text, code="origin_not_allowed")
 
 
 def _authenticate(services: Services, inbound: Inbound) -> SessionOwner:

@@ -1,18 +1,22 @@
 """WebSockets of either side: messages, what ends them, and how little of a peer's is held."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.realtime import FakeRealtime
 from gevent import socket
 from gevent.server import StreamServer
+from gevent.ssl import PROTOCOL_TLS_SERVER, SSLContext, create_default_context
+from support.certificates import write_certificate
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Request, TextMessage
 
 from gateway import settings
 from gateway.errors import InvalidRequest, UpstreamFailed, UpstreamUnreachable
 from gateway.settings import Security
+from gateway.threads import pause, spawn
 from gateway.transport import Transport
 from gateway.transport.handshakes import LOST, HandshakeRefused, SocketClosed
 from gateway.transport.socket_channel import SocketChannel
@@ -132,10 +136,36 @@ def test_a_provider_is_asked_and_its_refusal_is_an_answer_like_any_other(transpo
         assert '"session.created"' in (opened.receive() or "") and fake.last.headers["authorization"] == "x"
         opened.close()
         assert opened.receive() is None
+        opened.abort()
         fake.refusal = 429
         with pytest.raises(HandshakeRefused) as refused:
             transport.open_websocket(f"{fake.url}/realtime", {}, deadline=deadline, trusted=True)
         assert refused.value.status == 429 and b"overloaded" in refused.value.read_all()
+
+
+def test_a_session_over_tls_is_verified_and_ends_while_it_is_waited_for(tmp_path: Path) -> None:
+    certificate = write_certificate(tmp_path / "api.pem", "api.test")
+    served = SSLContext(PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(certificate)
+    chosen = settings.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": "/nowhere"})
+    ours = {"tls": create_default_context(cafile=certificate), "resolver": lambda host, port: ["127.0.0.1"]}
+    transport = Transport(chosen.timeouts, chosen.security, **ours)
+    with FakeRealtime(served) as fake:
+        port = fake.url.rpartition(":")[2].partition("/")[0]
+        deadline = transport._now() + 10
+        opened = transport.open_websocket(f"https://api.test:{port}/v1/realtime", {}, deadline=deadline)
+        assert '"session.created"' in (opened.receive() or "")
+        opened.send('{"type": "response.create", "event_id": "1"}')
+        assert '"response.created"' in (opened.receive() or "")
+        seen = []
+        reader = spawn(lambda: [seen.append(text) for text in iter(opened.receive, None)])
+        while '"response.done"' not in "".join(seen):
+            pause(0.01)
+        opened.abort()  # while the reader waits
+        reader.join(5)
+        assert reader.dead and opened.code == LOST
+        with pytest.raises(UpstreamUnreachable, match="certificate"):
+            transport.open_websocket(f"https://other.test:{port}/v1/realtime", {}, deadline=deadline)
 
 
 def test_the_guard_of_addresses_holds_for_websockets_too(transport: Transport) -> None:
