@@ -2,6 +2,8 @@
 
 wsproto reads and writes the frames. Nothing is queued here: a message is read when somebody asks for the next one, so
 who does not read keeps the peer from sending, by TCP's own means.
+Decided against simple-websocket, which lies over wsproto too: a thread of its own reads ahead into a list without an
+end, and its client dials by name, past the guard of addresses.
 """
 
 import io
