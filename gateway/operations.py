@@ -19,6 +19,7 @@ from gateway.neutral.rerank import RerankRequest, RerankResult
 from gateway.neutral.speech import SpeechRequest
 from gateway.neutral.structured import DecisionRequest, ModerationRequest, OcrRequest
 from gateway.neutral.transcriptions import TranscriptionRequest, TranslationRequest
+from gateway.neutral.videos import VideosRequest
 
 MESSAGE_TOKENS = 8  # roles and separators around each message or input
 MEDIA_TOKENS = 16_384  # the most that one image or file was seen to count as, pages of a document included
@@ -109,14 +110,13 @@ OPERATIONS: dict[str, ModelOperation] = {
         ModelOperation("moderations", ModerationRequest, text_tokens),
         ModelOperation("ocr", OcrRequest, no_tokens, cacheable=False),
         ModelOperation("decisions", DecisionRequest, text_tokens),
+        ModelOperation("videos", VideosRequest, text_tokens, cacheable=False),
         ModelOperation("translations", TranslationRequest, text_tokens, streams=True, cacheable=False),
         ModelOperation("realtime", RealtimeRequest, heard_tokens, streams=True, cacheable=False),
     )
 }
-# Catalogue entries name these too; no surface asks for them yet.
-UNSERVED = ("videos",)
 
 
 def names() -> tuple[str, ...]:
     """The name of every operation that a catalogue entry may serve."""
-    return (*OPERATIONS, *UNSERVED)
+    return tuple(OPERATIONS)

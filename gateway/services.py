@@ -75,6 +75,7 @@ from gateway.telemetry.request_log import RequestLog
 from gateway.telemetry.request_observers import RequestObservers
 from gateway.threads import Threads
 from gateway.transport import Transport
+from gateway.videos.service import Videos
 
 log = logging.getLogger("gateway")
 
@@ -163,6 +164,7 @@ class EngineServices:
     retention: Retention
     payload_quota: PayloadQuota
     realtime: RealtimeEngine
+    videos: Videos
 
 
 @dataclass(slots=True)

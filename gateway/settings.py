@@ -188,6 +188,13 @@ class MediaSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class VideoSettings:
+    job_timeout_s: Annotated[float, Between(1, 7 * 86_400)]
+    poll_s: Annotated[float, Between(0.01, 3600)]
+    keep_days: Annotated[int, Between(1, 3650)]
+
+
+@dataclass(frozen=True, slots=True)
 class McpSettings:
     gateway_url: Annotated[str, Scheme(("https", "http"))]
     tool_timeout_s: Annotated[float, Between(1, 3600)]
@@ -252,6 +259,7 @@ class Settings:
     organizations: OrganizationDefaults
     bootstrap: Bootstrap
     media: MediaSettings
+    video: VideoSettings
     mcp: McpSettings
     realtime: RealtimeSettings
     log: Log
@@ -307,6 +315,7 @@ PLAIN_NAMES: dict[str, tuple[str, str, float]] = {
     "OTEL_SERVICE_NAME": ("otel", "service_name", 1),
     "MCP_GATEWAY_URL": ("mcp", "gateway_url", 1),
     "REALTIME_INLINE": ("realtime", "inline", 1),
+    "VIDEO_JOB_TIMEOUT_SECONDS": ("video", "job_timeout_s", 1),
 }
 
 # Secrets, read where they are needed with `Settings.secret`; key of [secrets] in gateway.toml → variable.
@@ -316,6 +325,7 @@ SECRETS = {
     "metrics_token": "GATEWAY_METRICS_TOKEN",
     "bootstrap_api_key": "GATEWAY_BOOTSTRAP_API_KEY",
     "bootstrap_password": "GATEWAY_BOOTSTRAP_PASSWORD",
+    "video_content_jwt_secret": "LLM_VIDEO_CONTENT_JWT_SECRET",
 }
 # Set by `serve` for its server: the store was away, so that a worker brings it to the version of this code.
 MIGRATE_LATE = "GATEWAY_MIGRATE_LATE"

@@ -45,6 +45,7 @@ from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import known_clients
 from gateway.oauth.service import OAuth
 from gateway.providers.credentials import Credentials
+from gateway.providers.job_calls import JobCalls
 from gateway.providers.local.discovery import Discovery
 from gateway.providers.registry import make_protocols, make_upstreams
 from gateway.reports.usage import Reports
@@ -64,6 +65,9 @@ from gateway.states import StateLog
 from gateway.store.intents import Intents
 from gateway.store.turns import Turns
 from gateway.telemetry.provider_changes import ProviderChanges
+from gateway.videos.links import CONTENT_SECRET, Links
+from gateway.videos.service import Videos
+from gateway.videos.tasks import Targets
 from gateway.worker_base import WorkerBase, let_go, open_base
 
 SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
@@ -92,7 +96,7 @@ def _assemble(base: WorkerBase) -> Services:
         accounts=accounts,
         routing=routing,
         billing=billing,
-        engine=_open_engine(base, routing, billing),
+        engine=_open_engine(base, accounts, routing, billing),
         background=base.background,
         telemetry=base.telemetry,
         management=_open_management(base, accounts, routing),
@@ -199,7 +203,9 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
     )
 
 
-def _open_engine(base: WorkerBase, routing: RoutingServices, billing: BillingServices) -> EngineServices:
+def _open_engine(
+    base: WorkerBase, accounts: AccountServices, routing: RoutingServices, billing: BillingServices
+) -> EngineServices:
     settings, clock, store = base.settings, base.clock, base.store
     threads, settlements = base.background.threads, billing.settlements
     cache = ResponseCache(open_cache_store(store, settings.cache), base.hash_key, settings.cache)
@@ -226,6 +232,25 @@ def _open_engine(base: WorkerBase, routing: RoutingServices, billing: BillingSer
         retention=Retention(store.database, store.journal, store.vault, threads, SETTLE_S),
         realtime=RealtimeEngine(parts, store.documents, routing.catalogue),
         payload_quota=PayloadQuota(store.database, settings.retention.organization_payloads_mb << 20),
+        videos=_open_videos(base, accounts, routing, parts),
+    )
+
+
+def _open_videos(
+    base: WorkerBase, accounts: AccountServices, routing: RoutingServices, parts: EngineParts
+) -> Videos:
+    store, settings = base.store, base.settings
+    return Videos(
+        parts,
+        store.database,
+        store.control,
+        store.vault,
+        base.transport,
+        Targets(routing.catalogue.current, routing.credentials, accounts.custom_models),
+        JobCalls(routing.upstreams, base.transport),
+        base.clock,
+        settings.video,
+        Links(settings.secret(CONTENT_SECRET), store.secrets.hash_keys, base.clock),
     )
 
 

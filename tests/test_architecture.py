@@ -26,6 +26,7 @@ RANKS = {
     "gateway.states": -2,
     "gateway.webhooks": -2,
     "gateway.files": -1.5,
+    "gateway.byte_ranges": -1.5,
     "gateway.shared_calls": -1.5,
     "gateway": -2,  # the package itself: its version
     "gateway.transport": -1,
@@ -44,6 +45,7 @@ RANKS = {
     "gateway.providers": 4,
     "gateway.billing": 4.5,
     "gateway.engine": 5,
+    "gateway.videos": 5.3,
     "gateway.admin": 5.5,
     "gateway.reports": 5.5,
     "gateway.telemetry": 5.7,
@@ -105,6 +107,7 @@ FORBIDDEN = {
     "gateway.engine": ("gateway.dialects",),
     "gateway.billing": ("gateway.dialects",),
     "gateway.admin": ("gateway.dialects",),
+    "gateway.videos": ("gateway.dialects",),
 }
 
 # Library → the layers that may import it.
@@ -119,6 +122,7 @@ LIBRARIES = {
         "gateway.transport",
         "gateway.store",
         "gateway.engine",
+        "gateway.videos",
         "gateway.telemetry",
         "gateway.billing",  # here and below: what is made for each request, as structs
         "gateway.neutral",
@@ -148,7 +152,7 @@ LIBRARIES = {
     "tinytag": ("gateway.surfaces.audio_uploads",),
     "httptools": ("gateway.transport", "gateway.server"),
     "cryptography": ("gateway.accounts", "gateway.providers"),
-    "joserfc": ("gateway.accounts", "gateway.providers"),
+    "joserfc": ("gateway.accounts", "gateway.providers", "gateway.videos"),
     "argon2": ("gateway.accounts",),
     "apscheduler": ("gateway.background",),
     "segno": ("gateway.surfaces.console",),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from gateway import ids
+from gateway import ids, webhooks
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.accounts.models import Organization, Project
@@ -166,6 +166,22 @@ def set_callback_secret(
     values = {"callback_secret": vault.seal(secret)}
     shown = {"callback_secret": "set" if secret else "removed"}
     return commit(database, control, lambda now: _set(_load(project_id), values, shown, actor, now))
+
+
+def ensure_callback_secret(
+    database: Database, control: Control, vault: Vault, project_id: str, *, actor: str
+) -> None:
+    """Give a project without a callback secret a new one. NotFound, Unavailable."""
+    if callback_secret(database, vault, project_id):
+        return
+    sealed = vault.seal(webhooks.make_secret())
+
+    def work(now: int) -> None:
+        project = _load(project_id)
+        if not project.has_callback_secret:
+            _set(project, {"callback_secret": sealed}, {"callback_secret": "set"}, actor, now)
+
+    commit(database, control, work, confirm=False)
 
 
 def callback_secret(database: Database, vault: Vault, project_id: str) -> str:

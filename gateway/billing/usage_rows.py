@@ -206,7 +206,7 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
         attempt.finish or ("error" if error else ""),
         mapping.price_version,
     )
-    extra, ppm = _extra(usage, charge, attempt), charge.discount_ppm
+    extra, ppm = extra_of(usage, charge, attempt), charge.discount_ppm
     if extra is None and error is None and not ppm and not context.label:
         return PLAIN, columns
     code, label = _code(error) if error is not None else None, context.label or None
@@ -330,7 +330,7 @@ def _code(error: GatewayError) -> str:
     return error.code[:64].replace("\0", "")  # which PostgreSQL takes in no text, and an upstream may send
 
 
-def _extra(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
+def extra_of(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
     """Counts and components without a column, the region, a service tier with a price of its own, which provider key it
     was and whether that key's bound counted it; None when there are none."""
     mapping, credential, tier = attempt.target.mapping, attempt.target.credential, attempt.service_tier

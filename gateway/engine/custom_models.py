@@ -60,6 +60,21 @@ class CustomModels:
         if info is None:
             return self._generic(caller, model) if name == CUSTOM else None
         _check_mode(caller, name)
+        return self._offered(info, model)
+
+    def again(self, organization_id: str, provider_id: str, model: str) -> CustomModel | None:
+        """The model that a job began at; None where the organization does not have it any more."""
+        if provider_id == CUSTOM:
+            key = next((key.info for key in self._provider_keys.keys_for(organization_id, CUSTOM)), None)
+            return None if key is None else _make(CUSTOM, key.base_url, {"id": model})
+        providers = self._custom_providers.providers_of(organization_id).values()
+        info = next((one for one in providers if one.provider_id == provider_id), None)
+        try:
+            return None if info is None else self._offered(info, model)
+        except InvalidRequest:
+            return None
+
+    def _offered(self, info: CustomProviderInfo, model: str) -> CustomModel:
         found = self._made.get((info.id, model))
         if found is None or found[0] is not info:
             if len(self._made) >= REMEMBERED:

@@ -201,6 +201,10 @@ class Planner:
             totals.first.observe(attempt.first_at - attempt.started)
         self._health.count_success(books.tally, attempt.ended, output, took_s * 1000, first_ms)
 
+    def charged(self, target: Target, operation: str, cost_nusd: int) -> None:
+        """Count what a job cost, which is known when it ends."""
+        self._totals_of(_place_of(target, operation)).cost.value += cost_nusd
+
     def served(self, route_plan: RoutePlan, attempt: Attempt) -> None:
         """Remember who answered, for the session and the project."""
         if not route_plan.remembered:

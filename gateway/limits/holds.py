@@ -25,6 +25,10 @@ PATIENCE_S, PATIENCE_ROUNDS = 0.3, 4
 LEASES = "SELECT id, budget FROM lease WHERE hold = ? ORDER BY id"
 
 
+def nothing() -> None:
+    """No rows are written."""
+
+
 class JobHold(NamedTuple):
     """The reservation of the job `id`. `output_cap`: the output limit that its budgets allow, None without one."""
 
@@ -41,18 +45,21 @@ class Holds:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def place(self, ident: str, payer: Payer, ask: CostBound) -> JobHold:
+    def place(
+        self, ident: str, payer: Payer, ask: CostBound, record: Callable[[], object] = nothing, patient: bool = True
+    ) -> JobHold:
         """Reserve the most that `ask` can cost from every budget of `payer`, or from none. Idempotent: a job has one
-        hold. Waits a moment for what workers hold of a budget and do not use. SpendingLimitReached, OutOfCredits,
-        Unavailable."""
-        outcome = self._database.write(lambda: self._place(ident, payer, ask))
-        rounds_left = PATIENCE_ROUNDS
+        hold. `record` writes the job's row in the same transaction (it may run again when that is retried). Waits a
+        moment for what workers hold of a budget and do not use, unless `patient` is False. SpendingLimitReached,
+        OutOfCredits, Unavailable."""
+        outcome = self._database.write(lambda: self._place(ident, payer, ask, record))
+        rounds_left = PATIENCE_ROUNDS if patient else 0
         while isinstance(outcome, Shortage):
             if not (outcome.others and rounds_left):
                 raise outcome.error()
             rounds_left -= 1
             pause(PATIENCE_S)
-            outcome = self._database.write(lambda: self._place(ident, payer, ask))
+            outcome = self._database.write(lambda: self._place(ident, payer, ask, record))
         return outcome
 
     def find(self, ident: str) -> JobHold | None:
@@ -76,14 +83,20 @@ class Holds:
 
     def release(self, ident: str) -> bool:
         """Release a hold without cost; False when it had ended before. Unavailable."""
-        return self.settle(ident, 0, True, lambda: None)
+        return self.settle(ident, 0, True, nothing)
 
     def _find(self, ident: str) -> JobHold | None:
         sql = "SELECT id, organization, amount_nusd, output_cap, placed_at FROM hold WHERE id = ?"
         row = self._database.execute(sql, (ident,)).fetchone()
         return None if row is None else JobHold(*row)
 
-    def _place(self, ident: str, payer: Payer, ask: CostBound) -> JobHold | Shortage:
+    def budgets(self, ident: str) -> list[str]:
+        """The ids of the budgets that a hold charges; inside a read or write."""
+        return [budget for _, budget in self._leases(ident)]
+
+    def _place(
+        self, ident: str, payer: Payer, ask: CostBound, record: Callable[[], object]
+    ) -> JobHold | Shortage:
         database, now = self._database, self._database.now_us()
         found = self._find(ident)
         if found is not None:
@@ -105,6 +118,7 @@ class Holds:
         database.execute(
             "INSERT INTO hold (id, organization, amount_nusd, output_cap, placed_at) VALUES (?, ?, ?, ?, ?)", hold
         )
+        record()
         return hold
 
     def _grant(self, ident: str, row: BudgetRow, nusd: int, now: int) -> None:

@@ -83,6 +83,13 @@ class Credentials:
             trusted=not own,
         )
 
+    def again(self, mapping: Mapping, organization_id: str, source: str, ident: str) -> Credential | None:
+        """The credential that a job began with; where it is there no more, another one of the same owner for the same
+        mapping, whose account is most likely the same. None without any."""
+        own = source == BYOK
+        known = self._own(organization_id, mapping) if own else self._current().get(mapping.provider, ())
+        return next((one for one in known if one.ident == ident), known[0] if known else None)
+
     def platform(self) -> dict[str, tuple[Credential, ...]]:
         """The platform's own credentials by provider."""
         return self._current()

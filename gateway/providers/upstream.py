@@ -170,6 +170,14 @@ class Upstreams:
             error.upstream_status = refused.status
             raise error from None
 
+    def carrier(self, target: Target) -> tuple[Wire, Opener]:
+        """The protocol of a target and how its calls are made, for what follows a job's first answer. NotSupported
+        where this worker knows it no more."""
+        wire = self._wires.get(target.protocol)
+        if wire is None:
+            raise NotSupported(f"The protocol of provider {target.provider.id} is not there any more.")
+        return wire, self._openers.get(target.protocol, self._network)
+
     def _send(
         self,
         request: Request,

@@ -20,7 +20,7 @@ from gateway.states import StateChange, StateLog
 from gateway.store.documents import Documents
 from gateway.threads import Job
 from gateway.transport import Transport
-from gateway.webhooks import sign
+from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
 
 # The delivery state of each alert at each address, and hints of when it is due, under keys that sort by that time, so
 # that the delivering worker reads nothing while nothing is due.
@@ -30,8 +30,6 @@ LOOK_S = 300.0  # interval between two scans of all alerts, for those without a 
 TTL_S, SENT_TTL_S = 3 * 86_400.0, 2 * 3600.0
 MOST_WAITING, AT_ONCE, EACH_AT_ONCE = 1_000, 20, 4
 MOST_HOURLY = 100  # alerts that one organization causes per hour, at one worker
-ATTEMPTS, FIRST_S, LONGEST_S = 8, 30.0, 3600.0
-TIMEOUT_S, MOST_ANSWER = 10.0, 65_536
 TEST = StateChange("test", "test", "This is a test: alerts reach this address.")
 
 log = logging.getLogger(__name__)
@@ -128,29 +126,21 @@ class Alerts:
             self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": True}), SENT_TTL_S)
             return
         waiting["attempts"] += 1
-        if waiting["attempts"] >= ATTEMPTS:
+        wait_us = next_wait_us(waiting["attempts"])
+        if wait_us is None:
             self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": False}), SENT_TTL_S)
             message = f"an alert could not be delivered to {hook.id}: {problem}"
             more = {"event": "alert.undelivered", "remedy": f"check the address: {MANAGE} alerts test", "facts": {}}
             log.warning("%s", message, extra=more)
             return
-        wait_s = min(FIRST_S * 2 ** (waiting["attempts"] - 1), LONGEST_S)
-        waiting["due"] = self._clock.now_us() + round(wait_s * SECOND_US)
+        waiting["due"] = self._clock.now_us() + wait_us
         self._note_due(key, waiting)
         self._documents.put(KIND, key, orjson.dumps(waiting), TTL_S)
 
     def _send(self, hook: AlertHook, event: dict[str, Any]) -> str:
         """Why the alert was not accepted, "" when it was."""
         body = orjson.dumps(event)
-        headers = {"content-type": "application/json", "user-agent": "llmgateway"}
-        headers |= sign(hook.secret, event["id"], self._clock.now_us() // SECOND_US, body)
-        try:
-            answer = self._transport.request(
-                "POST", hook.url, headers, body, timeout_s=TIMEOUT_S, max_bytes=MOST_ANSWER
-            )
-        except GatewayError as error:
-            return error.message
-        return "" if 200 <= answer.status < 300 else f"it answered {answer.status}"
+        return deliver(self._transport, hook.url, hook.secret, event["id"], body, self._clock.now_us()).problem
 
 
 def read_hint(hint: str) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """`/projects`: projects, their settings and their callback secret."""
 
-import secrets
 from typing import Any
 
 from marshmallow import fields
 
+from gateway import webhooks
 from gateway.accounts import projects
 from gateway.accounts.projects import MARKERS, RANGES, ProjectChange
 from gateway.surfaces.http import Inbound, Operation, Outbound
@@ -18,7 +18,6 @@ from gateway.surfaces.visitor import MANAGERS, Visitor
 TAG = "Projects"
 MODES = projects.CHOICES["mode"]
 STRATEGIES = ("auto", "price", "throughput", "latency")
-SECRET_PREFIX = "whsec_"
 
 
 class NewProject(Body):
@@ -103,7 +102,7 @@ def roll_secret(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Replace the callback secret by a new one."""
     services = visitor.services
     project = visitor.project(inbound.params["project_id"], *MANAGERS)
-    secret = SECRET_PREFIX + secrets.token_urlsafe(30)
+    secret = webhooks.make_secret()
     projects.set_callback_secret(
         services.store.database,
         services.store.control,

@@ -19,7 +19,8 @@ from gateway.settings import load
 from gateway.states import StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
-from gateway.telemetry.alerts import AT_ONCE, ATTEMPTS, DUE, EACH_AT_ONCE, KIND, MOST_HOURLY, Alerts, choose
+from gateway.telemetry.alerts import AT_ONCE, DUE, EACH_AT_ONCE, KIND, MOST_HOURLY, Alerts, choose
+from gateway.transport.webhook_delivery import ATTEMPTS
 from gateway.transport import Transport
 
 REFUSED = StateChange("credential.refused", "provider openai#k", "openai refused", remedy="check the key")

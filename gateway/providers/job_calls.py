@@ -1,0 +1,113 @@
+"""The calls about a job that a provider has: how far it is, its end, and the bytes of what it made."""
+
+from typing import cast
+from urllib.parse import urljoin, urlsplit
+
+from gateway.clock import Clock
+from gateway.errors import GatewayError, NotFound, UpstreamFailed
+from gateway.neutral.videos import VideoFile, VideosRequest, VideoStatus
+from gateway.providers.openers import Opener
+from gateway.providers.protocol import Call, JobCodec, Target, UpstreamReply, Wire
+from gateway.providers.upstream import Upstreams
+from gateway.transport import Transport
+from gateway.transport.client import REDIRECT_STATUSES, REDIRECTS
+
+CALL_S = 60.0  # the most that a question takes
+# What a caller gets of a file's answer: whole, in part, or that there is no such part.
+SERVED, PARTIAL, NO_SUCH_PART = 200, 206, 416
+GONE = "The provider does not have the video any more."
+
+
+class JobCalls:
+    """Every call needs a target of the mapping and, where it is still there, the credential that the job began with."""
+
+    def __init__(self, upstreams: Upstreams, transport: Transport) -> None:
+        self._upstreams, self._transport = upstreams, transport
+
+    def status(self, ident: str, target: Target) -> VideoStatus:
+        """How far it is. Errors of the transport and of the protocol's `failure`, NotSupported."""
+        codec, wire, opener = self._carrier(target)
+        reply = _wait(opener, codec.status(ident, target), target)
+        try:
+            _check(wire, reply, target)
+            return codec.read_status(reply, target)
+        finally:
+            reply.close()
+
+    def cancel(self, ident: str, target: Target) -> bool:
+        """Ask for its end; False where the provider cannot, or will not any more. Errors as `status`."""
+        codec, wire, opener = self._carrier(target)
+        call = codec.cancel(ident, target)
+        if call is None:
+            return False
+        reply = _wait(opener, call, target)
+        try:
+            if 400 <= reply.status < 500:
+                return False
+            _check(wire, reply, target)
+            return True
+        finally:
+            reply.close()
+
+    def open(self, file: VideoFile, target: Target, ranged: dict[str, str], seconds: float) -> UpstreamReply:
+        """The reply that brings the bytes, with a status of 200, 206 or 416; `ranged` are the caller's headers about
+        parts. NotFound when the provider has it no more; errors as `status`. The reply must be closed."""
+        deadline = Clock.monotonic() + seconds
+        if not file.file:
+            return self._load(file.url, target, ranged, deadline)
+        codec, wire, opener = self._carrier(target)
+        call = codec.content(file, target)
+        call.headers, call.stream, call.way = {**call.headers, **ranged}, True, None
+        reply = opener.send(call, target, deadline).wait()
+        try:
+            if reply.status == NO_SUCH_PART:
+                return reply
+            _check_file(wire, reply, target)
+            place = codec.location(reply, target)
+        except BaseException:
+            reply.close()
+            raise
+        if not place:
+            return reply
+        reply.close()
+        return self._load(place, target, ranged, deadline)
+
+    def _load(self, url: str, target: Target, ranged: dict[str, str], deadline: float) -> UpstreamReply:
+        """Of an address that the provider named; each of its redirects passes the address guard anew."""
+        for _ in range(REDIRECTS + 1):
+            trusted = target.trusted and urlsplit(url)[:2] == urlsplit(target.address)[:2]
+            reply = self._transport.open("GET", url, ranged, stream=True, deadline=deadline, trusted=trusted)
+            if reply.status in (SERVED, PARTIAL, NO_SUCH_PART):
+                return reply
+            status, place = reply.status, reply.headers.get("location", "")
+            reply.close()
+            if status not in REDIRECT_STATUSES or not place:
+                if 400 <= status < 500:
+                    raise NotFound(GONE, code="video_content_gone")
+                raise UpstreamFailed("The address of the video did not answer as it should.", upstream_status=status)
+            url = urljoin(url, place)
+        raise UpstreamFailed("The address of the video redirects too often.", code="too_many_redirects")
+
+    def _carrier(self, target: Target) -> tuple[JobCodec, Wire, Opener]:
+        wire, opener = self._upstreams.carrier(target)
+        codec = wire.codecs.get(VideosRequest.operation)
+        if codec is None:
+            raise NotFound(f"The protocol of provider {target.provider.id} carries no videos any more.")
+        return cast(JobCodec, codec), wire, opener
+
+
+def _wait(opener: Opener, call: Call, target: Target) -> UpstreamReply:
+    return opener.send(call, target, Clock.monotonic() + CALL_S).wait()
+
+
+def _check(wire: Wire, reply: UpstreamReply, target: Target) -> None:
+    if not 200 <= reply.status < 300:
+        error: GatewayError = wire.failure(reply, target)
+        error.upstream_status = reply.status
+        raise error
+
+
+def _check_file(wire: Wire, reply: UpstreamReply, target: Target) -> None:
+    if reply.status in (404, 410):
+        raise NotFound(GONE, code="video_content_gone")
+    _check(wire, reply, target)

@@ -1,0 +1,37 @@
+"""One signed delivery to an address that a user of the gateway chose, and when the next attempt follows."""
+
+from typing import NamedTuple
+
+from gateway.clock import SECOND_US
+from gateway.errors import GatewayError
+from gateway.transport.client import Transport
+from gateway.webhooks import sign
+
+ATTEMPTS, FIRST_S, LONGEST_S = 8, 30.0, 3600.0
+TIMEOUT_S, MOST_ANSWER = 10.0, 65_536
+
+
+class Delivered(NamedTuple):
+    """`status` is what the address answered, 0 when nothing; `problem` why it was not accepted, "" when it was."""
+
+    status: int
+    problem: str
+
+
+def deliver(transport: Transport, url: str, secret: str, event_id: str, body: bytes, now_us: int) -> Delivered:
+    """Send it once. Any 2xx accepts it; a redirect does not, and the address must be public unless the operator allows
+    private ones."""
+    headers = {"content-type": "application/json", "user-agent": "llmgateway"}
+    headers |= sign(secret, event_id, now_us // SECOND_US, body)
+    try:
+        answer = transport.request("POST", url, headers, body, timeout_s=TIMEOUT_S, max_bytes=MOST_ANSWER)
+    except GatewayError as error:
+        return Delivered(error.upstream_status, error.message)
+    return Delivered(answer.status, "" if 200 <= answer.status < 300 else f"it answered {answer.status}")
+
+
+def next_wait_us(attempts: int) -> int | None:
+    """How long to wait after so many attempts that failed: twice as long each time. None after the last."""
+    if attempts >= ATTEMPTS:
+        return None
+    return round(min(FIRST_S * 2 ** (attempts - 1), LONGEST_S) * SECOND_US)

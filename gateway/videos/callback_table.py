@@ -1,0 +1,67 @@
+"""Callbacks that wait to be delivered, and what became of each attempt."""
+
+from typing import Any, NamedTuple
+
+from msgspec import Struct, json
+
+from gateway.store.database import Database
+
+PENDING, RETRYING, DELIVERED, FAILED = "pending", "retrying", "delivered", "failed"
+PREFIX = "evt_"
+
+
+class Attempted(Struct, frozen=True):
+    """One attempt: when, the status that the address answered (0: none), and why it was not accepted."""
+
+    at: int
+    status: int
+    problem: str
+
+
+class Callback(NamedTuple):
+    """A row of `video_callback`, in the order of its columns. `due_at` None: nothing more is sent; `attempts`: JSON."""
+
+    id: str
+    job: str
+    state: str
+    due_at: int | None
+    attempts: str
+
+    @property
+    def tried(self) -> list[Attempted]:
+        return json.decode(self.attempts, type=list[Attempted])
+
+
+COLUMNS = ", ".join(Callback._fields)
+
+
+class Callbacks:
+    """Every method may raise Unavailable; `begin` and `change` are for use inside a write."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def begin(self, job_id: str, now_us: int) -> None:
+        """The end of a job is to be told; a job has one callback."""
+        sql = f"INSERT INTO video_callback ({COLUMNS}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
+        self.database.execute(sql, (PREFIX + job_id, job_id, PENDING, now_us, "[]"))
+
+    def of(self, job_id: str) -> Callback | None:
+        """The callback of a job; None without one."""
+        rows = self._select("WHERE id = ?", PREFIX + job_id)
+        return rows[0] if rows else None
+
+    def due(self, now_us: int, limit: int) -> list[Callback]:
+        """Those to be sent now, the longest waiting first."""
+        return self._select("WHERE due_at IS NOT NULL AND due_at <= ? ORDER BY due_at LIMIT ?", now_us, limit)
+
+    def change(self, callback: Callback, **values: Any) -> Callback | None:
+        """Set columns of one that is still due when `callback` is; None when somebody else has it."""
+        columns = ", ".join(f"{name} = ?" for name in values)
+        sql = f"UPDATE video_callback SET {columns} WHERE id = ? AND due_at = ?"
+        changed = self.database.execute(sql, (*values.values(), callback.id, callback.due_at)).rowcount
+        return callback._replace(**values) if changed else None
+
+    def _select(self, condition: str, *params: Any) -> list[Callback]:
+        sql = f"SELECT {COLUMNS} FROM video_callback {condition}"
+        return [Callback(*row) for row in self.database.read(lambda: self.database.fetch(sql, params))]

@@ -1,0 +1,125 @@
+"""Delivery of callbacks: signed, repeated until an address accepts them, every attempt written down."""
+
+import logging
+from collections.abc import Callable
+
+from msgspec import json
+
+from gateway.accounts import projects
+from gateway.accounts.vault import Vault
+from gateway.clock import SECOND_US, Clock
+from gateway.errors import GatewayError, NotFound
+from gateway.store.database import Database
+from gateway.threads import Job
+from gateway.transport import Transport
+from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
+from gateway.videos.callback_table import DELIVERED, FAILED, RETRYING, Attempted, Callback, Callbacks
+from gateway.videos.shown import Presenter
+from gateway.videos.states import COMPLETED
+from gateway.videos.table import VideoJob, VideoJobs
+from gateway.videos.tasks import Sealed, Task
+
+AT_ONCE, EACH_AT_ONCE, LOOKED_AT = 20, 4, 500
+# Whoever delivers one has it for so long; then another worker may.
+CLAIM_US = round(3 * TIMEOUT_S * SECOND_US)
+
+log = logging.getLogger("gateway")
+
+
+class Deliveries:
+    """Sends what is due; the leading worker's recurring work, and safe beside another's."""
+
+    def __init__(
+        self,
+        callbacks: Callbacks,
+        jobs: VideoJobs,
+        sealed: Sealed,
+        presenter: Presenter,
+        vault: Vault,
+        transport: Transport,
+        clock: Clock,
+    ) -> None:
+        self._callbacks, self._jobs, self._sealed, self._presenter = callbacks, jobs, sealed, presenter
+        self._vault, self._transport, self._clock = vault, transport, clock
+        self._database: Database = jobs.database
+
+    def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
+        """One round. Unavailable when the store is away."""
+        due = self._callbacks.due(self._clock.now_us(), LOOKED_AT)
+        if not due or not go_on():
+            return
+        # Concurrently, so that an address that never answers delays no other.
+        work = [Job(self._follow, *one) for one in self._choose(due)]
+        for one in work:
+            one.result(2 * TIMEOUT_S)
+
+    def _choose(self, due: list[Callback]) -> list[tuple[Callback, VideoJob]]:
+        """The oldest, a few of each project, so that none delays the others."""
+        taken: dict[str, int] = {}
+        chosen: list[tuple[Callback, VideoJob]] = []
+        for callback in due:
+            job = self._jobs.find(callback.job)
+            if job is None:
+                self._change(callback, FAILED, None, callback.tried)
+                continue
+            taken[job.project] = taken.get(job.project, 0) + 1
+            if taken[job.project] <= EACH_AT_ONCE:
+                chosen.append((callback, job))
+            if len(chosen) == AT_ONCE:
+                break
+        return chosen
+
+    def _follow(self, callback: Callback, job: VideoJob) -> None:
+        try:
+            claimed = self._claim(callback)
+            if claimed is not None:
+                self._try(claimed, job)
+        except GatewayError as error:
+            log.warning("the callback %s is sent another time: %s", callback.id, error.message)
+        except Exception:  # One that cannot be sent must not hold up the others.
+            log.exception("the callback %s could not be sent", callback.id)
+
+    def _claim(self, callback: Callback) -> Callback | None:
+        due_at = self._clock.now_us() + CLAIM_US
+        return self._database.write(lambda: self._callbacks.change(callback, due_at=due_at))
+
+    def _try(self, callback: Callback, job: VideoJob) -> None:
+        task = self._sealed.task(job.task)
+        body, now = self._write(callback, job, task), self._clock.now_us()
+        status, problem = deliver(
+            self._transport, task.callback_url, self._secret_of(job, task), callback.id, body, now
+        )
+        tried = [*callback.tried, Attempted(now, status, problem[:500])]
+        wait_us = next_wait_us(len(tried)) if problem else None
+        if not problem:
+            self._change(callback, DELIVERED, None, tried)
+        elif wait_us is not None:
+            self._change(callback, RETRYING, self._clock.now_us() + wait_us, tried)
+        else:
+            self._change(callback, FAILED, None, tried)
+            log.warning("the callback %s was given up after %d attempts: %s", callback.id, len(tried), problem)
+
+    def _change(self, callback: Callback, state: str, due_at: int | None, tried: list[Attempted]) -> None:
+        attempts = json.encode(tried).decode()
+        self._database.write(
+            lambda: self._callbacks.change(callback, state=state, due_at=due_at, attempts=attempts)
+        )
+
+    def _write(self, callback: Callback, job: VideoJob, task: Task) -> bytes:
+        return json.encode(
+            {
+                "object": "event",
+                "id": callback.id,
+                "type": "video.completed" if job.state == COMPLETED else "video.failed",
+                "created_at": (job.completed_at or job.created_at) // SECOND_US,
+                "data": self._presenter.show(job, task.base_url),
+            }
+        )
+
+    def _secret_of(self, job: VideoJob, task: Task) -> str:
+        if task.callback_secret:
+            return task.callback_secret
+        try:
+            return projects.callback_secret(self._database, self._vault, job.project)
+        except NotFound:
+            return ""

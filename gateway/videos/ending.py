@@ -1,0 +1,124 @@
+"""The end of a job: its state, its usage row, what it spent and its callback, in one transaction and once."""
+
+from functools import partial
+
+from msgspec import json
+
+from gateway.billing import job_rows
+from gateway.billing.held_settlement import OWN_KEY
+from gateway.clock import Clock
+from gateway.engine.planning import Planner
+from gateway.limits.holds import Holds
+from gateway.limits.models import team_of
+from gateway.metering.models import CREDITS
+from gateway.metering.usage_table import RECORD, UsageRecord, write_teams
+from gateway.neutral.videos import VideoStatus, finished_usage
+from gateway.providers.protocol import Target
+from gateway.store.database import Database
+from gateway.videos.callback_table import Callbacks
+from gateway.videos.outcomes import Outcome, priced
+from gateway.videos.states import COMPLETED, MOVES
+from gateway.videos.table import VideoJob, VideoJobs
+from gateway.videos.tasks import Sealed, Task, kept
+
+LOST = Outcome(
+    code="creation_interrupted",
+    message="The gateway was interrupted before a provider confirmed the video. It costs nothing: ask for it again.",
+)
+
+
+class MovedOn(Exception):
+    """Somebody else moved the job meanwhile."""
+
+
+class Endings:
+    """Every method returns the job as it is then, None when somebody else ended or moved it first; Unavailable."""
+
+    def __init__(
+        self, jobs: VideoJobs, holds: Holds, callbacks: Callbacks, sealed: Sealed, planner: Planner, clock: Clock
+    ) -> None:
+        self._jobs, self._holds, self._callbacks = jobs, holds, callbacks
+        self._sealed, self._planner, self._clock = sealed, planner, clock
+        self._database: Database = jobs.database
+
+    def complete(self, job: VideoJob, task: Task, target: Target, status: VideoStatus) -> VideoJob | None:
+        """The video is there: it is charged."""
+        hold, now = self._holds.find(job.id), self._clock.now_us()
+        if hold is None or task.record is None:
+            return None
+        usage = finished_usage(task.reserved, status)
+        record, charge = job_rows.completed(
+            task.record, target, usage, task.discount_ppm, hold.amount_nusd, now
+        )
+        files = self._sealed.write(kept(status.files))
+        ended = self._end(job, task, COMPLETED, priced(charge), record, files)
+        if ended is not None:
+            self._planner.charged(target, record.operation, charge.total)
+        return ended
+
+    def refuse(self, job: VideoJob, task: Task, status: VideoStatus) -> VideoJob | None:
+        """The provider says that there will be no video."""
+        code = status.error_code or f"video_{status.state}"
+        message = status.error_message or f"The provider says that the video is {status.state}."
+        return self.give_up(job, task, status.state, code, message)
+
+    def give_up(self, job: VideoJob, task: Task, state: str, code: str, message: str) -> VideoJob | None:
+        """There will be no video: everything that was held is free again."""
+        record = job_rows.failed(task.record, code, self._clock.now_us()) if task.record is not None else None
+        return self._end(job, task, MOVES[job.state, state], Outcome(code=code, message=message), record, "")
+
+    def lose(self, job: VideoJob, task: Task) -> VideoJob | None:
+        """Whoever was asking providers for it died: no provider is known that has it."""
+        return self._end(job, task, MOVES[job.state, "lost"], LOST, None, "")
+
+    def _end(
+        self, job: VideoJob, task: Task, state: str, outcome: Outcome, record: UsageRecord | None, files: str
+    ) -> VideoJob | None:
+        now = self._clock.now_us()
+        values = {
+            "state": state,
+            "progress": 100 if state == COMPLETED else job.progress,
+            "completed_at": now,
+            "due_at": None,
+            "files": files,
+            "outcome": json.encode(outcome).decode(),
+        }
+        ended: list[VideoJob] = []
+        write = partial(self._record, job, task, record, values, ended)
+        charged = record is None or record.mode == CREDITS
+        try:
+            settled = self._holds.settle(job.id, outcome.cost_nusd, charged, write)
+        except MovedOn:
+            return None
+        return ended[-1] if settled else None
+
+    def _record(
+        self,
+        job: VideoJob,
+        task: Task,
+        record: UsageRecord | None,
+        values: dict[str, object],
+        ended: list[VideoJob],
+    ) -> None:
+        """Inside the transaction that ends the hold."""
+        moved = self._jobs.change(job, **values)
+        if moved is None:
+            raise MovedOn
+        cost_nusd = 0 if record is None else record.cost_nusd
+        self._holds.settle(job.id + OWN_KEY, cost_nusd, True, _nothing)
+        if record is not None:
+            self._database.execute(RECORD.sql, record)
+            if cost_nusd:
+                self._write_teams(record, job.id)
+        if task.callback_url:
+            self._callbacks.begin(job.id, self._clock.now_us())
+        ended.append(moved)
+
+    def _write_teams(self, record: UsageRecord, ident: str) -> None:
+        paying = filter(None, map(team_of, self._holds.budgets(ident)))
+        for statement, params in write_teams(record.request, record.attempt, paying):
+            self._database.execute(statement.sql, params)
+
+
+def _nothing() -> None:
+    return

@@ -1,0 +1,63 @@
+"""Signed links to the content of a video, which open it without an API key for a week (RFC 7515, compact, HS256)."""
+
+import hashlib
+import hmac
+from typing import Any
+
+from msgspec import DecodeError, Struct, ValidationError, json
+
+from gateway.clock import DAY_US, SECOND_US, Clock
+from gateway.errors import Unauthenticated
+from gateway.lazy_import import LazyImport
+
+jws, jwk, jose_errors = LazyImport("joserfc.jws"), LazyImport("joserfc.jwk"), LazyImport("joserfc.errors")
+
+LIFE_US = 7 * DAY_US
+CONTENT_SECRET = "LLM_VIDEO_CONTENT_JWT_SECRET"
+PURPOSE = b"video content"
+HEADER = {"alg": "HS256"}
+MOST_LENGTH = 1024
+REFUSED = "The link's token is not valid or has expired: get a new link with GET /v1/videos/<id>."
+
+
+class Claims(Struct):
+    """`l` is the log's id, `exp` the end in seconds."""
+
+    l: str  # noqa: E741 - the name on the wire
+    exp: int
+
+
+class Links:
+    """`secret` is the operator's; without one, secrets are derived from those of the installation, newest first."""
+
+    def __init__(self, secret: str, installation: tuple[bytes, ...], clock: Clock) -> None:
+        derived = (hmac.new(key, PURPOSE, hashlib.sha256).digest() for key in installation)
+        self._secrets = (secret.encode(),) if secret else tuple(derived)
+        self._clock = clock
+
+    def sign(self, log_id: str) -> str:
+        """The token of a link to the content of a log, in force for a week."""
+        claims = Claims(log_id, (self._clock.now_us() + LIFE_US) // SECOND_US)
+        token: str = jws.serialize_compact(HEADER, json.encode(claims), _key(self._secrets[0]))
+        return token
+
+    def check(self, token: str, log_id: str) -> None:
+        """Unauthenticated unless the token opens the content of this log now."""
+        now_s = self._clock.now_us() // SECOND_US
+        claims = [found for secret in self._secrets if (found := _read(token, secret)) is not None]
+        if not any(one.l == log_id and one.exp > now_s for one in claims):
+            raise Unauthenticated(REFUSED, code="invalid_video_token")
+
+
+def _key(secret: bytes) -> Any:
+    return jwk.OctKey.import_key(secret)
+
+
+def _read(token: str, secret: bytes) -> Claims | None:
+    if len(token) > MOST_LENGTH:
+        return None
+    try:
+        opened = jws.deserialize_compact(token, _key(secret), algorithms=["HS256"])
+        return json.decode(opened.payload, type=Claims)
+    except (jose_errors.JoseError, DecodeError, ValidationError, ValueError):
+        return None

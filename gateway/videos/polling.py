@@ -1,0 +1,114 @@
+"""Asking providers how far jobs are: the leading worker's recurring work.
+
+A job is asked for when it is due, by whoever moved that moment first; every answer sets the next one. Nothing is kept
+in memory, so another worker goes on where this one ended.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from gateway.clock import SECOND_US, Clock
+from gateway.errors import GatewayError, Unavailable
+from gateway.neutral.videos import VideoStatus
+from gateway.providers.job_calls import CALL_S, JobCalls
+from gateway.threads import Job
+from gateway.videos.ending import Endings
+from gateway.videos.states import COMPLETED, CREATING, FAILED, MOVES
+from gateway.videos.table import VideoJob, VideoJobs
+from gateway.videos.tasks import Sealed, Targets, Task
+
+AT_ONCE, LOOKED_AT = 32, 256
+# Whoever asks for a job has it for so long; then another worker may.
+CLAIM_US = round(2 * CALL_S * SECOND_US)
+# After a question that was not answered: so long, doubling, to the longest; given up after so many in a row.
+FIRST_S, LONGEST_S, MOST_FAILURES = 10.0, 300.0, 5
+MOST_PROGRESS = 99  # of a video that is not there yet
+
+log = logging.getLogger("gateway")
+
+
+class Poller:
+    """Looks at what is due. `every_s`: between two questions."""
+
+    def __init__(
+        self,
+        jobs: VideoJobs,
+        endings: Endings,
+        sealed: Sealed,
+        targets: Targets,
+        calls: JobCalls,
+        clock: Clock,
+        every_s: float,
+    ) -> None:
+        self._jobs, self._endings, self._sealed, self._targets = jobs, endings, sealed, targets
+        self._calls, self._clock, self._every_us = calls, clock, round(every_s * SECOND_US)
+
+    def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
+        """One round. Unavailable when the store is away."""
+        due = self._jobs.due(self._clock.now_us(), LOOKED_AT)
+        for start in range(0, len(due), AT_ONCE):
+            if not go_on():
+                return
+            # Concurrently, so that a provider that does not answer delays no other's jobs.
+            work = [Job(self._follow, job) for job in due[start : start + AT_ONCE]]
+            for one in work:
+                one.result(2 * CALL_S)
+
+    def _follow(self, job: VideoJob) -> None:
+        try:
+            self._look(job)
+        except Unavailable as error:
+            log.warning("the video %s is looked at another time: %s", job.id, error.message)
+        except Exception:  # One job must not hold up the others.
+            log.exception("the video %s could not be looked at", job.id)
+
+    def _look(self, job: VideoJob) -> None:
+        task, now = self._sealed.task(job.task), self._clock.now_us()
+        if job.state == CREATING:
+            self._endings.lose(job, task)
+            return
+        claimed = self._move(job, due_at=now + CLAIM_US)
+        if claimed is None:
+            return
+        late = now >= job.deadline_at
+        try:
+            target = self._targets.find(job.organization, task)
+            status = self._calls.status(task.ident, target)
+        except Unavailable:
+            raise
+        except GatewayError as error:
+            (self._time_out if late else partial(self._fail, error=error))(claimed, task)
+            return
+        if status.state == COMPLETED:
+            self._endings.complete(claimed, task, target, status)
+        elif status.is_final:
+            self._endings.refuse(claimed, task, status)
+        elif late:
+            self._time_out(claimed, task)
+        else:
+            self._go_on(claimed, status)
+
+    def _go_on(self, job: VideoJob, status: VideoStatus) -> None:
+        progress = max(job.progress, min(status.progress, MOST_PROGRESS))
+        due_at = self._clock.now_us() + self._every_us
+        self._move(job, state=MOVES[job.state, status.state], progress=progress, due_at=due_at, failures=0)
+
+    def _fail(self, job: VideoJob, task: Task, error: GatewayError) -> None:
+        failures = job.failures + 1
+        if failures >= MOST_FAILURES:
+            message = f"The provider could not be asked for the video any more: {error.message}"
+            self._endings.give_up(job, task, FAILED, "poll_error", message)
+            return
+        wait_s = min(FIRST_S * 2 ** (failures - 1), LONGEST_S)
+        self._move(job, due_at=self._clock.now_us() + round(wait_s * SECOND_US), failures=failures)
+
+    def _time_out(self, job: VideoJob, task: Task) -> None:
+        try:
+            self._calls.cancel(task.ident, self._targets.find(job.organization, task))
+        except GatewayError as error:
+            log.info("the video %s, which took too long, could not be canceled: %s", job.id, error.message)
+        self._endings.give_up(job, task, FAILED, "timeout", "The video was not ready in time, and is given up.")
+
+    def _move(self, job: VideoJob, **values: object) -> VideoJob | None:
+        return self._jobs.database.write(lambda: self._jobs.change(job, **values))

@@ -1,0 +1,122 @@
+"""Video jobs as the surfaces and the recurring work see them."""
+
+from collections.abc import Callable
+
+from gateway.accounts import projects
+from gateway.accounts.authentication import Caller
+from gateway.accounts.vault import Vault
+from gateway.billing.context import RequestContext
+from gateway.clock import Clock
+from gateway.control import Control
+from gateway.engine.executor import EngineParts
+from gateway.errors import Conflict, NotFound
+from gateway.limits.holds import Holds
+from gateway.neutral.videos import VideosRequest
+from gateway.providers.job_calls import JobCalls
+from gateway.settings import VideoSettings
+from gateway.store.database import Database
+from gateway.transport import Transport
+from gateway.videos.callback_table import Callbacks
+from gateway.videos.callbacks import Deliveries
+from gateway.videos.content import VideoContent, VideoContents
+from gateway.videos.creation import CallbackWish, Created, VideoCreation
+from gateway.videos.ending import Endings
+from gateway.videos.links import Links
+from gateway.videos.polling import Poller
+from gateway.videos.shown import Presenter
+from gateway.videos.states import CANCELED, COMPLETED
+from gateway.videos.table import PREFIX, VideoJob, VideoJobs, is_shown
+from gateway.videos.tasks import Sealed, Targets
+
+UNKNOWN = "There is no video {} in this project."
+ECHOED = 80  # characters of an id that an error repeats
+
+
+class Videos:
+    """One per worker. Jobs belong to the project of the key that asked for them."""
+
+    def __init__(
+        self,
+        parts: EngineParts,
+        database: Database,
+        control: Control,
+        vault: Vault,
+        transport: Transport,
+        targets: Targets,
+        calls: JobCalls,
+        clock: Clock,
+        settings: VideoSettings,
+        links: Links,
+    ) -> None:
+        self._database, self._control, self._vault = database, control, vault
+        self._clock, self._settings = clock, settings
+        sealed = Sealed(vault)
+        self._sealed, self._targets, self._calls = sealed, targets, calls
+        self.jobs, self.callbacks, self.links = VideoJobs(database), Callbacks(database), links
+        self.presenter = Presenter(sealed, links)
+        holds = Holds(database)
+        self._endings = Endings(self.jobs, holds, self.callbacks, sealed, parts.planner, clock)
+        every_s, longest_s = settings.poll_s, settings.job_timeout_s
+        self._creation = VideoCreation(
+            parts, self.jobs, holds, self._endings, sealed, calls, clock, every_s, longest_s
+        )
+        self._contents = VideoContents(sealed, targets, calls)
+        self.poller = Poller(self.jobs, self._endings, sealed, targets, calls, clock, every_s)
+        self.deliveries = Deliveries(self.callbacks, self.jobs, sealed, self.presenter, vault, transport, clock)
+
+    def create(
+        self, context: RequestContext, request: VideosRequest, callback: CallbackWish, base_url: str
+    ) -> Created:
+        """As VideoCreation.create. A callback without a secret is signed with the project's, which is made where it has
+        none."""
+        if callback.url and not callback.secret:
+            caller = context.caller
+            projects.ensure_callback_secret(
+                self._database, self._control, self._vault, caller.project_id, actor=caller.user_id
+            )
+        return self._creation.create(context, request, callback, base_url)
+
+    def find(self, caller: Caller, ident: str) -> VideoJob:
+        """The job of the caller's project. NotFound, Unavailable."""
+        job = self.jobs.of_project(caller.project_id, ident)
+        if job is None or not is_shown(job):
+            raise NotFound(UNKNOWN.format(ident[:ECHOED]))
+        return job
+
+    def page(self, caller: Caller, after: str, limit: int, newest_first: bool) -> list[VideoJob]:
+        """So many jobs of the caller's project behind the one named by `after` (""; the first ones)."""
+        return self.jobs.page(caller.project_id, after, limit, newest_first)
+
+    def delete(self, caller: Caller, ident: str) -> None:
+        """End a job that goes on, so that it costs nothing; forget one that has ended. Conflict
+        (video_not_cancelable) where the provider goes on with it, which is charged then; NotFound, Unavailable, errors
+        of upstream calls."""
+        job = self.find(caller, ident)
+        if job.has_ended:
+            self._database.write(lambda: self.jobs.delete(job.id))
+            return
+        task = self._sealed.task(job.task)
+        if not self._calls.cancel(task.ident, self._targets.find(job.organization, task)):
+            raise Conflict(
+                "The provider has begun with this video and goes on: it can be deleted once it has ended.",
+                code="video_not_cancelable",
+            )
+        while not job.has_ended:
+            # The leading worker may move it at the same time; nothing is charged of what the provider canceled.
+            message = "The video was canceled by its caller."
+            job = self._endings.give_up(job, task, CANCELED, "canceled", message) or self.find(caller, ident)
+
+    def content(self, job: VideoJob, ranged: dict[str, str]) -> VideoContent:
+        """Its bytes, as VideoContents.open. Conflict (video_not_completed) while there are none."""
+        if job.state != COMPLETED:
+            raise Conflict(f"The video is {job.state}: there is content once it is completed.", code="video_not_completed")
+        return self._contents.open(job, ranged)
+
+    def of_log(self, log_id: str) -> VideoJob | None:
+        """The job that a log tells of, whoever asks; None without one. Unavailable."""
+        return self.jobs.find(PREFIX + log_id)
+
+    def purge(self, go_on: Callable[[], bool] = lambda: True) -> None:
+        """Remove what ended long ago. Unavailable: the next round does it."""
+        while self.jobs.purge(self._clock.now_us(), self._settings.keep_days) and go_on():
+            continue

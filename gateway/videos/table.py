@@ -1,0 +1,123 @@
+"""The rows of video jobs: written before a provider is asked, read by whoever goes on with them."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gateway.clock import DAY_US
+from gateway.store.database import Database
+from gateway.videos.states import CREATING, ENDS
+
+PREFIX = "video_"
+AT_ONCE = 500  # rows that one transaction removes
+
+
+class VideoJob(NamedTuple):
+    """A row of `video_job`, in the order of its columns. Times are microseconds.
+
+    `model` is what the caller asked for; `seconds` and `size` what is made. `due_at`: when it is to be looked at next,
+    None once it has ended. `deadline_at`: when it is given up. `failures`: questions in a row without an answer.
+    JSON: `wish` what a caller sees again, sealed; `task` all that goes on needs (Task), sealed; `files` where the
+    provider has the video, sealed, "" without; `outcome` cost and error, "" before the end.
+    """
+
+    id: str
+    organization: str
+    project: str
+    state: str
+    progress: int
+    model: str
+    seconds: int
+    size: str
+    created_at: int
+    completed_at: int | None
+    expires_at: int | None
+    due_at: int | None
+    deadline_at: int
+    failures: int
+    wish: str
+    task: str
+    files: str
+    outcome: str
+
+    @property
+    def request_id(self) -> str:
+        """Of the request that asked for it, 32 hex digits: the id of its log."""
+        return self.id.removeprefix(PREFIX)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDS
+
+
+COLUMNS = ", ".join(VideoJob._fields)
+INSERT = f"INSERT INTO video_job ({COLUMNS}) VALUES ({', '.join('?' * len(VideoJob._fields))})"
+SELECT = f"SELECT {COLUMNS} FROM video_job"
+
+
+class VideoJobs:
+    """All jobs of the installation. Every method may raise Unavailable; `insert`, `change` and `delete` are for use
+    inside a write."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def insert(self, job: VideoJob) -> None:
+        self.database.execute(INSERT, job)
+
+    def change(self, job: VideoJob, **values: Any) -> VideoJob | None:
+        """Set columns of a job that is still as `job` has it (its state, and when it is due); None when somebody else
+        moved it."""
+        columns = ", ".join(f"{name} = ?" for name in values)
+        sql = f"UPDATE video_job SET {columns} WHERE id = ? AND state = ?"
+        params = [*values.values(), job.id, job.state]
+        if job.due_at is not None:
+            sql, params = f"{sql} AND due_at = ?", [*params, job.due_at]
+        changed: int = self.database.execute(sql, params).rowcount
+        return job._replace(**values) if changed else None
+
+    def delete(self, ident: str) -> bool:
+        """Remove a job; False when there is none."""
+        return bool(self.database.execute("DELETE FROM video_job WHERE id = ?", (ident,)).rowcount)
+
+    def find(self, ident: str) -> VideoJob | None:
+        return self._first(f"{SELECT} WHERE id = ?", (ident,))
+
+    def of_project(self, project: str, ident: str) -> VideoJob | None:
+        """The job of a project; None for one of another."""
+        return self._first(f"{SELECT} WHERE id = ? AND project = ?", (ident, project))
+
+    def page(self, project: str, after: str, limit: int, newest_first: bool) -> list[VideoJob]:
+        """So many jobs of a project that follow `after` ("": from the start) in the order of their making."""
+        order, sign = ("DESC", "<") if newest_first else ("ASC", ">")
+        follows, params = (f"AND id {sign} ? ", (after,)) if after else ("", ())
+        sql = f"{SELECT} WHERE project = ? {follows}ORDER BY id {order} LIMIT ?"
+        return self._all(sql, (project, *params, limit))
+
+    def due(self, now_us: int, limit: int) -> list[VideoJob]:
+        """Jobs that are to be looked at, the longest waiting first."""
+        sql = f"{SELECT} WHERE due_at IS NOT NULL AND due_at <= ? ORDER BY due_at LIMIT ?"
+        return self._all(sql, (now_us, limit))
+
+    def purge(self, now_us: int, days: int) -> int:
+        """Remove some jobs, with their callbacks, that ended so many days ago; how many."""
+
+        def work() -> int:
+            sql = "SELECT id FROM video_job WHERE completed_at IS NOT NULL AND completed_at < ? LIMIT ?"
+            rows = self.database.fetch(sql, (now_us - days * DAY_US, AT_ONCE))
+            for (ident,) in rows:
+                self.database.execute("DELETE FROM video_callback WHERE job = ?", (ident,))
+                self.delete(ident)
+            return len(rows)
+
+        return self.database.write(work)
+
+    def _first(self, sql: str, params: Sequence[Any]) -> VideoJob | None:
+        return next(iter(self._all(sql, params)), None)
+
+    def _all(self, sql: str, params: Sequence[Any]) -> list[VideoJob]:
+        return [VideoJob(*row) for row in self.database.read(lambda: self.database.fetch(sql, params))]
+
+
+def is_shown(job: VideoJob) -> bool:
+    """Whether a caller may see it: one that no provider has yet may still come to nothing."""
+    return job.state != CREATING
