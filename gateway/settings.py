@@ -192,6 +192,7 @@ class VideoSettings:
     job_timeout_s: Annotated[float, Between(1, 7 * 86_400)]
     poll_s: Annotated[float, Between(0.01, 3600)]
     keep_days: Annotated[int, Between(1, 3650)]
+    model: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,9 +236,7 @@ def _open_engine(
     )
 
 
-def _open_videos(
-    base: WorkerBase, accounts: AccountServices, routing: RoutingServices, parts: EngineParts
-) -> Videos:
+def _open_videos(base: WorkerBase, accounts: AccountServices, routing: RoutingServices, parts: EngineParts) -> Videos:
     store, settings = base.store, base.settings
     return Videos(
         parts,

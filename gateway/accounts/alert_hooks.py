@@ -13,10 +13,9 @@ from gateway.accounts.vault import Vault
 from gateway.control import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
-from gateway.transport.addresses import check_spelling
+from gateway.transport.addresses import check_spelling, read_receiver
 
 MOST_HOOKS = 20
-LONGEST_URL = 2_000
 # What may be chosen; an operator's hook without a choice gets all, an organization's all that concerns it.
 EVENTS = (
     "budget.nearly_spent",
@@ -56,7 +55,7 @@ class AlertHooks:
 
     def add(self, organization_id: str, url: str, events: Sequence[str] = (), *, actor: str) -> AlertHook:
         """A new one, with its secret. NotFound, InvalidRequest (address, events, too many)."""
-        url, chosen = _read_url(url), _read_events(events)
+        url, chosen = read_receiver(url, "url"), _read_events(events)
         if not self._allow_private:
             check_spelling(url, "url")
         ident, secret = ids.new("hook"), webhooks.make_secret()
@@ -115,18 +114,6 @@ class AlertHooks:
 def _info(row: tuple, secret: str = "") -> AlertHook:
     ident, organization_id, url, _, events, created_at = row
     return AlertHook(ident, organization_id, url, tuple(json.loads(events)), created_at, secret)
-
-
-def _read_url(url: str) -> str:
-    text = url.strip()
-    try:
-        parts = urlsplit(text)
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
-    except ValueError:
-        fine = False
-    if not fine or len(text) > LONGEST_URL or not text.isprintable() or " " in text:
-        raise InvalidRequest("Give an http or https address without a user and password in it.", param="url")
-    return text
 
 
 def _read_events(events: Sequence[str]) -> tuple[str, ...]:

@@ -168,9 +168,7 @@ def set_callback_secret(
     return commit(database, control, lambda now: _set(_load(project_id), values, shown, actor, now))
 
 
-def ensure_callback_secret(
-    database: Database, control: Control, vault: Vault, project_id: str, *, actor: str
-) -> None:
+def ensure_callback_secret(database: Database, control: Control, vault: Vault, project_id: str, *, actor: str) -> None:
     """Give a project without a callback secret a new one. NotFound, Unavailable."""
     if callback_secret(database, vault, project_id):
         return

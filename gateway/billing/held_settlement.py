@@ -160,9 +160,7 @@ class HeldSettlement(Settlement, kw_only=True, eq=False):
 
     def _hold_key(self, target: Target, patient: bool) -> None:
         held = self._held
-        payer = Payer(
-            "", "", self.terms.context.caller.organization_id, False, provider_key_id=target.credential.ident
-        )
+        payer = Payer("", "", self.terms.context.caller.organization_id, False, provider_key_id=target.credential.ident)
         ask = CostBound(held.most_nusd(target.mapping), 0, 0, True)
         held.holds.place(held.ident + OWN_KEY, payer, ask, patient=patient)
 

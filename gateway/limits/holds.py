@@ -94,9 +94,7 @@ class Holds:
         """The ids of the budgets that a hold charges; inside a read or write."""
         return [budget for _, budget in self._leases(ident)]
 
-    def _place(
-        self, ident: str, payer: Payer, ask: CostBound, record: Callable[[], object]
-    ) -> JobHold | Shortage:
+    def _place(self, ident: str, payer: Payer, ask: CostBound, record: Callable[[], object]) -> JobHold | Shortage:
         database, now = self._database, self._database.now_us()
         found = self._find(ident)
         if found is not None:

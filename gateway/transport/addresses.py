@@ -17,6 +17,7 @@ Resolver = Callable[[str, int], list[str]]
 
 # The system's own, which waits in the thread that calls it.
 system_look_up = get_original("socket", "getaddrinfo")
+LONGEST_URL = 2_000  # of a receiver
 AT_ONCE = 4  # names of callers that are looked up at the same time
 
 GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
@@ -72,6 +73,20 @@ def check_public(host: str, addresses: list[str]) -> None:
     odd = NUMERIC_END.search(host) and read_literal(host) is None
     if odd or not addresses or not all(is_public(text) for text in addresses):
         raise UpstreamUnreachable(_refusal(host), code="address_not_allowed")
+
+
+def read_receiver(url: str, param: str) -> str:
+    """The address that somebody wants to be told at. InvalidRequest for what is no http or https address, or has a user
+    or a password in it."""
+    text = url.strip()
+    try:
+        parts = urlsplit(text)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+    except ValueError:
+        fine = False
+    if not fine or len(text) > LONGEST_URL or not text.isprintable() or " " in text:
+        raise InvalidRequest("Give an http or https address without a user and password in it.", param=param)
+    return text
 
 
 def check_spelling(url: str, param: str) -> None:

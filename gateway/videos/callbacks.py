@@ -101,9 +101,7 @@ class Deliveries:
 
     def _change(self, callback: Callback, state: str, due_at: int | None, tried: list[Attempted]) -> None:
         attempts = json.encode(tried).decode()
-        self._database.write(
-            lambda: self._callbacks.change(callback, state=state, due_at=due_at, attempts=attempts)
-        )
+        self._database.write(lambda: self._callbacks.change(callback, state=state, due_at=due_at, attempts=attempts))
 
     def _write(self, callback: Callback, job: VideoJob, task: Task) -> bytes:
         return json.encode(

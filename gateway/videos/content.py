@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gateway.byte_ranges import NoSuchRange, read_range
 from gateway.errors import NotFound, UpstreamFailed
 from gateway.files import PIECE, StoredFile
 from gateway.neutral.videos import VideoFile
 from gateway.providers.job_calls import JobCalls
 from gateway.providers.protocol import UpstreamReply
-from gateway.byte_ranges import NoSuchRange, read_range
 from gateway.videos.table import VideoJob
 from gateway.videos.tasks import KeptFile, Sealed, Targets, Task
 

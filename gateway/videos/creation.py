@@ -12,7 +12,7 @@ from gateway.billing.context import RequestContext
 from gateway.billing.held_settlement import HeldSettlement, HeldSettlements
 from gateway.billing.outcome import Outcome
 from gateway.billing.usage_rows import mode_of, record_of
-from gateway.catalogue.entries import Mapping
+from gateway.catalogue.prices import cost_of, reduced
 from gateway.catalogue.videos import VideoShape, fit, most_cost, most_usage
 from gateway.clock import SECOND_US, Clock
 from gateway.engine.executor import EngineParts, Executor
@@ -42,10 +42,11 @@ class CallbackWish(NamedTuple):
 
 
 class Created(NamedTuple):
-    """A job that a provider has, and the attempts that it took."""
+    """A job that a provider has, the attempts that it took, and what it costs if all goes as foreseen."""
 
     job: VideoJob
     outcome: Outcome
+    estimate_nusd: int
 
 
 class JobExecutor(Executor[VideosRequest]):
@@ -89,9 +90,7 @@ class VideoCreation:
         self._sealed, self._calls, self._clock = sealed, calls, clock
         self._every_us, self._longest_us = round(every_s * SECOND_US), round(longest_s * SECOND_US)
 
-    def create(
-        self, context: RequestContext, request: VideosRequest, callback: CallbackWish, base_url: str
-    ) -> Created:
+    def create(self, context: RequestContext, request: VideosRequest, callback: CallbackWish, base_url: str) -> Created:
         """The job, once a provider has it. Raises the errors of every paid operation for the caller; nothing is held
         then, and there is no job."""
         outcome = Job(_caught, lambda: self._create(context, request, callback, base_url)).result()
@@ -116,8 +115,10 @@ class VideoCreation:
         answer = JobExecutor(self._parts, held, wanted).generate(context, request)
         made: VideoTask = answer.result
         task = self._accepted(task, made, held.settlement, answer.outcome, wanted)
-        shape = fit(wanted, answer.outcome.serving.target.mapping)
-        return Created(self._go_on(job, task, shape, made, answer.outcome), answer.outcome)
+        mapping = answer.outcome.serving.target.mapping
+        estimate = reduced(cost_of(task.reserved, mapping, context.at_us).total, task.discount_ppm)
+        going_on = self._go_on(job, task, fit(wanted, mapping), made, answer.outcome)
+        return Created(going_on, answer.outcome, estimate)
 
     def _draft(self, context: RequestContext, request: VideosRequest, wanted: VideosInput, task: Task) -> VideoJob:
         caller, now = context.caller, context.at_us

@@ -47,9 +47,7 @@ class Endings:
         if hold is None or task.record is None:
             return None
         usage = finished_usage(task.reserved, status)
-        record, charge = job_rows.completed(
-            task.record, target, usage, task.discount_ppm, hold.amount_nusd, now
-        )
+        record, charge = job_rows.completed(task.record, target, usage, task.discount_ppm, hold.amount_nusd, now)
         files = self._sealed.write(kept(status.files))
         ended = self._end(job, task, COMPLETED, priced(charge), record, files)
         if ended is not None:

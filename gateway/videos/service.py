@@ -57,16 +57,12 @@ class Videos:
         holds = Holds(database)
         self._endings = Endings(self.jobs, holds, self.callbacks, sealed, parts.planner, clock)
         every_s, longest_s = settings.poll_s, settings.job_timeout_s
-        self._creation = VideoCreation(
-            parts, self.jobs, holds, self._endings, sealed, calls, clock, every_s, longest_s
-        )
+        self._creation = VideoCreation(parts, self.jobs, holds, self._endings, sealed, calls, clock, every_s, longest_s)
         self._contents = VideoContents(sealed, targets, calls)
         self.poller = Poller(self.jobs, self._endings, sealed, targets, calls, clock, every_s)
         self.deliveries = Deliveries(self.callbacks, self.jobs, sealed, self.presenter, vault, transport, clock)
 
-    def create(
-        self, context: RequestContext, request: VideosRequest, callback: CallbackWish, base_url: str
-    ) -> Created:
+    def create(self, context: RequestContext, request: VideosRequest, callback: CallbackWish, base_url: str) -> Created:
         """As VideoCreation.create. A callback without a secret is signed with the project's, which is made where it has
         none."""
         if callback.url and not callback.secret:
@@ -109,7 +105,9 @@ class Videos:
     def content(self, job: VideoJob, ranged: dict[str, str]) -> VideoContent:
         """Its bytes, as VideoContents.open. Conflict (video_not_completed) while there are none."""
         if job.state != COMPLETED:
-            raise Conflict(f"The video is {job.state}: there is content once it is completed.", code="video_not_completed")
+            raise Conflict(
+                f"The video is {job.state}: there is content once it is completed.", code="video_not_completed"
+            )
         return self._contents.open(job, ranged)
 
     def of_log(self, log_id: str) -> VideoJob | None:

@@ -20,6 +20,7 @@ ANY = (
         "decisions",
         "images",
         "image_edits",
+        "videos",
     ),
 )
 
@@ -49,6 +50,7 @@ PERSONAS: dict[str, Persona] = {
     "realtime": Persona(operations=("realtime",)),
     "speak": Persona(operations=("speech",)),
     "draw": Persona(operations=("images", "image_edits")),
+    "film": Persona(operations=("videos",)),
     "rerank": Persona(operations=("rerank",)),
     "read": Persona(operations=("ocr",)),
     "decide": Persona(operations=("decisions",)),

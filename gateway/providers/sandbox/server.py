@@ -28,6 +28,7 @@ from gateway.providers.sandbox import (
     rerank,
     speech,
     transcriptions,
+    videos,
 )
 from gateway.providers.sandbox.directives import Bracket, Directives, apply, concerns, read_brackets
 from gateway.providers.sandbox.personas import Persona, find
@@ -71,6 +72,7 @@ OPERATIONS = {
     },
     "/images/generations": SandboxOperation("images", images.check_images, images.directive_text, images.respond),
     "/images/edits": SandboxOperation("image_edits", images.check_images, images.directive_text, images.respond),
+    "/videos": SandboxOperation("videos", videos.check_videos, videos.directive_text, videos.respond),
     "/rerank": SandboxOperation("rerank", rerank.check_rerank, rerank.directive_text, rerank.respond),
     "/ocr": SandboxOperation("ocr", ocr.check_ocr, ocr.directive_text, ocr.respond),
     "/systemone": SandboxOperation(
@@ -123,6 +125,9 @@ class SandboxServer:
         return realtime.connect(call)
 
     def _script(self, call: Call, raw: bytes, timeline: Timeline) -> Script:
+        found = videos.find(call, urlsplit(call.url).path)
+        if found is not None:
+            return found
         operation = _operation(call)
         body = (compute if len(raw) > APART else _call)(_read_body, raw, call.headers.get("content-type", ""))
         persona = find(body["model"], operation.name)

@@ -295,6 +295,30 @@ EXPLANATION = named(
     excluded=[OBJECT],
     weights=map_of("number"),
 )
+VIDEO = named(
+    "Video",
+    {
+        "content": [shape(type={"const": "video"}, url="string", mime_type="string?")],
+        "usage": shape(cost="number", cost_details=shape(video_output_cost="number", image_input_cost="number")),
+    },
+    id="string",
+    object={"const": "video"},
+    model="string",
+    status=one_of("queued", "in_progress", "completed", "failed", "canceled", "expired"),
+    progress="integer",
+    created_at="integer",
+    completed_at="integer?",
+    expires_at="integer?",
+    error={"oneOf": [shape(code="string", message="string"), {"type": "null"}]},
+    prompt="string",
+    seconds="string",
+    size="string",
+    remixed_from_video_id="string?",
+)
+VIDEOS = named(
+    "VideoList", object={"const": "list"}, data=[VIDEO], first_id="string?", last_id="string?", has_more="boolean"
+)
+VIDEO_DELETED = named("VideoDeleted", id="string", object={"const": "video.deleted"}, deleted={"const": True})
 KEY = named(
     "KeyUsage",
     data=shape(

@@ -17,6 +17,7 @@ from gateway.surfaces.openai import (
     rerank,
     speech,
     transcriptions,
+    videos,
 )
 from gateway.surfaces.replies import OPENAI
 
@@ -36,6 +37,7 @@ SURFACE = Surface(
         *transcriptions.OPERATIONS,
         *realtime.OPERATIONS,
         *realtime_secrets.OPERATIONS,
+        *videos.OPERATIONS,
         *models.OPERATIONS,
         *explain.OPERATIONS,
         *key.OPERATIONS,

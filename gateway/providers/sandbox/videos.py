@@ -1,0 +1,154 @@
+"""Videos: jobs that are ready after a moment, each with the same short film of four seconds, in parts on request.
+
+Nothing is remembered: a job's id tells when it began, how long it takes and how it ends, so every worker knows it.
+The film (H.264 and AAC, 640x360) comes with the package; whatever size is asked for, it is that one.
+
+Facts: Videos API reference.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gateway.byte_ranges import NoSuchRange, read_range
+from gateway.clock import Clock
+from gateway.providers.protocol import Call
+from gateway.providers.sandbox.checks import Check, check_fields, of, one_of
+from gateway.providers.sandbox.directives import Directives, strip
+from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.refusals import CODES, refuse
+from gateway.providers.sandbox.response import JSON, Response
+from gateway.providers.sandbox.script import Script, ScriptStep, stage_body
+
+PATH = re.compile(r"/videos/(?P<ident>[^/]+)(?P<content>/content)?$")
+IDENT = re.compile(r"video_(\d{1,15})-(\d{1,8})-(\d{1,3})-(\d{1,5}x\d{1,5})-(ready|refused|failed)")
+FILM = Path(__file__).with_name("sample.mp4")
+MEDIA, PIECE = "video/mp4", 16_384
+TAKES_S = 2.0  # unless `silent` says otherwise
+LENGTHS = ("4", "8", "12")
+USUAL_SIZE = "1280x720"
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxVideo:
+    """A job: when it began and how long it takes (milliseconds), what was asked for, and how it ends."""
+
+    began_ms: int
+    takes_ms: int
+    seconds: str
+    size: str
+    end: str
+
+    @property
+    def ident(self) -> str:
+        return f"video_{self.began_ms}-{self.takes_ms}-{self.seconds}-{self.size}-{self.end}"
+
+    def show(self, now_ms: int) -> dict[str, Any]:
+        """The job as the API shows it."""
+        passed = now_ms - self.began_ms
+        shown: dict[str, Any] = {
+            "id": self.ident,
+            "object": "video",
+            "created_at": self.began_ms // 1000,
+            "seconds": self.seconds,
+            "size": self.size,
+            "status": "queued" if passed * 4 < self.takes_ms else "in_progress",
+            "progress": max(0, min(99, passed * 100 // max(1, self.takes_ms))),
+        }
+        if passed < self.takes_ms:
+            return shown
+        if self.end == "ready":
+            return shown | {"status": "completed", "progress": 100}
+        code = "content_filter" if self.end == "refused" else "server_error"
+        message = CODES["content_filter"] if self.end == "refused" else "The sandbox was asked to fail this video."
+        return shown | {"status": "failed", "error": {"code": code, "message": message}}
+
+
+def check_videos(body: dict[str, Any]) -> None:
+    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    check_fields(body, FIELDS, ("model", "prompt"))
+
+
+def directive_text(body: dict[str, Any]) -> str:
+    """Where directives are looked for: the prompt."""
+    return str(body["prompt"])
+
+
+def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
+    """The job that begins now."""
+    end = "refused" if directives.refusal else "failed" if directives.no_choices else "ready"
+    takes_ms = round((directives.silent or TAKES_S) * 1000)
+    now_ms = Clock().now_us() // 1000
+    job = SandboxVideo(now_ms, takes_ms, body.get("seconds") or LENGTHS[0], body.get("size") or USUAL_SIZE, end)
+    shown = {**job.show(now_ms), "model": body["model"], "prompt": strip(body["prompt"])}
+    return Response(orjson.dumps(shown))
+
+
+def find(call: Call, path: str) -> Script | None:
+    """The answer to a call about a job; None for a call about anything else."""
+    found = PATH.search(path)
+    if found is None:
+        return None
+    job = _read(found["ident"])
+    now_ms = Clock().now_us() // 1000
+    if found["content"]:
+        return _content(job, call, now_ms)
+    if call.method == "DELETE":
+        if now_ms - job.began_ms >= job.takes_ms:
+            raise refuse("The video is no longer in progress.", status=409)
+        return stage_body(200, {"content-type": JSON}, orjson.dumps({"id": job.ident, "deleted": True}))
+    if call.method != "GET":
+        raise refuse(f"Not allowed to {call.method} on {path[-40:]}", "", "method_not_supported", 405)
+    return stage_body(200, {"content-type": JSON}, orjson.dumps(job.show(now_ms)))
+
+
+def _read(ident: str) -> SandboxVideo:
+    found = IDENT.fullmatch(ident)
+    if found is None:
+        raise refuse(f"Video with id '{ident[:80]}' not found.", "id", "not_found", 404)
+    began, takes, seconds, size, end = found.groups()
+    return SandboxVideo(int(began), int(takes), seconds, size, end)
+
+
+def _content(job: SandboxVideo, call: Call, now_ms: int) -> Script:
+    if job.show(now_ms)["status"] != "completed":
+        raise refuse("The video is not ready yet.", "id", "not_ready", 404)
+    film, tag = _film(), f'"{job.ident}"'
+    headers = {"content-type": MEDIA, "accept-ranges": "bytes", "etag": tag}
+    wanted = call.headers.get("range", "")
+    if call.headers.get("if-range", tag) != tag:
+        wanted = ""
+    try:
+        part = read_range(wanted, len(film))
+    except NoSuchRange:
+        return Script(416, {**headers, "content-range": f"bytes */{len(film)}", "content-length": "0"})
+    start, end = part or (0, len(film))
+    headers["content-length"] = str(end - start)
+    if part is not None:
+        headers["content-range"] = f"bytes {start}-{end - 1}/{len(film)}"
+    steps = [ScriptStep(0.0, film[at : min(at + PIECE, end)]) for at in range(start, end, PIECE)]
+    return Script(200 if part is None else 206, headers, tuple(steps))
+
+
+@cache
+def _film() -> bytes:
+    return FILM.read_bytes()
+
+
+def _size(value: Any, param: str) -> None:
+    of(str)(value, param)
+    if not re.fullmatch(r"\d{1,5}x\d{1,5}", value):
+        raise refuse(f"Invalid '{param}': expected width x height.", param, "invalid_value")
+
+
+FIELDS: dict[str, Check] = {
+    "model": of(str),
+    "prompt": of(str),
+    "seconds": one_of(*LENGTHS),
+    "size": _size,
+    "input_reference": lambda value, param: None,
+}

@@ -1,0 +1,246 @@
+"""What POST /v1/videos takes, as JSON or as a form: read into a neutral request."""
+
+import re
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import orjson
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
+
+from gateway.accounts.authentication import Caller
+from gateway.errors import InvalidRequest
+from gateway.neutral.images import Picture
+from gateway.neutral.request import Options, Requirements
+from gateway.neutral.videos import MOST_SECONDS, VideosInput, VideosRequest, units_of
+from gateway.services import Services
+from gateway.surfaces import caps, image_uploads
+from gateway.surfaces.forms import Form, FormLimits, describe_fields, describe_form, read_form
+from gateway.surfaces.http import Inbound
+from gateway.surfaces.json_bodies import read_json
+from gateway.surfaces.validation_errors import explain, invalid
+from gateway.transport.addresses import check_spelling, read_receiver
+from gateway.videos.creation import CallbackWish
+
+SIZES = (
+    *("848x480", "854x480", "480x854", "1280x720", "720x1280", "1366x768", "768x1366", "1696x960"),
+    *("1792x1024", "1024x1792", "1920x1080", "1080x1920", "3840x2160", "2160x3840"),
+)
+SANDBOX_MODEL = "sandbox/sandbox-film"
+MOST_IMAGES, MOST_FILES = 9, 3
+LIMITS = FormLimits(parts=64, files=MOST_IMAGES + 2, field_bytes=128 << 10, file_bytes=image_uploads.MOST_BYTES)
+DIGITS = re.compile(r"[0-9]{1,4}")
+# Fields of a form that bring an address: `image`, and `image[image_url]` as clients write an object in a form.
+NESTED = re.compile(r"(\w+)(?:\[\d*\])?\[(image_url|video_url|audio_url)\]")
+LISTS = ("reference_images", "reference_videos", "reference_audios")
+REFERENCE = "input_reference"
+CHOICES = {"size": SIZES, "routing": ("auto", "price", "throughput", "latency")}
+Address = Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": "^(https?://|data:)"})]
+Link = Annotated[str, Meta(min_length=9, max_length=8192, extra_json_schema={"pattern": "^https://"})]
+
+
+class ImageAddress(Struct, kw_only=True, gc=False):
+    """An image at an http address, or in a data URL."""
+
+    image_url: Address
+
+
+class VideoAddress(Struct, kw_only=True, gc=False):
+    """A video at an https address, which the provider loads itself."""
+
+    video_url: Link
+
+
+class AudioAddress(Struct, kw_only=True, gc=False):
+    """A sound at an https address, which the provider loads itself."""
+
+    audio_url: Link
+
+
+class VideoFields(Struct, kw_only=True, gc=False):
+    """Every field that has an effect; all others are accepted and dropped."""
+
+    prompt: Annotated[str, Meta(min_length=1, max_length=100_000)]
+    model: Annotated[str, Meta(max_length=255)] = image_uploads.AUTO
+    seconds: Annotated[int, Meta(ge=1, le=MOST_SECONDS)] | Annotated[str, Meta(pattern=r"^[0-9]{1,4}$")] | None = None
+    size: Literal[SIZES] | None = None  # type: ignore[valid-type]
+    audio: bool | None = None
+    n: Annotated[int, Meta(ge=1, le=1)] | None = None
+    image: Address | ImageAddress | None = None
+    last_frame: Address | ImageAddress | None = None
+    input_reference: Address | ImageAddress | None = None
+    reference_images: Annotated[list[Address | ImageAddress], Meta(max_length=MOST_IMAGES)] | None = None
+    reference_videos: Annotated[list[Link | VideoAddress], Meta(max_length=MOST_FILES)] | None = None
+    reference_audios: Annotated[list[Link | AudioAddress], Meta(max_length=MOST_FILES)] | None = None
+    callback_url: Annotated[str, Meta(max_length=2000)] | None = None
+    callback_secret: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
+    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+
+
+DECODER = Decoder(VideoFields)
+FILE = {"type": "string", "format": "binary"}
+FILES = {"type": "array", "items": FILE, "minItems": 1, "maxItems": MOST_IMAGES}
+FORM = describe_fields(VideoFields, {"image": FILE, "last_frame": FILE, REFERENCE: FILE, "reference_images": FILES})
+Pictures = dict[str, list[Picture]]
+
+
+def read(services: Services, inbound: Inbound, caller: Caller) -> tuple[VideosRequest, CallbackWish]:
+    """The request, and whom to tell of its end. InvalidRequest."""
+    if inbound.upload is None:
+        body, found = read_json(services.settings.limits, DECODER, inbound.body, CHOICES), Pictures()
+    else:
+        form = read_form(inbound, LIMITS, services.settings.spool_dir)
+        body, found = _read_form(form)
+        if inbound.payload is not None:
+            inbound.payload.send_instead(describe_form(form))
+    if inbound.payload is not None and body.callback_secret:
+        inbound.payload.send_instead(_without_secret(inbound.payload.sent))
+    callback = _read_callback(services, body)
+    for name, given in _addresses(body).items():
+        if given and found.get(name):
+            raise invalid(name, "send it as a file or by its address, not both")
+        found.setdefault(name, []).extend(image_uploads.load(services, inbound, one, name) for one in given)
+    return _request(services, caller, body, found), callback
+
+
+def _addresses(body: VideoFields) -> dict[str, list[str]]:
+    """The addresses of images, by field."""
+    single = {"image": body.image, "last_frame": body.last_frame, REFERENCE: body.input_reference}
+    found = {name: [_url(one)] for name, one in single.items() if one is not None}
+    return found | {"reference_images": [_url(one) for one in body.reference_images or ()]}
+
+
+def _url(given: Any) -> str:
+    """What a text or an object with one address names."""
+    return given if isinstance(given, str) else str(getattr(given, given.__struct_fields__[0]))
+
+
+def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
+    """The same from a form, whose values are texts."""
+    values: dict[str, Any] = {}
+    for written, value in form.fields:
+        if value == "":
+            continue
+        nested = NESTED.fullmatch(written)
+        name = nested[1] if nested else written.removesuffix("[]")
+        if name in LISTS:
+            values.setdefault(name, []).append(value)
+        else:
+            values[name] = value
+    if str(values.get("n", "")).isdigit():
+        values["n"] = int(values["n"][:9])
+    if "audio" in values:
+        values["audio"] = {"true": True, "1": True, "false": False, "0": False}.get(values["audio"].lower(), 0)
+    try:
+        body = DECODER.decode(orjson.dumps(values))
+    except ValueError as error:
+        raise explain(str(error), CHOICES) from None
+    found: Pictures = {}
+    for file in form.files:
+        name = file.name.removesuffix("[]")
+        if name not in ("image", "last_frame", REFERENCE, "reference_images"):
+            raise invalid(name[:64], "no file is taken here")
+        found.setdefault(name, []).append(image_uploads.look_at(file.data, name))
+    return body, found
+
+
+def _read_callback(services: Services, body: VideoFields) -> CallbackWish:
+    if not body.callback_url:
+        if body.callback_secret:
+            raise invalid("callback_secret", "it needs a callback_url")
+        return CallbackWish()
+    url = read_receiver(body.callback_url, "callback_url")
+    if not services.settings.security.allow_private_upstreams:
+        check_spelling(url, "callback_url")
+    return CallbackWish(url, body.callback_secret or "")
+
+
+def _request(services: Services, caller: Caller, body: VideoFields, found: Pictures) -> VideosRequest:
+    model = _model_of(services, caller, body.model)
+    if found.get(REFERENCE):
+        _place_reference(services, model, found)
+    references = tuple(found.get("reference_images", ()))
+    seconds = int(body.seconds or 0)
+    if body.seconds is not None and not 1 <= seconds <= MOST_SECONDS:
+        raise invalid("seconds", f"from 1 to {MOST_SECONDS}")
+    wanted = VideosInput(
+        body.prompt,
+        seconds,
+        body.size or "",
+        body.audio,
+        _one(found, "image"),
+        _one(found, "last_frame"),
+        references,
+        tuple(_https(one, "reference_videos") for one in body.reference_videos or ()),
+        tuple(_https(one, "reference_audios") for one in body.reference_audios or ()),
+    )
+    _check(wanted)
+    size = sum(len(one.file) for one in wanted.pictures)
+    needs = Requirements(
+        max_tokens=0,
+        prompt_bytes=len(body.prompt.encode("utf-8", "replace")),
+        messages=1,
+        vision=bool(wanted.pictures),
+        media=len(wanted.pictures),
+        units=units_of(wanted),
+    )
+    options = Options(routing=body.routing or "")
+    return VideosRequest(model, needs, lambda: wanted, options, large=size >= caps.LARGE)
+
+
+def _check(wanted: VideosInput) -> None:
+    """What contradicts itself."""
+    if wanted.last_frame is not None and wanted.first_frame is None:
+        raise invalid("last_frame", "it needs an image, the first frame")
+    references = wanted.reference_images or wanted.reference_videos or wanted.reference_audios
+    if wanted.first_frame is not None and references:
+        raise invalid("image", "send frames or references, not both")
+
+
+def _place_reference(services: Services, model: str, found: Pictures) -> None:
+    """`input_reference` is a reference image where the model takes those, else the first frame, as servers of OpenAI's
+    format take it."""
+    if found.get("reference_images") or found.get("image"):
+        raise invalid(REFERENCE, "send it instead of image and reference_images")
+    mappings = services.routing.catalogue.current().mappings_of(model.rpartition("/")[2], VideosRequest.operation)
+    takes = any(mapping.extra.get("reference_images") for mapping in mappings)
+    found["reference_images" if takes else "image"] = found.pop(REFERENCE)
+
+
+def _one(found: Pictures, name: str) -> Picture | None:
+    pictures = found.get(name) or [None]
+    if len(pictures) > 1:
+        raise invalid(name, "send one")
+    return pictures[0]
+
+
+def _https(given: Any, param: str) -> str:
+    url = _url(given)
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname or not url.isprintable():
+        raise invalid(param, "https addresses")
+    return url
+
+
+def _model_of(services: Services, caller: Caller, requested: str) -> str:
+    """As it is named; for "auto" the configured one where it can be reached, else the sandbox's."""
+    if requested not in ("", image_uploads.AUTO):
+        return requested
+    chosen = services.settings.video.model
+    mappings = services.routing.catalogue.current().mappings_of(chosen.rpartition("/")[2])
+    usable = services.routing.credentials.usable(caller)
+    if any(usable(mapping) for mapping in mappings) or not services.settings.catalogue.sandbox:
+        return chosen
+    return SANDBOX_MODEL
+
+
+def _without_secret(sent: bytes) -> bytes:
+    """A body, or the description of a form, as it is kept."""
+    try:
+        body = orjson.loads(sent)
+    except orjson.JSONDecodeError:
+        raise InvalidRequest("The body is too large for a callback_secret; leave it to the project's.") from None
+    body.pop("callback_secret", None)
+    if isinstance(body.get("fields"), list):
+        body["fields"] = [one for one in body["fields"] if one[0] != "callback_secret"]
+    return orjson.dumps(body)

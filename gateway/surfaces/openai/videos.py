@@ -1,0 +1,155 @@
+"""`/v1/videos`: jobs that make videos, and their content (HTTP reference, section 3.13)."""
+
+from typing import Any
+
+from gateway.errors import InvalidRequest, NotFound, RangeNotSatisfiable, Unauthenticated
+from gateway.money import format_usd
+from gateway.services import Services
+from gateway.surfaces import auth, replies
+from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.http import About, HeaderParameter, Inbound, Operation, Outbound
+from gateway.surfaces.openai import shapes, video_inputs
+from gateway.surfaces.schemas import Body, OneOf, TextField, WholeNumber, read_query
+from gateway.videos.content import RANGED, VideoContent
+from gateway.videos.table import VideoJob
+
+TAG = "Videos"
+OPERATION = "videos"
+ESTIMATED_COST, POLL_AFTER = "x-llmgateway-estimated-cost", "openai-poll-after-ms"
+VIDEO = "video"
+MOST_LISTED = 100
+NO_LOG = "There is no video of the log {}."
+ECHOED = 80
+
+
+class PageQuery(Body):
+    after = TextField(1, 80)
+    limit = WholeNumber(1, MOST_LISTED, load_default=20)
+    order = OneOf(("asc", "desc"), load_default="desc")
+
+
+class ContentQuery(Body):
+    variant = TextField(1, 40, load_default=VIDEO)
+
+
+class TokenQuery(Body):
+    token = TextField(1, 1024)
+
+
+def create(services: Services, inbound: Inbound) -> Outbound:
+    """Begin a video. The answer is its job, which GET shows until it has ended; its end can be told by a callback. The
+    most that it may cost is reserved until then, and charged is what was made."""
+    context = auth.admit(services, inbound, OPERATION, form=True)
+    request, callback = video_inputs.read(services, inbound, context.caller)
+    created = services.engine.videos.create(context, request, callback, inbound.base_url)
+    facts = Facts(context, created.outcome, created.job.id)
+    headers = headers_of(facts, services.clock, streamed=True)
+    headers.append((ESTIMATED_COST, format_usd(created.estimate_nusd)))
+    return _show(services, inbound, created.job, headers)
+
+
+def show(services: Services, inbound: Inbound) -> Outbound:
+    """A job of the key's project."""
+    job = services.engine.videos.find(auth.caller_of(services, inbound), inbound.params["video_id"])
+    return _show(services, inbound, job, [])
+
+
+def list_jobs(services: Services, inbound: Inbound) -> Outbound:
+    """The jobs of the key's project, a page at a time."""
+    caller = auth.caller_of(services, inbound)
+    given = read_query(PageQuery, inbound)
+    limit, videos = given["limit"], services.engine.videos
+    found = videos.page(caller, given.get("after", ""), limit + 1, given["order"] == "desc")
+    data = [videos.presenter.show(job, inbound.base_url) for job in found[:limit]]
+    page = {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": len(found) > limit,
+    }
+    return replies.json_reply(page, inbound.shown_id)
+
+
+def delete(services: Services, inbound: Inbound) -> Outbound:
+    """Cancel a job that goes on, which then costs nothing, where its provider can; forget one that has ended."""
+    caller, ident = auth.caller_of(services, inbound), inbound.params["video_id"]
+    services.engine.videos.delete(caller, ident)
+    return replies.json_reply({"id": ident, "object": "video.deleted", "deleted": True}, inbound.shown_id)
+
+
+def content(services: Services, inbound: Inbound) -> Outbound:
+    """The video of a completed job, whole or in the part that Range asks for."""
+    caller = auth.caller_of(services, inbound)
+    given = read_query(ContentQuery, inbound)
+    if given["variant"] != VIDEO:
+        raise InvalidRequest("There is the video alone: no thumbnail and no spritesheet.", param="variant")
+    return _send(services, inbound, services.engine.videos.find(caller, inbound.params["video_id"]))
+
+
+def log_content(services: Services, inbound: Inbound) -> Outbound:
+    """The same by the id of the log, for whoever has the signed link of a job's `content`, or the project's key."""
+    videos, log_id = services.engine.videos, inbound.params["log_id"]
+    token = read_query(TokenQuery, inbound).get("token", "")
+    project = ""
+    if token:
+        videos.links.check(token, log_id)
+    elif auth.token_of(inbound):
+        project = auth.caller_of(services, inbound).project_id
+    else:
+        raise Unauthenticated("Open it by the link of the video's content, or send your API key.")
+    job = videos.of_log(log_id)
+    if job is None or (project and job.project != project):
+        raise NotFound(NO_LOG.format(log_id[:ECHOED]))
+    return _send(services, inbound, job)
+
+
+def _show(services: Services, inbound: Inbound, job: VideoJob, headers: list[tuple[str, str]]) -> Outbound:
+    if not job.has_ended:
+        headers = [*headers, (POLL_AFTER, str(round(services.settings.video.poll_s * 1000)))]
+    body = services.engine.videos.presenter.show(job, inbound.base_url)
+    return replies.json_reply(body, inbound.shown_id, headers=headers)
+
+
+def _send(services: Services, inbound: Inbound, job: VideoJob) -> Outbound:
+    ranged = {name: value for name in RANGED if (value := inbound.header(name))}
+    found = services.engine.videos.content(job, ranged)
+    if found.status == RangeNotSatisfiable.status:
+        raise _no_such_part(found)
+    headers = [(name.title(), value) for name, value in found.headers.items()]
+    private = [("Cache-Control", "private, no-transform"), ("Vary", "Authorization, x-api-key, Range")]
+    return Outbound(found.status, [*headers, *private, ("x-request-id", inbound.shown_id)], found.pieces)
+
+
+def _no_such_part(found: VideoContent) -> RangeNotSatisfiable:
+    close = getattr(found.pieces, "close", None)
+    if close is not None:
+        close()
+    length = found.headers.get("content-range", "")
+    headers = (("Content-Range", length),) if length else ()
+    return RangeNotSatisfiable("The video has no such part.", param="range", headers=headers)
+
+
+PART = (
+    HeaderParameter("range", "The part of the video that is asked for, such as bytes=0-65535."),
+    HeaderParameter("if-range", "The ETag of an earlier answer: the part counts only while it is that video."),
+)
+FILM: dict[str, Any] = {"type": "string", "format": "binary"}
+OPERATIONS = (
+    Operation("POST", "/v1/videos", create, body="form", paid=True,
+              about=About("Begin a video", TAG, request=video_inputs.VideoFields, form=video_inputs.FORM,
+                          answer=shapes.VIDEO)),
+    Operation("GET", "/v1/videos", list_jobs,
+              about=About("List videos", TAG, query=PageQuery, answer=shapes.VIDEOS, errors=(400, 401, 410, 503))),
+    Operation("GET", "/v1/videos/<video_id>", show,
+              about=About("Show a video", TAG, answer=shapes.VIDEO, errors=(401, 404, 410, 503))),
+    Operation("DELETE", "/v1/videos/<video_id>", delete,
+              about=About("Cancel or forget a video", TAG, answer=shapes.VIDEO_DELETED,
+                          errors=(401, 404, 409, 410, 502, 503))),
+    Operation("GET", "/v1/videos/<video_id>/content", content,
+              about=About("Download a video", TAG, query=ContentQuery, answer=FILM, media="video/mp4",
+                          headers=PART, success=(200, 206), errors=(400, 401, 404, 409, 410, 416, 502, 503, 504))),
+    Operation("GET", "/v1/videos/logs/<log_id>/content", log_content,
+              about=About("Play a video", TAG, query=TokenQuery, answer=FILM, media="video/mp4", headers=PART,
+                          success=(200, 206), errors=(400, 401, 404, 409, 416, 502, 503, 504), access="optional")),
+)  # fmt: skip
