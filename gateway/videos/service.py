@@ -51,15 +51,15 @@ class Videos:
         self._database, self._control, self._vault = database, control, vault
         self._clock, self._settings = clock, settings
         sealed = Sealed(vault)
-        self._sealed, self._targets, self._calls = sealed, targets, calls
+        self.sealed, self.targets, self.calls = sealed, targets, calls
         self.jobs, self.callbacks, self.links = VideoJobs(database), Callbacks(database), links
         self.presenter = Presenter(sealed, links)
         holds = Holds(database)
-        self._endings = Endings(self.jobs, holds, self.callbacks, sealed, parts.planner, clock)
+        self.endings = Endings(self.jobs, holds, self.callbacks, sealed, parts.planner, clock)
         every_s, longest_s = settings.poll_s, settings.job_timeout_s
-        self._creation = VideoCreation(parts, self.jobs, holds, self._endings, sealed, calls, clock, every_s, longest_s)
+        self._creation = VideoCreation(parts, self.jobs, holds, self.endings, sealed, calls, clock, every_s, longest_s)
         self._contents = VideoContents(sealed, targets, calls)
-        self.poller = Poller(self.jobs, self._endings, sealed, targets, calls, clock, every_s)
+        self.poller = Poller(self.jobs, self.endings, sealed, targets, calls, clock, every_s)
         self.deliveries = Deliveries(self.callbacks, self.jobs, sealed, self.presenter, vault, transport, clock)
 
     def create(self, context: RequestContext, request: VideosRequest, callback: CallbackWish, base_url: str) -> Created:
@@ -91,8 +91,8 @@ class Videos:
         if job.has_ended:
             self._database.write(lambda: self.jobs.delete(job.id))
             return
-        task = self._sealed.task(job.task)
-        if not self._calls.cancel(task.ident, self._targets.find(job.organization, task)):
+        task = self.sealed.task(job.task)
+        if not self.calls.cancel(task.ident, self.targets.find(job.organization, task)):
             raise Conflict(
                 "The provider has begun with this video and goes on: it can be deleted once it has ended.",
                 code="video_not_cancelable",
@@ -100,7 +100,7 @@ class Videos:
         while not job.has_ended:
             # The leading worker may move it at the same time; nothing is charged of what the provider canceled.
             message = "The video was canceled by its caller."
-            job = self._endings.give_up(job, task, CANCELED, "canceled", message) or self.find(caller, ident)
+            job = self.endings.give_up(job, task, CANCELED, "canceled", message) or self.find(caller, ident)
 
     def content(self, job: VideoJob, ranged: dict[str, str]) -> VideoContent:
         """Its bytes, as VideoContents.open. Conflict (video_not_completed) while there are none."""

@@ -90,8 +90,8 @@ class VideoJobs:
         """So many jobs of a project that follow `after` ("": from the start) in the order of their making."""
         order, sign = ("DESC", "<") if newest_first else ("ASC", ">")
         follows, params = (f"AND id {sign} ? ", (after,)) if after else ("", ())
-        sql = f"{SELECT} WHERE project = ? {follows}ORDER BY id {order} LIMIT ?"
-        return self._all(sql, (project, *params, limit))
+        sql = f"{SELECT} WHERE project = ? AND state <> ? {follows}ORDER BY id {order} LIMIT ?"
+        return self._all(sql, (project, CREATING, *params, limit))
 
     def due(self, now_us: int, limit: int) -> list[VideoJob]:
         """Jobs that are to be looked at, the longest waiting first."""

@@ -1,79 +1,32 @@
-"""Video jobs through the whole gateway: from creation to playback, exact money, and what becomes of them whatever dies."""
+"""Video jobs through the whole gateway, from creation to playback: exact money, whatever dies on the way."""
 
+import base64
 import json
 import time
-from typing import Any
 
-import httpx
 import openai
 import pytest
 from openai import OpenAI
 from support.gateways import LocalGateway
 from support.shared import Share, usage_of
+from support.videos import LONG, MODEL, REFUSED, SOON, begin, call, end_of, films_of, left_of, look, row
 
-from gateway.limits.holds import Holds
-from gateway.videos.states import COMPLETED, CREATING, FAILED
+from gateway.billing.reconciliation import doctor
+from gateway.errors import UpstreamUnreachable
+from gateway.videos.states import COMPLETED, CREATING
 from gateway.videos.table import VideoJob
 
-MODEL = "sandbox/sandbox-film"
-SOON = "A kettle boils. [[sandbox: silent=0.01]]"
-REFUSED = "A kettle boils. [[sandbox: silent=0.01 refusal]]"
-LONG = "A kettle boils. [[sandbox: silent=3600]]"
 COST = 4 * 10_000_000  # four seconds of 720p with sound
 
 
 @pytest.fixture
 def gateway(share: Share) -> LocalGateway:
-    return share.gateway({"GATEWAY_VIDEO_POLL_S": "0.01", "GATEWAY_ALLOW_PRIVATE_UPSTREAMS": "true"})
+    return films_of(share)
 
 
 @pytest.fixture
 def sdk(gateway: LocalGateway) -> OpenAI:
     return OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
-
-
-def call(gateway: LocalGateway, method: str, path: str, key: str | None = None, **more: Any) -> httpx.Response:
-    headers = {"Authorization": f"Bearer {gateway.key if key is None else key}"} | more.pop("headers", {})
-    if key == "":
-        del headers["Authorization"]
-    with httpx.Client(trust_env=False, timeout=20) as http:
-        return http.request(method, f"{gateway.url}{path}", headers=headers, **more)
-
-
-def begin(gateway: LocalGateway, prompt: str = SOON, **body: Any) -> dict[str, Any]:
-    answer = call(gateway, "POST", "/videos", json={"model": MODEL, "prompt": prompt} | body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-def look(gateway: LocalGateway) -> None:
-    """One round of the leading worker, once what was begun is due."""
-    time.sleep(0.02)
-    gateway.services.engine.videos.poller.run()
-
-
-def end_of(gateway: LocalGateway, ident: str) -> dict[str, Any]:
-    """The job after its end."""
-    for _ in range(50):
-        look(gateway)
-        job = call(gateway, "GET", f"/videos/{ident}").json()
-        if job["status"] not in ("queued", "in_progress"):
-            return job
-    raise AssertionError(f"{ident} does not end")
-
-
-def row(gateway: LocalGateway, ident: str) -> VideoJob:
-    found = gateway.services.engine.videos.jobs.find(ident)
-    assert found is not None
-    return found
-
-
-def left_of(gateway: LocalGateway) -> tuple[int, int]:
-    """What of the credits is spent, and what is held."""
-    sql = "SELECT settled_nusd, leased_nusd FROM budget WHERE id = ?"
-    database = gateway.services.store.database
-    found = database.read(lambda: database.execute(sql, (f"{gateway.organization_id}:credits",)).fetchone())
-    return tuple(found)
 
 
 def test_the_official_client_makes_polls_downloads_lists_and_deletes_a_video(gateway, sdk):
@@ -105,3 +58,224 @@ def test_a_video_is_paid_once_when_it_is_there(gateway):
 def test_a_silent_video_has_the_price_of_one_without_sound(gateway):
     end_of(gateway, begin(gateway, audio=False)["id"])
     assert [one.cost_nusd for one in usage_of(gateway)] == [4 * 8_000_000]
+
+
+def test_a_video_that_fails_costs_nothing_and_says_why(gateway):
+    done = end_of(gateway, begin(gateway, REFUSED)["id"])
+    assert done["status"] == "failed" and done["error"]["code"] == "content_filter"
+    assert done["usage"]["cost"] == 0 and "content" not in done
+    (record,) = usage_of(gateway)
+    assert (record.cost_nusd, record.error) == (0, "content_filter")
+    assert left_of(gateway) == (0, 0)
+
+
+def test_two_workers_that_end_a_job_at_once_charge_it_once(gateway):
+    job = begin(gateway)
+    videos = gateway.services.engine.videos
+    time.sleep(0.02)
+    seen = row(gateway, job["id"])
+    task = videos.sealed.task(seen.task)
+    target = videos.targets.find(seen.organization, task)
+    status = videos.calls.status(task.ident, target)
+    ended = [videos.endings.complete(seen, task, target, status) for _ in range(3)]
+    assert [one is not None for one in ended] == [True, False, False]
+    videos.poller.run()
+    assert len(usage_of(gateway)) == 1 and left_of(gateway) == (COST, 0)
+
+
+def test_a_job_that_another_worker_asks_for_is_left_to_it(gateway):
+    job = begin(gateway)
+    jobs = gateway.services.engine.videos.jobs
+    seen = row(gateway, job["id"])
+    taken = jobs.database.write(lambda: jobs.change(seen, due_at=seen.due_at + 1))
+    assert taken is not None
+    assert jobs.database.write(lambda: jobs.change(seen, due_at=seen.due_at + 2)) is None
+
+
+def test_what_a_killed_worker_was_beginning_costs_nothing_and_is_told(gateway, monkeypatch):
+    videos = gateway.services.engine.videos
+    jobs = videos.jobs
+    kept: list[VideoJob] = []
+    insert = jobs.insert
+    monkeypatch.setattr(jobs, "insert", lambda job: (kept.append(job), insert(job)))
+    monkeypatch.setattr(jobs, "change", lambda job, **values: None)
+    monkeypatch.setattr(videos.calls, "cancel", lambda ident, target: True)
+    answer = call(gateway, "POST", "/videos", json={"model": MODEL, "prompt": SOON})
+    assert answer.status_code == 503
+    monkeypatch.undo()
+    left = row(gateway, kept[-1].id)
+    assert left.state == CREATING and left_of(gateway)[1] >= COST
+    assert call(gateway, "GET", "/videos").json()["data"] == []
+    jobs.database.write(lambda: jobs.change(left, due_at=1))
+    look(gateway)
+    lost = call(gateway, "GET", f"/videos/{left.id}").json()
+    assert (lost["status"], lost["error"]["code"]) == ("failed", "creation_interrupted")
+    assert left_of(gateway) == (0, 0) and usage_of(gateway) == []
+
+
+def test_an_end_that_is_not_committed_is_made_again_by_the_next_round(gateway, monkeypatch):
+    job = begin(gateway)
+    callbacks = gateway.services.engine.videos.endings
+    with monkeypatch.context() as broken:
+        broken.setattr(callbacks, "_record", lambda *more: 1 / 0)
+        look(gateway)
+    assert row(gateway, job["id"]).state != COMPLETED and left_of(gateway)[1] >= COST
+    assert end_of(gateway, job["id"])["status"] == "completed"
+    assert left_of(gateway) == (COST, 0)
+
+
+def test_a_job_that_takes_too_long_is_given_up_for_nothing(gateway):
+    job = begin(gateway, LONG)
+    jobs = gateway.services.engine.videos.jobs
+    seen = row(gateway, job["id"])
+    jobs.database.write(lambda: jobs.change(seen, deadline_at=1))
+    done = end_of(gateway, job["id"])
+    assert (done["status"], done["error"]["code"], done["usage"]["cost"]) == ("failed", "timeout", 0)
+    assert left_of(gateway) == (0, 0)
+
+
+def test_a_provider_that_cannot_be_asked_is_asked_less_often_and_then_no_more(gateway, monkeypatch):
+    job = begin(gateway, LONG)
+    videos = gateway.services.engine.videos
+
+    def fail(ident, target):
+        raise UpstreamUnreachable("Nothing answers.")
+
+    monkeypatch.setattr(videos.calls, "status", fail)
+    waits = []
+    for _ in range(4):
+        look(gateway)
+        seen = row(gateway, job["id"])
+        waits.append(round((seen.due_at - gateway.services.clock.now_us()) / 1e6))
+    assert waits == [10, 20, 40, 80]
+    look(gateway)
+    done = call(gateway, "GET", f"/videos/{job['id']}").json()
+    assert (done["status"], done["error"]["code"]) == ("failed", "poll_error")
+    assert left_of(gateway) == (0, 0)
+
+
+def test_a_running_video_is_canceled_for_nothing(gateway, sdk):
+    job = begin(gateway, LONG)
+    assert sdk.videos.delete(job["id"]).deleted
+    done = call(gateway, "GET", f"/videos/{job['id']}").json()
+    assert (done["status"], done["usage"]["cost"]) == ("canceled", 0)
+    assert left_of(gateway) == (0, 0)
+
+
+def test_a_video_that_the_provider_goes_on_with_cannot_be_canceled(gateway):
+    job = begin(gateway)
+    time.sleep(0.02)
+    answer = call(gateway, "DELETE", f"/videos/{job['id']}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "video_not_cancelable")
+    assert end_of(gateway, job["id"])["status"] == "completed"
+
+
+def test_jobs_of_another_project_are_unknown(gateway):
+    job = begin(gateway)
+    end_of(gateway, job["id"])
+    other = gateway.add_organization(f"other-{job['id'][-12:]}")
+    log = job["id"].removeprefix("video_")
+    for method, path in (
+        ("GET", f"/videos/{job['id']}"),
+        ("DELETE", f"/videos/{job['id']}"),
+        ("GET", f"/videos/{job['id']}/content"),
+        ("GET", f"/videos/logs/{log}/content"),
+    ):
+        assert call(gateway, method, path, other).status_code == 404, path
+    assert call(gateway, "GET", "/videos", other).json()["data"] == []
+
+
+def test_parts_of_a_video_are_played_and_sought(gateway):
+    done = end_of(gateway, begin(gateway)["id"])
+    whole = call(gateway, "GET", f"/videos/{done['id']}/content")
+    assert whole.headers["content-type"] == "video/mp4" and int(whole.headers["content-length"]) == len(whole.content)
+    tag, size = whole.headers["etag"], len(whole.content)
+    path = f"/videos/{done['id']}/content"
+    part = call(gateway, "GET", path, headers={"Range": "bytes=100-199"})
+    assert (part.status_code, part.content) == (206, whole.content[100:200])
+    assert (part.headers["content-range"], part.headers["etag"]) == (f"bytes 100-199/{size}", tag)
+    same = call(gateway, "GET", path, headers={"Range": "bytes=-5", "If-Range": tag})
+    assert (same.status_code, same.content) == (206, whole.content[-5:])
+    changed = call(gateway, "GET", path, headers={"Range": "bytes=0-1", "If-Range": '"other"'})
+    assert (changed.status_code, len(changed.content)) == (200, size)
+    beyond = call(gateway, "GET", path, headers={"Range": f"bytes={size}-"})
+    assert (beyond.status_code, beyond.json()["error"]["code"]) == (416, "range_not_satisfiable")
+    assert beyond.headers["content-range"] == f"bytes */{size}"
+    assert call(gateway, "GET", f"{path}?variant=thumbnail").status_code == 400
+
+
+def test_there_is_no_content_before_the_end(gateway):
+    job = begin(gateway, LONG)
+    answer = call(gateway, "GET", f"/videos/{job['id']}/content")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "video_not_completed")
+
+
+def test_a_signed_link_opens_one_video_without_a_key(gateway):
+    done, other = end_of(gateway, begin(gateway)["id"]), end_of(gateway, begin(gateway)["id"])
+    path = done["content"][0]["url"].removeprefix(gateway.url)
+    assert call(gateway, "GET", path, "").content[4:8] == b"ftyp"
+    log, token = done["id"].removeprefix("video_"), path.partition("token=")[2]
+    foreign = f"/videos/logs/{other['id'].removeprefix('video_')}/content"
+    assert call(gateway, "GET", f"{foreign}?token={token}", "").status_code == 401
+    plain = f"/videos/logs/{log}/content"
+    assert call(gateway, "GET", f"{plain}?token={token[:-3]}AAA", "").status_code == 401
+    assert call(gateway, "GET", f"{plain}?token=", "").status_code == 400
+    assert call(gateway, "GET", plain, "").status_code == 401
+    assert call(gateway, "GET", plain).status_code == 200
+    assert call(gateway, "GET", "/videos/logs/ffffffff/content").status_code == 404
+    header = json.loads(base64.urlsafe_b64decode(token.split(".")[0] + "=="))
+    assert header == {"alg": "HS256"}
+
+
+def test_what_contradicts_itself_or_is_not_made_is_refused_for_nothing(gateway):
+    png = {"image_url": "data:image/png;base64,aGVsbG8="}
+    for body, param in (
+        ({"seconds": 5}, "seconds"),
+        ({"seconds": "soon"}, "seconds"),
+        ({"size": "10x10"}, "size"),
+        ({"size": "3840x2160"}, "size"),
+        ({"n": 2}, "n"),
+        ({"last_frame": png}, "last_frame"),
+        ({"image": png}, "image"),
+        ({"reference_videos": ["http://example.com/a.mp4"]}, "reference_videos"),
+        ({"callback_secret": "x"}, "callback_secret"),
+        ({"callback_url": "ftp://example.com"}, "callback_url"),
+        ({"prompt": ""}, "prompt"),
+    ):
+        answer = call(gateway, "POST", "/videos", json={"model": MODEL, "prompt": SOON} | body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), (body, answer.text)
+    assert left_of(gateway) == (0, 0)
+    assert call(gateway, "POST", "/videos", json={"model": "sandbox/sandbox-echo", "prompt": "x"}).status_code == 400
+
+
+def test_without_credits_there_is_no_job(gateway):
+    services = gateway.services
+    services.billing.ledger.grant(gateway.organization_id, -99_990_000_000, f"take:{gateway.organization_id}")
+    answer = call(gateway, "POST", "/videos", json={"model": MODEL, "prompt": SOON})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (402, "insufficient_credits")
+    sql = "SELECT COUNT(*) FROM video_job WHERE organization = ?"
+    database = services.store.database
+    assert database.read(lambda: database.execute(sql, (gateway.organization_id,)).fetchone()[0]) == 0
+
+
+def test_a_repeated_key_makes_one_video(gateway):
+    headers = {"Idempotency-Key": "one film"}
+    body = {"model": MODEL, "prompt": LONG}
+    first, again = (call(gateway, "POST", "/videos", json=body, headers=headers).json() for _ in range(2))
+    assert first["id"] == again["id"] and len(call(gateway, "GET", "/videos").json()["data"]) == 1
+
+
+def test_pages_of_videos_follow_each_other(gateway):
+    made = [begin(gateway, LONG)["id"] for _ in range(3)]
+    first = call(gateway, "GET", "/videos?limit=2&order=asc").json()
+    assert ([one["id"] for one in first["data"]], first["has_more"]) == (made[:2], True)
+    rest = call(gateway, "GET", f"/videos?limit=2&order=asc&after={first['last_id']}").json()
+    assert ([one["id"] for one in rest["data"]], rest["has_more"]) == (made[2:], False)
+
+
+def test_the_books_agree_after_videos(gateway):
+    end_of(gateway, begin(gateway)["id"])
+    end_of(gateway, begin(gateway, REFUSED)["id"])
+    begin(gateway, LONG)
+    gateway.services.store.journal.flush(5)
+    assert doctor(gateway.services.store.database) == []

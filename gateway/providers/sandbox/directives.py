@@ -38,6 +38,7 @@ class Directives:
     no_done: bool = False
     slow_start: float = 0.0
     silent: float = 0.0
+    takes: float | None = None
     pace: float = 0.0
     rate: float = 0.0
     chunk: int = 1
@@ -130,6 +131,7 @@ READERS: dict[str, tuple[Reader, str]] = {
     "no_done": (_flag, "true"),
     "slow_start": (_number(MAX_SECONDS), ""),
     "silent": (_number(MAX_SECONDS), ""),
+    "takes": (_number(MAX_SECONDS), ""),
     "pace": (_number(600_000), ""),
     "rate": (_number(1_000_000), ""),
     "chunk": (_whole(1, 10_000), ""),

@@ -25,10 +25,11 @@ from gateway.providers.sandbox.response import JSON, Response
 from gateway.providers.sandbox.script import Script, ScriptStep, stage_body
 
 PATH = re.compile(r"/videos/(?P<ident>[^/]+)(?P<content>/content)?$")
-IDENT = re.compile(r"video_(\d{1,15})-(\d{1,8})-(\d{1,3})-(\d{1,5}x\d{1,5})-(ready|refused|failed)")
+IDENT = re.compile(r"video_(\d{1,15})-(\d{1,8})-(\d{1,3})-(\d{1,5}x\d{1,5})-(ready|refused)")
 FILM = Path(__file__).with_name("sample.mp4")
 MEDIA, PIECE = "video/mp4", 16_384
-TAKES_S = 2.0  # unless `silent` says otherwise
+TAKES_S = 2.0  # unless `takes` says otherwise
+FILTER = "content_filter"
 LENGTHS = ("4", "8", "12")
 USUAL_SIZE = "1280x720"
 
@@ -63,9 +64,7 @@ class SandboxVideo:
             return shown
         if self.end == "ready":
             return shown | {"status": "completed", "progress": 100}
-        code = "content_filter" if self.end == "refused" else "server_error"
-        message = CODES["content_filter"] if self.end == "refused" else "The sandbox was asked to fail this video."
-        return shown | {"status": "failed", "error": {"code": code, "message": message}}
+        return shown | {"status": "failed", "error": {"code": FILTER, "message": CODES[FILTER]}}
 
 
 def check_videos(body: dict[str, Any]) -> None:
@@ -80,8 +79,8 @@ def directive_text(body: dict[str, Any]) -> str:
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
     """The job that begins now."""
-    end = "refused" if directives.refusal else "failed" if directives.no_choices else "ready"
-    takes_ms = round((directives.silent or TAKES_S) * 1000)
+    end = "refused" if directives.refusal else "ready"
+    takes_ms = round((TAKES_S if directives.takes is None else directives.takes) * 1000)
     now_ms = Clock().now_us() // 1000
     job = SandboxVideo(now_ms, takes_ms, body.get("seconds") or LENGTHS[0], body.get("size") or USUAL_SIZE, end)
     shown = {**job.show(now_ms), "model": body["model"], "prompt": strip(body["prompt"])}

@@ -9,7 +9,7 @@ from gateway.surfaces import auth, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, HeaderParameter, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes, video_inputs
-from gateway.surfaces.schemas import Body, OneOf, TextField, WholeNumber, read_query
+from gateway.surfaces.schemas import Body, Counted, OneOf, TextField, read_query
 from gateway.videos.content import RANGED, VideoContent
 from gateway.videos.table import VideoJob
 
@@ -24,7 +24,7 @@ ECHOED = 80
 
 class PageQuery(Body):
     after = TextField(1, 80)
-    limit = WholeNumber(1, MOST_LISTED, load_default=20)
+    limit = Counted(1, MOST_LISTED, load_default=20)
     order = OneOf(("asc", "desc"), load_default="desc")
 
 
@@ -90,6 +90,8 @@ def content(services: Services, inbound: Inbound) -> Outbound:
 def log_content(services: Services, inbound: Inbound) -> Outbound:
     """The same by the id of the log, for whoever has the signed link of a job's `content`, or the project's key."""
     videos, log_id = services.engine.videos, inbound.params["log_id"]
+    if inbound.arguments().get("token") == "":
+        raise InvalidRequest("The token is empty: open the link of the video's content as it is.", param="token")
     token = read_query(TokenQuery, inbound).get("token", "")
     project = ""
     if token:

@@ -1,0 +1,69 @@
+"""Video jobs of a gateway in this process: begun by HTTP, and moved on by the test instead of by the clock."""
+
+import time
+from typing import Any
+
+import httpx
+from support.gateways import LocalGateway
+from support.shared import Share
+
+from gateway.videos.table import VideoJob
+
+MODEL = "sandbox/sandbox-film"
+SOON = "A kettle boils. [[sandbox: takes=0.01]]"
+REFUSED = "A kettle boils. [[sandbox: takes=0.01 refusal]]"
+LONG = "A kettle boils. [[sandbox: takes=3600]]"
+
+
+def films_of(share: Share, **environment: str) -> LocalGateway:
+    """The module's gateway, without recurring work: nothing is due before a test says so."""
+    gateway = share.gateway({"GATEWAY_VIDEO_POLL_S": "3600", **environment})
+    gateway.app.background.stop()
+    return gateway
+
+
+def call(gateway: LocalGateway, method: str, path: str, key: str | None = None, **more: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {gateway.key if key is None else key}"} | more.pop("headers", {})
+    if key == "":
+        del headers["Authorization"]
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        return http.request(method, f"{gateway.url}{path}", headers=headers, **more)
+
+
+def begin(gateway: LocalGateway, prompt: str = SOON, **body: Any) -> dict[str, Any]:
+    answer = call(gateway, "POST", "/videos", json={"model": MODEL, "prompt": prompt} | body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def look(gateway: LocalGateway) -> None:
+    """One round of the leading worker, once what is soon there is there, and every job is due."""
+    time.sleep(0.02)
+    database = gateway.services.store.database
+    sql = "UPDATE video_job SET due_at = 1 WHERE organization = ? AND due_at IS NOT NULL AND state <> 'creating'"
+    database.write(lambda: database.execute(sql, (gateway.organization_id,)))
+    gateway.services.engine.videos.poller.run()
+
+
+def end_of(gateway: LocalGateway, ident: str) -> dict[str, Any]:
+    """The job after its end."""
+    for _ in range(50):
+        look(gateway)
+        job = call(gateway, "GET", f"/videos/{ident}").json()
+        if job["status"] not in ("queued", "in_progress"):
+            return job
+    raise AssertionError(f"{ident} does not end")
+
+
+def row(gateway: LocalGateway, ident: str) -> VideoJob:
+    found = gateway.services.engine.videos.jobs.find(ident)
+    assert found is not None
+    return found
+
+
+def left_of(gateway: LocalGateway) -> tuple[int, int]:
+    """What of the credits is spent, and what is held."""
+    sql = "SELECT settled_nusd, leased_nusd FROM budget WHERE id = ?"
+    database = gateway.services.store.database
+    found = database.read(lambda: database.execute(sql, (f"{gateway.organization_id}:credits",)).fetchone())
+    return tuple(found)
