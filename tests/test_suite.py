@@ -73,6 +73,7 @@ TRIED_THROUGH = {
     "store/": ("unit/store/test_database.py", "unit/store/test_outage.py"),
     "surfaces/management/": ("unit/surfaces/management",),
     "surfaces/": ("contract/test_every_protocol.py", "contract/test_lanes.py", "flows/test_surfaces.py"),
+    "videos/": ("flows/test_videos.py", "flows/test_video_callbacks.py"),
     "telemetry/": ("flows/test_request_line.py", "flows/test_metrics.py", "flows/test_traces.py"),
     "transport/": ("unit/transport/test_replies.py",),
     "clock.py": ("unit/limits/test_spending.py",),

@@ -87,7 +87,6 @@ def _openai(name: str, token: Tokens | None) -> Wire:
         embeddings=OpenAIEmbeddings(token),
         speech=OpenAISpeech(token),
         images=OpenAIImages(token),
-        videos=OpenAIVideos(token),
         image_edits=OpenAIImages(token),
         rerank=OpenAIRerank(token),
         moderations=OpenAIStructured("/moderations", "results", token, fit_moderations, mend_moderations),

@@ -16,12 +16,12 @@ from gateway.neutral.videos import VideoStatus, finished_usage
 from gateway.providers.protocol import Target
 from gateway.store.database import Database
 from gateway.videos.callback_table import Callbacks
-from gateway.videos.outcomes import Outcome, priced
+from gateway.videos.outcomes import JobOutcome, priced
 from gateway.videos.states import COMPLETED, MOVES
 from gateway.videos.table import VideoJob, VideoJobs
 from gateway.videos.tasks import Sealed, Task, kept
 
-LOST = Outcome(
+LOST = JobOutcome(
     code="creation_interrupted",
     message="The gateway was interrupted before a provider confirmed the video. It costs nothing: ask for it again.",
 )
@@ -63,14 +63,14 @@ class Endings:
     def give_up(self, job: VideoJob, task: Task, state: str, code: str, message: str) -> VideoJob | None:
         """There will be no video: everything that was held is free again."""
         record = job_rows.failed(task.record, code, self._clock.now_us()) if task.record is not None else None
-        return self._end(job, task, MOVES[job.state, state], Outcome(code=code, message=message), record, "")
+        return self._end(job, task, MOVES[job.state, state], JobOutcome(code=code, message=message), record, "")
 
     def lose(self, job: VideoJob, task: Task) -> VideoJob | None:
         """Whoever was asking providers for it died: no provider is known that has it."""
         return self._end(job, task, MOVES[job.state, "lost"], LOST, None, "")
 
     def _end(
-        self, job: VideoJob, task: Task, state: str, outcome: Outcome, record: UsageRecord | None, files: str
+        self, job: VideoJob, task: Task, state: str, outcome: JobOutcome, record: UsageRecord | None, files: str
     ) -> VideoJob | None:
         now = self._clock.now_us()
         values = {

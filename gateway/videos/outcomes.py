@@ -5,7 +5,7 @@ from msgspec import Struct, json
 from gateway.catalogue.prices import Charge
 
 
-class Outcome(Struct, frozen=True):
+class JobOutcome(Struct, frozen=True):
     """`cost_nusd` is the sum of all that was charged; `code` "" where the job went well."""
 
     cost_nusd: int = 0
@@ -15,8 +15,8 @@ class Outcome(Struct, frozen=True):
     message: str = ""
 
 
-DECODER = json.Decoder(Outcome)
+DECODER = json.Decoder(JobOutcome)
 
 
-def priced(charge: Charge) -> Outcome:
-    return Outcome(charge.total, charge.video_output + charge.output, charge.image_input)
+def priced(charge: Charge) -> JobOutcome:
+    return JobOutcome(charge.total, charge.video_output + charge.output, charge.image_input)

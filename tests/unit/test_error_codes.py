@@ -10,7 +10,9 @@ import pytest
 
 from gateway import app, errors  # noqa: F401 - the whole gateway, so that every kind of error is known
 from gateway.accounts import change_quota, custom_providers, key_caps, throttle
+from gateway.catalogue import videos
 from gateway.limits import cost_bound
+from gateway.neutral.videos import REFUSED
 from gateway.routing import capabilities
 from gateway.surfaces.management import devices
 
@@ -41,6 +43,12 @@ VARIABLE = {
     # The provider's own word for what is wrong with the request; the page says so.
     ("providers/failures.py", "code"): {"invalid_request", "request_too_large"},
     ("providers/openai/responses_reply.py", "cause.code"): set(),
+    ("catalogue/videos.py", "f\"unsupported_{CODES.get(param, 'input')}\""): {
+        f"unsupported_{word}" for word in (*videos.CODES.values(), "input")
+    },
+    ("providers/video_codecs.py", "REFUSED"): {REFUSED},
+    # Of a job that has ended: the provider's own word, or one of these.
+    ("videos/ending.py", "code"): {REFUSED, "timeout", "poll_error", "canceled", "video_failed", "video_expired"},
 }
 
 

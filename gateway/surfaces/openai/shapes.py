@@ -309,7 +309,7 @@ VIDEO = named(
     created_at="integer",
     completed_at="integer?",
     expires_at="integer?",
-    error={"oneOf": [shape(code="string", message="string"), {"type": "null"}]},
+    error="object?",
     prompt="string",
     seconds="string",
     size="string",

@@ -20,8 +20,8 @@ from gateway.states import StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.telemetry.alerts import AT_ONCE, DUE, EACH_AT_ONCE, KIND, MOST_HOURLY, Alerts, choose
-from gateway.transport.webhook_delivery import ATTEMPTS
 from gateway.transport import Transport
+from gateway.transport.webhook_delivery import ATTEMPTS
 
 REFUSED = StateChange("credential.refused", "provider openai#k", "openai refused", remedy="check the key")
 
