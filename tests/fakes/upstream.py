@@ -95,6 +95,9 @@ class FakeUpstream(FakeServer):
         raw = environ["wsgi.input"].read()
         if "/images/" in environ["PATH_INFO"]:
             return self._paint(start, raw)
+        if environ["PATH_INFO"].endswith("/videos"):
+            self.calls.append(Call("", 0, 0, told=True))
+            return send_json(start, 200, {"id": f"task_{len(self.calls)}", "object": "video", "status": "queued"})
         if environ["CONTENT_TYPE"].startswith("multipart/"):
             return self._hear(start, raw)
         body = json.loads(raw)

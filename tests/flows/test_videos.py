@@ -4,6 +4,7 @@ import base64
 import json
 import time
 
+import httpx
 import openai
 import pytest
 from openai import OpenAI
@@ -12,6 +13,7 @@ from support.shared import Share, usage_of
 from support.videos import LONG, MODEL, REFUSED, SOON, begin, call, end_of, films_of, left_of, look, row
 
 from gateway.billing.reconciliation import doctor
+from gateway.billing.rerating import rerate
 from gateway.errors import UpstreamUnreachable
 from gateway.videos.states import COMPLETED, CREATING
 from gateway.videos.table import VideoJob
@@ -279,3 +281,16 @@ def test_the_books_agree_after_videos(gateway):
     begin(gateway, LONG)
     gateway.services.store.journal.flush(5)
     assert doctor(gateway.services.store.database) == []
+
+
+def test_videos_are_in_the_activity_and_are_priced_alike_again(gateway):
+    services = gateway.services
+    end_of(gateway, begin(gateway)["id"])
+    services.billing.rollups.catch_up()
+    token = services.management.sessions.open(services.accounts.authentication.caller(gateway.key).user_id).token
+    path = f"{gateway.address}/activity?groupBy=model&projectId={gateway.project_id}"
+    with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {token}"}) as http:
+        (day,) = http.get(path).json()["activity"]
+    assert (day["cost"], day["videoOutputCost"], day["videoSeconds"], day["requestCount"]) == (0.04, 0.04, 4, 1)
+    report = rerate(services.store.database, services.routing.catalogue.current(), 0, services.clock.now_us() + 1)
+    assert report.adjustments() == {}

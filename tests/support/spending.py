@@ -1,7 +1,7 @@
 """A model whose every token has a round price, callers that spend on it, and a look at the books from outside.
 
-`BODIES` has a good body for each paid operation, its text being what is asked, or `FORMS` its fields: a new one needs a
-line there.
+`BODIES` has a good body for each paid operation, its text being what is asked, `JOBS` for each that begins a job, or
+`FORMS` its fields: a new one needs a line there.
 """
 
 import http.client
@@ -67,10 +67,16 @@ model = "brush"
 external_id = "brush"
 operations = ["images", "image_edits"]
 prices = {{ per_image = {{ default = "0.03" }} }}
+
+[[mappings]]
+model = "reel"
+external_id = "reel"
+operations = ["videos"]
+prices = {{ per_second = {{ default = "0.0075" }} }}
 """
 MODEL = "".join(
     f'[[models]]\nid = "{one}"\nname = "{one}"\nfamily = "test"\n'
-    for one in ("coin", "leaf", "horn", "ear", "scale", "brush")
+    for one in ("coin", "leaf", "horn", "ear", "scale", "brush", "reel")
 )
 SECRETS = {"GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-tests", "GATEWAY_ENCRYPTION_KEY": "encryption-key-of-tests"}
 
@@ -129,6 +135,8 @@ BODIES: dict[str, Callable[[str], Json]] = {
     "/v3/ai/language-model": _prompt,
     "/v4/ai/language-model": _prompt,
 }
+# What begins a job: its usage row comes with its end.
+JOBS: dict[str, Callable[[str], Json]] = {"/v1/videos": lambda text: {"model": "mint/reel", "prompt": text}}
 # What is sent as a form with a file; a second of sound costs as much as 100 tokens.
 FORMS = {f"/v1/audio/{name}": {"model": "mint/ear"} for name in ("transcriptions", "translations")}
 SECOND_OF_SOUND = audio_files.make("wav", 1.0, "")
@@ -151,7 +159,7 @@ def sent_to(path: str, text: str) -> Json:
     """What httpx takes as the body of a good request for a paid operation."""
     if path in FORMS:
         return {"data": FORMS[path] | {"prompt": text}, "files": {"file": ("a.wav", SECOND_OF_SOUND)}}
-    return {"json": {"model": "mint/coin"} | BODIES[path](text)}
+    return {"json": {"model": "mint/coin"} | (BODIES | JOBS)[path](text)}
 
 
 def say_in_headers(path: str, body: Json) -> dict[str, str]:
