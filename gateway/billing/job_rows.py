@@ -45,7 +45,11 @@ def completed(
 
 def failed(record: UsageRecord, code: str, now_us: int) -> UsageRecord:
     """The row of a job that brought nothing: it costs nothing."""
-    return record._replace(posted_at=now_us, duration_ms=_lasted_ms(record, now_us), finish=ERROR, error=code[:64])
+    return record._replace(posted_at=now_us, duration_ms=_lasted_ms(record, now_us), finish=ERROR, error=_clean(code))
+
+
+def _clean(code: str) -> str:
+    return code[:64].replace("\0", "")  # which PostgreSQL takes in no text, and an upstream may send
 
 
 def _lasted_ms(record: UsageRecord, now_us: int) -> int:

@@ -95,7 +95,7 @@ class FakeUpstream(FakeServer):
         raw = environ["wsgi.input"].read()
         if "/images/" in environ["PATH_INFO"]:
             return self._paint(start, raw)
-        if environ["PATH_INFO"].endswith("/videos"):
+        if "/videos" in environ["PATH_INFO"]:
             self.calls.append(Call("", 0, 0, told=True))
             return send_json(start, 200, {"id": f"task_{len(self.calls)}", "object": "video", "status": "queued"})
         if environ["CONTENT_TYPE"].startswith("multipart/"):

@@ -9,7 +9,6 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.accounts.authentication import Caller
-from gateway.errors import InvalidRequest
 from gateway.neutral.images import Picture
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.videos import MOST_SECONDS, VideosInput, VideosRequest, units_of
@@ -33,7 +32,7 @@ DIGITS = re.compile(r"[0-9]{1,4}")
 # Fields of a form that bring an address: `image`, and `image[image_url]` as clients write an object in a form.
 NESTED = re.compile(r"(\w+)(?:\[\d*\])?\[(image_url|video_url|audio_url)\]")
 LISTS = ("reference_images", "reference_videos", "reference_audios")
-REFERENCE = "input_reference"
+REFERENCE, SECRET = "input_reference", "callback_secret"
 CHOICES = {"size": SIZES, "routing": ("auto", "price", "throughput", "latency")}
 Address = Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": "^(https?://|data:)"})]
 Link = Annotated[str, Meta(min_length=9, max_length=8192, extra_json_schema={"pattern": "^https://"})]
@@ -94,7 +93,7 @@ def read(services: Services, inbound: Inbound, caller: Caller) -> tuple[VideosRe
         if inbound.payload is not None:
             inbound.payload.send_instead(describe_form(form))
     if inbound.payload is not None and body.callback_secret:
-        inbound.payload.send_instead(_without_secret(inbound.payload.sent))
+        inbound.payload.send_instead(_without_secret(inbound.payload.sent, body))
     callback = _read_callback(services, body)
     for name, given in _addresses(body).items():
         if given and found.get(name):
@@ -147,7 +146,7 @@ def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
 def _read_callback(services: Services, body: VideoFields) -> CallbackWish:
     if not body.callback_url:
         if body.callback_secret:
-            raise invalid("callback_secret", "it needs a callback_url")
+            raise invalid(SECRET, "it needs a callback_url")
         return CallbackWish()
     url = read_receiver(body.callback_url, "callback_url")
     if not services.settings.security.allow_private_upstreams:
@@ -234,13 +233,13 @@ def _model_of(services: Services, caller: Caller, requested: str) -> str:
     return SANDBOX_MODEL
 
 
-def _without_secret(sent: bytes) -> bytes:
-    """A body, or the description of a form, as it is kept."""
+def _without_secret(sent: bytes, body: VideoFields) -> bytes:
+    """A body, or the description of a form, as it is kept; of a body that is too long to be kept whole its prompt."""
     try:
-        body = orjson.loads(sent)
+        kept = orjson.loads(sent)
     except orjson.JSONDecodeError:
-        raise InvalidRequest("The body is too large for a callback_secret; leave it to the project's.") from None
-    body.pop("callback_secret", None)
-    if isinstance(body.get("fields"), list):
-        body["fields"] = [one for one in body["fields"] if one[0] != "callback_secret"]
-    return orjson.dumps(body)
+        return orjson.dumps({"model": body.model, "prompt": body.prompt})
+    kept.pop(SECRET, None)
+    if isinstance(kept.get("fields"), list):
+        kept["fields"] = [one for one in kept["fields"] if one[0] != SECRET]
+    return orjson.dumps(kept)
