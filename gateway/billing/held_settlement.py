@@ -61,13 +61,14 @@ class HeldSettlements(Settlements):
         payload: PayloadCapture | None = None,
         units: Units | None = None,
         model: str = "",
+        begun: bool = False,
     ) -> "HeldSettlement":
         """As of every settlement, for the bound `ask` of this object. A payload that is kept costs nothing here: what
         is made counts no tokens then."""
         terms = terms_of(context, prompt_bytes, requested_model, streamed, units)
         payer = terms.billing_identity.payer if credits else terms.billing_identity.without_credits
         version, slot = self.spending.check(), None
-        if self.rates.limited(version):
+        if self.rates.limited(version) and not begun:
             slot = self._enter(terms, model)
         try:
             self.holds.place(self.ident, payer, self.ask, self.record)

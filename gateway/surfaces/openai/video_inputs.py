@@ -207,10 +207,10 @@ def _place_reference(services: Services, model: str, found: Pictures) -> None:
 
 
 def _one(found: Pictures, name: str) -> Picture | None:
-    pictures = found.get(name) or [None]
+    pictures = found.get(name, [])
     if len(pictures) > 1:
         raise invalid(name, "send one")
-    return pictures[0]
+    return pictures[0] if pictures else None
 
 
 def _https(given: Any, param: str) -> str:
