@@ -52,6 +52,7 @@ MESSAGES_PER_TURN = 16
 APART = 1 << 18  # bytes from which a message is masked in a thread
 REFUSAL_BYTES = 65_536
 REASON_BYTES = 123
+CLOSE_S = 0.2  # how long who sends just now is waited for
 # The headers of a request that are its handshake.
 OPENING = frozenset(
     ("host", "upgrade", "connection", "sec-websocket-key", "sec-websocket-version", "sec-websocket-protocol")
@@ -117,18 +118,19 @@ class WebSocket:
                 self._sending.release()
 
     def close(self, number: int = NORMAL, reason: str = "") -> None:
-        """Send the close frame, once; the other side's is not waited for. Never raises."""
-        if self.closed:
+        """Send the close frame, once, unless the peer takes nothing now; its own is not waited for. Never raises."""
+        if self.closed or not self._sending.acquire(timeout=CLOSE_S):
+            self.closed = True
             return
         text = reason.encode()[:REASON_BYTES].decode(errors="ignore")
         number = FAULT if number in UNSENDABLE or not 1000 <= number <= 4999 else number
         try:
-            with self._sending:
-                self._send(CloseConnection(code=number, reason=text))
+            self._send(CloseConnection(code=number, reason=text))
         except SocketClosed:
             return
         finally:
             self.closed = True
+            self._sending.release()
 
     def linger(self) -> None:
         """Let the peer read what was sent last, for a moment. Never raises."""

@@ -452,3 +452,18 @@ def test_a_worker_that_ends_lets_a_response_finish_and_closes_the_session_cleanl
         assert ended.value.rcvd.code == 1001
     assert gateway.wait(20) == 0
     assert rows(gateway, ident) == [("realtime", MODEL, "cancelled", USAGE_NUSD, 0)] and reserved(gateway) == 0
+
+
+def test_a_response_that_outlasts_the_grace_of_a_worker_is_ended_and_paid(fake, process) -> None:
+    gateway = process(**environment(fake), GRACEFUL_SHUTDOWN_TIMEOUT="2")
+    ident, token = make_key(gateway)
+    fake.answers = [Answer(holds=True)]
+    with session(gateway, token) as connection:
+        connection.response.create()
+        until(connection, "response.output_text.delta")
+        gateway.terminate()
+        with pytest.raises(websockets.ConnectionClosed) as ended:
+            connection.recv()
+        assert ended.value.rcvd.code == 1001
+    assert gateway.wait(20) == 0
+    assert rows(gateway, ident) == [("realtime", MODEL, "cancelled", USAGE_NUSD, 0)] and reserved(gateway) == 0

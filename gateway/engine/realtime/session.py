@@ -125,6 +125,7 @@ class RealtimeSession:
             self._watch.running.discard(self)
             self._gone = self._ended = True
             ticker.kill(block=False)
+            caller.close(GOING_AWAY)  # unless it was told why already
             caller.abort()  # the reader may wait for one who reads nothing any more
             self._drain()
             reader.join(LEAVING_S if self._watch.leaving() else DRAIN_S)
