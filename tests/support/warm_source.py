@@ -24,6 +24,7 @@ import _socket  # noqa: E402
 import gc  # noqa: E402
 import signal  # noqa: E402
 from collections.abc import Callable  # noqa: E402
+from select import POLLIN  # noqa: E402
 from typing import Any, NoReturn  # noqa: E402
 
 from gevent.monkey import get_original  # noqa: E402
@@ -38,13 +39,18 @@ import gateway.starting  # noqa: E402, F401
 import gateway.store.postgresql  # noqa: E402, F401
 from gateway import accepted, manage  # noqa: E402
 from gateway.catalogue import loader  # noqa: E402
+from gateway.metering.sources import known_clients  # noqa: E402
 from gateway.process_end import end_with  # noqa: E402
 from gateway.server import launch, ready_workers  # noqa: E402
+from gateway.server.huge_pages import prefer_huge_pages  # noqa: E402
+from gateway.surfaces import table, views  # noqa: E402
+from gateway.surfaces.path_spelling import Addresses  # noqa: E402
 
 LONGEST = 1 << 20  # bytes of a message
 DESCRIPTORS = 3
+MOST_OPEN = 4096  # nothing that this process has open is above
 # Without gevent's event loop, which must not begin before the fork.
-fork = get_original("os", "fork")
+fork, poll = get_original("os", "fork"), get_original("select", "poll")
 
 PROGRAMS: dict[str, Callable[[], Any]] = {
     "gateway.manage": manage.run,
@@ -61,48 +67,52 @@ def count_shared() -> int:
     return sum(line.split()[1] == "rw-s" for line in Path("/proc/self/maps").read_text().splitlines())
 
 
+def know_addresses() -> None:
+    """Prepare now what matches addresses and clients in every gateway."""
+    views._map_of(table.SURFACES)
+    Addresses(operation.path for operation in table.operations())
+    known_clients()
+
+
 def serve(control: Any) -> None:
     """Fork a program for each message until nobody can send any more. Returns in the programs as well."""
+    waiting = poll()
+    waiting.register(control, POLLIN)
+    lines: dict[int, tuple[int, int]] = {}  # by what tells of a program's end: its process id, and where to tell of it
     while True:
-        data, ancillary, _, _ = control.recvmsg(LONGEST, _socket.CMSG_SPACE(DESCRIPTORS * array.array("i").itemsize))
-        reap()
-        if not data:
-            return
-        handles = array.array("i")
-        handles.frombytes(ancillary[0][2])
-        if fork() == 0:
-            control.close()
-            keep(json.loads(data), *handles)
-            return
-        for handle in handles:
-            os.close(handle)
+        for ready, _ in waiting.poll():
+            if ready in lines:
+                waiting.unregister(ready)
+                tell_end(*lines.pop(ready))
+                os.close(ready)
+                continue
+            size = _socket.CMSG_SPACE(DESCRIPTORS * array.array("i").itemsize)
+            data, ancillary, _, _ = control.recvmsg(LONGEST, size)
+            if not data:
+                return
+            handles = array.array("i")
+            handles.frombytes(ancillary[0][2])
+            output, errors, line = handles
+            program = fork()
+            if program == 0:
+                become(json.loads(data), output, errors)
+                return
+            os.close(output)
+            os.close(errors)
+            os.write(line, b"%d\n" % program)
+            end = os.pidfd_open(program)
+            lines[end] = program, line
+            waiting.register(end, POLLIN)
 
 
-def reap() -> None:
-    """Take leave of keepers that ended, so that what their programs used is counted as ours."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
-
-
-def keep(given: dict[str, Any], output: int, errors: int, line: int) -> None:
-    """Start the program and tell how it ended, as the parent that it needs: none of the tests is its parent."""
-    program = fork()
-    if program == 0:
-        os.close(line)
-        become(given, output, errors)
-        return
-    os.close(output)
-    os.close(errors)
-    os.write(line, b"%d\n" % program)
+def tell_end(program: int, line: int) -> None:
+    """Take leave of a program, as the parent that it needs: none of the tests is its parent."""
     _, status = os.waitpid(program, 0)
     try:
         os.write(line, b"%d\n" % os.waitstatus_to_exitcode(status))
     except OSError:  # whoever started it is gone
         pass
-    os._exit(0)
+    os.close(line)
 
 
 def become(given: dict[str, Any], output: int, errors: int) -> None:
@@ -110,7 +120,7 @@ def become(given: dict[str, Any], output: int, errors: int) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(output, 1)
     os.dup2(errors, 2)
-    os.closerange(3, max(output, errors, 64) + 1)
+    os.closerange(3, MOST_OPEN)
     os.chdir(given["folder"])
     sys.path[:2] = [given["folder"]]  # as `python -m` has it
     for one in SHARED:
@@ -162,8 +172,11 @@ if __name__ == "__main__":
     cheap_passwords.make_cheap()
     loader.load()
     cheap_starts.know_secrets()
+    know_addresses()
     gc.collect()
     gc.freeze()
+    for _ in prefer_huge_pages():  # of which a fork copies fewer entries
+        pass
     told = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, int(sys.argv[1]))
     told.setblocking(True)
     serve(told)
