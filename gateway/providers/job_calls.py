@@ -62,8 +62,10 @@ class JobCalls:
         try:
             if reply.status == NO_SUCH_PART:
                 return reply
-            _check_file(wire, reply, target)
-            place = codec.location(reply, target)
+            place = _redirect(reply, call.url)
+            if not place:
+                _check_file(wire, reply, target)
+                place = codec.location(reply, target)
         except BaseException:
             reply.close()
             raise
@@ -79,13 +81,12 @@ class JobCalls:
             reply = self._transport.open("GET", url, ranged, stream=True, deadline=deadline, trusted=trusted)
             if reply.status in (SERVED, PARTIAL, NO_SUCH_PART):
                 return reply
-            status, place = reply.status, reply.headers.get("location", "")
+            status, url = reply.status, _redirect(reply, url)
             reply.close()
-            if status not in REDIRECT_STATUSES or not place:
-                if 400 <= status < 500:
-                    raise NotFound(GONE, code="video_content_gone")
+            if 400 <= status < 500:
+                raise NotFound(GONE, code="video_content_gone")
+            if not url:
                 raise UpstreamFailed("The address of the video did not answer as it should.", upstream_status=status)
-            url = urljoin(url, place)
         raise UpstreamFailed("The address of the video redirects too often.", code="too_many_redirects")
 
     def _carrier(self, target: Target) -> tuple[JobCodec, Wire, Opener]:
@@ -94,6 +95,12 @@ class JobCalls:
         if codec is None:
             raise NotFound(f"The protocol of provider {target.provider.id} carries no videos any more.")
         return cast(JobCodec, codec), wire, opener
+
+
+def _redirect(reply: UpstreamReply, url: str) -> str:
+    """Where an answer sends on; "" for one that does not. A credential is not sent there."""
+    place = reply.headers.get("location", "")
+    return urljoin(url, place) if reply.status in REDIRECT_STATUSES and place else ""
 
 
 def _wait(opener: Opener, call: Call, target: Target) -> UpstreamReply:

@@ -1,0 +1,186 @@
+"""Video jobs at providers: failover when one begins, own keys with a bound, and content wherever a provider has it."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fakes.server import FakeServer, send_json
+from openai import OpenAI
+from support.every_operation import write_png
+from support.gateways import LocalGateway
+from support.shared import Share, usage_of
+from support.videos import call, end_of, left_of, look, row
+
+from gateway.accounts.projects import ProjectChange, update_project
+from gateway.accounts.provider_keys import ProviderKeyDraft
+from gateway.billing.reconciliation import doctor
+
+PROVIDER = """name = "{name}"
+protocol = "openai"
+address = "{address}/{name}"
+credential = ["STUDIO_KEY"]
+quirks = ["compatible"]
+
+[[mappings]]
+model = "reel"
+external_id = "{name}-reel"
+operations = ["videos"]
+vision = true
+prices = {{ per_second = {{ default = "{price}" }} }}
+"""
+MODEL = '[[models]]\nid = "reel"\nname = "Reel"\nfamily = "test"\noutput_modalities = ["video"]\n'
+FILM = bytes(range(256)) * 40
+CHEAP, DEAR = 4 * 10_000_000, 4 * 20_000_000
+
+
+class Studios(FakeServer):
+    """Two studios at one address; `broken` are those that take nothing, `elsewhere`: films lie at another place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken: set[str] = set()
+        self.elsewhere = False
+
+    def serve(self, environ: dict[str, Any], start: Any) -> Any:
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        studio = path.split("/")[1]
+        self.calls.append((method, path, environ.get("HTTP_AUTHORIZATION", ""), environ["wsgi.input"].read()))
+        if studio in self.broken:
+            return send_json(start, 503, {"error": {"message": "Too much to do.", "type": "overloaded"}})
+        if path.endswith("/content") and self.elsewhere:
+            start("302 Found", [("Location", "/store/film")])
+            return [b""]
+        if path.endswith("/content") or path == "/store/film":
+            return self._film(environ.get("HTTP_RANGE", ""), start)
+        status = "queued" if method == "POST" else "completed"
+        return send_json(start, 200, {"id": f"task_{studio}", "object": "video", "status": status, "seconds": "4"})
+
+    def _film(self, wanted: str, start: Any) -> Any:
+        first, _, last = wanted.removeprefix("bytes=").partition("-")
+        headers = [("Content-Type", "video/mp4"), ("ETag", '"film"')]
+        if not wanted:
+            start("200 OK", [*headers, ("Content-Length", str(len(FILM)))])
+            return [FILM]
+        part = FILM[int(first) : int(last) + 1]
+        told = [("Content-Range", f"bytes {wanted[6:]}/{len(FILM)}"), ("Content-Length", str(len(part)))]
+        start("206 Partial Content", [*headers, *told])
+        return [part]
+
+
+@pytest.fixture
+def studios(share: Share) -> Studios:
+    return share.fake(Studios)
+
+
+@pytest.fixture
+def gateway(share: Share, studios: Studios) -> Iterator[LocalGateway]:
+    def write(folder: Path) -> dict[str, str]:
+        for name, price in (("cheap", "0.01"), ("dear", "0.02")):
+            (folder / "c" / "providers").mkdir(parents=True, exist_ok=True)
+            text = PROVIDER.format(name=name, price=price, address=studios.address)
+            (folder / "c" / "providers" / f"{name}.toml").write_text(text)
+        (folder / "c" / "models").mkdir()
+        (folder / "c" / "models" / "reel.toml").write_text(MODEL)
+        return {"GATEWAY_CATALOGUE_PATH": str(folder / "c"), "STUDIO_KEY": "k", "GATEWAY_VIDEO_POLL_S": "3600"}
+
+    running = share.gateway(write)
+    running.app.background.stop()
+    yield running
+    running.services.store.journal.flush(5)
+    assert doctor(running.services.store.database) == []
+
+
+def begin(gateway: LocalGateway, **body: Any) -> httpx.Response:
+    asked = {"model": "reel", "prompt": "A kettle boils.", "seconds": 4, "routing": "price"} | body
+    return call(gateway, "POST", "/videos", json=asked)
+
+
+def own_keys(gateway: LocalGateway) -> None:
+    services = gateway.services
+    change = ProjectChange(mode="api-keys")
+    update_project(services.store.database, services.store.control, gateway.project_id, change, actor="operator")
+
+
+def add_key(gateway: LocalGateway, provider: str, most_nusd: int) -> str:
+    draft = ProviderKeyDraft(provider, f"own-{provider}", provider, max_spend_nusd=most_nusd)
+    return gateway.services.management.provider_keys.add(gateway.organization_id, draft, actor="operator").id
+
+
+def test_another_provider_begins_what_the_first_does_not_take(gateway, studios):
+    studios.broken = {"cheap"}
+    answer = begin(gateway)
+    assert (answer.status_code, answer.headers["x-llmgateway-attempts"]) == (200, "2")
+    assert answer.headers["x-llmgateway-provider"] == "dear"
+    assert answer.headers["x-llmgateway-estimated-cost"] == "0.08"
+    done = end_of(gateway, answer.json()["id"])
+    assert (done["status"], done["usage"]["cost"]) == ("completed", 0.08)
+    rows = usage_of(gateway)
+    assert [(one.provider, one.attempt, one.cost_nusd) for one in rows] == [("cheap", 0, 0), ("dear", 1, DEAR)]
+    assert left_of(gateway) == (DEAR, 0)
+    assert {path.split("/")[1] for method, path, *_ in studios.calls if method == "GET"} == {"dear"}
+
+
+def test_where_nobody_takes_it_nothing_is_left_of_it(gateway, studios):
+    studios.broken = {"cheap", "dear"}
+    answer = begin(gateway)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (529, "overloaded")
+    assert left_of(gateway) == (0, 0) and call(gateway, "GET", "/videos").json()["data"] == []
+    assert [one.cost_nusd for one in usage_of(gateway)] == [0, 0]
+
+
+def test_an_own_keys_bound_is_held_until_the_end_and_one_that_is_used_up_is_passed_over(gateway, studios):
+    own_keys(gateway)
+    full, empty = add_key(gateway, "dear", DEAR + 1000), add_key(gateway, "cheap", 1000)
+    job = begin(gateway).json()
+    refused = begin(gateway)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (402, "provider_key_limit_reached")
+    assert end_of(gateway, job["id"])["status"] == "completed"
+    budgets = gateway.services.billing.budgets
+    assert (budgets.status(full).usage_nusd, budgets.status(empty).usage_nusd) == (DEAR, 0)
+    (record,) = usage_of(gateway)
+    assert record.byok and record.details["provider_key"] == full and record.details["bounded"]
+    assert left_of(gateway) == (0, 0)
+    assert {auth for _, _, auth, _ in studios.calls} == {"Bearer own-dear"}
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_content_comes_in_parts_from_wherever_the_provider_has_it(gateway, studios, elsewhere):
+    done = end_of(gateway, begin(gateway).json()["id"])
+    studios.elsewhere = elsewhere
+    path = f"/videos/{done['id']}/content"
+    whole, part = call(gateway, "GET", path), call(gateway, "GET", path, headers={"Range": "bytes=5-99"})
+    assert whole.content == FILM and (whole.status_code, whole.headers["etag"]) == (200, '"film"')
+    assert (part.status_code, part.content) == (206, FILM[5:100])
+    assert part.headers["content-range"] == f"bytes 5-99/{len(FILM)}"
+    studios.broken = {"cheap"}
+    if not elsewhere:
+        assert call(gateway, "GET", path).status_code in (502, 529)
+
+
+def test_the_official_client_sends_a_first_frame_as_a_file(gateway, studios):
+    sdk = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+    frame = ("frame.png", io.BytesIO(write_png()), "image/png")
+    begun = sdk.videos.create(model="reel", prompt="A kettle boils.", input_reference=frame, seconds="8")
+    assert begun.seconds == "8"
+    sent = next(body for method, _, _, body in studios.calls if method == "POST")
+    assert write_png() in sent and b'name="input_reference"' in sent
+
+
+def test_a_callbacks_secret_is_kept_in_no_payload(gateway, studios):
+    services = gateway.services
+    change = ProjectChange(retention="retain")
+    update_project(services.store.database, services.store.control, gateway.project_id, change, actor="operator")
+    secret = "the secret of a callback"
+    job = begin(gateway, callback_url=f"{studios.address}/told", callback_secret=secret).json()
+    services.store.journal.flush(5)
+    database = services.store.database
+    sql = "SELECT * FROM request_log WHERE request = ?"
+    raw = bytes.fromhex(job["id"].removeprefix("video_"))
+    assert database.read(lambda: database.execute(sql, (raw,)).fetchone()) is not None
+    kept = row(gateway, job["id"])
+    assert secret not in repr(kept) and "kettle" not in repr(kept)
+    look(gateway)
+    assert [one.cost_nusd for one in usage_of(gateway)] == [CHEAP]
