@@ -101,6 +101,9 @@ class PromptHandler(WSGIHandler):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().__init__(sock, address, server)
 
+    def log_request(self) -> None:
+        """Nothing: a line would be written for nobody."""
+
 
 class Handler(PromptHandler):
     """Hands over the socket, which is cut where the script says, and the path as it was sent."""

@@ -83,18 +83,20 @@ def crowd(gateway: GatewayProcess, count: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("count", "rounds", "seconds"), [(100, 1, 3), pytest.param(1000, 4, 10, marks=pytest.mark.soak)]
+    ("count", "rounds", "seconds"), [(100, 1, 2), pytest.param(1000, 4, 10, marks=pytest.mark.soak)]
 )
 def test_hostile_callers_disturb_nobody(gateway: GatewayProcess, count: int, rounds: int, seconds: float) -> None:
     """What else the machine does comes and goes, so that what is usual is measured before each visit of the crowd and
-    for twice as long: both sides of the comparison have seen the same machine."""
-    traffic(gateway, 2)  # warm
+    for twice as long: both sides of the comparison have seen the same machine. Few are compared with nothing."""
+    compared = count >= 1000
+    if compared:
+        traffic(gateway, 2)  # warm
     statuses: set[int] = set()
     alone: list[float] = []
     beside: list[float] = []
     first, seen = figures(gateway), []
     for _ in range(rounds):
-        told, took = traffic(gateway, 2 * seconds)
+        told, took = traffic(gateway, 2 * seconds if compared else 0.5)
         statuses |= told
         alone += took
         with crowd(gateway, count):
@@ -109,5 +111,5 @@ def test_hostile_callers_disturb_nobody(gateway: GatewayProcess, count: int, rou
     # By the watchdog's own figures: CPU time of one turn of the loop, memory, connections.
     assert max(one["loop_busy_seconds"] for one in seen) < 0.5
     assert grown < 40e6 + count * 100e3 and min(one["connections"] for one in seen) > count / 2
-    if count >= 1000:
+    if compared:
         assert disturbed <= 3 * usual

@@ -54,7 +54,7 @@ def storm(nodes: list[GatewayProcess], keys: list[str], seconds: float) -> list[
     return [one for told in at_once(CALLERS, caller, seconds + 90) for one in told]
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(120, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seconds", [2, pytest.param(120, marks=pytest.mark.soak)])
 def test_no_budget_is_overdrawn_at_any_instant_of_a_storm(start: Start, mint: FakeUpstream, seconds: float) -> None:
     nodes = [start(workers=2, GATEWAY_BOOTSTRAP_CREDITS_USD="100000")]
     if "DATABASE_URL" in nodes[0].environment:
