@@ -18,6 +18,7 @@ import pytest
 import websockets
 from fakes.realtime import USAGE_NUSD, Answer, FakeRealtime
 from support.gateways import GatewayProcess
+from websockets.sync.client import connect
 
 from gateway.metering.usage_table import raw_id
 from gateway.money import format_usd
@@ -175,8 +176,6 @@ def test_a_browser_comes_in_by_a_client_secret_and_the_server_answers_the_subpro
     for _ in range(2):  # until its end it may be used again
         offered = ["realtime", f"openai-insecure-api-key.{made['value']}"]
         address = gateway.url.replace("http", "ws") + "/realtime"
-        from websockets.sync.client import connect
-
         with connect(address, subprotocols=offered) as browser:
             assert browser.subprotocol == "realtime"
             assert json.loads(browser.recv())["type"] == "session.created"
@@ -431,7 +430,7 @@ def test_kill_9_in_a_session_keeps_what_was_done_and_gives_back_what_was_held(fa
     gateway.terminate()
     gateway.wait()
     assert reserved(gateway) == 0
-    assert "no difference" in (told := gateway.manage("doctor")) or "agree" in told or told
+    gateway.manage("doctor")  # which fails where the books do not agree
 
 
 def test_a_worker_that_ends_lets_a_response_finish_and_closes_the_session_cleanly(fake, process) -> None:
