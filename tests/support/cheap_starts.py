@@ -15,6 +15,9 @@ from gateway.configuration.reading import SettingsReader
 from gateway.settings import CONFIG
 from gateway.store import installation
 
+# Of installations that are told their own, as those on PostgreSQL are.
+SECRETS = {"GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-tests", "GATEWAY_ENCRYPTION_KEY": "encryption-key-of-tests"}
+
 
 def make_cheap() -> None:
     """From now on in this process."""
@@ -33,7 +36,8 @@ def make_cheap() -> None:
 def know_secrets() -> None:
     """Work them out now, for processes that are forked from this one."""
     salt = installation.secrets.token_hex(16)
-    for key in (installation.secrets.token_urlsafe(32), installation._make_encryption_key()):
+    made = installation.secrets.token_urlsafe(32), installation._make_encryption_key()
+    for key in (*made, *SECRETS.values()):
         installation._fingerprint(key, salt)
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import gevent
 import psycopg
+from support.cheap_starts import SECRETS as SECRETS
 from support.gateways import ROOT, GatewayProcess
 
 from gateway.providers.sandbox import audio_files
@@ -78,7 +79,6 @@ MODEL = "".join(
     f'[[models]]\nid = "{one}"\nname = "{one}"\nfamily = "test"\n'
     for one in ("coin", "leaf", "horn", "ear", "scale", "brush", "reel")
 )
-SECRETS = {"GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-tests", "GATEWAY_ENCRYPTION_KEY": "encryption-key-of-tests"}
 
 
 def write_mint(folder: Path, address: str, most: int = 100_000) -> dict[str, str]:
