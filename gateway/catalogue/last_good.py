@@ -67,11 +67,11 @@ def find(data: Path, *, sandbox: bool) -> Kept | None:
 def _copy(source: Path, target: Path) -> None:
     """What the loader reads of a folder, and nothing else that lies there."""
     for pattern in (loader.SNAPSHOT, "aliases.toml", "models/*.toml", "providers/*.toml"):
-        for path in source.glob(pattern):
-            place = target / path.relative_to(source)
-            place.parent.mkdir(mode=MODE, parents=True, exist_ok=True)
-            shutil.copyfile(path, place)
-    target.mkdir(mode=MODE, parents=True, exist_ok=True)
+        folder, _, name = pattern.rpartition("/")
+        place = target / folder
+        place.mkdir(mode=MODE, parents=True, exist_ok=True)
+        for path in (source / folder).glob(name):
+            (place / path.name).write_bytes(path.read_bytes())
 
 
 def _newest_first(home: Path) -> list[Path]:
