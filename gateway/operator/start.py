@@ -12,6 +12,7 @@ import click
 from gateway import accepted, money, settings
 from gateway.admin.bootstrap import KEY_NAME, PASSWORD_NAME, FirstKey, check_first_start
 from gateway.catalogue import last_good
+from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.credentials import credentials_for
 from gateway.configuration import explain
 from gateway.errors import Unavailable
@@ -52,7 +53,7 @@ def seed() -> None:
 @AS_JSON
 def serve_info() -> None:
     """Set up what is missing, then print address, key and a first request."""
-    prepare().show()
+    prepare(accepted.check().catalogue).show()
 
 
 @click.command()
@@ -63,9 +64,9 @@ def serve(file: str | None, arguments: tuple[str, ...]) -> None:
     """Set up what is missing, print how to reach it, then serve. ARGUMENTS go to gunicorn (after --)."""
     if file:
         config.choose(file)
-    warnings, environment = examine()
+    warnings, environment, catalogue = examine()
     try:
-        prepare().show(warnings)
+        prepare(catalogue).show(warnings)
     except Unavailable as error:
         warnings.append(await_store(error))
         print_result("\n".join(warnings), warnings=warnings)
@@ -96,9 +97,10 @@ def served_before(chosen: Settings) -> bool:
     return (Path(chosen.database.data_dir) / last_good.FOLDER).is_dir()
 
 
-def examine() -> tuple[list[str], dict[str, str]]:
+def examine() -> tuple[list[str], dict[str, str], Catalogue]:
     """What would keep the server from coming up is an error here, before anything is made or shown; the lines tell of
-    what does not keep it. With the environment for the server. SettingsError, CatalogueError."""
+    what does not keep it. With the environment for the server, and the catalogue that it would serve. SettingsError,
+    CatalogueError."""
     found = accepted.check()
     server, database = found.settings.server, found.settings.database
     problem = "" if INHERITED in found.settings.environment else problem_of(server.host, server.port)
@@ -129,7 +131,7 @@ def examine() -> tuple[list[str], dict[str, str]]:
         warnings.append(
             f"Warning: no Redis answers at {where} (REDIS_URL); the gateway serves without it until one does"
         )
-    return warnings, settings.inherited()
+    return warnings, settings.inherited(), found.catalogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +155,13 @@ class Welcome:
         print_result(text, **facts, warnings=list(warnings))
 
 
-def prepare() -> Welcome:
-    """Migrate and seed."""
+def prepare(catalogue: Catalogue) -> Welcome:
+    """Migrate and seed; the providers told of are those of `catalogue`."""
     with opened() as installation:
         migrations.migrate(installation.raw_database)
         first = installation.administration.bootstrap(installation.settings, installation.grant)
         environment = installation.settings.environment
-        keyed = [one.id for one in accepted.check().catalogue.providers.values() if credentials_for(one, environment)]
+        keyed = [one.id for one in catalogue.providers.values() if credentials_for(one, environment)]
         owner, has_password = installation.settings.bootstrap.email, bool(installation.settings.secret(PASSWORD_NAME))
         return Welcome(address_of(installation), first, keyed, owner, has_password)
 
