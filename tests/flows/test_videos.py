@@ -294,3 +294,14 @@ def test_videos_are_in_the_activity_and_are_priced_alike_again(gateway):
     assert (day["cost"], day["videoOutputCost"], day["videoSeconds"], day["requestCount"]) == (0.04, 0.04, 4, 1)
     report = rerate(services.store.database, services.routing.catalogue.current(), 0, services.clock.now_us() + 1)
     assert report.adjustments() == {}
+
+
+def test_on_postgresql_a_video_is_paid_once_and_one_that_fails_is_not(share, shared_postgresql_url):
+    secrets = {"GATEWAY_API_KEY_HASH_SECRET": "h" * 32, "GATEWAY_ENCRYPTION_KEY": "e" * 32}
+    gateway = films_of(share, DATABASE_URL=shared_postgresql_url, **secrets)
+    done, failed = end_of(gateway, begin(gateway)["id"]), end_of(gateway, begin(gateway, REFUSED)["id"])
+    assert (done["status"], failed["status"]) == ("completed", "failed")
+    assert left_of(gateway) == (COST, 0) and [one.cost_nusd for one in usage_of(gateway)] == [COST, 0]
+    assert len(call(gateway, "GET", "/videos?limit=1").json()["data"]) == 1
+    call(gateway, "DELETE", f"/videos/{done['id']}")
+    assert gateway.services.engine.videos.jobs.purge(gateway.services.clock.now_us() + 1, 0) >= 1

@@ -24,7 +24,7 @@ def start(request: pytest.FixtureRequest, tmp_path: Path, mint: FakeUpstream) ->
     def make(workers: int = 2, **more: str) -> GatewayProcess:
         key = {"GATEWAY_BOOTSTRAP_API_KEY": started[0].key} if started else {}
         folder = tmp_path / f"node{len(started)}"
-        started.append(GatewayProcess(folder, workers, **environment, **key, **more))
+        started.append(GatewayProcess(folder, workers, **(environment | key | more)))
         return started[-1].start()
 
     yield make

@@ -1,0 +1,28 @@
+"""Kill -9 of a whole gateway while videos are made: every job goes on, and is paid once."""
+
+import httpx
+from support.gateways import Start
+from support.spending import query, reserved_nusd, until
+
+JOBS = 12
+COST = 4 * 10_000_000
+ENDED = "SELECT id FROM video_job WHERE state = 'completed'"
+
+
+def test_videos_of_a_killed_gateway_are_finished_and_paid_once(start: Start) -> None:
+    more = {"GATEWAY_CATALOGUE_SANDBOX": "true", "GATEWAY_VIDEO_POLL_S": "0.3", "GATEWAY_BOOTSTRAP_CREDITS_USD": "100"}
+    gateway = start(workers=2, **more)
+    made = []
+    with httpx.Client(trust_env=False, timeout=30, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
+        for number in range(JOBS):
+            body = {"model": "sandbox/sandbox-film", "prompt": f"Film {number} [[sandbox: takes={number / 3:.2f}]]"}
+            made.append(http.post(f"{gateway.address}/v1/videos", json=body).json()["id"])
+    for _ in range(2):  # some are over by then, some are being asked for, some are on their way
+        assert until(lambda: len(query(gateway, ENDED)) > 0, 15)
+        gateway.kill()
+        gateway.start()
+    assert until(lambda: {ident for (ident,) in query(gateway, ENDED)} == set(made), 180)
+    rows = query(gateway, "SELECT cost_nusd FROM usage WHERE operation = 'videos'")
+    assert [cost for (cost,) in rows] == [COST] * JOBS
+    assert until(lambda: reserved_nusd(gateway) == 0, 15)
+    assert "The books agree." in gateway.manage("doctor")
