@@ -3,37 +3,32 @@
 It names who asked, for what, who served it and what became of it; never what was said, and no secret.
 """
 
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal
 
-import orjson
 from msgspec import Struct, json
 
 from gateway.billing.context import RequestContext
-from gateway.billing.outcome import Attempt, Outcome, error_type
+from gateway.billing.outcome import Outcome
 from gateway.clock import SECOND_US, to_iso
-from gateway.errors import GatewayError
 from gateway.money import format_usd
 from gateway.telemetry.finished import FinishedRequest
+from gateway.telemetry.readable_line import FAULT, ReadableLine, tried_of
 from gateway.telemetry.remedies import remedy_of
 from gateway.threads import later
 
 # Lines are written together, so that a request waits for no write of its own.
 GATHER_S = 0.05
 MOST_LINES = 100  # more are no cheaper to write, and what waits pushes other things out of the processor's caches
-PLAIN = re.compile(r"[\w./:@+-]+", re.ASCII)
 # Of machines that ask all the time: they have no line while they are answered well.
 PROBES = frozenset(
     {"GET /metrics", "GET /healthz", "GET /livez", "GET /readyz", "GET /health/liveliness", "GET /health/readiness"}
 )
-SHORT = 200  # texts from here on are quoted without a look, and not remembered
-FAULT = 500  # statuses from here on are no caller's fault
 
 
 class RequestLine(Struct, omit_defaults=True, gc=False):
-    """What a line says, in its order; None is left out. Times are milliseconds, costs dollars."""
+    """What a line says as JSON, in its order; None is left out. Times are milliseconds, costs dollars."""
 
     at: str
     level: str
@@ -66,11 +61,14 @@ class RequestLine(Struct, omit_defaults=True, gc=False):
     remedy: str | None = None
 
 
+write_json = json.Encoder().encode
+
+
 class RequestLines:
     """Writes a line for each request but probes that were answered well. `write` takes whole lines."""
 
     def __init__(self, form: Literal["text", "json"], write: Callable[[str], object]) -> None:
-        self._encode: Callable[[RequestLine], bytes] = write_json if form == "json" else write_text
+        self._line_of = json_line if form == "json" else ReadableLine().line_of
         self._write = write
         self._waiting: list[bytes] = []
         self._due = False
@@ -79,7 +77,7 @@ class RequestLines:
         if finished.operation in PROBES and finished.status < FAULT:
             return
         waiting = self._waiting
-        waiting.append(self._encode(line_of(finished)))
+        waiting.append(self._line_of(finished))
         if len(waiting) >= MOST_LINES:
             self.flush()
         elif not self._due:
@@ -98,8 +96,8 @@ class RequestLines:
             self._write(b"\n".join(waiting).decode())
 
 
-def line_of(finished: FinishedRequest) -> RequestLine:
-    """The line of a request."""
+def json_line(finished: FinishedRequest) -> bytes:
+    """The line of a request as JSON."""
     status, caller, context, error = finished.status, finished.caller, finished.context, finished.error
     line = RequestLine(
         _moment(finished.at_us // 1000),
@@ -129,8 +127,8 @@ def line_of(finished: FinishedRequest) -> RequestLine:
         if outcome is not None and outcome.attempts:
             _add_served(line, context, outcome)
     if error is not None:
-        _add_failure(line, error, finished.attempts)
-    return line
+        line.code, line.tried, line.remedy = error.code, tried_of(finished) or None, remedy_of(error) or None
+    return write_json(line)
 
 
 @lru_cache(maxsize=4)
@@ -165,87 +163,3 @@ def _add_served(line: RequestLine, context: RequestContext, outcome: Outcome) ->
         line.cached = True
     if last.finish:
         line.finish = last.finish
-
-
-def _add_failure(line: RequestLine, reason: GatewayError, attempts: list[Attempt]) -> None:
-    """Why it failed and what to do. Not the message: it may repeat what the caller or a provider said."""
-    line.code = reason.code
-    tried = [
-        {"provider": attempt.target.provider.id, "status": attempt.status, "error": error_type(attempt.error)}
-        | {"code": attempt.error.code, "key": attempt.target.credential.ident}
-        for attempt in attempts
-        if attempt.error is not None
-    ]
-    line.tried, line.remedy = tried or None, remedy_of(reason) or None
-
-
-write_json = json.Encoder().encode  # the line as JSON
-
-
-def write_text(one: RequestLine) -> bytes:
-    """The line for people: time, level, what was asked and how it ended, then name=value. Whatever a caller chose is
-    quoted, so that it neither breaks the line nor looks like another name."""
-    label = f" label={_quote(one.label)}" if one.label is not None else ""
-    long = one.model is not None and len(one.model) >= SHORT
-    caller = (_caller.__wrapped__ if long else _caller)(one.key, one.project, one.organization, one.model, one.source)
-    replayed = " replayed=True" if one.replayed else ""
-    served = _served(one) if one.provider is not None else ""
-    failed = _failed(one) if one.code is not None else ""
-    return (
-        f"{one.at}{_result(one.operation, one.status)}{one.request_id} duration_ms={one.duration_ms}"
-        f"{_address(one.ip)}{label}{caller}{replayed}{served}{failed}"
-    ).encode()
-
-
-def _served(one: RequestLine) -> str:
-    used = f" input_tokens={one.input_tokens} output_tokens={one.output_tokens}" if one.input_tokens is not None else ""
-    first = f" first_token_ms={one.first_token_ms}" if one.first_token_ms is not None else ""
-    cached = " cached=True" if one.cached else ""
-    finish = f" finish={one.finish}" if one.finish is not None else ""
-    return (
-        f"{_target(one.provider, one.served, one.attempts)}{one.cost_usd}"
-        f" provider_ms={one.provider_ms} gateway_ms={one.gateway_ms}{used}{first}{cached}{finish}"
-    )
-
-
-# What comes again and again is put together once: a request finds little of its own code in the processor's caches.
-
-
-@lru_cache(maxsize=1_000)
-def _result(operation: str, status: int) -> str:
-    return f" {'INFO' if status < FAULT else 'WARNING'} request {operation} {status} request_id="
-
-
-@lru_cache(maxsize=1_000)
-def _address(ip: str) -> str:
-    return f" ip={_quote(ip)}"
-
-
-@lru_cache(maxsize=1_000)
-def _caller(
-    key: str | None, project: str | None, organization: str | None, model: str | None, source: str | None
-) -> str:
-    owner = f" key={key} project={project} organization={organization}" if key is not None else ""
-    asked = f" model={_value(model)}" if model is not None else ""
-    return owner + asked + (f" source={_quote(source)}" if source is not None else "")
-
-
-@lru_cache(maxsize=1_000)
-def _target(provider: str, served: str, attempts: int) -> str:
-    return f" provider={_quote(provider)} served={_quote(served)} attempts={attempts} cost_usd="
-
-
-def _failed(one: RequestLine) -> str:
-    tried = f" tried={orjson.dumps(one.tried).decode()}" if one.tried is not None else ""
-    remedy = f" remedy={_value(one.remedy)}" if one.remedy is not None else ""
-    return f" code={_value(one.code)}{tried}{remedy}"
-
-
-def _value(text: str | None) -> str:
-    return _quote(text) if text is not None and len(text) < SHORT else orjson.dumps(text).decode()
-
-
-@lru_cache(maxsize=1_000)
-def _quote(text: str) -> str:
-    """Models, providers and addresses come again and again."""
-    return text if PLAIN.fullmatch(text) else orjson.dumps(text).decode()

@@ -16,6 +16,7 @@ from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.telemetry import request_line
 from gateway.telemetry.finished import FinishedRequest
+from gateway.telemetry.readable_line import LONGEST, PLAIN, REMEMBERED, ReadableLine
 from gateway.telemetry.request_line import MOST_LINES, RequestLines
 
 AT_US = 1_768_465_800_042_999  # 2026-01-15T08:30:00.042999Z
@@ -119,6 +120,21 @@ def test_a_failure_names_what_was_tried_and_is_a_warning() -> None:
     assert "said words" not in written("json", failed()) + written("text", failed())
 
 
+def test_the_id_of_a_path_that_nobody_knows_is_the_callers_own_and_quoted() -> None:
+    chosen = 'x" status=200 key=stolen'
+    unknown = ended(operation="unmatched", status=404, context=None, caller=None, request_id=chosen, shown_id=chosen)
+    assert written("text", unknown).count(' request_id="x\\" status=200 key=stolen" ') == 1
+    assert json.loads(written("json", unknown))["request_id"] == chosen
+
+
+def test_callers_cannot_fill_the_memory_with_names_of_models() -> None:
+    lines = ReadableLine()
+    for number in range(REMEMBERED + 10):
+        lines.line_of(ended(model=f"model-{number}"))
+    lines.line_of(ended(model="m" * LONGEST))
+    assert len(lines.models) == 10 and "m" * LONGEST not in lines.models
+
+
 def test_json_is_compact_and_its_letters_are_as_they_were_written() -> None:
     line = written("json", TOLD["chosen to mislead"][0])
     assert line.startswith(f'{{"at":"{MOMENT}","level":"info","event":"request","request_id":"{ID}","operation":')
@@ -149,7 +165,7 @@ def written(form: Any, *finished: FinishedRequest) -> str:
 
 
 def simple(value: object) -> bool:
-    return isinstance(value, int | float) or isinstance(value, str) and bool(request_line.PLAIN.fullmatch(value))
+    return isinstance(value, int | float) or isinstance(value, str) and bool(PLAIN.fullmatch(value))
 
 
 def dumped(value: object) -> str:
