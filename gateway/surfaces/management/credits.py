@@ -171,5 +171,5 @@ OPERATIONS: tuple[Operation, ...] = (
             answer=shapes.shape(entries=[shapes.AUDIT_ENTRY], next="integer?")),
     managed("GET", f"{ORG}/audit/export", export_audit, "Export all changes", tag=AUDIT, media=NDJSON),
     managed("GET", f"{ORG}/audit/verify", verify_audit, "Verify the chain of changes", tag=AUDIT,
-            answer=shapes.shape(valid="boolean", checked="integer", problems=["string"])),
+            answer=shapes.shape(valid="boolean", checked="integer", problems=["string"]), errors=(429,)),
 )  # fmt: skip
