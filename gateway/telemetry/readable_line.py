@@ -64,11 +64,7 @@ class ReadableLine:
         context = finished.context
         outcome = context.outcome if context is not None else None
         if context is None or outcome is None or not outcome.attempts:
-            return self._other_line(finished, context)
-        return self._served_line(finished, context, outcome)
-
-    def _served_line(self, finished: FinishedRequest, context: RequestContext, outcome: Outcome) -> bytes:
-        """The line of a request that reached an upstream."""
+            return self._unserved(finished, context)
         attempts, caller, request, at_us = outcome.attempts, context.caller, context.request, finished.at_us
         count, last = len(attempts), attempts[-1]
         cost_nusd, provider_s, target, usage = last.charge.total, last.ended - last.started, last.target, last.usage
@@ -102,7 +98,7 @@ class ReadableLine:
         )
         return line.encode()
 
-    def _other_line(self, finished: FinishedRequest, context: RequestContext | None) -> bytes:
+    def _unserved(self, finished: FinishedRequest, context: RequestContext | None) -> bytes:
         """The line of a request that reached none."""
         caller, error, at_us = finished.caller, finished.error, finished.at_us
         owner = ""
