@@ -22,7 +22,7 @@ from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.metrics import expose
 from gateway.surfaces.path_spelling import Addresses
-from gateway.surfaces.views import guard, make_proxies, mount, respond
+from gateway.surfaces.blueprints import guard, make_proxies, mount, respond
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers
 from gateway.telemetry.gauges import JobHealth
 from gateway.telemetry.request_observers import RequestObservers

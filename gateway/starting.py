@@ -16,11 +16,11 @@ from gateway.settings import Settings
 from gateway.states import StateLog
 from gateway.store import migrations
 from gateway.surfaces import health, replies, table
+from gateway.surfaces.blueprints import make_proxies, name_of
 from gateway.surfaces.cors import Browsers
 from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.http import Outbound
 from gateway.surfaces.path_spelling import Addresses
-from gateway.surfaces.views import make_proxies, name_of
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers
 from gateway.surfaces.wsgi import start as send
 from gateway.telemetry.finished import UNMATCHED

@@ -81,7 +81,7 @@ RANKS = {
     "gateway.surfaces.listing": 6.7,
     "gateway.surfaces.json_bodies": 6.75,
     "gateway.surfaces.early_auth": 6.75,
-    "gateway.surfaces.views": 6.8,
+    "gateway.surfaces.blueprints": 6.8,
     # Each folder of surfaces/ is a layer of its own, blind to the others.
     **{f"gateway.surfaces.{folder.parent.name}": 7 for folder in sorted(GATEWAY.glob("surfaces/*/__init__.py"))},
     "gateway.surfaces.openapi": 7,

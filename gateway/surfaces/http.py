@@ -190,7 +190,7 @@ class Operation:
 
 class Surface:
     """One way to call the gateway: a table of operations with one error format. Everything else is derived from it:
-    routes, express lane, description, and the format of errors that reach no operation (an unknown path, a wrong
+    blueprints, express lane, description, and the format of errors that reach no operation (an unknown path, a wrong
     method) below its `prefixes`. `described`: programs call it, so it is in the API description."""
 
     def __init__(

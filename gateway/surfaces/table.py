@@ -1,4 +1,4 @@
-"""The surfaces of the product: the list from which routes, express lane, error formats and description are
+"""The surfaces of the product: the list from which blueprints, express lane, error formats and description are
 derived."""
 
 from collections.abc import Iterable

@@ -15,8 +15,8 @@ from support.spending import say_in_headers
 from gateway import settings as configuration
 from gateway.settings import Settings
 from gateway.surfaces import table
+from gateway.surfaces.blueprints import guard
 from gateway.surfaces.http import Inbound
-from gateway.surfaces.views import guard
 from gateway.transport.replies import Answer
 
 Json = dict[str, Any]

@@ -36,7 +36,7 @@ VARIABLE = {
     # What another gateway refused, in its own words, which are these.
     ("surfaces/mcp/remote_gateway.py", "code"): set(),
     # It answers an error that has its code already.
-    ("surfaces/views.py", "operation"): None,
+    ("surfaces/blueprints.py", "operation"): None,
     ("accounts/throttle.py", "gate.code"): {throttle.ThrottleGate("", "", 0, 0).code, change_quota.CODE},
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},

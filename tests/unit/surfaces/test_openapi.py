@@ -10,8 +10,8 @@ import pytest
 from gateway.clock import Clock
 from gateway.metering.counters import Counters
 from gateway.surfaces import openapi, policy, replies, table
+from gateway.surfaces.blueprints import guard
 from gateway.surfaces.http import Deprecated, Inbound, Operation
-from gateway.surfaces.views import guard
 from gateway.telemetry.request_observers import RequestObservers
 
 

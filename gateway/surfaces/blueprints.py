@@ -1,14 +1,14 @@
-"""Operations as views of Flask: a thin adapter around the same handlers that the express lane calls."""
+"""Operations as Flask blueprints: a thin adapter around the same handlers that the express lane calls."""
 
 import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
-from flask import Flask, Response, request
-from werkzeug.routing import Map, Rule
+from flask import Blueprint, Flask, Response, request
+from werkzeug.routing import Rule
 
 from gateway.accounts.authentication import Caller
 from gateway.engine.idempotency import Keyed, StoredReply
@@ -196,35 +196,23 @@ def _write_no_address(rule: Rule, **values: Any) -> tuple[str, str]:
 
 
 def mount(flask: Flask, services: Services, surfaces: tuple[Surface, ...]) -> None:
-    """Have a new `flask` answer the operations of these surfaces, and nothing else."""
-    flask.url_map = _map_of(surfaces)
+    """Have `flask` answer the operations of these surfaces, a blueprint each. ValueError where two have one name."""
+    flask.url_rule_class = MatchedRule
     gate, proxies = EarlyAuth(services), make_proxies(services.settings.server)
-    spool_dir = services.settings.spool_dir
     for surface in surfaces:
+        made = Blueprint(surface.name, __name__)
         for operation in surface.operations:
-            flask.view_functions[_endpoint_of(surface, operation)] = _view(
-                services, operation, gate, proxies, spool_dir
-            )
-
-
-@lru_cache(maxsize=2)
-def _map_of(surfaces: tuple[Surface, ...]) -> Map:
-    """Their addresses; all applications of a process that have the same surfaces share it. ValueError where two have
-    one name."""
-    names = [surface.name for surface in surfaces]
-    if len(set(names)) < len(names):
-        raise ValueError(f"two surfaces have one name: {', '.join(sorted(names))}")
-    return Map(
-        MatchedRule(one.path, endpoint=_endpoint_of(surface, one), methods=[one.method], websocket=upgrades)
-        for surface in surfaces
-        for one in surface.operations
-        for upgrades in ((False, True) if one.upgrades else (False,))  # the routing knows of them apart
-    )
-
-
-def _endpoint_of(surface: Surface, operation: Operation) -> str:
-    """Without a dot, with which Flask would take it for the name of a blueprint."""
-    return f"{surface.name}: {name_of(operation)}".replace(".", "_")
+            view = _view(services, operation, gate, proxies, services.settings.spool_dir)
+            for upgrades in (False, True) if operation.upgrades else (False,):  # the routing knows of them apart
+                made.add_url_rule(
+                    operation.path,
+                    endpoint=name_of(operation).replace(".", "_"),
+                    view_func=view,
+                    methods=[operation.method],
+                    websocket=upgrades,
+                    provide_automatic_options=False,
+                )
+        flask.register_blueprint(made)
 
 
 def make_proxies(server: Server) -> Proxies:
