@@ -266,6 +266,7 @@ ENDING = {
     "engine/unary.py",
     "engine/shared_call.py",
     "engine/gossip.py",
+    "engine/realtime/session.py",
     "store/file_lock.py",
     "store/mailboxes.py",  # while somebody listens
 }
