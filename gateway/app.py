@@ -16,13 +16,13 @@ from gateway.server.middleware import Middleware
 from gateway.services import Services
 from gateway.states import StateLog
 from gateway.surfaces import replies, table
+from gateway.surfaces.blueprints import guard, make_proxies, mount, respond
 from gateway.surfaces.cors import Browsers
 from gateway.surfaces.early_auth import EarlyAuth
 from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.metrics import expose
 from gateway.surfaces.path_spelling import Addresses
-from gateway.surfaces.blueprints import guard, make_proxies, mount, respond
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers
 from gateway.telemetry.gauges import JobHealth
 from gateway.telemetry.request_observers import RequestObservers

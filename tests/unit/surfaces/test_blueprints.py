@@ -9,9 +9,9 @@ from werkzeug.routing import Rule
 from gateway.clock import Clock
 from gateway.metering.counters import Counters
 from gateway.surfaces import table
+from gateway.surfaces.blueprints import mount
 from gateway.surfaces.http import Surface
 from gateway.surfaces.replies import OPENAI
-from gateway.surfaces.blueprints import mount
 from gateway.telemetry.request_observers import RequestObservers
 
 
