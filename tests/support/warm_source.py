@@ -31,6 +31,7 @@ from gevent.monkey import get_original  # noqa: E402
 from gunicorn.app import wsgiapp  # noqa: E402
 from gunicorn.glogging import Logger  # noqa: E402, F401
 from support import cheap_disks, cheap_passwords, cheap_starts  # noqa: E402
+from werkzeug.routing import Map  # noqa: E402
 
 import gateway.operator.start  # noqa: E402, F401
 import gateway.server.log  # noqa: E402, F401
@@ -43,7 +44,8 @@ from gateway.metering.sources import known_clients  # noqa: E402
 from gateway.process_end import end_with  # noqa: E402
 from gateway.server import launch, ready_workers  # noqa: E402
 from gateway.server.huge_pages import prefer_huge_pages  # noqa: E402
-from gateway.surfaces import table, views  # noqa: E402
+from gateway.surfaces import table  # noqa: E402
+from gateway.surfaces.blueprints import MatchedRule  # noqa: E402
 from gateway.surfaces.path_spelling import Addresses  # noqa: E402
 
 LONGEST = 1 << 20  # bytes of a message
@@ -69,7 +71,8 @@ def count_shared() -> int:
 
 def know_addresses() -> None:
     """Prepare now what matches addresses and clients in every gateway."""
-    views._map_of(table.SURFACES)
+    # Python keeps the patterns that it compiles for them.
+    Map(MatchedRule(one.path, methods=[one.method]) for one in table.operations())
     Addresses(operation.path for operation in table.operations())
     known_clients()
 
