@@ -97,7 +97,7 @@ def spoiler(stage: ContractGateway) -> Iterator[Spoiler]:
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            # Recurring work is another matter, and fails where another gateway of this process has taken the tables over.
+            # Recurring work is another matter: another gateway of this process may have taken the tables over.
             if record.exc_info and record.name != "gateway.background":
                 made.crashes.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
 
