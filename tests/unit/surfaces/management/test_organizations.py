@@ -198,6 +198,8 @@ def test_the_chain_of_all_organizations_is_walked_a_few_times_an_hour_for_one_of
     assert tenants.ok("GET", f"{org(rival)}/audit/verify", rival)["valid"] is True
     monkeypatch.setattr(credits, "ALL_WALKS", credits.WALKS)
     assert tenants.refused("GET", f"{org(rival)}/audit/verify", rival) == "429 too_many_attempts"
+    [described] = [one.about for one in credits.OPERATIONS if one.path.endswith("/audit/verify")]
+    assert 429 in described.errors
 
 
 def test_an_export_of_changes_is_one_of_the_organizations_exports_and_ends_with_the_membership(
