@@ -96,7 +96,8 @@ class FakeUpstream(FakeServer):
         if "/images/" in environ["PATH_INFO"]:
             return self._paint(start, raw)
         if "/videos" in environ["PATH_INFO"]:
-            self.calls.append(Call("", 0, 0, told=True))
+            if environ["REQUEST_METHOD"] == "POST":  # a job's state is asked for at any time
+                self.calls.append(Call("", 0, 0, told=True))
             return send_json(start, 200, {"id": f"task_{len(self.calls)}", "object": "video", "status": "queued"})
         if environ["CONTENT_TYPE"].startswith("multipart/"):
             return self._hear(start, raw)
