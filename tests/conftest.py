@@ -2,6 +2,12 @@ from gevent import monkey
 
 monkey.patch_all()
 
+import selectors  # noqa: E402
+
+# gevent's own goes on watching a file that was closed, as servers and clients of WebSockets close theirs: then the loop
+# spins, another's closing is not seen, or the process is aborted.
+selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc, assignment]
+
 import gc  # noqa: E402
 import shutil  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
