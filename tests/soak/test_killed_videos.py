@@ -1,6 +1,7 @@
 """Kill -9 of a whole gateway while videos are made: every job goes on, and is paid once."""
 
 import httpx
+import pytest
 from support.gateways import Start
 from support.spending import query, reserved_nusd, until
 
@@ -9,6 +10,8 @@ COST = 4 * 10_000_000
 ENDED = "SELECT id FROM video_job WHERE state = 'completed'"
 
 
+# A job that was being asked for when its worker was killed is asked for again after minutes.
+@pytest.mark.soak
 def test_videos_of_a_killed_gateway_are_finished_and_paid_once(start: Start) -> None:
     more = {"GATEWAY_CATALOGUE_SANDBOX": "true", "GATEWAY_VIDEO_POLL_S": "0.3", "GATEWAY_BOOTSTRAP_CREDITS_USD": "100"}
     gateway = start(workers=2, **more)
