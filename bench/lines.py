@@ -1,8 +1,8 @@
 """What the request line costs: `python -m bench.lines [--seconds 60]`.
 
-One worker under load switches its request line off, to JSON and to the readable form in turns of a quarter of a second:
-two processes that run the same are several µs apart already, and so are two minutes of one. Each round has an order of
-its own, since a turn bears a part of what stood before it. Printed is the CPU of each form for a request, writing
+One worker under load switches its request line off, to JSON and to the readable form, a twentieth of a second each: two
+processes that run the same are several µs apart already, and so are two minutes of one. Each round has an order of its
+own, since a turn bears a part of what stood before it. Printed is the CPU of each form for a request, writing
 included, and what a form adds. Ends with status 1 where one adds more than 10 µs (median of the rounds).
 """
 
@@ -24,7 +24,7 @@ from gateway.telemetry.request_observers import RequestObservers
 from gateway.threads import pause, spawn
 
 FORMS = ("off", "json", "text")
-TURN_S = 0.25
+TURN_S = 0.05
 FEWEST = 20  # requests of a turn that counts
 MOST_US = 10.0
 
