@@ -7,8 +7,9 @@ from urllib.parse import quote
 
 from gateway.catalogue.videos import VideoShape
 from gateway.errors import ContentRefused, GatewayError, NotSupported, UpstreamFailed
+from gateway.files import MessageBody
 from gateway.neutral.images import nearest_shape
-from gateway.neutral.videos import REFUSED, SECOND_MS, VideoFile, VideosInput, VideoState, VideoStatus
+from gateway.neutral.videos import REFUSED, SECOND_MS, VideoFile, VideosInput, VideoState, VideoStatus, VideoTask
 from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.failures import classify, explain, read_refusal, retry_after, scrub
@@ -46,6 +47,21 @@ class JobReader(WrittenCodec):
         headers["accept"] = "application/json"
         return Call(method, url, headers)
 
+    def posts(self, target: Target, path: str, body: bytes | MessageBody, warnings: tuple[str, ...]) -> Call:
+        """A call that begins a task, with `body` as JSON."""
+        call = self.asks(target, path, "POST")
+        call.headers["content-type"] = "application/json"
+        call.body, call.warnings = body, warnings
+        return call
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
+        """The task that was begun. UpstreamFailed for an answer of an unknown shape."""
+        wire = read_object(reply.read_all())
+        try:
+            return self.task_of(wire)
+        except SHAPE_ERRORS:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+
     def read_status(self, reply: UpstreamReply, target: Target) -> VideoStatus:
         """UpstreamFailed for an answer of an unknown shape."""
         body = reply.read_all()
@@ -65,6 +81,10 @@ class JobReader(WrittenCodec):
     def cancel(self, ident: str, target: Target) -> Call | None:
         """Of a provider that cannot: None."""
         return None
+
+    def task_of(self, wire: dict[str, Any]) -> VideoTask:
+        """What the answer to its call says; raises any of SHAPE_ERRORS where it is of an unknown shape."""
+        raise NotImplementedError
 
     def state_of(self, wire: dict[str, Any], target: Target) -> VideoStatus:
         """What an answer says; raises any of SHAPE_ERRORS where it is of an unknown shape."""

@@ -10,14 +10,11 @@ import dataclasses
 from typing import Any
 
 from gateway.catalogue.videos import VideoShape, fit
-from gateway.errors import UpstreamFailed
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
 from gateway.providers.alibaba.images import COMPATIBLE, NAME, OWN
-from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import data_url
-from gateway.providers.openai.address import address_of
-from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.protocol import Call, Target
 from gateway.providers.video_codecs import (
     JobReader,
     completed,
@@ -62,17 +59,12 @@ class AlibabaVideos(JobReader):
         if target.mapping.video_audio and target.mapping.video_without_audio:
             parameters["audio"] = shape.audio
         body = {"model": target.mapping.external_id, "input": given, "parameters": parameters}
-        url, headers = address_of(_own(target), PATH, self._tokens)
-        headers["content-type"] = headers["accept"] = "application/json"
-        headers[ASYNC] = "enable"
-        return Call("POST", url, headers, files.encode(body), warnings=sound_warning(wanted, target))
+        call = self.posts(_own(target), PATH, files.encode(body), sound_warning(wanted, target))
+        call.headers[ASYNC] = "enable"
+        return call
 
-    def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
-        wire = read_object(reply.read_all())
-        try:
-            return VideoTask(ident=ident_in(wire["output"]["task_id"]), upstream_id=str(wire.get("request_id") or ""))
-        except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+    def task_of(self, wire: dict[str, Any]) -> VideoTask:
+        return VideoTask(ident=ident_in(wire["output"]["task_id"]), upstream_id=str(wire.get("request_id") or ""))
 
     def status(self, ident: str, target: Target) -> Call:
         """GET {address}/tasks/{task_id}."""

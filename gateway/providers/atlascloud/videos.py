@@ -9,14 +9,12 @@ the one that takes references.
 from typing import Any
 
 from gateway.catalogue.videos import VideoShape, fit
-from gateway.errors import NotSupported, UpstreamFailed
+from gateway.errors import NotSupported
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
-from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.failures import Explanation, classify, scrub
 from gateway.providers.image_codecs import data_url
-from gateway.providers.openai.address import address_of
-from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.protocol import Call, Target
 from gateway.providers.video_codecs import (
     JobReader,
     completed,
@@ -62,17 +60,11 @@ class AtlasCloudVideos(JobReader):
         body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": wanted.prompt}
         body |= {name: value for name, value in _fields(shape).items() if name in taken}
         body |= _images(wanted, target, files)
-        url, headers = address_of(target, "/model/generateVideo", self._tokens)
-        headers["content-type"] = headers["accept"] = "application/json"
         warnings = () if SOUND in taken else sound_warning(wanted, target)
-        return Call("POST", url, headers, files.encode(body), warnings=warnings)
+        return self.posts(target, "/model/generateVideo", files.encode(body), warnings)
 
-    def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
-        wire = read_object(reply.read_all())
-        try:
-            return VideoTask(ident=ident_in(_data(wire)["id"]))
-        except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+    def task_of(self, wire: dict[str, Any]) -> VideoTask:
+        return VideoTask(ident=ident_in(_data(wire)["id"]))
 
     def status(self, ident: str, target: Target) -> Call:
         """GET {address}/model/prediction/{id}."""

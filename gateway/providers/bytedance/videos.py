@@ -8,13 +8,10 @@ image has the image's ratio unless a size was named. Videos stay for 24 hours. A
 from typing import Any
 
 from gateway.catalogue.videos import fit
-from gateway.errors import UpstreamFailed
 from gateway.neutral.usage import read_count
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
-from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
-from gateway.providers.openai.address import address_of
-from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.protocol import Call, Target
 from gateway.providers.video_codecs import (
     JobReader,
     completed,
@@ -62,16 +59,10 @@ class ByteDanceVideos(JobReader):
         }
         if target.mapping.video_audio:
             body["generate_audio"] = shape.audio
-        url, headers = address_of(target, PATH, self._tokens)
-        headers["content-type"] = headers["accept"] = "application/json"
-        return Call("POST", url, headers, files.encode(body), warnings=sound_warning(wanted, target))
+        return self.posts(target, PATH, files.encode(body), sound_warning(wanted, target))
 
-    def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
-        wire = read_object(reply.read_all())
-        try:
-            return VideoTask(ident=ident_in(wire["id"]))
-        except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+    def task_of(self, wire: dict[str, Any]) -> VideoTask:
+        return VideoTask(ident=ident_in(wire["id"]))
 
     def status(self, ident: str, target: Target) -> Call:
         """GET {address}/contents/generations/tasks/{id}."""

@@ -11,16 +11,14 @@ from urllib.parse import quote
 
 from gateway.catalogue.videos import fit
 from gateway.dialects import google as dialect
-from gateway.errors import UpstreamFailed
 from gateway.files import StoredFile
 from gateway.neutral.encoded import decode_pieces
 from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.images import Picture
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoStatus, VideoTask
-from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.google.generate import Authorize, address_of
-from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.protocol import Call, Target
 from gateway.providers.video_codecs import JobReader, completed, ended, ident_in, progress_in, ratio_of, refuse
 
 BEGIN, ASK = "predictLongRunning", "fetchPredictOperation"
@@ -63,13 +61,9 @@ class GoogleVideos(JobReader):
         }
         return self._post(target, BEGIN, files.encode({"instances": [instance], "parameters": parameters}))
 
-    def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
+    def task_of(self, wire: dict[str, Any]) -> VideoTask:
         """The operation."""
-        wire = read_object(reply.read_all())
-        try:
-            return VideoTask(ident=ident_in(wire["name"]))
-        except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+        return VideoTask(ident=ident_in(wire["name"]))
 
     def status(self, ident: str, target: Target) -> Call:
         """POST {address}/models/{model}:fetchPredictOperation."""

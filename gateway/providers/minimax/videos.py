@@ -19,7 +19,6 @@ from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.failures import Explanation, classify, scrub
 from gateway.providers.image_codecs import data_url
-from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.video_codecs import (
     JobReader,
@@ -81,20 +80,14 @@ class MiniMaxVideos(JobReader):
         body = _first_body(wanted, shape, target, files) if first else _second_body(wanted, shape, files)
         body |= {"model": target.mapping.external_id, "duration": shape.seconds}
         body["resolution"] = shape.resolution.upper()
-        url, headers = address_of(_rooted(target), f"{VERSIONS[not first]}/video_generation", self._tokens)
-        headers["content-type"] = headers["accept"] = "application/json"
         warnings = sound_warning(wanted, target)
         if wanted.first_frame is not None and wanted.size:
             warnings += (f"A video of an image has the image's ratio at {target.mapping.key}, whatever the size.",)
-        return Call("POST", url, headers, files.encode(body), warnings=warnings)
+        return self.posts(_rooted(target), f"{VERSIONS[not first]}/video_generation", files.encode(body), warnings)
 
-    def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
-        wire = read_object(reply.read_all())
-        try:
-            _check(wire)
-            return VideoTask(ident=ident_in(wire["task_id"]))
-        except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+    def task_of(self, wire: dict[str, Any]) -> VideoTask:
+        _check(wire)
+        return VideoTask(ident=ident_in(wire["task_id"]))
 
     def status(self, ident: str, target: Target) -> Call:
         """GET of the task."""

@@ -8,13 +8,11 @@ from typing import Any
 
 from gateway.catalogue.videos import fit
 from gateway.dialects import openai as dialect
-from gateway.errors import UpstreamFailed
 from gateway.neutral.images import ENDINGS
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
-from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import address_of
-from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.protocol import Call, Target
 from gateway.providers.video_codecs import (
     JobReader,
     ended,
@@ -70,13 +68,9 @@ class OpenAIVideos(JobReader):
         headers["accept"] = "application/json"
         return Call("POST", url, headers, form, warnings=sound_warning(wanted, target))
 
-    def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
+    def task_of(self, wire: dict[str, Any]) -> VideoTask:
         """The job, which may already be under way."""
-        wire = read_object(reply.read_all())
-        try:
-            return VideoTask(ident=ident_in(wire["id"]), model=str(wire.get("model") or ""))
-        except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+        return VideoTask(ident=ident_in(wire["id"]), model=str(wire.get("model") or ""))
 
     def status(self, ident: str, target: Target) -> Call:
         """GET {address}/videos/{id}."""

@@ -10,10 +10,9 @@ from typing import Any
 from gateway.catalogue.videos import fit
 from gateway.errors import UpstreamFailed
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
-from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answers import read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import data_url
-from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.video_codecs import (
     JobReader,
@@ -64,16 +63,10 @@ class XaiVideos(JobReader):
             body["image"] = {"url": data_url(wanted.first_frame, files)}
         if wanted.reference_images:
             body["reference_images"] = [{"url": data_url(one, files)} for one in wanted.reference_images]
-        url, headers = address_of(target, "/videos/generations", self._tokens)
-        headers["content-type"] = headers["accept"] = "application/json"
-        return Call("POST", url, headers, files.encode(body), warnings=sound_warning(wanted, target))
+        return self.posts(target, "/videos/generations", files.encode(body), sound_warning(wanted, target))
 
-    def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
-        wire = read_object(reply.read_all())
-        try:
-            return VideoTask(ident=ident_in(wire["request_id"]))
-        except SHAPE_ERRORS:
-            raise UpstreamFailed(ODD, upstream_status=200) from None
+    def task_of(self, wire: dict[str, Any]) -> VideoTask:
+        return VideoTask(ident=ident_in(wire["request_id"]))
 
     def status(self, ident: str, target: Target) -> Call:
         """GET {address}/videos/{request_id}."""
