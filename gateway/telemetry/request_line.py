@@ -18,9 +18,11 @@ from gateway.telemetry.readable_line import FAULT, ReadableLine, tried_of
 from gateway.telemetry.remedies import remedy_of
 from gateway.threads import later
 
-# Lines are written together, so that a request waits for no write of its own.
+# Lines are made together, since code that runs once a request finds little of itself in the processor's caches; and
+# written together, so that a request waits for no write of its own.
 GATHER_S = 0.05
-MOST_LINES = 100  # more are no cheaper to write, and what waits pushes other things out of the processor's caches
+MADE_AT_ONCE, MOST_LINES = 16, 96  # more cost no less, and what waits pushes other things out of the caches
+LARGE = 16_384  # bytes of a body: such a request is not kept until others have ended
 # Of machines that ask all the time: they have no line while they are answered well.
 PROBES = frozenset(
     {"GET /metrics", "GET /healthz", "GET /livez", "GET /readyz", "GET /health/liveliness", "GET /health/readiness"}
@@ -70,19 +72,27 @@ class RequestLines:
     def __init__(self, form: Literal["text", "json"], write: Callable[[str], object]) -> None:
         self._line_of = json_line if form == "json" else ReadableLine().line_of
         self._write = write
-        self._waiting: list[bytes] = []
+        self._ended: list[FinishedRequest] = []  # their lines are still to be made
+        self._lines: list[bytes] = []
         self._due = False
 
     def __call__(self, finished: FinishedRequest) -> None:
         if finished.operation in PROBES and finished.status < FAULT:
             return
-        waiting = self._waiting
-        waiting.append(self._line_of(finished))
-        if len(waiting) >= MOST_LINES:
-            self.flush()
-        elif not self._due:
+        ended = self._ended
+        ended.append(finished)
+        # An error keeps the frames that it went through, and all that they hold.
+        if len(ended) >= MADE_AT_ONCE or finished.error is not None or len(finished.body) > LARGE:
+            self._make()
+        if not self._due:
             self._due = True
             later(GATHER_S, self._flush_due)
+
+    def _make(self) -> None:
+        ended, self._ended, lines = self._ended, [], self._lines
+        lines.extend(map(self._line_of, ended))
+        if len(lines) >= MOST_LINES:
+            self._write_out()
 
     def _flush_due(self) -> None:
         self._due = False
@@ -90,10 +100,14 @@ class RequestLines:
 
     def flush(self) -> None:
         """Write what waits."""
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            waiting.append(b"")
-            self._write(b"\n".join(waiting).decode())
+        self._make()
+        if self._lines:
+            self._write_out()
+
+    def _write_out(self) -> None:
+        lines, self._lines = self._lines, []
+        lines.append(b"")
+        self._write(b"\n".join(lines).decode())
 
 
 def json_line(finished: FinishedRequest) -> bytes:

@@ -1,9 +1,11 @@
 """The request line, whole and letter by letter: which facts, by which names, in which order, in both forms."""
 
 import json
+import sys
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.accounts.authentication import Caller
@@ -17,7 +19,7 @@ from gateway.providers.protocol import Target
 from gateway.telemetry import request_line
 from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.readable_line import LONGEST, PLAIN, REMEMBERED, ReadableLine
-from gateway.telemetry.request_line import MOST_LINES, RequestLines
+from gateway.telemetry.request_line import LARGE, MOST_LINES, RequestLines
 
 AT_US = 1_768_465_800_042_999  # 2026-01-15T08:30:00.042999Z
 OPERATION = "POST /v1/chat/completions"
@@ -153,6 +155,22 @@ def test_so_many_lines_are_written_at_once_and_the_rest_in_time(monkeypatch: pyt
     assert told[2].count("\n") == 1
     put(one)
     assert len(due) == 1
+
+
+@pytest.mark.parametrize(
+    "held", [ended(body=b"x" * (LARGE + 1)), failed(), refused()], ids=["large", "failed", "refused"]
+)
+def test_a_line_waits_in_memory_instead_of_the_request_where_that_holds_much(
+    held: FinishedRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_line, "later", lambda seconds, work: None)
+    told: list[str] = []
+    put, ours = RequestLines("json", told.append), msgspec.structs.replace(held)
+    known = sys.getrefcount(ours)
+    put(ours)
+    assert sys.getrefcount(ours) == known and not told
+    put.flush()
+    assert len(told) == 1
 
 
 def written(form: Any, *finished: FinishedRequest) -> str:
