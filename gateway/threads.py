@@ -229,6 +229,11 @@ class Job(Generic[T]):
         except gevent.Timeout:
             raise TimeoutError from None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended, well or not."""
+        return bool(self._greenlet.ready())
+
     def outcome(self) -> T | None:
         """The result if it is there; None while the work goes on, and of work that failed."""
         return self._greenlet.value if self._greenlet.successful() else None

@@ -33,6 +33,11 @@ class Callback(NamedTuple):
 
 
 COLUMNS = ", ".join(Callback._fields)
+DUE = f"""SELECT project, {COLUMNS} FROM video_callback JOIN (
+    SELECT sent.id AS due, project, ROW_NUMBER() OVER (PARTITION BY project ORDER BY sent.due_at) AS place
+    FROM video_callback AS sent LEFT JOIN video_job ON video_job.id = job
+    WHERE sent.due_at IS NOT NULL AND sent.due_at <= ?
+) AS waiting ON id = due WHERE place <= ? ORDER BY place, due_at LIMIT ?"""
 
 
 class Callbacks:
@@ -48,12 +53,13 @@ class Callbacks:
 
     def of(self, job_id: str) -> Callback | None:
         """The callback of a job; None without one."""
-        rows = self._select("WHERE id = ?", PREFIX + job_id)
-        return rows[0] if rows else None
+        rows = self._fetch(f"SELECT {COLUMNS} FROM video_callback WHERE id = ?", (PREFIX + job_id,))
+        return Callback(*rows[0]) if rows else None
 
-    def due(self, now_us: int, limit: int) -> list[Callback]:
-        """Those to be sent now, the longest waiting first."""
-        return self._select("WHERE due_at IS NOT NULL AND due_at <= ? ORDER BY due_at LIMIT ?", now_us, limit)
+    def due(self, now_us: int, of_one: int, limit: int) -> list[tuple[str, Callback]]:
+        """Those to be sent now with their projects ("": the job is gone), at most `of_one` of a project: of each the
+        one that waits longest, then of each the second."""
+        return [(row[0] or "", Callback(*row[1:])) for row in self._fetch(DUE, (now_us, of_one, limit))]
 
     def change(self, callback: Callback, **values: Any) -> Callback | None:
         """Set columns of one that is still due when `callback` is; None when somebody else has it."""
@@ -62,6 +68,5 @@ class Callbacks:
         changed = self.database.execute(sql, (*values.values(), callback.id, callback.due_at)).rowcount
         return callback._replace(**values) if changed else None
 
-    def _select(self, condition: str, *params: Any) -> list[Callback]:
-        sql = f"SELECT {COLUMNS} FROM video_callback {condition}"
-        return [Callback(*row) for row in self.database.read(lambda: self.database.fetch(sql, params))]
+    def _fetch(self, sql: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        return self.database.read(lambda: self.database.fetch(sql, params))

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import json
 
@@ -10,16 +11,17 @@ from gateway.accounts.vault import Vault
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewayError, NotFound
 from gateway.store.database import Database
-from gateway.threads import Job
 from gateway.transport import Transport
 from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
 from gateway.videos.callback_table import DELIVERED, FAILED, RETRYING, Attempted, Callback, Callbacks
+from gateway.videos.rounds import Rounds
 from gateway.videos.shown import Presenter
 from gateway.videos.states import COMPLETED
 from gateway.videos.table import VideoJob, VideoJobs
 from gateway.videos.tasks import Sealed, Task
 
-AT_ONCE, EACH_AT_ONCE, LOOKED_AT = 20, 4, 500
+# Callbacks that are sent at once, of one project (an address may never answer) and of all.
+OF_ONE, OF_ALL = 4, 64
 # Whoever delivers one has it for so long; then another worker may.
 CLAIM_US = round(3 * TIMEOUT_S * SECOND_US)
 
@@ -42,37 +44,19 @@ class Deliveries:
         self._callbacks, self._jobs, self._sealed, self._presenter = callbacks, jobs, sealed, presenter
         self._vault, self._transport, self._clock = vault, transport, clock
         self._database: Database = jobs.database
+        self._rounds = Rounds(OF_ONE, OF_ALL, clock)
 
     def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """One round. Unavailable when the store is away."""
-        due = self._callbacks.due(self._clock.now_us(), LOOKED_AT)
-        if not due or not go_on():
-            return
-        # Concurrently, so that an address that never answers delays no other.
-        work = [Job(self._follow, *one) for one in self._choose(due)]
-        for one in work:
-            one.result(2 * TIMEOUT_S)
+        due = self._callbacks.due(self._clock.now_us(), OF_ONE, OF_ALL)
+        self._rounds.run(((project, partial(self._follow, callback)) for project, callback in due), go_on)
 
-    def _choose(self, due: list[Callback]) -> list[tuple[Callback, VideoJob]]:
-        """The oldest, a few of each project, so that none delays the others."""
-        taken: dict[str, int] = {}
-        chosen: list[tuple[Callback, VideoJob]] = []
-        for callback in due:
+    def _follow(self, callback: Callback) -> None:
+        try:
             job = self._jobs.find(callback.job)
             if job is None:
                 self._change(callback, FAILED, None, callback.tried)
-                continue
-            taken[job.project] = taken.get(job.project, 0) + 1
-            if taken[job.project] <= EACH_AT_ONCE:
-                chosen.append((callback, job))
-            if len(chosen) == AT_ONCE:
-                break
-        return chosen
-
-    def _follow(self, callback: Callback, job: VideoJob) -> None:
-        try:
-            claimed = self._claim(callback)
-            if claimed is not None:
+            elif claimed := self._claim(callback):
                 self._try(claimed, job)
         except GatewayError as error:
             log.warning("the callback %s is sent another time: %s", callback.id, error.message)

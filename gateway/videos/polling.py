@@ -12,13 +12,14 @@ from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewayError, Unavailable
 from gateway.neutral.videos import VideoStatus
 from gateway.providers.job_calls import CALL_S, JobCalls
-from gateway.threads import Job
 from gateway.videos.ending import Endings
+from gateway.videos.rounds import Rounds
 from gateway.videos.states import COMPLETED, CREATING, FAILED, MOVES
 from gateway.videos.table import VideoJob, VideoJobs
 from gateway.videos.tasks import Sealed, Targets, Task
 
-AT_ONCE, LOOKED_AT = 32, 256
+# Jobs that are asked about at once, of one organization (a provider that never answers may be its own) and of all.
+OF_ONE, OF_ALL = 16, 256
 # Whoever asks for a job has it for so long; then another worker may.
 CLAIM_US = round(2 * CALL_S * SECOND_US)
 # After a question that was not answered: so long, doubling, to the longest; given up after so many in a row.
@@ -43,17 +44,12 @@ class Poller:
     ) -> None:
         self._jobs, self._endings, self._sealed, self._targets = jobs, endings, sealed, targets
         self._calls, self._clock, self._every_us = calls, clock, round(every_s * SECOND_US)
+        self._rounds = Rounds(OF_ONE, OF_ALL, clock)
 
     def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """One round. Unavailable when the store is away."""
-        due = self._jobs.due(self._clock.now_us(), LOOKED_AT)
-        for start in range(0, len(due), AT_ONCE):
-            if not go_on():
-                return
-            # Concurrently, so that a provider that does not answer delays no other's jobs.
-            work = [Job(self._follow, job) for job in due[start : start + AT_ONCE]]
-            for one in work:
-                one.result(2 * CALL_S)
+        due = self._jobs.due(self._clock.now_us(), OF_ONE, OF_ALL)
+        self._rounds.run(((job.organization, partial(self._follow, job)) for job in due), go_on)
 
     def _follow(self, job: VideoJob) -> None:
         try:

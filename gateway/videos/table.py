@@ -52,6 +52,10 @@ class VideoJob(NamedTuple):
 COLUMNS = ", ".join(VideoJob._fields)
 INSERT = f"INSERT INTO video_job ({COLUMNS}) VALUES ({', '.join('?' * len(VideoJob._fields))})"
 SELECT = f"SELECT {COLUMNS} FROM video_job"
+DUE = f"""{SELECT} JOIN (
+    SELECT id AS due, ROW_NUMBER() OVER (PARTITION BY organization ORDER BY due_at) AS place
+    FROM video_job WHERE due_at IS NOT NULL AND due_at <= ?
+) AS waiting ON id = due WHERE place <= ? ORDER BY place, due_at LIMIT ?"""
 
 
 class VideoJobs:
@@ -93,10 +97,10 @@ class VideoJobs:
         sql = f"{SELECT} WHERE project = ? AND state <> ? {follows}ORDER BY id {order} LIMIT ?"
         return self._all(sql, (project, CREATING, *params, limit))
 
-    def due(self, now_us: int, limit: int) -> list[VideoJob]:
-        """Jobs that are to be looked at, the longest waiting first."""
-        sql = f"{SELECT} WHERE due_at IS NOT NULL AND due_at <= ? ORDER BY due_at LIMIT ?"
-        return self._all(sql, (now_us, limit))
+    def due(self, now_us: int, of_one: int, limit: int) -> list[VideoJob]:
+        """Jobs that are to be looked at, at most `of_one` of an organization: of each organization the one that waits
+        longest, then of each the second, so that none takes all places."""
+        return self._all(DUE, (now_us, of_one, limit))
 
     def purge(self, now_us: int, days: int) -> int:
         """Remove some jobs, with their callbacks, that ended so many days ago; how many."""

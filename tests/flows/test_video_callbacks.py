@@ -132,7 +132,18 @@ def test_two_workers_send_one_callback_once(gateway, receiver, address):
     end_of(gateway, job["id"])
     videos = gateway.services.engine.videos
     seen = videos.callbacks.of(job["id"])
-    done = videos.jobs.find(job["id"])
     for _ in range(2):
-        videos.deliveries._follow(seen, done)
+        videos.deliveries._follow(seen)
     assert len(receiver.calls) == 1
+
+
+def test_a_project_with_many_callbacks_keeps_none_of_another_waiting(share, address):
+    many, one = films_of(share), films_of(share)
+    waiting = [begin(many, callback_url=address)["id"] for _ in range(3)]
+    waiting.append(begin(one, callback_url=address)["id"])
+    for owner, ident in zip((many, many, many, one), waiting, strict=True):
+        end_of(owner, ident)
+    callbacks = one.services.engine.videos.callbacks
+    due = [(project, callback.job) for project, callback in callbacks.due(one.services.clock.now_us(), 2, 3)]
+    first, second, _, other = waiting
+    assert due == [(many.project_id, first), (one.project_id, other), (many.project_id, second)]

@@ -3,6 +3,7 @@
 import base64
 import json
 import time
+from functools import partial
 
 import httpx
 import openai
@@ -134,6 +135,15 @@ def test_a_job_that_takes_too_long_is_given_up_for_nothing(gateway):
     done = end_of(gateway, job["id"])
     assert (done["status"], done["error"]["code"], done["usage"]["cost"]) == ("failed", "timeout", 0)
     assert left_of(gateway) == (0, 0)
+
+
+def test_an_organization_with_many_jobs_keeps_none_of_another_waiting(share):
+    many, one = films_of(share), films_of(share)
+    first, second, _, other = waiting = [begin(owner, LONG)["id"] for owner in (many, many, many, one)]
+    jobs = one.services.engine.videos.jobs
+    for due_at, ident in enumerate(waiting):
+        jobs.database.write(partial(jobs.change, row(one, ident), due_at=due_at))
+    assert [job.id for job in jobs.due(len(waiting), 2, 3)] == [first, other, second]
 
 
 def test_a_provider_that_cannot_be_asked_is_asked_less_often_and_then_no_more(gateway, monkeypatch):
