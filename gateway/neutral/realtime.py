@@ -64,7 +64,8 @@ class ClientEvent(Struct):
 
 
 class ServerEvent(Struct):
-    """An event of the provider. `kind` is what it means here, "" for nothing but content.
+    """An event of the provider. `text` is what the caller is told of it, "" for nothing; `kind` is what it means here,
+    "" for nothing but content.
 
     `started` and `done`: the response `id`, with its usage and how it ended (a finish reason, a `fault`); `refused`:
     the caller's event `id` had no effect; `committed`, `heard` and `unheard`: the item `id` of sound that is or will be
@@ -80,6 +81,7 @@ class ServerEvent(Struct):
     listens: bool = True
     text_length: int = 0
     sound_bytes: int = 0
+    text: str = ""
 
 
 class SessionLock(Struct, omit_defaults=True):

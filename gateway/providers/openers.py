@@ -1,12 +1,13 @@
 """How upstream calls are made: over the network, or to a server inside this process; and listeners that observe
 them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol as Interface
 from typing import overload
 
 from gateway.files import MessageBody
-from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.neutral.realtime import RealtimeRequest, ServerEvent
+from gateway.providers.protocol import Call, Codec, Target, UpstreamReply
 from gateway.threads import Job
 from gateway.transport import Transport
 
@@ -38,6 +39,37 @@ class SessionLink(Interface):
     def ping(self) -> None: ...
     def close(self, number: int = 1000, reason: str = "") -> None: ...
     def abort(self) -> None: ...
+
+
+class UpstreamSession(Interface):
+    """An open session with an upstream in the format of callers, which is that of OpenAI's Realtime API, whatever the
+    upstream itself speaks. Members as those of a SessionLink; `receive` also raises GatewayError for a session that
+    cannot go on."""
+
+    @property
+    def code(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def heard(self) -> int: ...
+    def receive(self) -> ServerEvent | None: ...
+    def send(self, text: str) -> None: ...
+    def ping(self) -> None: ...
+    def close(self, number: int = 1000, reason: str = "") -> None: ...
+    def abort(self) -> None: ...
+
+
+# Opens a link to the session's target, within so many seconds. HandshakeRefused; errors of the transport.
+Dial = Callable[[Call, float], SessionLink]
+
+
+class SessionCodec(Codec, Interface):
+    """A codec of realtime sessions: `codecs["realtime"]` of a Wire is one."""
+
+    def open(self, request: RealtimeRequest, target: Target, dial: Dial, seconds: float) -> UpstreamSession:
+        """A session that takes events. HandshakeRefused with what the upstream refused it with; NotSupported; errors of
+        the transport."""
+        ...
 
 
 class Opener(Interface):

@@ -10,12 +10,11 @@ from gateway.clock import Clock
 from gateway.errors import ContentNeeded, GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.events import Batch, Heartbeat, Notice, Started
-from gateway.neutral.realtime import ServerEvent
 from gateway.neutral.request import Request
 from gateway.operations import OPERATIONS
 from gateway.providers import offload
 from gateway.providers.media_fetching import Fetcher, bring
-from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall, SessionLink
+from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall, SessionLink, UpstreamSession
 from gateway.providers.optional_tools import without_offers, write_bare
 from gateway.providers.protocol import Call, Failure, StreamCodec, Target, UpstreamReply, Wire
 from gateway.providers.quirks import THINK_TAGS
@@ -55,13 +54,6 @@ class _Again(NamedTuple):
     target: Target
     deadline: float
     listener: CallListener | None
-
-
-class UpstreamSession(NamedTuple):
-    """An open session with an upstream, and what reads its events."""
-
-    link: SessionLink
-    read: Callable[[str], ServerEvent]
 
 
 class CallPath(Struct):
@@ -163,8 +155,13 @@ class Upstreams:
         if wire is None or codec is None:
             raise NotSupported(f"The protocol of provider {target.provider.id} does not carry {request.operation}.")
         opener = self._openers.get(target.protocol, self._network)
+
+        def dial(call: Call, seconds: float) -> SessionLink:
+            return opener.connect(call, target, Clock.monotonic() + seconds)
+
         try:
-            return UpstreamSession(opener.connect(codec.write(request, target), target, deadline), codec.read_event)
+            session: UpstreamSession = codec.open(request, target, dial, deadline - Clock.monotonic())
+            return session
         except HandshakeRefused as refused:
             error = wire.failure(refused, target)
             error.upstream_status = refused.status

@@ -24,8 +24,7 @@ from gateway.errors import (
     Unavailable,
 )
 from gateway.neutral.realtime import ClientEvent, ServerEvent
-from gateway.providers.openers import SessionLink
-from gateway.providers.upstream import UpstreamSession
+from gateway.providers.openers import SessionLink, UpstreamSession
 from gateway.store.shared_slots import HeldSlots
 from gateway.threads import later, pause, spawn
 from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NO_CODE, NORMAL, POLICY, SocketClosed
@@ -98,7 +97,7 @@ class RealtimeSession:
         watch: SessionWatch,
         heard: Callable[[], SessionPlace | None],
     ) -> None:
-        self._link, self._read = upstream
+        self._upstream = upstream
         self._turns, self._events, self._watch, self._heard = turns, events, watch, heard
         self._caller: CallerSocket | None = None
         self._listens = True  # whether the provider begins responses by itself
@@ -116,7 +115,7 @@ class RealtimeSession:
         reader, ticker = spawn(self._from_upstream), spawn(self._look)
         try:
             for text in first:
-                self._link.send(text)
+                self._upstream.send(text)
             self._from_caller(caller)
             caller.linger()
         except SocketClosed:
@@ -130,13 +129,13 @@ class RealtimeSession:
             self._drain()
             reader.join(LEAVING_S if self._watch.leaving() else DRAIN_S)
             self._settle_rest()
-            self._link.abort()
+            self._upstream.abort()
             reader.kill(block=False)
 
     def close(self) -> None:
         """Give back what a session holds that was never run, or is over."""
         self._turns.close(None)
-        self._link.abort()
+        self._upstream.abort()
         give(self._watch.slots)
 
     # The caller's events.
@@ -152,7 +151,7 @@ class RealtimeSession:
             except GatewayError as error:
                 self._refuse(error, (error.details or {}).get("event_id", ""))
                 continue
-            self._link.send(event.text)
+            self._upstream.send(event.text)
 
     def _admit(self, event: ClientEvent) -> None:
         """Reserve what an event may bring about, before the provider has it."""
@@ -184,8 +183,8 @@ class RealtimeSession:
 
     def _from_upstream(self) -> None:
         try:
-            while (text := self._link.receive()) is not None:
-                self._pass_on(text, self._read(text))
+            while (event := self._upstream.receive()) is not None:
+                self._pass_on(event)
                 if self._gone and not self._turns.busy:
                     break
         except GatewayError as error:
@@ -201,7 +200,7 @@ class RealtimeSession:
         if not self._gone:
             self._settle_rest()
 
-    def _pass_on(self, text: str, event: ServerEvent) -> None:
+    def _pass_on(self, event: ServerEvent) -> None:
         """Count an event, then let the caller have it: what it cost is durable by then."""
         failure: GatewayError | None = None
         if event.kind == "settings":
@@ -216,14 +215,15 @@ class RealtimeSession:
                 return
             except GatewayError as error:
                 failure = error  # it is counted, and the session has no more to spend
-        self._tell(text)
+        if event.text:
+            self._tell(event.text)
         if failure is not None:
             self._end(failure)
         elif self._watch.leaving() and not self._turns.busy:
             self._leave()
 
     def _upstream_left(self) -> None:
-        code, reason = self._link.code, self._link.reason
+        code, reason = self._upstream.code, self._upstream.reason
         if self._gone or self._ended:
             return
         if code in (NO_CODE, LOST) or self._turns.busy:
@@ -239,7 +239,7 @@ class RealtimeSession:
 
     def _look(self) -> None:
         pinged = self._began
-        sides = [(self._caller, [0, self._began]), (self._link, [0, self._began])]
+        sides = [(self._caller, [0, self._began]), (self._upstream, [0, self._began])]
         while not self._ended:
             pause(LOOK_S)
             now = self._watch.clock.monotonic()
@@ -258,9 +258,9 @@ class RealtimeSession:
                 elif now - known[1] > SILENT_S:
                     self._silent(side)
 
-    def _silent(self, side: SessionLink) -> None:
+    def _silent(self, side: SessionLink | UpstreamSession) -> None:
         """Nothing came from a side for so long that not even pings are answered."""
-        if side is self._link:
+        if side is self._upstream:
             self._error = StreamTruncated("The provider does not answer any more.")
             self._end(self._error, close_code=FAULT)
         else:
@@ -269,7 +269,7 @@ class RealtimeSession:
     def _ping(self) -> None:
         if self._caller is not None:
             self._caller.ping()
-        self._link.ping()
+        self._upstream.ping()
 
     def _check(self, now: float) -> None:
         watch, turns, limits = self._watch, self._turns, self._watch.limits
@@ -326,13 +326,13 @@ class RealtimeSession:
         responses = self._turns.responses()
         try:
             for response in responses:
-                self._link.send(self._events.cancel(response))
+                self._upstream.send(self._events.cancel(response))
             if not responses:
-                self._link.close(NORMAL)
+                self._upstream.close(NORMAL)
         except SocketClosed:
             pass
         if not responses:
-            self._link.abort()
+            self._upstream.abort()
 
     def _settle_rest(self) -> None:
         error = self._error

@@ -18,6 +18,7 @@ from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import SHAPE_ERRORS
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.transcriptions import read_usage
+from gateway.providers.openers import Dial, SessionLink
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
 PATH = "/realtime"
@@ -75,18 +76,52 @@ class OpenAIRealtime:
         """A session is no answer in one piece."""
         raise NotSupported("A realtime session is opened over a WebSocket.")
 
-    def read_event(self, text: str) -> ServerEvent:
-        """What an event means; one that is not understood means nothing."""
-        try:
-            event = DECODER.decode(text)
-        except (msgspec.DecodeError, UnicodeEncodeError):
-            return ServerEvent()
-        if event.type in SOUNDS:
-            return ServerEvent(sound_bytes=len(event.delta) * 3 // 4)
-        if event.type in TEXTS:
-            return ServerEvent(text_length=len(event.delta))
-        read = READERS.get(event.type)
-        return ServerEvent() if read is None else read(event)
+    def open(self, request: RealtimeRequest, target: Target, dial: Dial, seconds: float) -> "OpenAISession":
+        """A session whose events are passed on as they are."""
+        return OpenAISession(dial(self.write(request, target), seconds))
+
+
+class OpenAISession:
+    """An UpstreamSession with an upstream that speaks the callers' format itself."""
+
+    def __init__(self, link: SessionLink) -> None:
+        self._link = link
+        self.send, self.ping, self.close, self.abort = link.send, link.ping, link.close, link.abort
+
+    @property
+    def code(self) -> int:
+        return self._link.code
+
+    @property
+    def reason(self) -> str:
+        return self._link.reason
+
+    @property
+    def heard(self) -> int:
+        return self._link.heard
+
+    def receive(self) -> ServerEvent | None:
+        """The next event, None at the end."""
+        text = self._link.receive()
+        if text is None:
+            return None
+        event = read_event(text)
+        event.text = text
+        return event
+
+
+def read_event(text: str) -> ServerEvent:
+    """What an event means; one that is not understood means nothing."""
+    try:
+        event = DECODER.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return ServerEvent()
+    if event.type in SOUNDS:
+        return ServerEvent(sound_bytes=len(event.delta) * 3 // 4)
+    if event.type in TEXTS:
+        return ServerEvent(text_length=len(event.delta))
+    read = READERS.get(event.type)
+    return ServerEvent() if read is None else read(event)
 
 
 def _started(event: RealtimeEvent) -> ServerEvent:

@@ -162,7 +162,7 @@ def _open(
             events.heard = model
         return engine.session(found, events, who.caller, lambda: hearing.place if events.heard else None), events
     except BaseException:
-        found.upstream.link.abort()
+        found.upstream.abort()
         give(found.slots)
         raise
 
