@@ -14,7 +14,7 @@ import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,14 +164,15 @@ def run_shell(installation: Installation, block: Block, folder: Path) -> None:
 
 
 def run_python(installation: Installation, block: Block, folder: Path) -> None:
-    """As a program; a client that it only makes is asked something."""
+    """As a program in a folder of its own; a client that it only makes is asked something."""
     if block.text.startswith("# file:"):
         check_followed(block)
         return
     # What a page made before, its later blocks go on with.
     made = openai.OpenAI(base_url=installation.gateway.url, api_key=installation.gateway.key, max_retries=0)
     names: dict[str, Any] = {} if "client = " in block.text else {"client": made}
-    exec(compile(installation.fill(block.text), str(block), "exec"), names)
+    with chdir(folder):
+        exec(compile(installation.fill(block.text), str(block), "exec"), names)
     asked = {
         openai.OpenAI: lambda client: client.models.list().data,
         langchain_openai.ChatOpenAI: lambda model: model.invoke("Hello!").content,
