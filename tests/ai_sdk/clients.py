@@ -17,7 +17,7 @@ MAJORS = {
     5: {
         "ai": "5.0.277",
         "@ai-sdk/gateway": "2.0.168",
-        "@ai-sdk/openai": "2.0.130",
+        "@ai-sdk/openai": "2.0.131",
         "@ai-sdk/anthropic": "2.0.112",
         "@ai-sdk/google": "2.0.108",
     },
@@ -25,7 +25,7 @@ MAJORS = {
         "ai": "6.0.326",
         "@ai-sdk/gateway": "3.0.232",
         "@ai-sdk/openai": "3.0.141",
-        "@ai-sdk/anthropic": "3.0.137",
+        "@ai-sdk/anthropic": "3.0.139",
         "@ai-sdk/google": "3.0.141",
     },
     7: {
