@@ -84,7 +84,7 @@ ai-sdk: .venv/test.stamp
 media: .venv/test.stamp
 	$(BIN)/pytest tests/media_clients
 
-# MCP's published clients (the TypeScript SDK, Inspector, mcp-remote) and its conformance suite (from npm, pinned).
+# MCP's published clients (both generations of the TypeScript SDK, Inspector, mcp-remote) and its conformance suite (from npm, pinned).
 mcp: .venv/test.stamp
 	$(BIN)/pytest tests/mcp_clients
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from gevent.pywsgi import WSGIServer
+from mcp_clients.packages import CACHE
 from support import npm
 from support.gateways import ROOT, GatewayProcess
 from support.signed_in_owner import PASSWORD
 
 HERE = "mcp_clients"
-CACHE = Path(__file__).resolve().parent.parent.parent / "data" / "mcp"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

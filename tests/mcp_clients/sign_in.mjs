@@ -1,15 +1,11 @@
 // The official TypeScript client gets a token by OAuth: it prints the address that a person opens, hears the answer at a
 // small server of its own, then lists all tools and calls those that it is given.
-// Arguments: the folder of its packages, the address of the MCP server, calls as JSON.
+// Arguments: the folder of its packages, the address of the MCP server, calls as JSON, the client's options as JSON.
 import { createServer } from "node:http";
-import { createRequire } from "node:module";
-import { pathToFileURL } from "node:url";
-const [folder, address, calls] = process.argv.slice(2);
-const find = createRequire(pathToFileURL(`${folder}/package.json`));
-const load = async (name) => import(pathToFileURL(find.resolve(`@modelcontextprotocol/sdk/client/${name}`)));
-const { Client } = await load("index.js");
-const { StreamableHTTPClientTransport } = await load("streamableHttp.js");
-const { UnauthorizedError } = await load("auth.js");
+import { load } from "./sdk.mjs";
+const [folder, address, calls, options] = process.argv.slice(2);
+const { Client, StreamableHTTPClientTransport, UnauthorizedError } = await load(folder);
+const make = () => new Client({ name: "test", version: "1" }, JSON.parse(options));
 let hear;
 const heard = new Promise((resolve) => (hear = resolve));
 const server = createServer((request, response) => {
@@ -35,14 +31,14 @@ const provider = {
 const open = () => new StreamableHTTPClientTransport(new URL(address), { authProvider: provider });
 const first = open();
 try {
-  await new Client({ name: "test", version: "1" }).connect(first);
+  await make().connect(first);
   throw new Error("let in without a token");
 } catch (error) {
   if (!(error instanceof UnauthorizedError)) throw error;
 }
 const answer = await heard;
-await first.finishAuth(answer.get("code"));
-const client = new Client({ name: "test", version: "1" });
+await first.finishAuth(answer.get("code"), answer.get("iss"));
+const client = make();
 await client.connect(open());
 const tools = (await client.listTools()).tools.map((tool) => tool.name);
 const results = [];

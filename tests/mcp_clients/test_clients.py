@@ -11,19 +11,13 @@ from typing import Any
 import gevent
 import httpx
 import pytest
+from mcp_clients.packages import BRIDGED, CACHE, CONFORMANCE, GENERATIONS, INSPECTOR, NEXT, REMOTE
 from support import npm
 from support.gateways import GatewayProcess
 from support.oauth import Person
 from support.signed_in_owner import EMAIL
 
 HERE = Path(__file__).resolve().parent
-CACHE = HERE.parent.parent / "data" / "mcp"
-SDK = {"@modelcontextprotocol/sdk": "1.32.2"}
-CONFORMANCE, NEXT = (
-    {"@modelcontextprotocol/conformance": "0.1.16"},
-    {"@modelcontextprotocol/conformance": "0.2.0-alpha.12"},
-)
-INSPECTOR, REMOTE = {"@modelcontextprotocol/inspector": "2.12.0"}, {"mcp-remote": "0.15.1"}
 RUN_S = 300
 TALK = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Good day"}]}
 CALLS: list[tuple[str, dict[str, Any]]] = [
@@ -57,14 +51,32 @@ def check(told: dict[str, Any]) -> None:
     assert told["results"][4]["content"][0]["type"] == "image"
 
 
-@pytest.mark.parametrize("transport", ["http", "sse"])
+Given = dict[str, Any]
+
+
+@pytest.mark.parametrize(("folder", "packages", "options", "version"), GENERATIONS)
 def test_the_typescript_client_calls_every_tool(
-    node: Path, gateway: GatewayProcess, tmp_path: Path, transport: str
+    node: Path, gateway: GatewayProcess, tmp_path: Path, folder: str, packages: Given, options: Given, version: str
 ) -> None:
-    npm.install(CACHE / "sdk", SDK)
-    address = f"{gateway.address}/mcp"
-    told = run(tmp_path, node, HERE / "drive.mjs", CACHE / "sdk", transport, address, gateway.key, json.dumps(CALLS))
-    check(json.loads(told))
+    npm.install(CACHE / folder, packages)
+    drive(node, gateway, tmp_path, CACHE / folder, "http", options, version)
+
+
+@pytest.mark.parametrize(("folder", "packages", "options", "version"), BRIDGED)
+def test_the_typescript_client_calls_every_tool_over_the_transport_of_before(
+    node: Path, gateway: GatewayProcess, tmp_path: Path, folder: str, packages: Given, options: Given, version: str
+) -> None:
+    npm.install(CACHE / folder, packages)
+    drive(node, gateway, tmp_path, CACHE / folder, "sse", options, version)
+
+
+def drive(
+    node: Path, gateway: GatewayProcess, home: Path, modules: Path, transport: str, options: Given, version: str
+) -> None:
+    given = [modules, transport, f"{gateway.address}/mcp", gateway.key, json.dumps(CALLS), json.dumps(options)]
+    told = json.loads(run(home, node, HERE / "drive.mjs", *given))
+    check(told)
+    assert told.get("version", "") == version
 
 
 @pytest.mark.parametrize("transport", ["http-only", "sse-only"])

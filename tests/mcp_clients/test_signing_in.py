@@ -12,6 +12,7 @@ from typing import Any
 import gevent
 import httpx
 import pytest
+from mcp_clients.packages import CACHE, GENERATIONS, REMOTE
 from support import npm
 from support.chromium import BROWSER, Chromium
 from support.gateways import GatewayProcess
@@ -20,8 +21,6 @@ from support.oauth_client import CALLS as KNOWN
 from support.signed_in_owner import EMAIL, PASSWORD
 
 HERE = Path(__file__).resolve().parent
-CACHE = HERE.parent.parent / "data" / "mcp"
-SDK, REMOTE = {"@modelcontextprotocol/sdk": "1.32.2"}, {"mcp-remote": "0.15.1"}
 CALLS = [(name, given | ({"model": "sandbox-echo"} if name == "chat" else {})) for name, given in KNOWN]
 RUN_S = 300
 
@@ -63,11 +62,20 @@ def check(tools: list[str], results: list[Any]) -> None:
     assert [bool(one.get("isError")) for one in results] == [False] * len(CALLS), results
 
 
+@pytest.mark.parametrize(("folder", "packages", "options", "version"), GENERATIONS)
 def test_the_typescript_client_signs_in_by_itself_and_calls_every_tool(
-    node: Path, gateway: GatewayProcess, open_page: Open, tmp_path: Path
+    node: Path,
+    gateway: GatewayProcess,
+    open_page: Open,
+    tmp_path: Path,
+    folder: str,
+    packages: dict[str, str],
+    options: dict[str, Any],
+    version: str,
 ) -> None:
-    npm.install(CACHE / "sdk", SDK)
-    command = [node, HERE / "sign_in.mjs", CACHE / "sdk", f"{gateway.address}/mcp", json.dumps(CALLS)]
+    npm.install(CACHE / folder, packages)
+    given = [f"{gateway.address}/mcp", json.dumps(CALLS), json.dumps(options)]
+    command = [node, HERE / "sign_in.mjs", CACHE / folder, *given]
     process = start(tmp_path, *command, stderr=subprocess.STDOUT)
     said: list[str] = []
     try:
