@@ -214,7 +214,8 @@ def test_the_command_shows_version_and_catalogue_of_each_worker_and_its_cooldown
         # Each time anew: on a busy machine the command takes longer than the cooldown after one failure.
         installation.request(installation.ask("groq/gpt-oss-120b"))
         found = json.loads(installation.gateway.manage("status", "--json"))
-        if found["cooldowns"] and found["workers"] and found["workers"][0]["version"]:
+        # The worker that took the place of the killed one reports within seconds.
+        if found["cooldowns"] and found["workers"] and all(one["version"] for one in found["workers"]):
             break
         assert time.monotonic() < until, found
     assert {one["catalogue"] for one in found["workers"]} == {found["catalogue"]}
