@@ -49,9 +49,9 @@ class ClientEvent(Struct):
     """An event of the caller, checked. `text` goes upstream.
 
     `begins`: "response" for one that asks for an answer, "sound" for one after which the provider may begin one by
-    itself. `text_bytes` and `sound_bytes` are what it adds to the conversation; `most_output` is an output limit that
-    it sets (None: none), for the session where `begins` is "". `heard`: the model that transcribes from now on, None
-    where the event says nothing of it.
+    itself. `text_bytes` and `sound_bytes` are what it adds to the conversation. `updates` tells that it changes the
+    session; `most_output` is the output limit that it sets for the session or its response (0: there is none, None: it
+    says nothing of it). `heard`: the model that transcribes from now on, None where the event says nothing of it.
     """
 
     text: str
@@ -59,6 +59,7 @@ class ClientEvent(Struct):
     begins: Literal["", "response", "sound"] = ""
     text_bytes: int = 0
     sound_bytes: int = 0
+    updates: bool = False
     most_output: int | None = None
     heard: str | None = None
 
@@ -70,7 +71,7 @@ class ServerEvent(Struct):
     `started` and `done`: the response `id`, with its usage and how it ended (a finish reason, a `fault`); `refused`:
     the caller's event `id` had no effect; `committed`, `heard` and `unheard`: the item `id` of sound that is or will be
     transcribed, with the usage of that; `settings`: what the session is now, of which `listens` tells whether the
-    provider begins responses by itself. `text_length` and `sound_bytes` are the size of the answer's content in it.
+    provider begins responses by itself, and `most_output` the output limit of each (0: none; None in what no change brought about). `text_length` and `sound_bytes` are the size of the answer's content in it.
     """
 
     kind: Literal["", "started", "done", "refused", "committed", "heard", "unheard", "settings"] = ""
@@ -79,6 +80,7 @@ class ServerEvent(Struct):
     finish: str = "stop"
     fault: str = ""
     listens: bool = True
+    most_output: int | None = None
     text_length: int = 0
     sound_bytes: int = 0
     text: str = ""

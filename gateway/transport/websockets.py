@@ -48,7 +48,8 @@ from gateway.transport.handshakes import (
 UNSENDABLE = frozenset((1004, NO_CODE, LOST, 1015))
 # The most of one message: 15 MB of sound are the most of an event where these are spoken, in base64 a third more.
 MOST_MESSAGE = 21 << 20
-MESSAGES_PER_TURN = 16
+# Frames and messages are cheap to send and come thousands at once; others get their turn after so many.
+FRAMES_PER_TURN, MESSAGES_PER_TURN = 64, 16
 APART = 1 << 18  # bytes from which a message is masked in a thread
 REFUSAL_BYTES = 65_536
 REASON_BYTES = 123
@@ -90,6 +91,8 @@ class WebSocket:
         while True:
             for event in self._connection.events():
                 self.heard += 1
+                if self.heard % FRAMES_PER_TURN == 0:
+                    gevent.sleep(0)
                 if type(event) is TextMessage:
                     size += len(event.data)
                     if size > self._most:
@@ -197,7 +200,7 @@ class WebSocket:
         self.close(code, reason)
 
     def _take_turn(self) -> None:
-        """Many small messages may come at once; others get their turn in between."""
+        """Who reads a message works on it, so that turns come sooner."""
         self._read += 1
         if self._read % MESSAGES_PER_TURN == 0:
             gevent.sleep(0)

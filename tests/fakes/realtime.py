@@ -39,12 +39,13 @@ KNOWN = {
 @dataclass
 class Answer:
     """What a response.create is answered with: its text, `pieces` times. `holds`: then it waits for a cancellation;
-    `cuts`: the connection is cut there instead."""
+    `cuts`: the connection is cut there instead. The end of the response tells of so many `parts`."""
 
     usage: dict[str, Any] | None = field(default_factory=lambda: USAGE)
     status: str = "completed"
     text: str = "Hello there."
     pieces: int = 1
+    parts: int = 0
     holds: bool = False
     cuts: bool = False
 
@@ -68,14 +69,14 @@ class RecordedSession:
 class FakeRealtime:
     """Serves on a free port of the loopback address, from `with` to its end. `answers` are those of the next responses,
     in order; `refusal` is a status with which every handshake is refused, `refused_keys` are values of Authorization
-    that are not let in."""
+    that are not let in. `listens`: it answers sound by itself, `refuses_changes`: it takes no change of a session."""
 
     def __init__(self, tls: Any = None) -> None:
         self.sessions: list[RecordedSession] = []
         self.answers: list[Answer] = []
         self.refusal = 0
         self.refused_keys: set[str] = set()
-        self.listens = False
+        self.listens = self.refuses_changes = False
         self._server: Server = serve(
             self._serve, "127.0.0.1", 0, process_request=self._check, compression=None, max_size=1 << 26, ssl=tls
         )
@@ -157,6 +158,10 @@ class Conversation:
         given = event["session"]
         if given.get("type") not in ("realtime", "transcription") or "model" in given:
             self._session.problems.append(f"not a session: {given}")
+        if self._fake.refuses_changes:
+            error = {"type": "invalid_request_error", "code": "invalid_value", "message": "no"}
+            self._send("error", error=error | {"event_id": event["event_id"]})
+            return
         self._settings |= given
         self._send("session.updated", session=self._settings)
 
@@ -198,4 +203,7 @@ class Conversation:
                 if found["type"] == "response.cancel":
                     break
         self._send("response.output_text.done", **about, text=answer.text)
-        self._send("response.done", response={**response, "status": status, "usage": answer.usage})
+        self._send(
+            "response.done",
+            response={**response, "status": status, "usage": answer.usage, "output": [{}] * answer.parts},
+        )

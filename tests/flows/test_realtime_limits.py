@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import gevent
 import openai
 import pytest
 import websockets
@@ -30,7 +31,7 @@ def provider() -> Iterator[FakeRealtime]:
 @pytest.fixture
 def fake(provider: FakeRealtime) -> FakeRealtime:
     provider.sessions, provider.answers, provider.refusal, provider.listens = [], [], 0, False
-    provider.refused_keys = set()
+    provider.refused_keys, provider.refuses_changes = set(), False
     return provider
 
 
@@ -146,6 +147,89 @@ def test_credits_that_are_spent_stop_the_next_response(gateway, fake) -> None:
         assert code_of(told) == "insufficient_credits" and closed_with(connection) == 1008
     assert {row.mode for row in usage_of(gateway)} == {CREDITS}
     assert sum(row.cost_nusd for row in usage_of(gateway)) <= left_nusd
+
+
+@pytest.fixture
+def poor(share: Share, fake: FakeRealtime) -> LocalGateway:
+    """A session may cost a tenth of a dollar; a response may cost three, and a third of one with a low output limit."""
+    limits = {"GATEWAY_REALTIME_SESSION_USD": "0.1"}
+    return share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": fake.url} | limits)
+
+
+LOW = {"type": "realtime", "max_output_tokens": 100}
+
+
+def test_a_session_reserves_less_once_its_provider_took_the_lower_output_limit(poor, fake) -> None:
+    with session(poor) as connection:
+        connection.session.update(session=LOW)
+        assert connection.recv().type == "session.updated"
+        assert respond(connection).type == "response.done"
+
+
+def test_an_output_limit_that_the_provider_refused_reserves_nothing_less(poor, fake) -> None:
+    fake.refuses_changes = True
+    with session(poor) as connection:
+        connection.session.update(session=LOW)
+        assert code_of(connection.recv()) == "invalid_value"
+        assert code_of(respond(connection)) == "session_spending_limit_reached"
+
+
+@pytest.mark.parametrize("limit", ["inf", 4096])
+@pytest.mark.parametrize("holder", ["session", "response"])
+def test_an_output_limit_that_is_lifted_again_is_reserved(poor, fake, holder: str, limit: Any) -> None:
+    with session(poor) as connection:
+        connection.session.update(session=LOW)
+        assert connection.recv().type == "session.updated"
+        if holder == "session":
+            connection.session.update(session=LOW | {"max_output_tokens": limit})
+            connection.response.create()
+        else:
+            connection.response.create(response={"max_output_tokens": limit})
+        while (event := connection.recv()).type == "session.updated":
+            continue
+        assert code_of(event) == "session_spending_limit_reached"
+
+
+def test_what_is_added_after_the_sound_is_reserved_too(poor, fake) -> None:
+    fake.listens = True
+    text = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "\U0001f600" * 1_000}]}
+    with session(poor) as connection:
+        connection.session.update(session=LOW)
+        assert connection.recv().type == "session.updated"
+        connection.input_audio_buffer.append(audio="AAAA")
+        connection.conversation.item.create(item=text)
+        while (event := connection.recv()).type != "error":
+            continue
+        assert code_of(event) == "session_spending_limit_reached"
+
+
+def test_who_asks_and_leaves_at_once_pays_what_it_cost(gateway, fake) -> None:
+    fake.answers = [Answer(holds=True)]
+    with session(gateway) as connection:
+        connection.response.create()
+        connection.close()
+    for _ in range(200):
+        if usage_of(gateway):
+            break
+        gevent.sleep(0.02)
+    assert [(row.finish, row.cost_nusd) for row in usage_of(gateway)] == [("cancelled", USAGE_NUSD)]
+
+
+def test_an_event_of_too_many_parts_is_refused_as_a_body_would_be(gateway, fake) -> None:
+    parts = "{}," * 100_000 + "{}"
+    with session(gateway) as connection:
+        connection._connection.send(f'{{"type":"conversation.item.create","item":{{"content":[{parts}]}}}}')
+        assert code_of(connection.recv()) == "request_too_complex"
+    assert fake.last.events == []
+
+
+def test_a_provider_that_sends_events_of_too_many_parts_ends_the_session(gateway, fake) -> None:
+    fake.answers = [Answer(text="x", parts=300_000)]
+    with session(gateway) as connection:
+        connection.response.create()
+        while (event := connection.recv()).type != "error":
+            continue
+        assert event.error.code == "upstream_error" and closed_with(connection) == 1011
 
 
 def test_what_is_said_is_not_retained_where_payloads_are(gateway, fake) -> None:

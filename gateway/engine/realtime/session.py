@@ -115,6 +115,7 @@ class RealtimeSession:
         reader, ticker = spawn(self._from_upstream), spawn(self._look)
         try:
             for text in first:
+                self._turns.output_limit.ask("", None)
                 self._upstream.send(text)
             self._from_caller(caller)
             caller.linger()
@@ -156,14 +157,16 @@ class RealtimeSession:
     def _admit(self, event: ClientEvent) -> None:
         """Reserve what an event may bring about, before the provider has it."""
         turns = self._turns
-        if event.most_output is not None and not event.begins:
-            turns.most_output = event.most_output
+        if event.updates:
+            turns.output_limit.ask(event.id, event.most_output)
         turns.conversation.add(event)
         try:
             if event.begins == "response":
                 turns.ask(event.id, event.most_output)
             elif event.begins == "sound":
                 turns.listen(self._heard(), self._listens)
+            else:
+                turns.grow()
         except GatewayError as error:
             error.details = {"event_id": event.id}
             raise
@@ -185,7 +188,7 @@ class RealtimeSession:
         try:
             while (event := self._upstream.receive()) is not None:
                 self._pass_on(event)
-                if self._gone and not self._turns.busy:
+                if self._gone and not self._turns.owed:
                     break
         except GatewayError as error:
             self._end(error)
@@ -205,7 +208,9 @@ class RealtimeSession:
         failure: GatewayError | None = None
         if event.kind == "settings":
             self._listens = event.listens
+            self._turns.output_limit.settle(event.most_output)
         elif event.kind == "refused":
+            self._turns.output_limit.refuse(event.id)
             self._turns.forget(event.id)
         elif event.kind or event.text_length or event.sound_bytes:
             try:
@@ -215,6 +220,8 @@ class RealtimeSession:
                 return
             except GatewayError as error:
                 failure = error  # it is counted, and the session has no more to spend
+        if self._gone and event.kind == "started":
+            self._upstream.send(self._events.cancel(event.id))
         if event.text:
             self._tell(event.text)
         if failure is not None:
@@ -322,16 +329,17 @@ class RealtimeSession:
             self._gone = True  # the connection's own greenlet notices it too
 
     def _drain(self) -> None:
-        """Nobody waits for the responses in progress: end them, so that the provider tells what they cost."""
-        responses = self._turns.responses()
+        """Nobody waits for the responses in progress: end them, so that the provider tells what they cost. Those that
+        were asked for and have not begun are ended when they do."""
+        owed = self._turns.owed
         try:
-            for response in responses:
+            for response in self._turns.responses():
                 self._upstream.send(self._events.cancel(response))
-            if not responses:
+            if not owed:
                 self._upstream.close(NORMAL)
         except SocketClosed:
             pass
-        if not responses:
+        if not owed:
             self._upstream.abort()
 
     def _settle_rest(self) -> None:

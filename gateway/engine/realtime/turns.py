@@ -13,6 +13,7 @@ from gateway.billing.settlement import Settlement, Settlements
 from gateway.clock import Clock
 from gateway.engine.decisions import Decisions
 from gateway.engine.planning import Planner
+from gateway.engine.realtime.output_limit import OutputLimit
 from gateway.engine.realtime.conversation import ConversationLength
 from gateway.errors import (
     Cancelled,
@@ -89,7 +90,7 @@ class SessionTurns:
         self._books, self.context, self._place, self._report = books, context, place, report
         self._bounds: dict[str, Bounds] = {}
         self.conversation = ConversationLength()
-        self.most_output: int | None = None
+        self.output_limit = OutputLimit()
         self.spent_nusd = 0
         self._waiting: deque[Turn] = deque()  # admitted, and not begun by the provider yet
         self._active: dict[str, Turn] = {}
@@ -103,11 +104,17 @@ class SessionTurns:
         """Whether a response is being made."""
         return bool(self._active)
 
+    @property
+    def owed(self) -> bool:
+        """Whether the provider has still to tell what a response costs that the caller asked for."""
+        return self.busy or any(not turn.sound for turn in self._waiting)
+
     def ask(self, event: str, most_output: int | None) -> Turn:
         """Admit the response that the caller's `event` asks for. RateLimited, SpendingLimitReached, OutOfCredits,
         Unavailable."""
         turn = next((one for one in self._waiting if one.sound), None)
         if turn is not None and most_output is None:
+            self._grow(turn)
             turn.sound, turn.event = False, event  # what was held for sound serves, more is held with the next of it
             return turn
         if len(self._waiting) + len(self._active) >= AT_ONCE:
@@ -133,6 +140,13 @@ class SessionTurns:
         self._heard = heard
         if heard is not None and self._listening is None:
             self._listening = self._open(_heard_request(heard), heard)
+
+    def grow(self) -> None:
+        """The conversation is longer, or its responses may be: what the provider may begin by itself costs more.
+        Errors as of `ask`."""
+        for turn in self._waiting:
+            if turn.sound:
+                self._grow(turn)
 
     def forget(self, event: str) -> bool:
         """The caller's `event` had no effect: what was admitted for it is given back. Whether there was any."""
@@ -183,9 +197,11 @@ class SessionTurns:
         return self._open(self._request(most_output), self._place)
 
     def _request(self, most_output: int | None) -> RealtimeRequest:
-        limits = [one for one in (most_output, self.most_output) if one is not None]
-        output = min([*limits, self._books.default_output])
-        tokens = self.conversation.most_tokens(self._place.target.mapping.context_length)
+        """What a response may read and write; its own output limit counts instead of the session's (0: none)."""
+        mapping = self._place.target.mapping
+        limit = self.output_limit.most if most_output is None else most_output
+        output = limit or mapping.max_output or self._books.default_output
+        tokens = self.conversation.most_tokens(mapping.context_length)
         return request_of(self._place.requested_model, RealtimeInput(), tokens, output)
 
     def _admit_late(

@@ -15,13 +15,15 @@ from gateway.errors import NotSupported
 from gateway.neutral.realtime import TRANSCRIPTION, RealtimeRequest, ServerEvent
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import SHAPE_ERRORS
+from gateway.providers.answers import SHAPE_ERRORS, check_parts
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.transcriptions import read_usage
 from gateway.providers.openers import Dial, SessionLink
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.threads import compute
 
 PATH = "/realtime"
+LARGE = 1 << 18  # from so many characters an event is read in a thread
 TEXTS = frozenset(
     (
         "response.output_text.delta",
@@ -111,7 +113,15 @@ class OpenAISession:
 
 
 def read_event(text: str) -> ServerEvent:
-    """What an event means; one that is not understood means nothing."""
+    """What an event means; one that is not understood means nothing. UpstreamFailed for one of too many parts."""
+    if len(text) < LARGE:
+        return _read(text)
+    raw = text.encode()
+    check_parts(raw)
+    return compute(_read, raw)
+
+
+def _read(text: str | bytes) -> ServerEvent:
     try:
         event = DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -156,6 +166,13 @@ def _settings(event: RealtimeEvent) -> ServerEvent:
     return ServerEvent("settings", listens=listens and session.get("type") != TRANSCRIPTION)
 
 
+def _changed(event: RealtimeEvent) -> ServerEvent:
+    session, found = _object(event.session), _settings(event)
+    most = session.get("max_output_tokens", session.get("max_response_output_tokens"))
+    found.most_output = most if type(most) is int and most > 0 else 0
+    return found
+
+
 def _committed(event: RealtimeEvent) -> ServerEvent:
     return ServerEvent("committed", _text(event.item_id))
 
@@ -177,7 +194,7 @@ READERS = {
     "response.done": _done,
     "error": _refused,
     "session.created": _settings,
-    "session.updated": _settings,
+    "session.updated": _changed,
     "input_audio_buffer.committed": _committed,
     f"{HEARD}completed": _heard,
     f"{HEARD}failed": _unheard,

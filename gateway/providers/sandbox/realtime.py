@@ -1,19 +1,23 @@
 """Realtime sessions of the sandbox: text, and sound that is a hum as long as the text takes to read.
 
 Facts: Realtime API reference (general availability). Events are made when the next one is asked for, so a session holds
-no more than what its conversation says. Sound is taken in and counted, never understood: what is "heard" is its length.
+no more than what its conversation says, of which it forgets the oldest. Sound is taken in and counted, never understood:
+what is "heard" is its length.
 """
 
 from base64 import b64encode
+from collections import deque
 from collections.abc import Iterator
 from queue import Queue
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
 from gateway.errors import InvalidRequest
 from gateway.ids import new_hex
+from gateway.neutral.realtime import size_of
+from gateway.providers.answers import SHAPE_ERRORS
 from gateway.providers.protocol import Call
 from gateway.providers.sandbox import audio_files
 from gateway.providers.sandbox.counting import count, slice_text
@@ -21,7 +25,7 @@ from gateway.providers.sandbox.directives import strip
 from gateway.providers.sandbox.personas import find
 from gateway.providers.sandbox.prose import write_answer
 from gateway.providers.sandbox.refusals import write_refusal
-from gateway.threads import compute
+from gateway.threads import compute, compute_if
 from gateway.transport.handshakes import LOST, NORMAL, HandshakeRefused, SocketClosed
 
 Json = dict[str, Any]
@@ -31,6 +35,8 @@ CHARACTERS_A_SECOND = 15
 PIECE_TOKENS = 8
 SOUND_PIECE = 24_000
 WAITING = 64  # events of the caller that are not answered yet
+MOST_EVENT = 1 << 18  # characters of an event, but for its sound
+MOST_SAID, MOST_ITEMS = 1 << 20, 1_000  # characters and items of a conversation that are known at once
 MOST_SOUND_S = 8.0
 
 
@@ -45,6 +51,15 @@ def connect(call: Call) -> "SandboxSession":
     except InvalidRequest as error:
         raise HandshakeRefused(error.status, {"content-type": "application/json"}, write_refusal(error)) from None
     return SandboxSession("realtime", model)
+
+
+class Said(NamedTuple):
+    """An item of the conversation: by whom, its text with the tokens of that, and the bytes of its sound."""
+
+    role: str
+    text: str
+    tokens: int
+    sound: int
 
 
 class SandboxSession:
@@ -71,7 +86,8 @@ class SandboxSession:
                 "output": {"format": {"type": "audio/pcm", "rate": 24000}, "voice": "calm"},
             },
         }
-        self._said: list[tuple[str, str, int]] = []  # role, text, bytes of sound
+        self._said: deque[Said] = deque()
+        self._size = 0  # characters in it
         self._sound = 0
         self._read = 0  # tokens of text that a response has read before
         self._events: Iterator[Json] = iter([{"type": "session.created", "session": self._session}])
@@ -80,16 +96,23 @@ class SandboxSession:
         """An event of the caller."""
         if self.closed:
             raise SocketClosed
-        wire = orjson.loads(text)
+        wire: Json = compute_if(len(text) > MOST_EVENT, orjson.loads, text)
         if wire.get("type") == "response.cancel":
             self._cancelled = True
             return
+        if wire.get("type") == "input_audio_buffer.append":
+            wire["audio"] = size_of(wire.get("audio")) * 3 // 4
+        elif len(text) > MOST_EVENT:
+            wire = {"type": "", "event_id": wire.get("event_id")}
         self._given.put(wire)
 
     def receive(self) -> str | None:
         """The next event; None once it is closed."""
         while not self.closed:
-            event = next(self._events, None)
+            try:
+                event = next(self._events, None)
+            except SHAPE_ERRORS:
+                event = _error({}, "The sandbox does not understand this event.", "invalid_value")
             if event is not None:
                 return orjson.dumps({"event_id": f"event_{new_hex()}", **event}).decode()
             wire = self._given.get()
@@ -113,7 +136,8 @@ class SandboxSession:
     def _answer(self, wire: Json) -> Iterator[Json]:
         answer = ANSWERS.get(wire.get("type", ""))
         if answer is None:
-            return iter([_error(wire, "The sandbox does not take this event.", "invalid_value")])
+            text = f"The sandbox does not take this event, or one of more than {MOST_EVENT:,} characters."
+            return iter([_error(wire, text, "invalid_value")])
         return answer(self, wire)
 
     def _update(self, wire: Json) -> Iterator[Json]:
@@ -127,7 +151,7 @@ class SandboxSession:
         yield {"type": "session.updated", "session": self._session}
 
     def _append(self, wire: Json) -> Iterator[Json]:
-        self._sound += len(wire.get("audio", "")) * 3 // 4
+        self._sound += wire["audio"]
         if self._session["audio"]["input"]["turn_detection"] and self._sound >= BYTES_A_SECOND:
             yield from self._commit(wire)
             yield from self._respond({})
@@ -143,7 +167,7 @@ class SandboxSession:
         size, self._sound = self._sound, 0
         item, seconds = f"item_{new_hex()}", size / BYTES_A_SECOND
         heard = f"{seconds:.1f} seconds of sound"
-        self._said.append(("user", heard, size))
+        self._say("user", heard, size)
         yield {"type": "input_audio_buffer.committed", "item_id": item, "previous_item_id": None}
         content = [{"type": "input_audio", "transcript": None}]
         yield from _added({"id": item, "type": "message", "role": "user", "content": content})
@@ -159,7 +183,7 @@ class SandboxSession:
         parts = item.get("content") or []
         text = " ".join(part.get("text") or part.get("transcript") or "" for part in parts if isinstance(part, dict))
         sound = sum(len(part.get("audio") or "") * 3 // 4 for part in parts if isinstance(part, dict))
-        self._said.append((item.get("role", "user"), text or str(item.get("output", "")), sound))
+        self._say(item.get("role", "user"), text or str(item.get("output", "")), sound)
         yield from _added({"id": f"item_{new_hex()}", "status": "completed", **item})
 
     def _respond(self, wire: Json) -> Iterator[Json]:
@@ -167,7 +191,7 @@ class SandboxSession:
         self._cancelled = False
         asked = wire.get("response") or {}
         spoken = "audio" in (asked.get("output_modalities") or self._session["output_modalities"])
-        said = next((text for role, text, _ in reversed(self._said) if role == "user" and text), "")
+        said = next((one.text for one in reversed(self._said) if one.role == "user" and one.text), "")
         limit = asked.get("max_output_tokens") or self._session.get("max_output_tokens")
         text = write_answer(strip(said), said, None, limit if isinstance(limit, int) else None)
         response = f"resp_{new_hex()}"
@@ -195,13 +219,20 @@ class SandboxSession:
         item |= {"status": "incomplete" if self._cancelled else "completed", "content": [part]}
         yield {"type": "response.output_item.done", "response_id": response, "output_index": 0, "item": item}
         done = _response(response, status) | {"output": [item], "usage": self._usage(made, seconds)}
-        self._said.append(("assistant", made, 0))
+        self._say("assistant", made, 0)
         self._cancelled = False
         yield {"type": "response.done", "response": done}
 
+    def _say(self, role: str, text: str, sound: int) -> None:
+        """One more item, for which the oldest go."""
+        self._said.append(Said(role, text, count(text), sound))
+        self._size += len(text)
+        while len(self._said) > MOST_ITEMS or (self._size > MOST_SAID and len(self._said) > 1):
+            self._size -= len(self._said.popleft().text)
+
     def _usage(self, made: str, seconds: float) -> Json:
-        text = count(str(self._session["instructions"])) + sum(count(one) for _, one, _ in self._said)
-        sound = sum(size for _, _, size in self._said) * TOKENS_A_SECOND // BYTES_A_SECOND
+        text = count(str(self._session["instructions"])) + sum(one.tokens for one in self._said)
+        sound = sum(one.sound for one in self._said) * TOKENS_A_SECOND // BYTES_A_SECOND
         cached, self._read = min(self._read, text), text
         written, heard = count(made), round(seconds * TOKENS_A_SECOND)
         return {

@@ -157,7 +157,7 @@ def _open(
         names = frozenset(
             (model, mapping.model, mapping.external_id, mapping.key, f"{mapping.provider}/{mapping.model}")
         )
-        events = OpenAIEvents(opened.type, names, hearing.choose, who.lock)
+        events = OpenAIEvents(opened.type, names, hearing.choose, who.lock, services.settings.limits)
         if "transcriptions" in mapping.operations:
             events.heard = model
         return engine.session(found, events, who.caller, lambda: hearing.place if events.heard else None), events

@@ -13,6 +13,8 @@ from gateway.dialects.openai import error_body
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.ids import new_hex
 from gateway.neutral.realtime import TRANSCRIPTION, ClientEvent, SessionLock, size_of
+from gateway.settings import LimitSettings
+from gateway.surfaces import caps
 from gateway.threads import compute_if
 
 Json = dict[str, Any]
@@ -33,15 +35,17 @@ BEGINS: dict[str, Literal["", "response", "sound"]] = {
     "response.cancel": "",
 }
 LONGEST_ID = 256
-LARGE = 1 << 18  # bytes from which an event is read in a thread
+LARGE = 1 << 18  # bytes from which an event is written in a thread
 FUNCTION = "function"
+OUTPUT_LIMITS = ("max_output_tokens", "max_response_output_tokens")
 # What only the owner of the provider's account may set: what lies or is shown there.
 OWNERS = ("prompt", "tracing")
 
 
 class OpenAIEvents:
     """Reads the events of one session. `names` are what the caller may call its model, `transcribe` gives the
-    provider's name of a model that is to transcribe, or raises; `lock` is what a client secret settled."""
+    provider's name of a model that is to transcribe, or raises; `lock` is what a client secret settled, `limits` what
+    an event may contain, as the body of a request."""
 
     def __init__(
         self,
@@ -49,17 +53,20 @@ class OpenAIEvents:
         names: frozenset[str],
         transcribe: Callable[[str], str],
         lock: SessionLock,
+        limits: LimitSettings,
     ) -> None:
         self._kind, self._names, self._transcribe, self._lock = kind, names, transcribe, lock
+        self._limits = limits
         self.heard = ""  # the model that transcribes, as the caller wrote it
 
     def read(self, text: str) -> ClientEvent:
         """A checked event, with an id. InvalidRequest and others, with the id in `details`."""
-        wire = compute_if(len(text) > LARGE, _decode, text)
+        raw = text.encode()
+        wire = caps.read(self._limits, raw, _decode, raw)
         given = wire.get("event_id")
         ident = given if isinstance(given, str) and 0 < len(given) <= LONGEST_ID else f"event_{new_hex()}"
         try:
-            return self._read(wire, ident, len(text))
+            return self._read(wire, ident, len(raw))
         except GatewayError as error:
             error.details = {"event_id": given if isinstance(given, str) else ""}
             raise
@@ -120,7 +127,7 @@ class OpenAIEvents:
             raise _refuse("session.type", "session_type_locked", f"This session is of the type {self._kind}.")
         self._check_model(session, "session.model")
         self._check_shared(session, "session")
-        event.most_output = _limit(session, "max_output_tokens") or _limit(session, "max_response_output_tokens")
+        event.updates, event.most_output = True, _limit(session)
         self._check_transcription(session)
 
     def _check_response(self, response: Json, event: ClientEvent) -> None:
@@ -128,7 +135,7 @@ class OpenAIEvents:
             raise _refuse("type", "response_not_supported", "A session for transcripts gives no responses.")
         self._check_model(response, "response.model")
         self._check_shared(response, "response")
-        event.most_output = _limit(response, "max_output_tokens") or _limit(response, "max_response_output_tokens")
+        event.most_output = _limit(response)
 
     def _check_model(self, holder: Json, param: str) -> None:
         model = holder.pop("model", None)
@@ -178,9 +185,9 @@ class OpenAIEvents:
             raise _refuse(f"{param}.model", "transcription_model_locked", text)
 
 
-def _decode(text: str) -> Json:
+def _decode(raw: bytes) -> Json:
     try:
-        wire = orjson.loads(text)
+        wire = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"The event is not valid JSON: {error}.", code="invalid_json") from None
     if not isinstance(wire, dict):
@@ -208,9 +215,11 @@ def _object(holder: Json, name: str, keep: bool = True) -> Json:
     return made
 
 
-def _limit(holder: Json, name: str) -> int | None:
-    value = holder.get(name)
-    return value if type(value) is int and value > 0 else None
+def _limit(holder: Json) -> int | None:
+    """The output limit that is set; 0 for "inf" and whatever else is no number, None for none."""
+    given = [holder[name] for name in OUTPUT_LIMITS if name in holder]
+    limits = [value if type(value) is int and value > 0 else 0 for value in given]
+    return max(limits) if limits and all(limits) else 0 if limits else None
 
 
 def _refuse(param: str, code: str, message: str) -> InvalidRequest:

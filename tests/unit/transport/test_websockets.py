@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
 from fakes.realtime import FakeRealtime
 from gevent import socket
@@ -105,6 +106,27 @@ def test_broken_frames_and_broken_text_close_it(pair) -> None:
     served, (theirs, _, received) = pair
     theirs.sendall(b"\x81\x81\x00\x00\x00\x00\xff")  # a byte that is no UTF-8
     assert served.receive() is None and received()[0].code == 1007
+
+
+@pytest.mark.parametrize("frame", [b"\x89\x80\0\0\0\0", b"\x00\x80\0\0\0\0"], ids=["pings", "pieces of nothing"])
+def test_others_have_their_turn_between_frames_that_come_thousands_at_once(pair, frame: bytes) -> None:
+    served, (theirs, _, _) = pair
+    turns = 0
+
+    def others() -> None:
+        nonlocal turns
+        while not served.closed:
+            turns += 1
+            gevent.sleep(0)
+
+    other = spawn(others)
+    spawn(theirs.sendall, b"\x01\x81\0\0\0\0x" + frame * 5_000 + b"\x80\x80\0\0\0\0")
+    reader = spawn(lambda: [theirs.recv(1 << 20) for _ in range(100)])  # the answers to pings
+    assert served.receive() == "x"
+    served.abort()
+    other.join()
+    reader.kill()
+    assert turns >= 5_000 // 64
 
 
 def test_a_peer_that_is_gone_is_told_as_lost(pair) -> None:
