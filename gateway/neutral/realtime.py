@@ -69,9 +69,10 @@ class ServerEvent(Struct):
     "" for nothing but content.
 
     `started` and `done`: the response `id`, with its usage and how it ended (a finish reason, a `fault`); `refused`:
-    the caller's event `id` had no effect; `committed`, `heard` and `unheard`: the item `id` of sound that is or will be
-    transcribed, with the usage of that; `settings`: what the session is now, of which `listens` tells whether the
-    provider begins responses by itself, and `most_output` the output limit of each (0: none; None in what no change brought about). `text_length` and `sound_bytes` are the size of the answer's content in it.
+    the caller's event `id` had no effect; `committed`, `heard` and `unheard`: the item `id` of sound that is or will
+    be transcribed, with the usage of that; `settings`: what the session is now, of which `listens` tells whether the
+    provider begins responses by itself, and `most_output` the output limit of each (0: none; None in what no change
+    brought about). `text_length` and `sound_bytes` are the size of the answer's content in it.
     """
 
     kind: Literal["", "started", "done", "refused", "committed", "heard", "unheard", "settings"] = ""

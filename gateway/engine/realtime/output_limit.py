@@ -5,8 +5,8 @@ MOST_ASKED = 1_000  # changes that a provider has not answered; then no limit is
 
 class OutputLimit:
     """What a session's caller wants the limit to be, and what the provider has confirmed. More counts as soon as it is
-    asked for, less once the provider says so and nothing else is asked for: it may refuse a change, or take it later than
-    a response. `most` is 0 where there is no limit, as are the limits that are given."""
+    asked for, less once the provider says so and nothing else is asked for: it may refuse a change, or take it later
+    than a response. `most` is 0 where there is no limit, as are the limits that are given."""
 
     def __init__(self) -> None:
         self.most = 0

@@ -13,8 +13,8 @@ from gateway.billing.settlement import Settlement, Settlements
 from gateway.clock import Clock
 from gateway.engine.decisions import Decisions
 from gateway.engine.planning import Planner
-from gateway.engine.realtime.output_limit import OutputLimit
 from gateway.engine.realtime.conversation import ConversationLength
+from gateway.engine.realtime.output_limit import OutputLimit
 from gateway.errors import (
     Cancelled,
     GatewayError,

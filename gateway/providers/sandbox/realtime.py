@@ -1,8 +1,8 @@
 """Realtime sessions of the sandbox: text, and sound that is a hum as long as the text takes to read.
 
 Facts: Realtime API reference (general availability). Events are made when the next one is asked for, so a session holds
-no more than what its conversation says, of which it forgets the oldest. Sound is taken in and counted, never understood:
-what is "heard" is its length.
+no more than what its conversation says, of which it forgets the oldest. Sound is taken in and counted, never
+understood: what is "heard" is its length.
 """
 
 from base64 import b64encode
