@@ -87,8 +87,8 @@ def create_app(
         JobHealth(one.name, one.at_us, one.error, one.good_us) for one in background.reports()
     ]
     background.start()
-    flask = _mount(wired)
     addresses = Addresses(operation.path for operation in table.operations())
+    flask = _mount(wired, addresses)
     pages = Browsers(chosen.security.cors_origins)
     hosts = Hosts(chosen.server.allowed_hosts, chosen.server.public_url)
     report = reporter_of(chosen.server, wired.telemetry.requests)
@@ -97,11 +97,11 @@ def create_app(
     return Application(wsgi, flask, wired, background)
 
 
-def _mount(services: Services) -> Flask:
+def _mount(services: Services, addresses: Addresses) -> Flask:
     flask = Flask("gateway", static_folder=None)
     mount(flask, services, table.SURFACES)
     report = reporter_of(services.settings.server, services.telemetry.requests)
-    flask.register_error_handler(HTTPException, lambda error: _http_error(error, report))
+    flask.register_error_handler(HTTPException, lambda error: _http_error(error, report, addresses))
     return flask
 
 
@@ -142,7 +142,9 @@ def _crashed(inbound: Inbound, error: Exception) -> Outbound:
     return replies.crash_reply(inbound, error, table.errors_at(inbound.path), inbound.shown_id)
 
 
-def _http_error(error: HTTPException, report: Callable[[GatewayError, str, Mapping[str, Any]], None]) -> Response:
+def _http_error(
+    error: HTTPException, report: Callable[[GatewayError, str, Mapping[str, Any]], None], addresses: Addresses
+) -> Response:
     """Werkzeug's own refusals (no such path or method) in the error format of the path's surface; OPTIONS is none."""
     ours: GatewayError
     if request.headers.get("Upgrade", "").lower() == "websocket" and error.code in NO_RULE:
@@ -157,7 +159,9 @@ def _http_error(error: HTTPException, report: Callable[[GatewayError, str, Mappi
         text = f"{request.method} is not possible at {request.path}; use {allowed}."
         ours = MethodNotAllowed(text, headers=(("Allow", allowed),))
     elif error.code == 404:
-        ours = NotFound(f"There is nothing at {request.path}.")
+        meant = addresses.nearest(request.path)
+        hint = f"did you mean {meant}?" if meant else "/docs lists what there is."
+        ours = NotFound(f"There is nothing at {request.path}; {hint}")
     else:
         ours = Internal(error.description or "The request failed.", status=error.code)
     report(ours, request.environ.get(REQUEST_ID, ""), request.environ)

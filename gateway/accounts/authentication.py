@@ -29,8 +29,12 @@ LOOKUPS = 4  # reads at a time: a flood of unknown tokens must leave connections
 LOOKUP_WAIT_S = 2.0
 
 MISSING = "No API key was given: send Authorization: Bearer <key> or x-api-key: <key>."
-UNKNOWN = "The API key is not valid."
+UNKNOWN = "The API key is not valid: this gateway has none like it. Was it copied whole, and is it one of this gateway?"
+FOREIGN = (
+    f"The API key is not valid: this gateway takes keys of its own ({tokens.PREFIXES['user']}…), not those of providers."
+)
 EXPIRED = "The API key has expired; activate it with a new expiry or use another one."
+OWN = tuple(tokens.PREFIXES.values())
 
 KEY_REFUSALS = {
     "inactive": "The API key is inactive; activate it or use another one.",
@@ -142,10 +146,12 @@ class Authentication:
     def _read(self, token: str, version: int) -> Caller | Refused:
         if not token:
             return Refused(Unauthenticated, MISSING)
+        unknown = Refused(Unauthenticated, UNKNOWN if token.startswith(OWN) else FOREIGN)
         if not tokens.well_formed(token):
-            return Refused(Unauthenticated, UNKNOWN)
+            return unknown
         hashes = tokens.candidates(token, self._hash_keys)
-        return _judge(self.look_up(lambda: list(_query(ApiKey.token_hash.in_(hashes)))), version)
+        rows = self.look_up(lambda: list(_query(ApiKey.token_hash.in_(hashes))))
+        return _judge(rows, version) if rows else unknown
 
     def look_up(self, read: Callable[[], T]) -> T:
         """What `read` finds in the store for a credential that is not in memory: few at a time. Unavailable."""

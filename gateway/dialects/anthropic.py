@@ -37,6 +37,9 @@ STOP_WRITE: dict[FinishReason, str] = {
     "content_filter": "refusal",
 }
 
+# How coding agents of this format know that they have to shorten the conversation, whoever's model serves.
+TOO_LONG = "prompt is too long"
+
 ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -58,9 +61,12 @@ def error_type(status: int) -> str:
 
 def error_body(error: GatewayError, request_id: str) -> dict:
     """`{type: "error", error: {type, message, param, code}, request_id}`."""
+    message = error.message
+    if error.code == "context_length_exceeded" and TOO_LONG not in message.lower():
+        message = f"{TOO_LONG}: {message}"
     inner = {
         "type": error_type(error.status),
-        "message": error.message,
+        "message": message,
         "param": error.param,
         "code": error.code,
     }

@@ -58,6 +58,16 @@ PROVIDER_WORDS = re.compile(
 )
 # A 404 about a file of the request, not about the model or the address: no other provider has it.
 LOST_FILE = re.compile(r"no such file|\bfiles?\b.{0,80}(?:not (?:be )?found|does not exist)", re.IGNORECASE | re.DOTALL)
+# A prompt that is longer than the model's context, in the words of the vendors: clients shorten the conversation and go
+# on where they are told so, so it has one code whoever says it.
+TOO_LONG = "context_length_exceeded"
+TOO_LONG_WORDS = re.compile(
+    r"prompt is too long|maximum (?:context|prompt) length|context[ _]length[ _]exceeded|exceeds? (?:the |your )?context"
+    r"|context window|input is too long|input token count.{0,40}exceeds|reduce the length of the messages"
+    r"|greater than the context length|exceeded model token limit",
+    re.IGNORECASE | re.DOTALL,
+)
+TOO_LONG_STATUSES = (400, 413, 422)
 REFUSED_CONTENT_CODES = frozenset(
     (
         "content_policy_violation",
@@ -164,11 +174,16 @@ def _refused(status: int, cause: Explanation, details: dict[str, str]) -> Gatewa
 
 def _callers(status: int, cause: Explanation, details: dict[str, str]) -> GatewayError:
     """A request error, with the provider's own message."""
+    known = TOO_LONG if status in TOO_LONG_STATUSES and _is_too_long(cause) else ""
     if cause.shaped and cause.message:
-        code = cause.code or ("request_too_large" if status == 413 else "invalid_request")
+        code = known or cause.code or ("request_too_large" if status == 413 else "invalid_request")
         return InvalidRequest(cause.message, status=status, code=code, param=cause.param, upstream_status=status)
     message = cause.message or f"The provider refused the request with status {status}."
-    return InvalidRequest(message, status=status, code="client_error", details=details, upstream_status=status)
+    return InvalidRequest(message, status=status, code=known or "client_error", details=details, upstream_status=status)
+
+
+def _is_too_long(cause: Explanation) -> bool:
+    return cause.code.lower() == TOO_LONG or bool(TOO_LONG_WORDS.search(cause.message))
 
 
 def diagnose(cause: Explanation, target: Target | None) -> dict[str, str]:
@@ -186,12 +201,15 @@ def diagnose(cause: Explanation, target: Target | None) -> dict[str, str]:
 
 
 def stream_failure(data: Any) -> GatewayError:
-    """The error for an error object inside a 200 response: by then the provider's fault, except for content."""
+    """The error for an error object inside a 200 response: by then the provider's fault, except for content and for
+    a prompt that is too long."""
     cause = explain_object(data, orjson.dumps(data)[: TEXT_LIMIT * 2])
     words = f"{cause.code} {cause.kind}".lower()
     details = diagnose(cause, None)
     if cause.code.lower() in REFUSED_CONTENT_CODES:
         return ContentRefused(cause.message or "The provider refused the content.", code="content_filter")
+    if _is_too_long(cause):
+        return InvalidRequest(cause.message or "The prompt is too long.", code=TOO_LONG, param=cause.param)
     if "429" in words or "rate_limit" in words:
         return UpstreamRateLimited("The provider limits the rate of requests.", details=details)
     if "overloaded" in words:

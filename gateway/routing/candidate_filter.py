@@ -6,7 +6,7 @@ from typing import NamedTuple
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import ATTEMPTS, Forbidden, GatewayError, InvalidRequest, NoProviderLeft, NotSupported
 from gateway.routing.candidates import GENERAL, Candidate, Traffic, blend
-from gateway.routing.capabilities import SOFT, TIER, Demand, lacks, refuse
+from gateway.routing.capabilities import CODES, CONTEXT, SOFT, TIER, Demand, lacks, refuse
 from gateway.routing.health import Health, KnownCredential, Pause
 from gateway.routing.score import ScoreEntry
 from gateway.routing.windows import DEFAULTS
@@ -272,7 +272,16 @@ class CandidateFilter:
         return Forbidden(f"Access denied: {reasons} (asked for {requested}).", param="model", code="model_not_allowed")
 
     def _refuse_ability(self, requested: str, rows: list[Excluded]) -> GatewayError:
-        return refuse(requested, [one.lacking for one in rows])
+        error = refuse(requested, [one.lacking for one in rows])
+        if error.code != CODES[CONTEXT]:
+            return error
+        most = max(one.candidate.ability.context for one in rows)
+        # By "prompt is too long" and "maximum context length is" coding agents know that they have to shorten.
+        text = (
+            f"The prompt is too long: about {self.demand.tokens} tokens > {most} maximum. The maximum context length is "
+            f"{most} tokens for {requested}; shorten `{error.param}`, or choose a model with more context."
+        )
+        return NotSupported(text, param=error.param, code=error.code)
 
     def _refuse_catalogue(self, requested: str, rows: list[Excluded]) -> GatewayError:
         reasons = _join_some("; ", {f"{one.candidate.provider.id}: {one.reason}" for one in rows})

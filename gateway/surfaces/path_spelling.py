@@ -4,12 +4,15 @@ Clients join a base URL and a path, and people give the base with `/v1`, without
 meaning is clear, so it is served at once: a redirect would make most clients repeat a POST as a GET.
 """
 
+import difflib
 import re
 from collections.abc import Iterable
 
 VERSION = "/v1"
 SLASHES = re.compile("/{2,}")
 REPEATED = re.compile(rf"\A(?:{VERSION})+(?={VERSION}/)")
+LONGEST = 60  # characters of a path that is compared with ours: what is longer is not a slip of the pen
+LIKENESS = 0.85
 VARIABLE = re.compile(r"<(path:)?\w+>")
 
 
@@ -31,6 +34,12 @@ class Addresses:
             if meant in self._exact or self._varied.fullmatch(meant):
                 return meant
         return path
+
+    def nearest(self, path: str) -> str:
+        """The operation of models that an unknown `path` probably means; "" when none is like it."""
+        named = [own for own in self._exact if own.startswith(f"{VERSION}/")] if len(path) <= LONGEST else []
+        tidy = path.lower() if path.startswith(VERSION) else VERSION + path.lower()
+        return next(iter(difflib.get_close_matches(tidy, sorted(named), 1, LIKENESS)), "")
 
 
 def _pattern(path: str) -> str:

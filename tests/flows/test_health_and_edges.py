@@ -125,6 +125,7 @@ def test_metrics_count_what_was_asked_and_used(own_gateway: LocalGateway, monkey
     ("method", "path", "status", "code"),
     [
         ("GET", "/v1/nothing", 404, "not_found"),
+        ("POST", "/v1/chat/completion", 404, "not_found"),
         ("DELETE", "/v1/chat/completions", 405, "method_not_allowed"),
         ("PUT", "/v1/models", 405, "method_not_allowed"),
     ],
@@ -136,6 +137,19 @@ def test_a_wrong_path_or_method_has_the_error_envelope(
         answer = http.request(method, gateway.address + path, timeout=10)
     assert answer.status_code == status
     assert answer.json()["error"]["code"] == code
+    named = {"/v1/chat/completion": "did you mean /v1/chat/completions?", "/v1/nothing": "/docs lists what there is."}
+    assert named.get(path, "") in answer.json()["error"]["message"]
+
+
+def test_a_prompt_that_cannot_fit_is_told_with_its_size_in_words_that_coding_agents_know(gateway: LocalGateway) -> None:
+    messages = [{"role": "user", "content": "word " * 300_000}]
+    body = {"model": "sandbox-echo", "messages": messages, "max_tokens": 10}
+    with httpx.Client(trust_env=False, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
+        for path in ("/chat/completions", "/messages"):
+            error = http.post(gateway.url + path, json=body, timeout=10).json()["error"]
+            assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
+            assert "prompt is too long: about 375" in error["message"]
+            assert "tokens > 128000 maximum. The maximum context length is 128000 tokens" in error["message"]
 
 
 def test_the_model_list_reads_with_the_official_client(client: OpenAI) -> None:

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 
 import gevent
@@ -144,6 +145,14 @@ def test_garbage_is_refused_with_the_one_code(small_company, token: str) -> None
         small_company.authentication().caller(token)
     assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
     assert not token.strip() or token not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("token", "told"), [("sk-proj-abcdefgh", "(llmgtwy_…), not those of providers"), ("llmgtwy_unknown", "copied whole")]
+)
+def test_a_refusal_tells_a_providers_key_from_one_that_might_be_ours(small_company, token: str, told: str) -> None:
+    with pytest.raises(Unauthenticated, match=re.escape(told)):
+        small_company.authentication().caller(token)
 
 
 def test_an_unknown_token_asks_the_store_once_and_a_malformed_one_never(small_company) -> None:

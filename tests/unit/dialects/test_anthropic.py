@@ -25,6 +25,14 @@ def test_the_envelope_has_type_message_param_and_code(error):
     assert inner["message"] == "x" and inner["code"] == error.code and inner["param"] == error.param
 
 
+def test_a_prompt_that_is_too_long_is_told_in_the_words_that_agents_of_this_format_know():
+    said = "This model's maximum context length is 10 tokens."
+    inner = dialect.error_body(InvalidRequest(said, code="context_length_exceeded"), "r1")["error"]
+    assert inner["message"] == f"prompt is too long: {said}"
+    own = InvalidRequest("Prompt is too long: 11 tokens > 10 maximum", code="context_length_exceeded")
+    assert dialect.error_body(own, "r1")["error"]["message"] == own.message
+
+
 def test_details_never_replace_the_envelopes_own_members():
     error = InvalidRequest("x", details={"message": "y", "usedProvider": "p"})
     inner = dialect.error_body(error, "r1")["error"]

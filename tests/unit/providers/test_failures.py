@@ -75,9 +75,27 @@ def test_bad_request_about_our_account_is_the_providers_fault(error):
     assert isinstance(failure(400, error), UpstreamRefused)
 
 
-def test_context_that_is_too_long_is_the_callers_fault():
-    error = failure(400, {"message": "This model's maximum context length is 10.", "code": "context_length_exceeded"})
-    assert (error.blame, error.code) == ("caller", "context_length_exceeded")
+OVERFLOWS = (
+    {"message": "This model's maximum context length is 10.", "code": "context_length_exceeded"},
+    {"message": "prompt is too long: 208310 tokens > 200000 maximum", "type": "invalid_request_error"},
+    {"message": "Your input exceeds the context window of this model.", "code": None},
+    {"message": "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).", "code": 400},
+    {"message": "This model's maximum prompt length is 131072 but the request contains 537812 tokens.", "code": "x"},
+    {"message": "Please reduce the length of the messages or completion."},
+)
+
+
+@pytest.mark.parametrize("error", OVERFLOWS)
+def test_context_that_is_too_long_is_the_callers_fault_and_has_one_code(error):
+    found = failure(400, error)
+    assert (found.blame, found.code, found.message) == ("caller", "context_length_exceeded", error["message"])
+    inside = failures.stream_failure({"error": error})
+    assert (inside.blame, inside.code) == ("caller", "context_length_exceeded")
+
+
+def test_a_prompt_that_a_service_without_error_objects_finds_too_long_has_the_code_too():
+    found = failure(400, body=b'{"message": "Input is too long for requested model."}')
+    assert (found.blame, found.code) == ("caller", "context_length_exceeded")
 
 
 @pytest.mark.parametrize("error", [{"code": "content_filter"}, {"code": "x", "type": "data_inspection_failed"}])

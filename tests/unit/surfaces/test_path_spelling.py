@@ -50,3 +50,18 @@ def test_a_doubled_version_takes_time_by_how_often_it_stands_there() -> None:
         return time.process_time() - began
 
     assert min(took(20_000) for _ in range(3)) < 40 * min(took(2_000) for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("/v1/chat/completion", "/v1/chat/completions"),
+        ("/chat/Completion", "/v1/chat/completions"),
+        ("/v1/model", "/v1/models"),
+        ("/v1/files", ""),
+        ("/wp-login.php", ""),
+        ("/v1/chat/completion" + "s" * 100, ""),
+    ],
+)
+def test_an_address_that_is_nearly_one_of_ours_is_told_which(asked: str, meant: str) -> None:
+    assert ADDRESSES.nearest(asked) == meant
