@@ -148,8 +148,7 @@ class Welcome:
     def show(self, warnings: Sequence[str] = ()) -> None:
         """Print it, warnings first, with what tells a newcomer how to send a first request."""
         lines = [*warnings, f"Gateway: {self.address}", *describe_key(self.first), describe_providers(self.providers)]
-        if self.first.created:
-            lines.append(describe_pages(self.address, self.owner, self.has_password))
+        lines.append(describe_pages(self.address, self.owner, self.has_password, self.first.created))
         text = "\n".join([*lines, *describe_request(self.address, self.first)])
         facts = {"address": self.address, **facts_of(self.first), "providers": self.providers}
         print_result(text, **facts, warnings=list(warnings))
@@ -174,10 +173,14 @@ def describe_providers(keyed: list[str]) -> str:
     return f"Providers with a key: {', '.join(keyed)}; to add one, {how}, then restart"
 
 
-def describe_pages(address: str, owner: str, has_password: bool) -> str:
-    """Where people sign in, and as whom."""
-    how = f"with the password of {PASSWORD_NAME}" if has_password else f"first {MANAGE} members set-password {owner}"
-    return f"Pages: {address}/connect (sign in as {owner}; {how})"
+def describe_pages(address: str, owner: str, has_password: bool, first_start: bool) -> str:
+    """Where people sign in; on the first start also as whom, and how there is a password."""
+    set_one = f"{MANAGE} members set-password"
+    if not first_start:
+        return f"Pages: {address}/connect (no password, or forgotten: {set_one} <e-mail>)"
+    if has_password:
+        return f"Pages: {address}/connect (sign in as {owner} with the password of {PASSWORD_NAME})"
+    return f"Pages: {address}/connect (sign in as {owner}, after {set_one} {owner})"
 
 
 def describe_key(first: FirstKey) -> list[str]:

@@ -46,15 +46,16 @@ def test_a_newcomer_gets_address_key_and_a_first_request_once(run) -> None:
 
 def test_a_newcomer_is_told_where_people_sign_in_and_how_the_first_one_gets_a_password(run) -> None:
     shown = run("serve-info")
-    assert "/connect (sign in as owner@localhost; first " in shown and "members set-password owner@localhost" in shown
-    assert "/connect" not in run("serve-info")
+    assert "/connect (sign in as owner@localhost, after " in shown and "members set-password owner@localhost" in shown
+    again = run("serve-info")
+    assert "/connect (no password, or forgotten: ./manage members set-password <e-mail>)" in again
 
 
 def test_who_brought_a_password_is_told_to_sign_in_with_it(run, monkeypatch) -> None:
     monkeypatch.setenv("GATEWAY_BOOTSTRAP_PASSWORD", "a-long-pass-phrase")
     monkeypatch.setenv("GATEWAY_BOOTSTRAP_EMAIL", "ada@example.com")
     shown = run("serve-info")
-    assert "sign in as ada@example.com; with the password of GATEWAY_BOOTSTRAP_PASSWORD" in shown
+    assert "sign in as ada@example.com with the password of GATEWAY_BOOTSTRAP_PASSWORD" in shown
     assert "a-long-pass-phrase" not in shown
 
 
