@@ -31,7 +31,7 @@ LOOKUP_WAIT_S = 2.0
 MISSING = "No API key was given: send Authorization: Bearer <key> or x-api-key: <key>."
 UNKNOWN = "The API key is not valid: this gateway has none like it. Was it copied whole, and is it one of this gateway?"
 FOREIGN = (
-    f"The API key is not valid: this gateway takes keys of its own ({tokens.PREFIXES['user']}…), not those of providers."
+    f"The API key is not valid: this gateway takes its own keys ({tokens.PREFIXES['user']}…), not those of providers."
 )
 EXPIRED = "The API key has expired; activate it with a new expiry or use another one."
 OWN = tuple(tokens.PREFIXES.values())

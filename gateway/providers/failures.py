@@ -62,8 +62,8 @@ LOST_FILE = re.compile(r"no such file|\bfiles?\b.{0,80}(?:not (?:be )?found|does
 # on where they are told so, so it has one code whoever says it.
 TOO_LONG = "context_length_exceeded"
 TOO_LONG_WORDS = re.compile(
-    r"prompt is too long|maximum (?:context|prompt) length|context[ _]length[ _]exceeded|exceeds? (?:the |your )?context"
-    r"|context window|input is too long|input token count.{0,40}exceeds|reduce the length of the messages"
+    r"prompt is too long|maximum (?:context|prompt) length|context[ _]length[ _]exceeded|context window"
+    r"|input is too long|input token count.{0,40}exceeds|reduce the length of the messages"
     r"|greater than the context length|exceeded model token limit",
     re.IGNORECASE | re.DOTALL,
 )

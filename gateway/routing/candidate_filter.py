@@ -278,8 +278,9 @@ class CandidateFilter:
         most = max(one.candidate.ability.context for one in rows)
         # By "prompt is too long" and "maximum context length is" coding agents know that they have to shorten.
         text = (
-            f"The prompt is too long: about {self.demand.tokens} tokens > {most} maximum. The maximum context length is "
-            f"{most} tokens for {requested}; shorten `{error.param}`, or choose a model with more context."
+            f"The prompt is too long: about {self.demand.tokens} tokens > {most} maximum. "
+            f"The maximum context length is {most} tokens "
+            f"for {requested}; shorten `{error.param}`, or take a model with more."
         )
         return NotSupported(text, param=error.param, code=error.code)
 

@@ -148,7 +148,7 @@ def test_garbage_is_refused_with_the_one_code(small_company, token: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("token", "told"), [("sk-proj-abcdefgh", "(llmgtwy_…), not those of providers"), ("llmgtwy_unknown", "copied whole")]
+    ("token", "told"), [("sk-proj-abcdefgh", "(llmgtwy_…), not those"), ("llmgtwy_unknown", "copied whole")]
 )
 def test_a_refusal_tells_a_providers_key_from_one_that_might_be_ours(small_company, token: str, told: str) -> None:
     with pytest.raises(Unauthenticated, match=re.escape(told)):
