@@ -13,10 +13,14 @@ REALTIME: Final = "realtime"
 TRANSCRIPTION: Final = "transcription"
 # A system prompt of the provider's own, what tools and roles add: no event tells of it.
 OVERHEAD_TOKENS = 1_000
-# Sound is base64 of 24 kHz PCM, 48,000 bytes a second, or of telephone codecs, 8,000; ten tokens are a second.
-LEAST_BYTES_A_TOKEN, USUAL_BYTES_A_TOKEN = 800, 4_800
+# Sound is 24 kHz PCM, or telephone codecs of 8,000 bytes a second. A second is ten tokens, of a model's voice twenty.
+SECOND_BYTES = 48_000
+LEAST_BYTES_A_TOKEN, USUAL_BYTES_A_TOKEN, USUAL_BYTES_A_TOKEN_MADE = 800, 4_800, 2_400
 TEXT_BYTES_A_TOKEN = 4
-# What is heard and transcribed apart is reserved by so much of it; a longer turn is billed in full all the same.
+MOST_IMAGE_TOKENS = 4_096
+# Of an output limit: as much as the model gives.
+UNLIMITED = 0
+# What is heard and transcribed apart is reserved by so much of it at the least.
 HEARD_MS = 120_000
 
 
@@ -39,9 +43,10 @@ def request_of(model: str, opened: RealtimeInput, tokens: int, most_output: int)
     return RealtimeRequest(model, needs, lambda: opened)
 
 
-def heard_units() -> Units:
-    """What the text of one turn of sound may count as."""
-    most = Usage(input=200, input_audio=HEARD_MS // 20, output=HEARD_MS // 100, audio_ms=HEARD_MS)
+def heard_units(sound_bytes: int) -> Units:
+    """What the text of one turn of sound may count as, of which so much came by now."""
+    length_ms = max(HEARD_MS, sound_bytes * 1000 // SECOND_BYTES)
+    most = Usage(input=200, input_audio=length_ms // 20, output=length_ms // 100, audio_ms=length_ms)
     return Units(most, Usage())
 
 
@@ -49,9 +54,9 @@ class ClientEvent(Struct):
     """An event of the caller, checked. `text` goes upstream.
 
     `begins`: "response" for one that asks for an answer, "sound" for one after which the provider may begin one by
-    itself. `text_bytes` and `sound_bytes` are what it adds to the conversation. `updates` tells that it changes the
-    session; `most_output` is the output limit that it sets for the session or its response (0: there is none, None: it
-    says nothing of it). `heard`: the model that transcribes from now on, None where the event says nothing of it.
+    itself. `text_bytes` and `sound_bytes` are what it adds to the conversation; `most_output` is an output limit that
+    it sets (UNLIMITED; None: it says nothing of it). `updates`: it sets what the session is, and is answered with that
+    or refused; `listens`: the provider may begin responses by itself from then on.
     """
 
     text: str
@@ -59,9 +64,9 @@ class ClientEvent(Struct):
     begins: Literal["", "response", "sound"] = ""
     text_bytes: int = 0
     sound_bytes: int = 0
-    updates: bool = False
     most_output: int | None = None
-    heard: str | None = None
+    updates: bool = False
+    listens: bool = False
 
 
 class ServerEvent(Struct):
@@ -69,10 +74,13 @@ class ServerEvent(Struct):
     "" for nothing but content.
 
     `started` and `done`: the response `id`, with its usage and how it ended (a finish reason, a `fault`); `refused`:
-    the caller's event `id` had no effect; `committed`, `heard` and `unheard`: the item `id` of sound that is or will
-    be transcribed, with the usage of that; `settings`: what the session is now, of which `listens` tells whether the
-    provider begins responses by itself, and `most_output` the output limit of each (0: none; None in what no change
-    brought about). `text_length` and `sound_bytes` are the size of the answer's content in it.
+    the caller's event `id` had no effect; `committed`, `heard` and `unheard`: the item `id` of sound that is or will be
+    transcribed, with the usage of that; `settings`: what the session is now. `text_length` and `sound_bytes` are the
+    size of the content of the response `id` in it.
+
+    Of settings `listens` tells whether the provider begins responses by itself, `most_output` the limit of each
+    (UNLIMITED; None: not told), `transcriber` the provider's name of the model that transcribes ("": none does; None:
+    not told).
     """
 
     kind: Literal["", "started", "done", "refused", "committed", "heard", "unheard", "settings"] = ""
@@ -82,6 +90,7 @@ class ServerEvent(Struct):
     fault: str = ""
     listens: bool = True
     most_output: int | None = None
+    transcriber: str | None = None
     text_length: int = 0
     sound_bytes: int = 0
     text: str = ""

@@ -68,12 +68,14 @@ class RecordedSession:
 
 class FakeRealtime:
     """Serves on a free port of the loopback address, from `with` to its end. `answers` are those of the next responses,
-    in order; `refusal` is a status with which every handshake is refused, `refused_keys` are values of Authorization
-    that are not let in. `listens`: it answers sound by itself, `refuses_changes`: it takes no change of a session."""
+    in order; `plays` are whole sessions after their first event, instead of all that; `refusal` is a status with which
+    every handshake is refused, `refused_keys` are values of Authorization that are not let in. `listens`: it answers
+    sound by itself, `refuses_changes`: it takes no change of a session."""
 
     def __init__(self, tls: Any = None) -> None:
         self.sessions: list[RecordedSession] = []
         self.answers: list[Answer] = []
+        self.plays: list[Callable[[Conversation], None]] = []
         self.refusal = 0
         self.refused_keys: set[str] = set()
         self.listens = self.refuses_changes = False
@@ -131,14 +133,25 @@ class Conversation:
 
     def run(self) -> None:
         try:
-            self._send("session.created", session=self._settings)
+            self.send("session.created", session=self._settings)
+            if self._fake.plays:
+                self._fake.plays.pop(0)(self)
             for text in self._connection:
                 self._take(json.loads(text))
         except ConnectionClosed:
             return
 
-    def _send(self, kind: str, **members: Any) -> None:
+    def send(self, kind: str, **members: Any) -> None:
         self._connection.send(json.dumps({"type": kind, "event_id": f"event_{id(members)}", **members}))
+
+    def hear(self, kind: str) -> dict[str, Any]:
+        """The caller's next event of a type; others are kept as they come."""
+        for text in self._connection:
+            event: dict[str, Any] = json.loads(text)
+            self._session.events.append(event)
+            if event["type"] == kind:
+                return event
+        raise ConnectionClosed(None, None)
 
     def _take(self, event: dict[str, Any]) -> None:
         self._session.events.append(event)
@@ -160,10 +173,10 @@ class Conversation:
             self._session.problems.append(f"not a session: {given}")
         if self._fake.refuses_changes:
             error = {"type": "invalid_request_error", "code": "invalid_value", "message": "no"}
-            self._send("error", error=error | {"event_id": event["event_id"]})
+            self.send("error", error=error | {"event_id": event["event_id"]})
             return
         self._settings |= given
-        self._send("session.updated", session=self._settings)
+        self.send("session.updated", session=self._settings)
 
     def _append(self, event: dict[str, Any]) -> None:
         if self._fake.listens:
@@ -173,7 +186,7 @@ class Conversation:
     def _commit(self, event: dict[str, Any]) -> None:
         self._item += 1
         item = f"item_{self._item}"
-        self._send("input_audio_buffer.committed", item_id=item)
+        self.send("input_audio_buffer.committed", item_id=item)
         heard = (self._settings["audio"].get("input") or {}).get("transcription")
         if heard:
             usage = {"type": "duration", "seconds": 10}
@@ -181,16 +194,16 @@ class Conversation:
                 details = {"text_tokens": 0, "audio_tokens": 100}
                 usage = {"type": "tokens", "input_tokens": 100, "output_tokens": 20, "input_token_details": details}
             kind = "conversation.item.input_audio_transcription.completed"
-            self._send(kind, item_id=item, content_index=0, transcript="Hi.", usage=usage)
+            self.send(kind, item_id=item, content_index=0, transcript="Hi.", usage=usage)
 
     def _respond(self, event: dict[str, Any]) -> None:
         answer = self._fake.answers.pop(0) if self._fake.answers else Answer()
         self._number += 1
         response = {"id": f"resp_{id(self)}_{self._number}", "status": "in_progress", "output": []}
-        self._send("response.created", response=response)
+        self.send("response.created", response=response)
         about = {"response_id": response["id"], "item_id": "item", "output_index": 0, "content_index": 0}
         for _ in range(answer.pieces):
-            self._send("response.output_text.delta", **about, delta=answer.text)
+            self.send("response.output_text.delta", **about, delta=answer.text)
         if answer.cuts:
             self._connection.socket.close()
             raise ConnectionClosed(None, None)
@@ -202,8 +215,8 @@ class Conversation:
                 self._session.events.append(found)
                 if found["type"] == "response.cancel":
                     break
-        self._send("response.output_text.done", **about, text=answer.text)
-        self._send(
+        self.send("response.output_text.done", **about, text=answer.text)
+        self.send(
             "response.done",
             response={**response, "status": status, "usage": answer.usage, "output": [{}] * answer.parts},
         )

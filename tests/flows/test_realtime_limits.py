@@ -31,7 +31,7 @@ def provider() -> Iterator[FakeRealtime]:
 @pytest.fixture
 def fake(provider: FakeRealtime) -> FakeRealtime:
     provider.sessions, provider.answers, provider.refusal, provider.listens = [], [], 0, False
-    provider.refused_keys, provider.refuses_changes = set(), False
+    provider.refused_keys, provider.plays, provider.refuses_changes = set(), [], False
     return provider
 
 

@@ -3,8 +3,10 @@
 from gateway.neutral.realtime import (
     LEAST_BYTES_A_TOKEN,
     OVERHEAD_TOKENS,
+    SECOND_BYTES,
     TEXT_BYTES_A_TOKEN,
     USUAL_BYTES_A_TOKEN,
+    USUAL_BYTES_A_TOKEN_MADE,
     ClientEvent,
 )
 from gateway.neutral.usage import Usage
@@ -13,15 +15,18 @@ UNKNOWN_CONTEXT = 131_072  # tokens that a model reads whose limit is not known
 
 
 class ConversationLength:
-    """What was said so far. Every response reads all of it, and what it writes is read by the next."""
+    """What was said so far, to a model that reads `limit` tokens (0: not known). Every response reads all of it, and
+    what it writes is read by the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit or UNKNOWN_CONTEXT
         self._most = OVERHEAD_TOKENS
         self._text = self._sound = 0
 
-    def most_tokens(self, limit: int) -> int:
-        """The most that a response can read, of a model that reads `limit` (0: not known)."""
-        return min(self._most, limit or UNKNOWN_CONTEXT)
+    @property
+    def most_tokens(self) -> int:
+        """The most that a response can read."""
+        return min(self._most, self._limit)
 
     def add(self, event: ClientEvent) -> None:
         """Something of the caller's."""
@@ -37,10 +42,26 @@ class ConversationLength:
 
     def estimate(self, text_made: int, sound_made: int) -> Usage:
         """What a response used that nobody counted, by the size of what it made, in bytes."""
+        sound = min(self._sound, self._limit)
         return Usage(
-            input=self._text,
-            input_audio=self._sound,
+            input=min(self._text, self._limit - sound),
+            input_audio=sound,
             output=-(-text_made // TEXT_BYTES_A_TOKEN),
-            output_audio=-(-sound_made // USUAL_BYTES_A_TOKEN),
+            output_audio=-(-sound_made // USUAL_BYTES_A_TOKEN_MADE),
             basis="estimated",
         )
+
+
+def tokens_made(text: int, sound: int) -> int:
+    """What so many bytes of an answer usually count as."""
+    return text // TEXT_BYTES_A_TOKEN + sound // USUAL_BYTES_A_TOKEN_MADE
+
+
+def heard_of(sound: int, text: int) -> Usage:
+    """What a transcript used that nobody counted: of so many bytes of sound, with so long a text."""
+    return Usage(
+        input_audio=-(-sound // USUAL_BYTES_A_TOKEN),
+        output=-(-text // TEXT_BYTES_A_TOKEN),
+        audio_ms=sound * 1000 // SECOND_BYTES,
+        basis="estimated",
+    )

@@ -8,8 +8,10 @@ from gateway.billing.context import RequestContext
 from gateway.catalogue.catalogue import Current
 from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.planning import RoutePlan
+from gateway.engine.realtime.books import OK, Report, TurnParts
+from gateway.engine.realtime.places import SessionPlace
 from gateway.engine.realtime.session import CallerEvents, RealtimeSession, SessionLimits, SessionWatch, give
-from gateway.engine.realtime.turns import OK, Report, SessionPlace, SessionTurns, TurnBooks
+from gateway.engine.realtime.turns import SessionTurns
 from gateway.engine.run import Run
 from gateway.errors import Forbidden, GatewayError, NotSupported, RateLimited, Unavailable
 from gateway.money import NANO
@@ -50,7 +52,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
             for scope, size in (("organization", wanted.organization_sessions), ("key", wanted.key_sessions))
         ]
         self._sizes = wanted.organization_sessions, wanted.key_sessions
-        self._books = TurnBooks(
+        self._turn_parts = TurnParts(
             parts.settlements,
             parts.planner,
             parts.decisions,
@@ -103,25 +105,22 @@ class RealtimeEngine(Executor[RealtimeRequest]):
             give(slots)
             raise
         place = SessionPlace(target, route_plan.plan, model)
-        return OpenedSession(upstream, SessionTurns(self._books, context, place, report), place, slots)
+        turns = SessionTurns(self._turn_parts, context, place, report, self._hears_beside)
+        return OpenedSession(upstream, turns, place, slots)
 
-    def session(
-        self,
-        opened: OpenedSession,
-        events: CallerEvents,
-        caller: Callable[[], Caller],
-        heard: Callable[[], SessionPlace | None],
-    ) -> RealtimeSession:
-        """What serves an open session. `caller` finds its caller anew, `heard` what transcribes now."""
-        context, place = opened.turns.context, opened.place
+    def session(self, opened: OpenedSession, events: CallerEvents, caller: Callable[[], Caller]) -> RealtimeSession:
+        """What serves an open session. `caller` finds its caller anew."""
+        context, place, settings = opened.turns.books.context, opened.place, opened.turns.settings
 
         def permits(found: Caller) -> None:
             asked = self._asked(context, found, context.operation)
             self._planner.plan(asked, context.request or request_of(place.requested_model, RealtimeInput(), 0, 0))
+            if settings.expected is not None:
+                self.hears(asked, settings.expected.requested_model, place.target)
 
         limits = SessionLimits(self._settings.session_s, self._settings.idle_s)
         watch = SessionWatch(caller, permits, lambda: self.leaving, opened.slots, self.running, limits, self._clock)
-        return RealtimeSession(opened.upstream, opened.turns, events, watch, heard)
+        return RealtimeSession(opened.upstream, opened.turns, events, watch)
 
     def _asked(self, context: RequestContext, caller: Caller, operation: str) -> RequestContext:
         """What is planned for a session that is open: nothing of it is sent."""
@@ -183,6 +182,9 @@ class RealtimeEngine(Executor[RealtimeRequest]):
                 give(held)
                 raise RateLimited(f"{whose} {size} {TOO_MANY}", code="too_many_sessions", retry_after=5.0)
         return held
+
+    def _hears_beside(self, context: RequestContext, model: str, place: SessionPlace) -> SessionPlace:
+        return self.hears(context, model, place.target)
 
     def _may_hear(self, target: Target, beside: Target | None) -> bool:
         if beside is not None:

@@ -11,13 +11,12 @@ from typing import Protocol
 
 from gateway.accounts.authentication import Caller
 from gateway.clock import Clock
-from gateway.engine.realtime.turns import SessionPlace, SessionTurns
+from gateway.engine.realtime.turns import SessionTurns
 from gateway.errors import (
     GatewayError,
     Gone,
     Internal,
     OutOfCredits,
-    RateLimited,
     SpendingLimitReached,
     StreamTruncated,
     Unauthenticated,
@@ -38,7 +37,8 @@ DRAIN_S = 5.0  # how long a provider may take to tell what a response cost that 
 LEAVING_S = 0.5  # the same while the worker ends
 ANSWER_S = 2.0  # how long a caller may take to answer a close frame
 COMPLAIN_S = 1.0  # an error that every piece of sound would bring is told so often
-FATAL = (SpendingLimitReached, OutOfCredits, Unauthenticated, Gone, Unavailable)
+FATAL = (SpendingLimitReached, OutOfCredits, Unauthenticated, Gone)
+GONE = "The provider ended the session."
 
 
 class CallerSocket(SessionLink, Protocol):
@@ -95,31 +95,30 @@ class RealtimeSession:
         turns: SessionTurns,
         events: CallerEvents,
         watch: SessionWatch,
-        heard: Callable[[], SessionPlace | None],
     ) -> None:
         self._upstream = upstream
-        self._turns, self._events, self._watch, self._heard = turns, events, watch, heard
+        self._turns, self._events, self._watch = turns, events, watch
+        turns.books.caller_now = self._caller_now
         self._caller: CallerSocket | None = None
-        self._listens = True  # whether the provider begins responses by itself
         self._gone = False  # the caller; from then on only what responses cost is waited for
         self._ended = False  # nothing of the caller is taken any more
         self._error: GatewayError | None = None
         self._began = self._last = watch.clock.monotonic()
         self._complained = 0.0
 
-    def run(self, caller: CallerSocket, first: tuple[str, ...] = ()) -> None:
+    def run(self, caller: CallerSocket, first: tuple[ClientEvent, ...] = ()) -> None:
         """Serve until the end; `first` goes upstream before anything of the caller's. Everything that was admitted is
         settled or given back when this returns."""
         self._caller = caller
         self._watch.running.add(self)
         reader, ticker = spawn(self._from_upstream), spawn(self._look)
         try:
-            for text in first:
-                self._turns.output_limit.ask("", None)
-                self._upstream.send(text)
+            for event in first:
+                self._send(event)
             self._from_caller(caller)
             caller.linger()
         except SocketClosed:
+            self._lose(GONE)
             caller.linger()
         finally:
             self._watch.running.discard(self)
@@ -148,39 +147,38 @@ class RealtimeSession:
             self._last = self._watch.clock.monotonic()
             try:
                 event = self._events.read(text)
-                self._admit(event)
             except GatewayError as error:
-                self._refuse(error, (error.details or {}).get("event_id", ""))
+                self._tell(self._events.error(error, (error.details or {}).get("event_id", "")))
                 continue
-            self._upstream.send(event.text)
+            try:
+                self._send(event)
+            except GatewayError as error:
+                self._refuse(error, event)
 
-    def _admit(self, event: ClientEvent) -> None:
-        """Reserve what an event may bring about, before the provider has it."""
+    def _send(self, event: ClientEvent) -> None:
+        """Reserve what an event may bring about, then let the provider have it."""
         turns = self._turns
-        if event.updates:
-            turns.output_limit.ask(event.id, event.most_output)
         turns.conversation.add(event)
-        try:
-            if event.begins == "response":
-                turns.ask(event.id, event.most_output)
-            elif event.begins == "sound":
-                turns.listen(self._heard(), self._listens)
-            else:
-                turns.grow()
-        except GatewayError as error:
-            error.details = {"event_id": event.id}
-            raise
+        turns.settings.asked(event)
+        if event.begins == "response":
+            turns.ask(event.id, event.most_output)
+        elif event.begins == "sound":
+            turns.listen(event.sound_bytes)
+        else:
+            turns.grow()
+        self._upstream.send(event.text)
 
-    def _refuse(self, error: GatewayError, event: str) -> None:
+    def _refuse(self, error: GatewayError, event: ClientEvent) -> None:
         """Tell the caller why an event had no effect; what will not pass ends the session."""
         if isinstance(error, FATAL):
-            self._end(error, event)
+            self._end(error, event.id)
             return
         now = self._watch.clock.monotonic()
-        if isinstance(error, RateLimited) and now - self._complained < COMPLAIN_S:
-            return
-        self._complained = now if isinstance(error, RateLimited) else self._complained
-        self._tell(self._events.error(error, event))
+        if event.begins == "sound":
+            if now - self._complained < COMPLAIN_S:
+                return
+            self._complained = now
+        self._tell(self._events.error(error, event.id))
 
     # The provider's events.
 
@@ -188,7 +186,7 @@ class RealtimeSession:
         try:
             while (event := self._upstream.receive()) is not None:
                 self._pass_on(event)
-                if self._gone and not self._turns.owed:
+                if self._gone and not self._turns.busy:
                     break
         except GatewayError as error:
             self._end(error)
@@ -206,22 +204,15 @@ class RealtimeSession:
     def _pass_on(self, event: ServerEvent) -> None:
         """Count an event, then let the caller have it: what it cost is durable by then."""
         failure: GatewayError | None = None
-        if event.kind == "settings":
-            self._listens = event.listens
-            self._turns.output_limit.settle(event.most_output)
-        elif event.kind == "refused":
-            self._turns.output_limit.refuse(event.id)
-            self._turns.forget(event.id)
-        elif event.kind or event.text_length or event.sound_bytes:
-            try:
-                self._turns.take(event)
-            except Unavailable as error:
-                self._end(error)
-                return
-            except GatewayError as error:
-                failure = error  # it is counted, and the session has no more to spend
+        try:
+            self._turns.take(event)
+        except Unavailable as error:
+            self._end(error)
+            return
+        except GatewayError as error:
+            failure = error  # it is counted, and the session has no more to spend
         if self._gone and event.kind == "started":
-            self._upstream.send(self._events.cancel(event.id))
+            self._upstream.send(self._events.cancel(event.id))  # asked for just before the caller left
         if event.text:
             self._tell(event.text)
         if failure is not None:
@@ -234,8 +225,7 @@ class RealtimeSession:
         if self._gone or self._ended:
             return
         if code in (NO_CODE, LOST) or self._turns.busy:
-            self._error = StreamTruncated("The provider ended the session.")
-            self._end(self._error, close_code=FAULT if code in (NO_CODE, LOST) else code)
+            self._lose(GONE, FAULT if code in (NO_CODE, LOST) else code)
             return
         self._ended = True
         if self._caller is not None:
@@ -268,8 +258,7 @@ class RealtimeSession:
     def _silent(self, side: SessionLink | UpstreamSession) -> None:
         """Nothing came from a side for so long that not even pings are answered."""
         if side is self._upstream:
-            self._error = StreamTruncated("The provider does not answer any more.")
-            self._end(self._error, close_code=FAULT)
+            self._lose("The provider does not answer any more.")
         else:
             self._end(None, close_code=GOING_AWAY, reason="Nothing was heard.")
 
@@ -289,14 +278,24 @@ class RealtimeSession:
         if limits.idle_s and now - self._last >= limits.idle_s and not turns.busy:
             text = f"Nothing was sent for {limits.idle_s:g} seconds: open another session."
             raise Gone(text, code="session_idle")
-        caller = watch.caller()
-        if caller is not turns.context.caller:
-            watch.permits(caller)
-            turns.context.caller = caller
+        turns.books.context.caller = self._caller_now()
         for held in watch.slots:
             held.renew()
 
+    def _caller_now(self) -> Caller:
+        """The caller, who may still use the place. What ended them, or forbids it; Unavailable."""
+        caller = self._watch.caller()
+        if caller is not self._turns.books.context.caller:
+            self._watch.permits(caller)
+        return caller
+
     # The end.
+
+    def _lose(self, message: str, close_code: int = FAULT) -> None:
+        """The provider is gone."""
+        if not self._ended:
+            self._error = StreamTruncated(message)
+            self._end(self._error, close_code=close_code)
 
     def _leave(self) -> None:
         self._end(None, close_code=GOING_AWAY, reason="The server is restarting; connect again.")
@@ -329,17 +328,14 @@ class RealtimeSession:
             self._gone = True  # the connection's own greenlet notices it too
 
     def _drain(self) -> None:
-        """Nobody waits for the responses in progress: end them, so that the provider tells what they cost. Those that
-        were asked for and have not begun are ended when they do."""
-        owed = self._turns.owed
+        """Nobody waits for what is in progress: end it, so that the provider tells what it cost."""
         try:
             for response in self._turns.responses():
                 self._upstream.send(self._events.cancel(response))
-            if not owed:
-                self._upstream.close(NORMAL)
         except SocketClosed:
             pass
-        if not owed:
+        if not self._turns.busy:
+            self._upstream.close(NORMAL)
             self._upstream.abort()
 
     def _settle_rest(self) -> None:

@@ -4,6 +4,7 @@ Facts: Realtime API reference (general availability), "Server events"; `response
 status, transcripts of what was said have theirs, by tokens or by seconds.
 """
 
+import json
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ import orjson
 
 from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported
-from gateway.neutral.realtime import TRANSCRIPTION, RealtimeRequest, ServerEvent
+from gateway.neutral.realtime import TRANSCRIPTION, UNLIMITED, RealtimeRequest, ServerEvent
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import SHAPE_ERRORS, check_parts
@@ -48,6 +49,8 @@ class RealtimeEvent(msgspec.Struct):
     usage: msgspec.Raw = msgspec.Raw(b"null")
     error: msgspec.Raw = msgspec.Raw(b"{}")
     item_id: Any = ""
+    response_id: Any = ""
+    transcript: msgspec.Raw = msgspec.Raw(b'""')
 
 
 DECODER = msgspec.json.Decoder(RealtimeEvent)
@@ -125,13 +128,21 @@ def _read(text: str | bytes) -> ServerEvent:
     try:
         event = DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
-        return ServerEvent()
+        event = _mended(text)
     if event.type in SOUNDS:
-        return ServerEvent(sound_bytes=len(event.delta) * 3 // 4)
+        return ServerEvent(id=_text(event.response_id), sound_bytes=len(event.delta) * 3 // 4)
     if event.type in TEXTS:
-        return ServerEvent(text_length=len(event.delta))
+        return ServerEvent(id=_text(event.response_id), text_length=len(event.delta))
     read = READERS.get(event.type)
     return ServerEvent() if read is None else read(event)
+
+
+def _mended(text: str | bytes) -> RealtimeEvent:
+    """An event whose texts hold half a character, as where an answer was cut in the middle of one."""
+    try:
+        return DECODER.decode(json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace"))
+    except (ValueError, RecursionError):
+        return RealtimeEvent()
 
 
 def _started(event: RealtimeEvent) -> ServerEvent:
@@ -163,14 +174,15 @@ def _settings(event: RealtimeEvent) -> ServerEvent:
     holder = sound if isinstance(sound, dict) else session
     turns = holder.get("turn_detection", {})
     listens = turns is not None and not (isinstance(turns, dict) and turns.get("create_response") is False)
-    return ServerEvent("settings", listens=listens and session.get("type") != TRANSCRIPTION)
-
-
-def _changed(event: RealtimeEvent) -> ServerEvent:
-    session, found = _object(event.session), _settings(event)
-    most = session.get("max_output_tokens", session.get("max_response_output_tokens"))
-    found.most_output = most if type(most) is int and most > 0 else 0
-    return found
+    limit = session.get("max_output_tokens", session.get("max_response_output_tokens"))
+    name = "transcription" if holder is sound else "input_audio_transcription"
+    heard = holder.get(name)
+    return ServerEvent(
+        "settings",
+        listens=listens and session.get("type") != TRANSCRIPTION,
+        most_output=limit if type(limit) is int and limit > 0 else UNLIMITED if limit == "inf" else None,
+        transcriber=_text(heard.get("model")) if isinstance(heard, dict) else "" if name in holder else None,
+    )
 
 
 def _committed(event: RealtimeEvent) -> ServerEvent:
@@ -182,7 +194,7 @@ def _heard(event: RealtimeEvent) -> ServerEvent:
         usage = read_usage(_object(event.usage), None)
     except SHAPE_ERRORS:
         usage = None
-    return ServerEvent("heard", _text(event.item_id), usage=usage)
+    return ServerEvent("heard", _text(event.item_id), usage=usage, text_length=len(event.transcript))
 
 
 def _unheard(event: RealtimeEvent) -> ServerEvent:
@@ -194,7 +206,7 @@ READERS = {
     "response.done": _done,
     "error": _refused,
     "session.created": _settings,
-    "session.updated": _changed,
+    "session.updated": _settings,
     "input_audio_buffer.committed": _committed,
     f"{HEARD}completed": _heard,
     f"{HEARD}failed": _unheard,

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from gateway.accounts.authentication import Caller
 from gateway.accounts.realtime_secrets import PREFIX, FoundSecret
 from gateway.billing.context import RequestContext
-from gateway.engine.realtime.engine import OpenedSession
 from gateway.engine.realtime.session import RealtimeSession, give
-from gateway.engine.realtime.turns import SessionPlace
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
 from gateway.lazy_import import LazyImport
-from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, RealtimeInput, SessionLock, SessionType
+from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, ClientEvent, RealtimeInput, SessionLock, SessionType
 from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
@@ -53,9 +51,9 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
     context = auth.context_of(services, inbound, who.caller(), "realtime")
     # What is said in a session is not retained.
     inbound.payload = context.payload = None
-    session, events = _open(services, context, model, opened, who, inbound)
+    session, first = _open(services, context, model, opened, who, inbound)
     subprotocol = SUBPROTOCOL if SUBPROTOCOL in handshake.offered else None
-    takeover = Takeover(services, session, handshake, inbound, subprotocol, events)
+    takeover = Takeover(services, session, handshake, inbound, subprotocol, first)
     return Outbound(101, [], iter(()), takeover=takeover)
 
 
@@ -67,7 +65,7 @@ class SessionOwner:
 
 
 class Takeover:
-    """Serves a session over the caller's connection. `close` gives back one that never was served."""
+    """Serves a session over the caller's connection; `first` goes to the provider before anything of theirs."""
 
     def __init__(
         self,
@@ -76,17 +74,17 @@ class Takeover:
         handshake: "Handshake",
         inbound: Inbound,
         subprotocol: str | None,
-        events: OpenAIEvents,
+        first: tuple[ClientEvent, ...],
     ) -> None:
         self._clock, self._session, self._handshake, self._inbound = services.clock, session, handshake, inbound
-        self._subprotocol, self._events = subprotocol, events
+        self._subprotocol, self._first = subprotocol, first
 
     def __call__(self) -> None:
         inbound = self._inbound
         try:
             headers = [("x-request-id", inbound.shown_id)]
             socket = self._handshake.accept(inbound.channel, self._subprotocol, headers)
-            self._session.run(socket, self._events.opening())
+            self._session.run(socket, self._first)
         except SocketClosed:
             return
         finally:
@@ -148,37 +146,23 @@ def _read(query: dict[str, str], lock: SessionLock) -> tuple[str, RealtimeInput]
 
 def _open(
     services: Services, context: RequestContext, model: str, opened: RealtimeInput, who: SessionOwner, inbound: Inbound
-) -> tuple[RealtimeSession, OpenAIEvents]:
+) -> tuple[RealtimeSession, tuple[ClientEvent, ...]]:
+    """A session, and what goes to the provider first."""
     engine = services.engine.realtime
     found = engine.open(context, model, opened, _reporter(services, inbound))
     try:
-        hearing = _Hearing(services, context, found)
         mapping = found.place.target.mapping
         names = frozenset(
             (model, mapping.model, mapping.external_id, mapping.key, f"{mapping.provider}/{mapping.model}")
         )
-        events = OpenAIEvents(opened.type, names, hearing.choose, who.lock, services.settings.limits)
+        events = OpenAIEvents(opened.type, names, found.turns.settings.transcribe, who.lock, services.settings.limits)
         if "transcriptions" in mapping.operations:
             events.heard = model
-        return engine.session(found, events, who.caller, lambda: hearing.place if events.heard else None), events
+        return engine.session(found, events, who.caller), events.opening()
     except BaseException:
         found.upstream.abort()
         give(found.slots)
         raise
-
-
-class _Hearing:
-    """The model that transcribes what is said in a session."""
-
-    def __init__(self, services: Services, context: RequestContext, opened: OpenedSession) -> None:
-        self._services, self._context, self._opened = services, context, opened
-        self.place: SessionPlace | None = None
-
-    def choose(self, model: str) -> str:
-        """The provider's name of a model that is to transcribe from now on. Errors of RealtimeEngine.hears."""
-        place = self._services.engine.realtime.hears(self._opened.turns.context, model, self._opened.place.target)
-        self.place = place
-        return place.target.mapping.external_id
 
 
 def _reporter(

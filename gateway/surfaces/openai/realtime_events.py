@@ -12,7 +12,7 @@ import orjson
 from gateway.dialects.openai import error_body
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.ids import new_hex
-from gateway.neutral.realtime import TRANSCRIPTION, ClientEvent, SessionLock, size_of
+from gateway.neutral.realtime import MOST_IMAGE_TOKENS, TRANSCRIPTION, UNLIMITED, ClientEvent, SessionLock, size_of
 from gateway.settings import LimitSettings
 from gateway.surfaces import caps
 from gateway.threads import compute_if
@@ -37,9 +37,9 @@ BEGINS: dict[str, Literal["", "response", "sound"]] = {
 LONGEST_ID = 256
 LARGE = 1 << 18  # bytes from which an event is written in a thread
 FUNCTION = "function"
-OUTPUT_LIMITS = ("max_output_tokens", "max_response_output_tokens")
 # What only the owner of the provider's account may set: what lies or is shown there.
 OWNERS = ("prompt", "tracing")
+OUTPUT_LIMITS = ("max_output_tokens", "max_response_output_tokens")
 
 
 class OpenAIEvents:
@@ -81,7 +81,7 @@ class OpenAIEvents:
         """The event that ends a response."""
         return orjson.dumps({"type": "response.cancel", "response_id": response}).decode()
 
-    def opening(self) -> tuple[str, ...]:
+    def opening(self) -> tuple[ClientEvent, ...]:
         """What goes upstream first: what the secret settled, and the model that transcribes in a session for that."""
         lock = self._lock
         session: Json = {}
@@ -98,8 +98,10 @@ class OpenAIEvents:
             session["audio"] = audio
         if not session:
             return ()
-        wire = {"type": "session.update", "event_id": f"event_{new_hex()}", "session": {"type": self._kind, **session}}
-        return (orjson.dumps(wire).decode(),)
+        ident = f"event_{new_hex()}"
+        wire = {"type": "session.update", "event_id": ident, "session": {"type": self._kind, **session}}
+        text = orjson.dumps(wire).decode()
+        return (ClientEvent(text, ident, text_bytes=len(text), updates=True),)
 
     def _read(self, wire: Json, ident: str, size: int) -> ClientEvent:
         kind = wire.get("type")
@@ -110,9 +112,16 @@ class OpenAIEvents:
         if kind == SOUND:
             event.text_bytes, event.sound_bytes = 0, size_of(wire.get("audio")) * 3 // 4
         elif kind in ("session.update", "transcription_session.update"):
+            event.updates = True
             self._check_session(_object(wire, "session"), event)
+        elif kind == "conversation.item.create":
+            _weigh(wire.get("item"), event)
         elif kind == "response.create":
-            self._check_response(_object(wire, "response"), event)
+            response = _object(wire, "response")
+            self._check_response(response, event)
+            given = response.get("input")
+            for item in given if isinstance(given, list) else []:
+                _weigh(item, event)
         if event.begins == "sound" and self._kind == TRANSCRIPTION and not self.heard:
             raise _refuse(
                 "session.audio.input.transcription",
@@ -127,7 +136,7 @@ class OpenAIEvents:
             raise _refuse("session.type", "session_type_locked", f"This session is of the type {self._kind}.")
         self._check_model(session, "session.model")
         self._check_shared(session, "session")
-        event.updates, event.most_output = True, _limit(session)
+        event.most_output, event.listens = _limit(session), _may_listen(session)
         self._check_transcription(session)
 
     def _check_response(self, response: Json, event: ClientEvent) -> None:
@@ -216,10 +225,28 @@ def _object(holder: Json, name: str, keep: bool = True) -> Json:
 
 
 def _limit(holder: Json) -> int | None:
-    """The output limit that is set; 0 for "inf" and whatever else is no number, None for none."""
+    """The output limit that is set: UNLIMITED for "inf" and whatever else is no number, None for none."""
     given = [holder[name] for name in OUTPUT_LIMITS if name in holder]
-    limits = [value if type(value) is int and value > 0 else 0 for value in given]
-    return max(limits) if limits and all(limits) else 0 if limits else None
+    if not given:
+        return None
+    limited = all(type(value) is int and value > 0 for value in given)
+    return max(given) if limited else UNLIMITED
+
+
+def _weigh(item: Any, event: ClientEvent) -> None:
+    """Count sound and images of an item as such, and not as the text that they come as."""
+    parts = item.get("content") if isinstance(item, dict) else None
+    for part in parts if isinstance(parts, list) else []:
+        if isinstance(part, dict):
+            sound, image = size_of(part.get("audio")), size_of(part.get("image_url"))
+            event.sound_bytes += sound * 3 // 4
+            event.text_bytes += (MOST_IMAGE_TOKENS if image else 0) - sound - image
+
+
+def _may_listen(session: Json) -> bool:
+    """Whether the provider may begin responses by itself with these settings."""
+    sound = _object(_object(session, "audio", keep=False), "input", keep=False)
+    return any(holder.get("turn_detection") is not None for holder in (sound, session))
 
 
 def _refuse(param: str, code: str, message: str) -> InvalidRequest:

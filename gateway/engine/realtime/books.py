@@ -1,0 +1,235 @@
+"""The money of single turns of a session: admitted, enlarged, settled, given up or given back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec import Struct
+
+from gateway.billing.bounds import Bounds
+from gateway.billing.context import RequestContext
+from gateway.billing.outcome import Attempt, Outcome
+from gateway.billing.settlement import Settlement, Settlements
+from gateway.clock import Clock
+from gateway.engine.decisions import Decisions
+from gateway.engine.planning import Planner
+from gateway.engine.realtime.places import SessionPlace
+from gateway.errors import (
+    Cancelled,
+    GatewayError,
+    OutOfCredits,
+    RateLimited,
+    SpendingLimitReached,
+    Unavailable,
+    UpstreamFailed,
+)
+from gateway.ids import new_hex
+from gateway.limits.cost_bound import CostBound
+from gateway.money import format_usd
+from gateway.neutral.realtime import RealtimeRequest
+from gateway.neutral.transcriptions import TranscriptionRequest
+from gateway.neutral.usage import Usage
+from gateway.providers.credentials import PLATFORM
+
+OK = 200
+LEFT = "The caller left the session."
+
+# What hears of a turn that ended: its context, the status, when it began (monotonic), what went wrong.
+Report = Callable[[RequestContext, int, float, GatewayError | None], None]
+TurnRequest = RealtimeRequest | TranscriptionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class TurnParts:
+    """What turns are admitted and recorded with. `cap_nusd` is the most that a session may cost, 0 without a cap;
+    `default_output` the tokens of a response without a limit of its own; `request_s` how long a turn may take."""
+
+    settlements: Settlements
+    planner: Planner
+    decisions: Decisions
+    clock: Clock
+    cap_nusd: int
+    default_output: int
+    request_s: float
+
+
+class Turn(Struct, eq=False):
+    """A response, or a transcript, that was admitted. `event` is the id of the caller's event that asked for it;
+    `sound` tells that only sound did so far. `text_made` and `sound_made` are the size of the answer so far, in bytes;
+    of a transcript `sound_made` is that of what it is made of. `output` is how many tokens of it are reserved."""
+
+    context: RequestContext
+    settlement: Settlement
+    attempt: Attempt
+    place: SessionPlace
+    bound_nusd: int
+    output: int
+    event: str = ""
+    sound: bool = False
+    text_made: int = 0
+    sound_made: int = 0
+
+
+class SessionBooks:
+    """Books of one session. `context` is the session's own; `caller_now` gives its caller as they are now, or raises
+    what they lost. `spent_nusd` is what the session cost so far."""
+
+    def __init__(self, parts: TurnParts, context: RequestContext, report: Report) -> None:
+        self._parts, self.context, self._report = parts, context, report
+        self._bounds: dict[str, Bounds] = {}
+        self._held_nusd = 0
+        self.caller_now = lambda: context.caller
+        self.spent_nusd = 0
+        self.closed = False
+
+    def open(self, request: TurnRequest, place: SessionPlace) -> Turn:
+        """Admit a turn before the provider may begin it. RateLimited, SpendingLimitReached, OutOfCredits, Unavailable;
+        errors of `caller_now`."""
+        self.context.caller = self.caller_now()
+        ask = self._bound(request, place)
+        self._check_cap(ask.bound_nusd)
+        return self._open(request, place, ask, begun=False)
+
+    def open_late(self, request: TurnRequest, place: SessionPlace) -> tuple[Turn, GatewayError | None]:
+        """For what the provider began by itself: it is counted whatever the limits say, and with their error."""
+        ask = self._bound(request, place)
+        try:
+            self._check_cap(ask.bound_nusd)
+            return self._open(request, place, ask, begun=False), None
+        except (SpendingLimitReached, OutOfCredits, RateLimited) as error:
+            return self._open(request, place, CostBound(0, 0, 0, True), begun=True), error
+
+    def grow(self, turn: Turn, request: TurnRequest) -> None:
+        """A turn is longer than was foreseen: reserve what `request` may cost. Errors as of `open`."""
+        ask = self._bound(request, turn.place)
+        need, turn.output = ask.bound_nusd, max(turn.output, ask.max_output)
+        if need <= turn.bound_nusd:
+            return
+        more = need + need // 2 - turn.bound_nusd  # so that it is not asked for with each piece
+        self._check_cap(more)
+        error = turn.settlement.enlarge(more)
+        if error is not None:
+            raise error
+        turn.bound_nusd += more
+        self._held_nusd += more
+
+    def begin(self, turn: Turn) -> None:
+        """The provider has begun it: its time counts from now, however long it was held before."""
+        turn.context.started = turn.attempt.started = self._parts.clock.monotonic()
+        self._parts.planner.begun(turn.place.target)
+
+    def note(self, turn: Turn, text: int, sound: int) -> None:
+        """So much of its answer came."""
+        turn.text_made += text
+        turn.sound_made += sound
+        turn.attempt.first_at = turn.attempt.first_at or self._parts.clock.monotonic()
+
+    def settle(self, turn: Turn, usage: Usage | None, finish: str, error: GatewayError | None) -> None:
+        """Record how a turn ended; it is durable when this returns. Unavailable when that takes too long."""
+        attempt, parts = turn.attempt, self._parts
+        attempt.usage, attempt.finish, attempt.error, attempt.status = usage, finish, error, OK
+        attempt.ended = parts.clock.monotonic()
+        terms = turn.settlement.terms
+        parts.decisions.keep(terms.request, terms.billing_identity.project, turn.place.plan)
+        try:
+            turn.settlement.settle(attempt)
+        finally:
+            self._end(turn)
+            self._tell(turn, error)
+        if error is None:
+            parts.planner.succeeded(attempt, bool(attempt.first_at), turn.context.operation)
+        elif isinstance(error, UpstreamFailed):
+            self._blame(turn, error)
+
+    def abandon(self, turn: Turn, usage: Usage, error: GatewayError | None) -> None:
+        """Record a turn in progress that nobody waits for any more, or that broke with an `error`: at `usage` as far as
+        anything came of it. Never waits, never raises."""
+        attempt, parts = turn.attempt, self._parts
+        attempt.ended = parts.clock.monotonic()
+        attempt.finish = "error" if error is not None else "client_disconnect"
+        attempt.error, attempt.status = error or Cancelled(LEFT), 0
+        if attempt.first_at:
+            # Billed as drained: by what came, which is more than is known of any other answer that was left.
+            attempt.usage = usage
+        turn.settlement.abandon(attempt)
+        self._end(turn)
+        if error is None:
+            parts.planner.abandoned(attempt, turn.context.operation)
+        else:
+            self._blame(turn, error)
+        self._tell(turn, attempt.error)
+
+    def void(self, turn: Turn) -> None:
+        """The provider never began it: nothing is recorded."""
+        turn.settlement.unused(turn.attempt)
+        self._end(turn)
+
+    def _bound(self, request: TurnRequest, place: SessionPlace) -> CostBound:
+        mapping = place.target.mapping
+        bounds = self._bounds.get(mapping.key)
+        if bounds is None:
+            bounds = self._bounds[mapping.key] = Bounds((mapping,))
+        return bounds.ask(request, self._parts.default_output, self._parts.clock.now_us())
+
+    def _check_cap(self, more_nusd: int) -> None:
+        cap = self._parts.cap_nusd
+        if cap and self.spent_nusd + self._held_nusd + more_nusd > cap:
+            raise SpendingLimitReached(
+                f"A session may cost at most {format_usd(cap)} USD, and this one has spent "
+                f"{format_usd(self.spent_nusd)} USD: open another one.",
+                code="session_spending_limit_reached",
+            )
+
+    def _open(self, request: TurnRequest, place: SessionPlace, ask: CostBound, begun: bool) -> Turn:
+        parts, session, target = self._parts, self.context, place.target
+        context = RequestContext(
+            request_id=new_hex(),
+            caller=session.caller,
+            at_us=parts.clock.now_us(),
+            started=parts.clock.monotonic(),
+            deadline=parts.clock.monotonic() + parts.request_s,
+            label=session.shown_id,
+            source=session.source,
+            session=session.session,
+            ip=session.ip,
+            operation=request.operation,
+            surface=session.surface,
+            metadata=session.metadata,
+            request=request,
+        )
+        needs = request.requirements
+        settlement = parts.settlements.admit(
+            context,
+            ask,
+            target.credential.source == PLATFORM,
+            needs.prompt_bytes,
+            place.requested_model,
+            True,
+            None,
+            needs.units,
+            target.mapping.model,
+            begun,
+        )
+        try:
+            settlement.begin(0, target, ask)
+            if self.closed:
+                raise Unavailable("The session has ended.")
+        except BaseException:
+            settlement.close()
+            raise
+        attempt = Attempt(0, target, context.at_us, context.started)
+        context.outcome = Outcome(request, attempts=[attempt], rate_limits=settlement.rate_limits)
+        self._held_nusd += ask.bound_nusd
+        return Turn(context, settlement, attempt, place, ask.bound_nusd, ask.max_output)
+
+    def _end(self, turn: Turn) -> None:
+        self._held_nusd -= turn.bound_nusd
+        self.spent_nusd += turn.attempt.charge.total
+        turn.settlement.close()
+
+    def _blame(self, turn: Turn, error: GatewayError) -> None:
+        context = turn.context
+        self._parts.planner.failed(turn.attempt, error, context.caller.organization_id, context.operation)
+
+    def _tell(self, turn: Turn, error: GatewayError | None) -> None:
+        turn.context.own_s = 0.0
+        self._report(turn.context, OK if error is None else error.status, turn.context.started, error)
