@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable
+from datetime import date
 from decimal import ROUND_UP, Decimal
 from pathlib import Path
 from typing import Any
@@ -255,7 +256,9 @@ def _price(provider: str, names: tuple[str, ...], cost: dict[str, Any] | None, r
     owner = next((item for item in price_providers if item.id == listed), None)
     for name in names:
         found = owner.find_model(name, all_providers=price_providers) if owner else None
-        prices = _convert(found.prices) if found else []
+        prices = (
+            [_with_long_writes(item, rules.providers[provider]) for item in _convert(found.prices)] if found else []
+        )
         if prices:
             entry = {"prices": prices, "source": "genai-prices"} | _tiers_of(found)
             return entry | {"price_version": importlib.metadata.version("genai-prices")}
@@ -265,6 +268,18 @@ def _price(provider: str, names: tuple[str, ...], cost: dict[str, Any] | None, r
         if prices
         else {}
     )
+
+
+def _with_long_writes(table: Fields, provider: Fields) -> Fields:
+    """The prices, and those of its tiers, with that of a cache kept for long: `long_writes` times that of a short one,
+    where there is one."""
+    factor = provider.get("sources", {}).get("long_writes")
+    if not factor:
+        return table
+    short = table.get("input_cache_write")
+    long = {"input_cache_write_1h": _usd(Decimal(short) * Decimal(factor))} if short else {}
+    tiers = [_with_long_writes(tier, provider) for tier in table.get("tiers", ())]
+    return table | long | ({"tiers": tiers} if tiers else {})
 
 
 def _convert(prices: Any) -> list[Fields]:
@@ -333,14 +348,27 @@ def _cost_table(cost: dict[str, Any]) -> dict[str, str]:
 
 def _tiers_of(found: Any) -> Fields:
     """Service tiers as multipliers of the ordinary token prices; the dearer of prompt and completion counts."""
-    prices = found.prices[-1].prices if isinstance(found.prices, list) else found.prices
-    tiers = {}
+    tiers: dict[str, Decimal] = {}
     for variant in found.price_variants or ():
-        name = variant.when.get("service_tier")
+        name, prices = variant.when.get("service_tier"), _ordinary(found.prices, variant.constraint)
         ratios = [ratio for key in ("input_mtok", "output_mtok") if (ratio := _ratio(variant.prices, prices, key))]
         if name in SERVICE_TIERS and ratios and len(variant.when) == 1:
-            tiers[name] = f"{max(ratios).normalize():f}"
-    return {"service_tiers": tiers} if tiers else {}
+            tiers[name] = max(*ratios, tiers.get(name, Decimal(0)))
+    return {"service_tiers": {name: f"{ratio.normalize():f}" for name, ratio in tiers.items()}} if tiers else {}
+
+
+def _ordinary(prices: Any, constraint: Any) -> Any:
+    """The ordinary prices of the days that a variant's prices are for: the dated list that is in force when they begin;
+    the newest for those without a date."""
+    if not isinstance(prices, list):
+        return prices
+    begin = getattr(constraint, "start_date", None) or date.max
+    dated = {
+        getattr(entry.constraint, "start_date", None) or date.min: entry.prices
+        for entry in prices
+        if not hasattr(entry.constraint, "start_time")
+    }
+    return dated[max((start for start in dated if start <= begin), default=min(dated))]
 
 
 def _ratio(variant: Any, ordinary: Any, key: str) -> Decimal | None:

@@ -61,11 +61,14 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Rates within a daily UTC span, minutes since midnight; `end` may lie past midnight (end < start)."""
+    """Rates within a daily UTC span, minutes since midnight; `end` may lie past midnight (end < start). It begins on
+    `days` (0 is Monday), but for `holidays` (days since 1970)."""
 
     start: int
     end: int
     rates: TokenRates
+    days: frozenset[int] = frozenset(range(7))
+    holidays: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

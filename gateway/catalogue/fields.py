@@ -10,12 +10,14 @@ from typing import Any, get_args
 from gateway import operations
 from gateway.catalogue.entries import DataPolicy, Mapping, Model, Peak, Prices, Provider, Stability, Tier, TokenRates
 from gateway.catalogue.protocols import PROTOCOLS
+from gateway.catalogue.rates import EPOCH
 from gateway.configuration.names import near
 from gateway.money import price_per_million
 
 MODEL_ID = re.compile(r"[a-z0-9][a-z0-9._:@+-]*")
 PROVIDER_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
+WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DATES = frozenset(("released", "deprecated", "deactivated", "checked"))
 RATE_NAMES = tuple(f.name for f in dataclasses.fields(TokenRates))
 TOOL_RATES = frozenset(("file_search", "code_session"))
@@ -100,7 +102,19 @@ def _read_peak(item: Any, base: dict[str, Any]) -> Peak:
     if found is None:
         raise ValueError('a peak needs utc = "HH:MM-HH:MM"')
     hours = [int(part) for part in found.groups()]
-    return Peak(hours[0] * 60 + hours[1], hours[2] * 60 + hours[3], TokenRates(**(base | _read_rates(raw))))
+    days = _read_days(_text(raw.pop("days", "mon-sun")))
+    holidays = frozenset(date.fromisoformat(_date(one)).toordinal() - EPOCH for one in _list(raw.pop("except", [])))
+    rates = TokenRates(**(base | _read_rates(raw)))
+    return Peak(hours[0] * 60 + hours[1], hours[2] * 60 + hours[3], rates, days, holidays)
+
+
+def _read_days(text: str) -> frozenset[int]:
+    """Days of the week from "mon-fri" or "sun"."""
+    first, _, last = text.partition("-")
+    if first not in WEEK or (last or first) not in WEEK:
+        raise ValueError(f'days are such as "mon-fri" or "sun", not "{text}"')
+    start, end = WEEK.index(first), WEEK.index(last or first)
+    return frozenset((start + one) % len(WEEK) for one in range((end - start) % len(WEEK) + 1))
 
 
 def _text(value: Any) -> str:
@@ -144,6 +158,12 @@ def _date(value: Any) -> str:
 def _table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"expected a table, got {value!r}")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"expected a list, got {value!r}")
     return value
 
 

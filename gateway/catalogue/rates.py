@@ -5,10 +5,13 @@ from collections.abc import Iterable
 from datetime import date
 from decimal import Decimal
 
-from gateway.catalogue.entries import Mapping, Prices, TokenRates
+from gateway.catalogue.entries import Mapping, Peak, Prices, TokenRates
 from gateway.clock import DAY_US, MINUTE_US
+from gateway.neutral.request import TIERS_JOINED
 
 EPOCH = date(1970, 1, 1).toordinal()
+FIRST_DAY, WEEK_DAYS = 3, 7  # 1970-01-01 was a Thursday; Monday is 0
+DAY_MINUTES = DAY_US // MINUTE_US
 UNPRICED = TokenRates()
 
 # Names that mean the ordinary tier, in the words of the providers that echo one.
@@ -23,9 +26,9 @@ def rates_at(mapping: Mapping, at_us: int, input_tokens: int) -> TokenRates:
     if prices is None:
         return UNPRICED
     if prices.peaks:
-        minute = at_us % DAY_US // MINUTE_US
+        day, since = divmod(at_us, DAY_US)
         for peak in prices.peaks:
-            if _within(minute, peak.start, peak.end):
+            if _within(day, since // MINUTE_US, peak):
                 return peak.rates
     for tier in prices.tiers:
         if tier.up_to is None or input_tokens <= tier.up_to:
@@ -57,11 +60,15 @@ def reachable_rates(mapping: Mapping, at_us: int, input_tokens: int) -> Iterable
 
 
 def multiplier(mapping: Mapping, service_tier: str) -> tuple[int, int]:
-    """The token price multiplier of a service tier as an exact fraction; (1, 1) for the ordinary or an unknown one."""
-    if service_tier in ORDINARY_TIERS:
-        return 1, 1
-    text = mapping.service_tiers.get(service_tier)
-    return _fraction(text) if text else (1, 1)
+    """The token price multiplier of a service tier as an exact fraction; (1, 1) for the ordinary or an unknown one.
+    Those of several tiers at once ("fast+us") multiply."""
+    numerator, denominator = 1, 1
+    if service_tier not in ORDINARY_TIERS:
+        for name in service_tier.split(TIERS_JOINED):
+            text = mapping.service_tiers.get(name)
+            over, under = _fraction(text) if text else (1, 1)
+            numerator, denominator = numerator * over, denominator * under
+    return numerator, denominator
 
 
 def _rates_of(prices: Prices, input_tokens: int) -> Iterable[TokenRates]:
@@ -74,8 +81,13 @@ def _rates_of(prices: Prices, input_tokens: int) -> Iterable[TokenRates]:
     yield prices.base
 
 
-def _within(minute: int, start: int, end: int) -> bool:
-    return start <= minute < end if start <= end else minute >= start or minute < end
+def _within(day: int, minute: int, peak: Peak) -> bool:
+    """Whether the `minute` of a `day` since 1970 is in a span that began then, or on the evening before."""
+    if peak.start > peak.end and minute < peak.end:
+        day -= 1
+    elif not peak.start <= minute < (peak.end if peak.start <= peak.end else DAY_MINUTES):
+        return False
+    return (day + FIRST_DAY) % WEEK_DAYS in peak.days and day not in peak.holidays
 
 
 @functools.lru_cache(maxsize=4096)

@@ -4,10 +4,12 @@ Wire facts: Anthropic API reference, "Messages" and "Errors"; `param` and `code`
 that its SDKs ignore.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
+from gateway.neutral.request import TIERS_JOINED
 from gateway.neutral.usage import Usage, read_count
 
 NAME = "anthropic"
@@ -17,6 +19,11 @@ VERSION = "2023-06-01"  # of the API, in the header anthropic-version
 BETAS = "anthropic_betas"
 # … and fields of a body that have a meaning on the format's own servers alone under this one.
 OWN_FIELDS = "anthropic_fields"
+
+# Fields that ask for more than the ordinary: the value that does, which is a service tier here (both at once are joined
+# by +), and the one that asks for nothing. A usage tells them again (API reference, "Messages"; "Fast mode").
+TIER_FIELDS = {"speed": ("fast", "standard"), "inference_geo": ("us", "global")}
+FAST_BETA = "fast-mode-2026-02-01"  # the opt-in that some models want with a speed
 
 STOP_READ: dict[str, FinishReason] = {
     "end_turn": "stop",
@@ -73,6 +80,18 @@ def error_body(error: GatewayError, request_id: str) -> dict:
     if error.details:
         inner.update({name: text for name, text in error.details.items() if name not in inner})
     return {"type": "error", "error": inner, "request_id": request_id}
+
+
+def tier_of(wire: Mapping[str, Any]) -> str:
+    """The service tier that the fields of a body, or of a usage, stand for; "" for the ordinary one."""
+    names = [tier for name, (tier, _) in TIER_FIELDS.items() if wire.get(name) == tier]
+    return TIERS_JOINED.join(names)
+
+
+def fields_of_tier(tier: str) -> dict[str, str]:
+    """What a body asks for a service tier with."""
+    asked = tier.split(TIERS_JOINED)
+    return {name: value for name, (value, _) in TIER_FIELDS.items() if value in asked}
 
 
 def read_usage(wire: Any) -> Usage | None:

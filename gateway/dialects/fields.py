@@ -3,6 +3,7 @@
 Within the gateway a field has the name that chat completions give it.
 """
 
+from gateway.dialects import anthropic
 from gateway.errors import GatewayError
 
 NAMES: dict[str, dict[str, str]] = {
@@ -32,6 +33,10 @@ NAMES: dict[str, dict[str, str]] = {
 }
 
 
+# Service tiers that a dialect asks for by another field.
+TIER_FIELDS = {"anthropic": {tier: name for name, (tier, _) in anthropic.TIER_FIELDS.items()}}
+
+
 def restate(error: GatewayError, surface: str) -> GatewayError:
     """`error` with its field in the words of a surface's callers, in the text too where it stands there in
     backticks."""
@@ -44,8 +49,7 @@ def restate(error: GatewayError, surface: str) -> GatewayError:
 
 def reword(surface: str, warning: str) -> str:
     """A warning whose first word is a field, if it is one, in the words of a surface's callers."""
-    names = NAMES.get(surface)
-    if not names:
-        return warning
     first, space, rest = warning.partition(" ")
-    return names[first] + space + rest if first in names else warning
+    if first == "service_tier":
+        first = TIER_FIELDS.get(surface, {}).get(rest.partition(" ")[0], first)
+    return NAMES.get(surface, {}).get(first, first) + space + rest

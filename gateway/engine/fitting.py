@@ -21,7 +21,7 @@ from gateway.neutral.chat import (
     WebSearch,
 )
 from gateway.neutral.efforts import nearest
-from gateway.neutral.request import Request
+from gateway.neutral.request import TIERS_JOINED, Request
 from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import (
     EFFORT,
@@ -82,7 +82,9 @@ class Fitting:
         if not isinstance(request, ChatRequest) or (self._lacking <= LIMITS and not self._effort):
             return replace(request, warnings=warnings) if warnings else request
         read = request.conversation
-        options = replace(request.options, service_tier="") if TIER in self._lacking else request.options
+        options = request.options
+        if TIER in self._lacking:
+            options = replace(options, service_tier=TIERS_JOINED.join(self._tiers(options.service_tier, True)))
         return request.with_conversation(
             lambda: self._change(read()),
             requirements=self._change_needs(request.requirements),
@@ -90,6 +92,14 @@ class Fitting:
             native=None,
             warnings=warnings,
         )
+
+    def _tiers(self, asked: str, kept: bool) -> list[str]:
+        """Of the service tiers that were asked for at once those that are kept, or left out: where the mapping offers
+        all of them, it is the credential that has none."""
+        names, offered = asked.split(TIERS_JOINED), self._ability.tiers
+        if offered.issuperset(names):
+            offered = frozenset()
+        return [name for name in names if (name in offered) is kept]
 
     def _effort_for(self, effort: str) -> str:
         return nearest(effort, self._offered)
@@ -159,7 +169,8 @@ class Fitting:
             effort = request.requirements.effort
             yield f"reasoning_effort {effort} was taken as {self._effort_for(effort)}: {key} has no other near it."
         if TIER in lacking:
-            yield f"service_tier {request.options.service_tier} was left out: {key} does not offer it."
+            for name in self._tiers(request.options.service_tier, False):
+                yield f"service_tier {name} was left out: {key} does not offer it."
         for reason, text in TEXTS.items():
             if reason in lacking:
                 yield text.format(key)

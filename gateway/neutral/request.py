@@ -49,6 +49,9 @@ class Requirements(Struct, frozen=True, gc=False):
     units: Units | None = None
 
 
+TIERS_JOINED = "+"  # between the names of service tiers that one request has at once
+
+
 class Options(Struct, frozen=True):
     """Gateway-only wishes of one request."""
 

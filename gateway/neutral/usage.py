@@ -15,7 +15,8 @@ MOST_UNITS = 250_000_000
 class Usage(Struct, frozen=True, gc=False):
     """Disjoint counts: no unit is in two buckets, except `reasoning` ⊂ `output`.
 
-    Tokens in: `input` (text, uncached), `cache_read`, `cache_write` (5 minutes), `cache_write_1h`, `input_audio`,
+    Tokens in: `input` (text, uncached), `cache_read`, `cache_write` (for minutes), `cache_write_1h`
+    (for an hour or longer), `input_audio`,
     `input_audio_cached`, `input_image`. Tokens out: `output` (text and reasoning), `output_audio`, `output_image`.
     Units: `searches` of the web, `file_searches`, `code_sessions` (containers that ran code), `pages`, `images` (made),
     `characters`; `audio_ms` heard, `video_ms` made.

@@ -10,6 +10,7 @@ from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.rates import ORDINARY_TIERS
 from gateway.errors import NotSupported
 from gateway.neutral.chat import Options, Requirements
+from gateway.neutral.request import TIERS_JOINED
 
 UNLIMITED = 1 << 62
 CHARACTERS_PER_TOKEN = 4
@@ -265,7 +266,7 @@ def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
     # None is no level: each format has its own way to do without, or with as little as there is.
     if demand.effort not in ("", "none") and ability.efforts and demand.effort not in ability.efforts:
         yield EFFORT
-    if demand.tier and demand.tier not in ability.tiers:
+    if demand.tier and not ability.tiers.issuperset(demand.tier.split(TIERS_JOINED)):
         yield TIER
     if demand.forced_tool and ability.tool_choices and not _chooses(ability.tool_choices, demand.forced_tool):
         yield TOOL_CHOICE

@@ -11,7 +11,7 @@ request; after its end every request gets `Answer("Hello.")`.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,10 +86,12 @@ class FakeAnthropic(FakeServer):
         call.status = answer.status
         if answer.status != 200:
             return _respond(start, environ, call, answer, _error(answer))
-        call.usage = usage_of(answer)
+        call.usage = usage_of(answer, call.body)
         if call.body.get("stream"):
             return _respond(start, environ, call, answer, None)
-        return _respond(start, environ, call, answer, json.dumps(message_of(answer, call.body["model"])).encode())
+        return _respond(
+            start, environ, call, answer, json.dumps(message_of(answer, call.body["model"], call.body)).encode()
+        )
 
 
 def _respond(
@@ -104,7 +106,7 @@ def _respond(
     if body is not None:
         headers.append(("Content-Length", str(len(body))))
     start(f"{call.status} Scripted", headers)
-    pieces = [body] if body is not None else events_of(answer, call.body["model"])
+    pieces = [body] if body is not None else events_of(answer, call.body["model"], call.body)
     return send(environ, pieces, call, fragment=answer.fragment, cut=answer.cut, gap_s=answer.gap_s)
 
 
@@ -117,9 +119,9 @@ def _error(answer: Answer) -> bytes:
 # Answers.
 
 
-def usage_of(answer: Answer) -> dict[str, Any]:
-    """The final usage."""
-    return {
+def usage_of(answer: Answer, asked: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """The final usage; the speed and the place that were asked for are told again."""
+    return {name: asked[name] for name in ("speed", "inference_geo") if name in asked} | {
         "input_tokens": answer.input,
         "cache_creation_input_tokens": answer.cache_5m + answer.cache_1h,
         "cache_read_input_tokens": answer.cache_read,
@@ -163,7 +165,7 @@ def _citation(url: str) -> dict[str, Any]:
     return {"type": kind, "url": url, "title": "A page", "cited_text": "words", "encrypted_index": "idx"}
 
 
-def message_of(answer: Answer, model: str) -> dict[str, Any]:
+def message_of(answer: Answer, model: str, asked: Mapping[str, Any] = {}) -> dict[str, Any]:
     """A whole message."""
     body = {
         "id": "msg_upstream",
@@ -173,15 +175,15 @@ def message_of(answer: Answer, model: str) -> dict[str, Any]:
         "content": blocks_of(answer),
         "stop_reason": answer.finish or ("tool_use" if answer.tools else "end_turn"),
         "stop_sequence": answer.stop_sequence,
-        "usage": usage_of(answer),
+        "usage": usage_of(answer, asked),
     }
     published.Message.model_validate(body)
     return body
 
 
-def events_of(answer: Answer, model: str) -> Iterator[bytes]:
+def events_of(answer: Answer, model: str, asked: Mapping[str, Any] = {}) -> Iterator[bytes]:
     """The stream's events, each as its bytes."""
-    for sent, event in enumerate(_events(answer, model)):
+    for sent, event in enumerate(_events(answer, model, asked)):
         if answer.error_at is not None and sent >= answer.error_at:
             body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
             yield _frame(answer.error or body)
@@ -195,8 +197,8 @@ def _frame(event: dict[str, Any]) -> bytes:
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
 
-def _events(answer: Answer, model: str) -> Iterator[dict[str, Any]]:
-    whole = message_of(answer, model)
+def _events(answer: Answer, model: str, asked: Mapping[str, Any] = {}) -> Iterator[dict[str, Any]]:
+    whole = message_of(answer, model, asked)
     start = {**whole["usage"], "output_tokens": 1, "server_tool_use": None}
     head = {**whole, "content": [], "stop_reason": None, "stop_sequence": None, "usage": start}
     yield {"type": "message_start", "message": head}

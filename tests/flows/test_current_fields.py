@@ -14,7 +14,7 @@ from fakes.chat_and_responses import FakeVendor
 from fakes.responses import Answer, said, searched
 from openai import OpenAI
 from support.gateways import LocalGateway
-from support.shared import Share
+from support.shared import Share, usage_of
 
 from gateway.accounts.projects import ProjectChange, update_project
 
@@ -63,6 +63,26 @@ def test_a_field_of_an_openai_client_reaches_the_provider(
     client.responses.create(model=MODEL, input="Hello", extra_body=field)
     for sent in (vendor.chat.calls[-1].body, vendor.responses.calls[-1].body):
         assert {name: sent.get(name) for name in field} == (reaches or field)
+
+
+@pytest.mark.parametrize(("ttl", "cost"), [("30m", 2 * 60 + 2.5 * 40 + 10 * 5), ("12h", 2 * 60 + 5 * 40 + 10 * 5)])
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_cached_for_long_is_billed_at_its_own_price(
+    client: OpenAI, gateway: LocalGateway, vendor: FakeVendor, ttl: str, cost: float, stream: bool
+) -> None:
+    counts = {"cached_tokens": 0, "cache_write_tokens": 40}
+    usage = {"input_tokens": 100, "input_tokens_details": counts, "output_tokens": 5, "total_tokens": 105}
+    told = {"usage": usage | {"output_tokens_details": {"reasoning_tokens": 0}}}
+    vendor.responses.script(
+        Answer(said("Hi."), members=told | {"prompt_cache_options": {"mode": "implicit", "ttl": ttl}})
+    )
+    answer = client.responses.create(
+        model="openai/gpt-6.1-sol", input="Hello", stream=stream, extra_body={"prompt_cache_options": {"ttl": ttl}}
+    )
+    if stream:
+        assert list(answer)[-1].type == "response.completed"
+    assert vendor.responses.calls[-1].body["prompt_cache_options"] == {"ttl": ttl}
+    assert usage_of(gateway)[-1].cost_nusd == cost * 1000
 
 
 @pytest.mark.parametrize("tier", ["scale", "ultrafast"])
@@ -130,13 +150,52 @@ def test_the_container_of_an_earlier_turn_reaches_the_provider(
     assert maker.calls[-1].body["container"] == "container_1"
 
 
-@pytest.mark.parametrize(("field", "value"), [("speed", "fast"), ("inference_geo", "us")])
-def test_what_is_not_offered_is_left_out_in_words(
-    claude: anthropic.Anthropic, maker: FakeAnthropic, field: str, value: str
+FAST_AND_HERE = {"speed": "fast", "inference_geo": "us"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("more", [{}, {"extra_body": {"top_p": 0.5, "temperature": 0.5}}], ids=["relayed", "rebuilt"])
+@pytest.mark.parametrize(
+    ("asked", "cost"),
+    [({}, 188), ({"speed": "fast"}, 376), ({"inference_geo": "us"}, 206.8), (FAST_AND_HERE, 413.6)],
+)
+def test_speed_and_place_of_claude_reach_it_and_are_billed_at_their_multiples(
+    claude: anthropic.Anthropic,
+    gateway: LocalGateway,
+    maker: FakeAnthropic,
+    asked: dict[str, str],
+    cost: float,
+    more: Any,
+    stream: bool,
 ) -> None:
-    answer = claude.messages.with_raw_response.create(**CLAUDE, **{field: value})
-    assert field not in maker.calls[-1].body
-    assert answer.headers["x-llmgateway-warnings"].startswith(f"{field} was left out")
+    wanted = CLAUDE | {"model": "anthropic/claude-opus-5-5"} | asked | more
+    if stream:
+        with claude.messages.stream(**wanted) as events:
+            events.get_final_message()
+    else:
+        claude.messages.create(**wanted)
+    sent = maker.calls[-1]
+    assert {name: sent.body[name] for name in FAST_AND_HERE if name in sent.body} == asked
+    assert ("anthropic-beta" in sent.headers) == ("speed" in asked)
+    assert usage_of(gateway)[-1].cost_nusd == cost * 1000  # 12 tokens in, 7 out at $4 and $20 a million
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "kept"),
+    [
+        ("claude-sonnet-5-5", FAST_AND_HERE, {"inference_geo": "us"}),
+        ("claude-haiku-4-5", {"inference_geo": "us"}, {}),
+        ("claude-opus-5-5", {"speed": "light", "inference_geo": "mars"}, {}),
+    ],
+)
+def test_a_speed_or_place_that_is_not_offered_is_left_out_in_words(
+    claude: anthropic.Anthropic, maker: FakeAnthropic, model: str, asked: dict[str, Any], kept: dict[str, str]
+) -> None:
+    answer = claude.messages.with_raw_response.create(**CLAUDE | {"model": f"anthropic/{model}"} | asked)
+    assert {name: maker.calls[-1].body[name] for name in asked if name in maker.calls[-1].body} == kept
+    told = answer.headers["x-llmgateway-warnings"]
+    assert [name in told for name in asked] == [name not in kept for name in asked]
+    assert "service_tier" not in told
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from gateway.dialects.anthropic import BETAS, VERSION
+from gateway.dialects.anthropic import BETAS, FAST_BETA, VERSION
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.providers.protocol import Target, Way
@@ -55,6 +55,7 @@ OWN_BETAS = COMMON_BETAS | frozenset(
         "mcp-client-2025-04-04",
         "mcp-client-2025-11-20",
         "task-budgets-2026-03-13",
+        FAST_BETA,
     )
 )
 

@@ -83,6 +83,8 @@ class AnthropicMessages:
         body = hosts.address_body(body, target)
         if stream:
             body["stream"] = True
+        if request.options.service_tier:
+            body |= dialect.fields_of_tier(request.options.service_tier)
         own = request.options.extra.get(dialect.OWN_FIELDS)
         if own:
             body |= hosts.own_fields(own, target, warnings)

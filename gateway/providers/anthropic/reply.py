@@ -49,8 +49,11 @@ def read_stop(reason: Any, parts: tuple[Part, ...] = ()) -> FinishReason:
 
 
 def read_tier(usage: Any) -> str:
-    """The service tier, by the gateway's names: the format calls the default one "standard"."""
-    tier = word(usage.get("service_tier")) if isinstance(usage, dict) else ""
+    """The service tier, by the gateway's names: the format calls the default one "standard". Speed and place come
+    first: they are what the price goes by."""
+    if not isinstance(usage, dict):
+        return ""
+    tier = dialect.tier_of(usage) or word(usage.get("service_tier"))
     return "default" if tier == "standard" else tier
 
 

@@ -66,7 +66,7 @@ def write_body(request: ChatRequest, target: Target, *, addresses: bool, warning
     if request.user:
         body["metadata"] = {"user_id": request.user}
     tier = TIERS.get(request.options.service_tier)
-    if tier and (target.mapping.service_tiers or target.provider.service_tiers):
+    if tier and "priority" in (*target.mapping.service_tiers, *target.provider.service_tiers):
         body["service_tier"] = tier
     return body
 

@@ -17,6 +17,7 @@ from gateway.providers.failures import explain_object, stream_failure
 ENDED = ("completed", "incomplete")
 CANCELLED = "The provider cancelled its answer."
 NOT_ENDED = "The provider answered before it was done."
+LONG_TTL = "12h"  # of prompt_cache_options, whose usual one is 30m
 PARAGRAPH = "\n\n"
 Wire = dict[str, Any]
 
@@ -50,7 +51,16 @@ def read_usage(wire: Wire) -> Usage | None:
     """The usage of a response, the tools that its provider ran included; None when it reports none."""
     usage = dialect.read_usage(wire.get("usage"))
     tools = dialect.count_tools(wire) if isinstance(wire.get("output"), list) else {}
-    return usage if usage is None or not tools else structs.replace(usage, **tools)
+    if usage is None:
+        return None
+    if usage.cache_write and kept_long(wire.get("prompt_cache_options")):
+        usage = structs.replace(usage, cache_write=0, cache_write_1h=usage.cache_write)
+    return structs.replace(usage, **tools) if tools else usage
+
+
+def kept_long(options: Any) -> bool:
+    """Whether what was written to the prompt cache stays for longer than usual, as a response says."""
+    return isinstance(options, dict) and options.get("ttl") == LONG_TTL
 
 
 def read_finish(wire: Wire, calls: bool) -> FinishReason:

@@ -7,7 +7,7 @@ import orjson
 from msgspec import Struct
 from msgspec.json import encode
 
-from gateway.dialects.anthropic import BETAS, NAME, OWN_FIELDS
+from gateway.dialects.anthropic import BETAS, FAST_BETA, NAME, OWN_FIELDS, TIER_FIELDS, tier_of
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
@@ -33,10 +33,10 @@ NATIVE_FIELDS = (
 )
 OWN = ("container", "mcp_servers")
 OWN_BLOCKS = (wire.McpToolUseBlock, wire.McpToolResultBlock, wire.McpToolListingBlock)
-# What is not offered: the value that asks for nothing, and what is said of any other.
-ABSENT = {
-    "speed": ("standard", "the fast mode is not offered."),
-    "inference_geo": ("global", "a region is chosen by the model's name (provider/model:region)."),
+# What is said of values that are neither the ordinary one nor a tier.
+UNKNOWN = {
+    "speed": "it is standard or fast.",
+    "inference_geo": "it is global or us; a region is chosen by the model's name (provider/model:region).",
 }
 # Server tools that other vendors have too, or can do without.
 SHARED_TOOLS = ("web_search_", "tool_search_tool_")
@@ -55,11 +55,20 @@ def read(body: schema.MessagesBody, betas: str = "", raw: bytes = b"") -> ChatRe
     prompt.add_prompt(body)
     session = _session(body.metadata)
     names = tuple(name for text in betas.split(",") if (name := text.strip()))
+    tier = ""
+    if body.speed or body.inference_geo:
+        tier = tier_of({"speed": body.speed, "inference_geo": body.inference_geo})
+        names += (FAST_BETA,) if body.speed == TIER_FIELDS["speed"][0] else ()
     return ChatRequest(
         requested_model=body.model,
         requirements=_needs(body, prompt, MARK_WORD in raw),
         decode=lambda: decode_conversation(body),
-        options=Options(session=session, extra=_extra(body, names), hides_reasoning=not _asks_thinking(body.thinking)),
+        options=Options(
+            service_tier=tier,
+            session=session,
+            extra=_extra(body, names),
+            hides_reasoning=not _asks_thinking(body.thinking),
+        ),
         native=_native(body, prompt),
         user=(body.metadata.user_id if body.metadata else None) or "",
         warnings=tuple(_warn(body)) if body.speed or body.inference_geo else (),
@@ -75,10 +84,10 @@ def _extra(body: schema.MessagesBody, betas: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _warn(body: schema.MessagesBody) -> Iterator[str]:
-    for name, (usual, why) in ABSENT.items():
+    for name, known in TIER_FIELDS.items():
         value = getattr(body, name)
-        if value is not None and value != usual:
-            yield f"{name} was left out: {why}"
+        if value is not None and value not in known:
+            yield f"{name} was left out: {UNKNOWN[name]}"
 
 
 class PromptSummary:

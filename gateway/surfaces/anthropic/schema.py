@@ -139,7 +139,7 @@ class MessagesBody(Prompt, kw_only=True):
     # Known to servers of this dialect alone.
     container: str | dict[str, Any] | None = None
     mcp_servers: list[dict[str, Any]] | None = None
-    # Not offered, and said so in the answer's warnings.
+    # Service tiers of their own; any other value is left out, and said so in the answer's warnings.
     speed: Any = None
     inference_geo: Any = None
 

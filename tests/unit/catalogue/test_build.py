@@ -103,4 +103,7 @@ def test_service_tiers_become_multipliers():
     openai = next(p for p in providers if p.id == "openai")
     tiers = builder._tiers_of(openai.find_model("gpt-6-sol"))["service_tiers"]
     assert tiers == {"flex": "0.5", "priority": "2"}
+    google = next(p for p in providers if p.id == "google")  # of prices that double in 2027, the tiers' with them
+    tiers = builder._tiers_of(google.find_model("gemini-3.8-flash-tts"))["service_tiers"]
+    assert tiers == {"flex": "0.5", "priority": "1.8"}
     assert builder._tiers_of(SimpleNamespace(prices=None, price_variants=None)) == {}

@@ -1,8 +1,13 @@
+from datetime import UTC, datetime
+
 import pytest
 
 from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping
+from gateway.catalogue.prices import cost_of
+from gateway.clock import from_datetime
+from gateway.neutral.usage import Usage
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +25,19 @@ def mappings(catalogue: Catalogue, model: str, provider: str) -> list[Mapping]:
 def test_a_model_that_thinks_adaptively_only_has_effort_levels(catalogue: Catalogue, provider: str) -> None:
     for mapping in mappings(catalogue, "claude-opus-4-7", provider):
         assert {"low", "high", "max"} <= set(mapping.reasoning_efforts) and "thinking" not in mapping.extra
+
+
+@pytest.mark.parametrize(
+    ("moment", "times"), [("2026-11-20T02:00", 2), ("2026-11-22T02:00", 1), ("2026-10-01T02:00", 1)]
+)
+@pytest.mark.parametrize("model", ["deepseek-v4-pro", "deepseek-v4.1-flash"])
+def test_deepseek_costs_twice_as_much_in_the_hours_of_work_of_working_days(
+    catalogue: Catalogue, model: str, moment: str, times: int
+) -> None:
+    (mapping,) = mappings(catalogue, model, "deepseek")
+    usage, night = Usage(input=1_000_000, output=1_000_000, cache_read=1_000_000), "2026-11-22T20:00"
+    at, then = (from_datetime(datetime.fromisoformat(text).replace(tzinfo=UTC)) for text in (moment, night))
+    assert cost_of(usage, mapping, at).total == times * cost_of(usage, mapping, then).total
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "vertex-anthropic", "azure-anthropic"])

@@ -94,6 +94,7 @@ def test_every_mistake_is_reported_at_once(folder):
         ("prompt =", "promt =", "unknown price promt"),
         ('completion = "0.00000079"', "tiers = [{}, { up_to = 5 }]", "tiers must rise"),
         ('completion = "0.00000079"', 'peaks = [{ utc = "25:00-26:00" }]', "a peak needs utc"),
+        ('completion = "0.00000079"', 'peaks = [{ utc = "01:00-02:00", days = "weekend" }]', "days are such as"),
         ('external_id = "some-model-70b-0125"', "", "external_id is missing"),
         ("checked = 2026-01-15", 'service_tiers = ["flex"]', "no multiplier for tier flex"),
         ("checked = 2026-01-15", 'operations = ["dance"]', "unknown operation dance"),

@@ -98,6 +98,36 @@ def test_a_daily_peak_may_span_midnight(clock, cost):
     assert cost_of(Usage(input=1), mapping, at(f"2026-06-01T{clock}")).total == cost
 
 
+@pytest.mark.parametrize(
+    ("moment", "cost"),
+    [
+        ("2026-11-20T02:00", 2000),  # a Friday
+        ("2026-11-21T02:00", 1000),
+        ("2026-11-22T02:00", 1000),
+        ("2026-11-23T00:59", 1000),
+        ("2026-11-23T01:00", 2000),
+        ("2026-11-23T04:00", 1000),
+        ("2026-11-24T02:00", 1000),  # a holiday
+        ("2026-11-23T23:00", 3000),
+        ("2026-11-24T00:29", 3000),  # of the span that began on Monday
+        ("2026-11-24T23:00", 1000),
+    ],
+)
+def test_a_peak_of_some_days_leaves_the_others_and_holidays_alone(moment, cost):
+    peaks = [
+        {"utc": "01:00-04:00", "days": "mon-fri", "except": ["2026-11-24"], "prompt": "0.000002"},
+        {"utc": "22:30-00:30", "days": "mon", "prompt": "0.000003"},
+    ]
+    assert cost_of(Usage(input=1), priced({"prompt": "0.000001", "peaks": peaks}), at(moment)).total == cost
+
+
+def test_several_service_tiers_at_once_multiply():
+    mapping = priced({"prompt": "0.000005", "web_search": "0.01"}, service_tiers={"fast": "2", "us": "1.1"})
+    charge = cost_of(Usage(input=3, searches=1), mapping, NOON, service_tier="fast+us")
+    assert (charge.input, charge.web_search) == (33_000, 10_000_000)
+    assert dearest(mapping, NOON, "fast+us").input == 11 * 10**9
+
+
 def test_each_component_is_rounded_once_and_half_up():
     mapping = priced({"prompt": "0.0000000005", "completion": "0.0000000004"})
     charge = cost_of(Usage(input=1, output=1), mapping, NOON)
