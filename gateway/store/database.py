@@ -118,7 +118,7 @@ class Database:
         """Run a statement with `?` placeholders for each of `rows`, inside a write; how many rows changed."""
         with DRIVER_ERRORS:
             cursor = self.peewee.cursor()
-            cursor.executemany(self.translate(sql), list(rows))
+            cursor.executemany(self.translate(sql), rows)
             changed = cursor.rowcount
             cursor.close()
         return changed

@@ -10,7 +10,7 @@ from typing import Any
 from gateway import errors, ids
 from gateway.clock import SECOND_US, Clock
 from gateway.store.database import Database
-from gateway.threads import pause, spawn, wait_until_idle
+from gateway.threads import IdleWait, pause, spawn
 
 CAPACITY = 20_000
 BATCH = 500
@@ -170,12 +170,13 @@ class Journal:
         return batch
 
     def _run(self) -> None:
+        others = IdleWait(LINGER_S)
         while self._queue or not self._closing:
             self._wake.wait()
             self._wake.clear()
             while self._queue:
                 if not self._closing:
-                    wait_until_idle(LINGER_S)
+                    others.wait()
                 batch = self._take_batch()
                 if not self._post(batch.entries):
                     return

@@ -1,8 +1,8 @@
 """SQLite: readers on the event loop, one writer per process in a native thread, all writers behind one file lock."""
 
 import os
-import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from gateway import errors, settings
 from gateway.clock import Clock
 from gateway.store.file_lock import FairFileLock
 from gateway.store.pool import DRIVER_ERRORS, PooledSqlite
-from gateway.threads import Threads
+from gateway.threads import OwnThread, Slots, Threads
 
 T = TypeVar("T")
 
@@ -35,9 +35,9 @@ class Sqlite:
         )
         self.peewee.arrange_pool(config.pool_size, config.pool_wait_s)
         # One thread commits, one waits for the lock; password hashing must not hold up either.
-        self._writers = Threads(2)
-        self._turnstile = FairFileLock(self.path.with_name(f"{self.path.name}.writer"), self._writers)
-        self._turn = threading.Lock()
+        self._committer, self._lock_waiter = OwnThread(), Threads(1)
+        self._turnstile = FairFileLock(self.path.with_name(f"{self.path.name}.writer"), self._lock_waiter)
+        self._turn = Slots(1)
         self._writer: Any = None
         self._owner = 0
         self._closed = False
@@ -54,18 +54,19 @@ class Sqlite:
     def report(self, work: Callable[[], T]) -> T:
         """Read in a native thread, for queries long enough to be felt by the event loop."""
         connection = self.peewee.take()
-        return self._shield(self._threads, lambda: self._inside(connection, work), lambda: self.peewee.give(connection))
+        inside = partial(self._inside, connection, work)
+        return _result(self._threads.finish(partial(_attempt, inside), lambda: self.peewee.give(connection)))
 
     def write(self, work: Callable[[], T], patience_s: float | None) -> T:
-        if self._closed or not self._turn.acquire(timeout=self._wait_s):
+        if self._closed or not self._turn.take(self._wait_s):
             raise errors.Unavailable("The database is busy; try again.")
         try:
             if not self._turnstile.acquire(self._wait_s):
                 raise errors.Unavailable("The database is busy with another process; try again.")
         except BaseException:
-            self._turn.release()
+            self._turn.give()
             raise
-        return self._shield(self._writers, lambda: self._commit(work), self._end_turn)
+        return _result(self._committer.finish(partial(_attempt, partial(self._commit, work)), self._end_turn))
 
     def now_us(self) -> int:
         return self._clock.now_us()
@@ -77,30 +78,38 @@ class Sqlite:
         if self._closed:
             return
         self._closed = True
-        self._turn.acquire(timeout=self._wait_s)  # For good: a commit in progress ends first, none follows.
+        self._turn.take(self._wait_s)  # For good: a commit in progress ends first, none follows.
         self.peewee.drain()
         if self._writer is not None and self._owner == os.getpid():
             self.peewee.discard(self._writer)
         self._writer = None
         self._turnstile.close()
-        self._writers.close()
+        self._committer.close()
+        self._lock_waiter.close()
 
     def _end_turn(self) -> None:
         self._turnstile.release()
-        self._turn.release()
+        self._turn.give()
 
     def _commit(self, work: Callable[[], T]) -> T:
+        """One transaction, in the thread that commits. What peewee has for it takes five times the steps."""
         connection = self._open_writer()
+        with DRIVER_ERRORS:
+            connection.execute("BEGIN IMMEDIATE")
+        self.peewee.push_transaction(self)
         try:
-            return self._inside(connection, lambda: self._transact(work))
+            result = work()
+            with DRIVER_ERRORS:
+                connection.execute("COMMIT")
+            return result
+        except BaseException:
+            self.peewee.rollback()
+            raise
         finally:
+            self.peewee.pop_transaction()
             if connection.in_transaction:
-                self.peewee.discard(connection)
+                self.peewee.discard(self.peewee.release())
                 self._writer = None
-
-    def _transact(self, work: Callable[[], T]) -> T:
-        with self.peewee.transaction("IMMEDIATE"):
-            return work()
 
     def _inside(self, connection: Any, work: Callable[[], T]) -> T:
         self.peewee.adopt(connection)
@@ -110,8 +119,10 @@ class Sqlite:
             self.peewee.release()
 
     def _open_writer(self) -> Any:
+        """The connection of the thread that commits, which is that thread's own for as long as both live."""
         if self._writer is None or self._owner != os.getpid():
             self._writer, self._owner = self._open(), os.getpid()
+            self.peewee.adopt(self._writer)
         return self._writer
 
     def _open(self) -> Any:
@@ -124,20 +135,23 @@ class Sqlite:
             raise
         return connection
 
-    def _shield(self, threads: Threads, work: Callable[[], T], finish: Callable[[], None]) -> T:
-        """Run in a native thread to the end, even when the asking greenlet is killed while it waits."""
 
-        def attempt() -> tuple[list[T], BaseException | None]:
-            # Carried over by hand: the thread pool would print every exception, a duplicate key too.
-            try:
-                return [work()], None
-            except BaseException as error:
-                return [], error
+Outcome = tuple[list[T], BaseException | None]
 
-        results, error = threads.finish(attempt, finish)
-        if error is not None:
-            raise error
-        return results[0]
+
+def _attempt(work: Callable[[], T]) -> Outcome[T]:
+    """Its result or its exception as a value: the thread would print every one, a duplicate key too."""
+    try:
+        return [work()], None
+    except BaseException as error:
+        return [], error
+
+
+def _result(outcome: Outcome[T]) -> T:
+    results, error = outcome
+    if error is not None:
+        raise error
+    return results[0]
 
 
 def _prepare_file(config: settings.DatabaseSettings) -> Path:

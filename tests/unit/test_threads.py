@@ -1,5 +1,6 @@
 """Slots that are counted, given back by whoever has one."""
 
+import os
 import socket
 import sys
 import time
@@ -7,8 +8,11 @@ from collections.abc import Generator, Iterator
 
 import gevent
 import pytest
+from gevent.monkey import get_original
 
-from gateway.threads import MOMENT_S, PIECES_A_MOMENT, Slots, Threads, bulk_turn, follow
+from gateway.threads import MOMENT_S, PIECES_A_MOMENT, IdleWait, OwnThread, Slots, Threads, bulk_turn, follow
+
+real_sleep = get_original("time", "sleep")
 
 
 @pytest.fixture
@@ -35,6 +39,67 @@ def test_slots_given_back_by_the_event_loop_are_never_lost(threads: Threads, has
         gevent.sleep(0)
     user.get()
     assert [slots.take(0) for _ in range(4)] == [True, True, True, False]
+
+
+@pytest.fixture
+def own_thread() -> Iterator[OwnThread]:
+    made = OwnThread()
+    yield made
+    made.close()
+
+
+def test_work_of_an_own_thread_leaves_the_event_loop_free(own_thread: OwnThread) -> None:
+    ended: list[str] = []
+    sleeping = gevent.spawn(own_thread.finish, lambda: real_sleep(0.02) or "done", lambda: ended.append("after"))
+    gevent.sleep(0)
+    assert not ended, "it was begun, and this greenlet has its turn meanwhile"
+    assert sleeping.get() == "done" and ended == ["after"]
+    assert own_thread.finish(lambda: 2, ended.clear) == 2, "the next piece has the same thread"
+
+
+def test_what_was_begun_in_an_own_thread_ends_although_nobody_waits(own_thread: OwnThread) -> None:
+    ended: list[str] = []
+    asking = gevent.spawn(own_thread.finish, lambda: real_sleep(0.01), lambda: ended.append("after"))
+    gevent.sleep(0)
+    asking.kill()
+    assert not ended
+    gevent.sleep(0.05)
+    assert ended == ["after"] and own_thread.finish(lambda: 3, int) == 3
+
+
+def test_a_child_of_a_fork_has_an_own_thread_of_its_own(own_thread: OwnThread) -> None:
+    assert own_thread.finish(lambda: 1, int) == 1
+    child = os.fork()
+    if not child:
+        try:
+            os._exit(own_thread.finish(lambda: 42, int))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+
+
+def test_who_waits_for_an_idle_moment_comes_after_all_that_is_ready() -> None:
+    seen: list[int] = []
+    idle = IdleWait(1.0)
+
+    def busy() -> None:
+        for number in range(3):
+            seen.append(number)
+            gevent.sleep(0)
+
+    gevent.spawn(busy)
+    idle.wait()
+    assert seen == [0, 1, 2]
+
+
+def test_who_waits_for_an_idle_moment_does_not_wait_for_ever() -> None:
+    def busy() -> None:
+        while True:
+            gevent.sleep(0)
+
+    never_idle = gevent.spawn(busy)
+    IdleWait(0.002).wait()
+    never_idle.kill()
 
 
 def test_what_is_large_moves_a_few_pieces_in_a_moment_whoever_has_them() -> None:
