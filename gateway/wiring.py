@@ -157,6 +157,8 @@ def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingService
         {name: wire.lost for name, wire in protocols.items()},
         {name: frozenset(wire.codecs) for name, wire in protocols.items()},
     )
+    planner = Planner(router, credentials, health, counters, accounts.custom_models, bounds)
+    store.control.on_change(planner.forget)
     return RoutingServices(
         catalogue=catalogue,
         custom_catalogue=CustomCatalogue(accounts.custom_models, base.background.threads),
@@ -164,7 +166,7 @@ def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingService
         credentials=credentials,
         health=health,
         gossip=Gossip(health, find_gossip_store(store, settings)),
-        planner=Planner(router, credentials, health, counters, accounts.custom_models, bounds),
+        planner=planner,
         decisions=Decisions(store.database, store.journal, clock, settings.routing.decision_days),
         transport=base.transport,
         upstreams=make_upstreams(protocols, base.transport, clock, settings.timeouts),

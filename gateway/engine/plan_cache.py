@@ -2,8 +2,8 @@
 
 Decided against: caching plans that depend on a random choice, a session or key rotation, and caching any whose
 providers may be in cooldown. Where a random choice is possible, each request that would get a cached plan makes its own
-choice first. Cached plans lag behind health's successes by at most KEEP_S; a failure in this worker invalidates them at
-once.
+choice first. Cached plans lag behind health's successes and behind what other workers tell by at most KEEP_S; a failure
+in this worker and every change of the control plane invalidate them at once.
 """
 
 from collections.abc import Hashable
@@ -26,7 +26,7 @@ T = TypeVar("T")
 # Reasons that depend on catalogue, health and the project's own preference alone.
 STEADY = frozenset((PINNED, SINGLE, WEIGHTED, PREFERRED))
 
-KEEP_S = 0.05
+KEEP_S = 1.0  # requests that come one by one find a plan too: making one takes more than half as much as the rest
 CAPACITY = 512
 # All of Needs except the sizes, and the options, that routing looks at; sizes count through `ceiling_of`.
 READ_NEEDS = attrgetter(

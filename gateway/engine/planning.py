@@ -166,6 +166,10 @@ class Planner:
             self._recent.keep(key, route_plan, route_plan.plan, catalogue, size, context.started)
         return route_plan
 
+    def forget(self, version: int) -> None:
+        """Make every plan anew from now on: under this control version keys, rules and custom models may be others."""
+        self._recent.clear()
+
     def explain(self, context: RequestContext, request: Request) -> dict:
         """The decision as data, without the random choice and without calling a provider. SpendingLimitReached when the
         remaining provider keys have used up their limit."""

@@ -4,11 +4,15 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.accounts.authentication import Caller
+from gateway.billing.context import RequestContext
+from gateway.neutral.chat import ChatRequest, Requirements
 from gateway.services import Services
 from gateway.wiring import build
 
@@ -24,7 +28,7 @@ SEVERAL = {"Threads", "Current", "SharedSlots"}
 
 @pytest.fixture
 def services(settings, sqlite_url) -> Iterator[Services]:
-    made = build(settings(DATABASE_URL=sqlite_url))
+    made = build(settings(DATABASE_URL=sqlite_url, LLM_OPENAI_API_KEY="x"))
     yield made
     made.close()
 
@@ -81,3 +85,15 @@ def test_the_wiring_makes_nothing_twice():
     assert {name for name, count in made.items() if count > 1} <= EITHER | SEVERAL
     assert {"Vault", "Funding", "Settlements", "Services"} <= set(made)
     assert not {"Budgets", "LedgerBook"} & set(made), "the funding of the management API has them already"
+
+
+def test_a_change_of_the_control_plane_ends_every_plan(services):
+    caller = Caller("key_1", "user", "", "org_1", "prj_1", "user_1", "mem_1", "owner", "credits")
+    context = RequestContext("0" * 32, caller, 0, 0.0, 100.0)
+    request = ChatRequest("openai/gpt-4o-mini", Requirements(), tuple)
+    plan = partial(services.routing.planner.plan, context, request)
+    before = plan()
+    assert plan() is before, "a plan serves the next request like it"
+    services.store.database.write(services.store.control.bump)
+    services.store.control.confirm()
+    assert plan() is not before, "a key or a custom model may be another one since"
