@@ -5,6 +5,9 @@ import hashlib
 import hmac
 import time
 
+import pytest
+from openai import OpenAI
+from standardwebhooks import Webhook, WebhookVerificationError
 from support.pages import blocks
 
 from gateway import webhooks
@@ -25,8 +28,28 @@ def test_a_delivery_is_signed_with_the_secret_as_written_and_as_its_bytes() -> N
 
 
 def test_a_secret_that_somebody_chose_is_taken_as_it_is() -> None:
-    for secret in ("my own words", "whsec_not-base64!"):
+    for secret in ("my own words", "whsec_not-base64!", "é"):
         assert webhooks.sign(secret, "e", 1, b"")["webhook-signature"] == expected(secret.encode(), "e", 1, b"")
+
+
+OWN = base64.b64encode(b"thirty-two bytes of somebody else").decode()
+
+
+@pytest.mark.parametrize("secret", [webhooks.make_secret(), OWN, OWN.rstrip("="), f"whsec_{OWN}"])
+def test_the_librarys_own_check_takes_a_delivery_and_no_other(secret: str) -> None:
+    body, receiver = b'{"type":"test"}', Webhook(secret)
+    signed = webhooks.sign(secret, "evt_1", int(time.time()), body)
+    assert receiver.verify(body, signed) == {"type": "test"}
+    late = webhooks.sign(secret, "evt_1", int(time.time()) - 900, body)
+    for given, headers in ((body + b" ", signed), (body, {**signed, "webhook-id": "evt_2"}), (body, late)):
+        with pytest.raises(WebhookVerificationError):
+            receiver.verify(given, headers)
+
+
+def test_the_official_client_takes_a_delivery() -> None:
+    secret, body = webhooks.make_secret(), b'{"type":"test"}'
+    client = OpenAI(api_key="none", webhook_secret=secret)
+    client.webhooks.verify_signature(body, webhooks.sign(secret, "evt_1", int(time.time()), body))
 
 
 def test_what_the_page_shows_a_receiver_to_check_takes_ours_and_nothing_else() -> None:
