@@ -144,7 +144,7 @@ def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingService
     health = Health(clock, ProviderChanges(base.telemetry.states, clock))
     counters = base.background.counters
     bounds = KeyBounds(accounts.funding.budgets, settings.limits.default_max_output)
-    protocols = make_protocols(base.transport, clock)
+    protocols = make_protocols(base.transport, clock, settings.spool_dir)
     router = Router(
         catalogue.current,
         health,

@@ -15,6 +15,9 @@ from gateway.transport.client import REDIRECT_STATUSES, REDIRECTS
 CALL_S = 60.0  # the most that a question takes
 # What a caller gets of a file's answer: whole, in part, or that there is no such part.
 SERVED, PARTIAL, NO_SUCH_PART = 200, 206, 416
+# Refusals of the moment and of the credential, which say nothing of the job or the file.
+UNRELATED = (401, 403, 408, 425, 429)
+PASSING = (408, 425, 429)
 GONE = "The provider does not have the video any more."
 
 
@@ -24,10 +27,11 @@ class JobCalls:
     def __init__(self, upstreams: Upstreams, transport: Transport) -> None:
         self._upstreams, self._transport = upstreams, transport
 
-    def status(self, ident: str, target: Target) -> VideoStatus:
-        """How far it is. Errors of the transport and of the protocol's `failure`, NotSupported."""
+    def status(self, ident: str, target: Target, seconds: float = CALL_S) -> VideoStatus:
+        """How far it is, asked for at most so many `seconds`. Errors of the transport and of the protocol's `failure`,
+        NotSupported."""
         codec, wire, opener = self._carrier(target)
-        reply = _wait(opener, codec.status(ident, target), target)
+        reply = _wait(opener, codec.status(ident, target), target, seconds)
         try:
             _check(wire, reply, target)
             return codec.read_status(reply, target)
@@ -35,14 +39,16 @@ class JobCalls:
             reply.close()
 
     def cancel(self, ident: str, target: Target) -> bool:
-        """Ask for its end; False where the provider cannot, or will not any more. Errors as `status`."""
+        """Ask for its end; False where the provider cannot, or will not any more. Errors as `status`.
+
+        A job that has ended is left alone: by the same call most providers forget a finished video, which is billed."""
         codec, wire, opener = self._carrier(target)
         call = codec.cancel(ident, target)
-        if call is None:
+        if call is None or self.status(ident, target).is_final:
             return False
         reply = _wait(opener, call, target)
         try:
-            if 400 <= reply.status < 500:
+            if 400 <= reply.status < 500 and reply.status not in UNRELATED:
                 return False
             _check(wire, reply, target)
             return True
@@ -57,7 +63,8 @@ class JobCalls:
             return self._load(file.url, target, ranged, deadline)
         codec, wire, opener = self._carrier(target)
         call = codec.content(file, target)
-        call.headers, call.stream, call.way = {**call.headers, **ranged}, True, None
+        parts = {} if codec.locates else ranged  # an answer that names the place alone has no parts
+        call.headers, call.stream, call.way = {**call.headers, **parts}, True, None
         reply = opener.send(call, target, deadline).wait()
         try:
             if reply.status == NO_SUCH_PART:
@@ -80,10 +87,10 @@ class JobCalls:
             trusted = target.trusted and urlsplit(url)[:2] == urlsplit(target.address)[:2]
             reply = self._transport.open("GET", url, ranged, stream=True, deadline=deadline, trusted=trusted)
             if reply.status in (SERVED, PARTIAL, NO_SUCH_PART):
-                return reply
+                return _film(reply)
             status, url = reply.status, _redirect(reply, url)
             reply.close()
-            if 400 <= status < 500:
+            if 400 <= status < 500 and status not in PASSING:
                 raise NotFound(GONE, code="video_content_gone")
             if not url:
                 raise UpstreamFailed("The address of the video did not answer as it should.", upstream_status=status)
@@ -97,14 +104,23 @@ class JobCalls:
         return cast(JobCodec, codec), wire, opener
 
 
+def _film(reply: UpstreamReply) -> UpstreamReply:
+    """UpstreamFailed for a page or an object where a video should be: it is closed then."""
+    kind = reply.headers.get("content-type", "").lower()
+    if reply.status != NO_SUCH_PART and ("json" in kind or kind.startswith("text/")):
+        reply.close()
+        raise UpstreamFailed("The address of the video led to something else.", upstream_status=reply.status)
+    return reply
+
+
 def _redirect(reply: UpstreamReply, url: str) -> str:
     """Where an answer sends on; "" for one that does not. A credential is not sent there."""
     place = reply.headers.get("location", "")
     return urljoin(url, place) if reply.status in REDIRECT_STATUSES and place else ""
 
 
-def _wait(opener: Opener, call: Call, target: Target) -> UpstreamReply:
-    return opener.send(call, target, Clock.monotonic() + CALL_S).wait()
+def _wait(opener: Opener, call: Call, target: Target, seconds: float = CALL_S) -> UpstreamReply:
+    return opener.send(call, target, Clock.monotonic() + seconds).wait()
 
 
 def _check(wire: Wire, reply: UpstreamReply, target: Target) -> None:

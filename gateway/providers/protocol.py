@@ -168,8 +168,11 @@ class JobCodec(Codec, Interface):
 
     The further calls need the task's `ident` and a target of the same mapping and credential; each is sent like any
     other, and an answer other than 2xx is read by the wire's `failure`. They never raise for odd values of a row:
-    `status` and `cancel` take whatever text `read` gave.
+    `status` and `cancel` take whatever text `read` gave. `locates`: a 2xx answer to `content` tells where the video is,
+    and is not the video.
     """
+
+    locates: bool
 
     def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
         """The task that was begun. UpstreamFailed; ContentRefused where the provider refuses it at once."""
@@ -189,8 +192,8 @@ class JobCodec(Codec, Interface):
         ...
 
     def location(self, reply: UpstreamReply, target: Target) -> str:
-        """The URL at which the video is, where a 2xx answer to `content` tells that alone (then it has the rules of
-        `VideoFile.url`); "" where the answer's body is the video, which is not read here. UpstreamFailed."""
+        """The URL at which the video is, of one that `locates` (then it has the rules of `VideoFile.url`); "" where the
+        answer's body is the video, which is not read here. UpstreamFailed."""
         ...
 
     def cancel(self, ident: str, target: Target) -> Call | None:

@@ -53,11 +53,13 @@ from gateway.transport import Transport
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What protocols are made from: the network, the clock, and access tokens of service accounts."""
+    """What protocols are made from: the network, the clock, access tokens of service accounts, and the folder of large
+    files ("": the system's own)."""
 
     transport: Transport
     clock: Clock
     token: Tokens
+    spool_dir: str = ""
 
 
 # How each of `catalogue/protocols.py` is made, one line each. The sandbox uses the format of the provider that it
@@ -67,7 +69,7 @@ FACTORIES: dict[str, Callable[[Resources], Wire]] = {
     "sandbox": lambda given: _openai("sandbox", None),
     "openai-responses": lambda given: chat_wire("openai-responses", OpenAIResponses(given.token)),
     "anthropic": lambda given: chat_wire("anthropic", AnthropicMessages(given.token)),
-    "google": lambda given: _google(GoogleGenerate(given.token)),
+    "google": lambda given: _google(GoogleGenerate(given.token), given.spool_dir),
     "bedrock": lambda given: chat_wire("bedrock", BedrockConverse(given.clock)),
     "cohere": lambda given: chat_wire("cohere", CohereChat(), embeddings=CohereEmbeddings(), rerank=CohereRerank()),
     "dashscope": lambda given: _dashscope(AlibabaImages(given.transport)),
@@ -108,9 +110,9 @@ def _videos(name: str, videos: JobCodec) -> Wire:
     return Wire(name, name, job_failure, {"videos": videos})
 
 
-def _google(chat: GoogleGenerate) -> Wire:
+def _google(chat: GoogleGenerate, spool_dir: str) -> Wire:
     embeddings, speech = GoogleEmbeddings(chat.authorize), GoogleSpeech(chat.authorize)
-    images, videos = GoogleImages(chat.authorize), GoogleVideos(chat.authorize)
+    images, videos = GoogleImages(chat.authorize), GoogleVideos(chat.authorize, spool_dir)
     return chat_wire(
         "google", chat, embeddings=embeddings, speech=speech, images=images, image_edits=images, videos=videos
     )
@@ -121,9 +123,9 @@ def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> Wire:
     return Wire(name, chat.dialect, chat.failure, {"chat": chat, **others}, chat.marks, chat.lost)
 
 
-def make_protocols(transport: Transport, clock: Clock) -> dict[str, Wire]:
+def make_protocols(transport: Transport, clock: Clock, spool_dir: str = "") -> dict[str, Wire]:
     """One stateless object for each protocol."""
-    given = Resources(transport, clock, AccessTokens(fetch_over(transport), clock).token)
+    given = Resources(transport, clock, AccessTokens(fetch_over(transport), clock).token, spool_dir)
     return {name: make(given) for name, make in FACTORIES.items()}
 
 

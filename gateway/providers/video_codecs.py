@@ -38,6 +38,8 @@ REFUSING = (400, 403, 422)  # statuses of a refusal by a filter
 class JobReader(WrittenCodec):
     """A codec of videos; what most providers have in common of a JobCodec. `tokens` as for OpenAIChat."""
 
+    locates = False
+
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens
 

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 from msgspec import Struct, json
 
 from gateway.store.database import Database
+from gateway.videos.table import CALLBACK as PREFIX
 
 PENDING, RETRYING, DELIVERED, FAILED = "pending", "retrying", "delivered", "failed"
-PREFIX = "evt_"
 
 
 class Attempted(Struct, frozen=True):

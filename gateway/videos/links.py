@@ -59,5 +59,5 @@ def _read(token: str, secret: bytes) -> Claims | None:
     try:
         opened = jws.deserialize_compact(token, _key(secret), algorithms=["HS256"])
         return json.decode(opened.payload, type=Claims)
-    except (jose_errors.JoseError, DecodeError, ValidationError, ValueError):
+    except (jose_errors.JoseError, DecodeError, ValidationError, ValueError, TypeError):
         return None

@@ -9,7 +9,8 @@ from gateway.billing.context import RequestContext
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.executor import EngineParts
-from gateway.errors import Conflict, NotFound
+from gateway.engine.idempotency import NO_RETRY
+from gateway.errors import Conflict, NotFound, Unavailable
 from gateway.limits.holds import Holds
 from gateway.neutral.videos import VideosRequest
 from gateway.providers.job_calls import JobCalls
@@ -29,6 +30,10 @@ from gateway.videos.table import PREFIX, VideoJob, VideoJobs, is_shown
 from gateway.videos.tasks import Sealed, Targets
 
 UNKNOWN = "There is no video {} in this project."
+NOT_CANCELABLE = "The provider has begun with this video and goes on: it can be deleted once it has ended."
+NOT_COMPLETED = "The video is {}: there is content once it is completed."
+NOT_WRITTEN = "The provider canceled the video, which is not written down yet: look at it again in a moment."
+MOVES_MEANWHILE = 10  # of a job while its end is written down
 ECHOED = 80  # characters of an id that an error repeats
 
 
@@ -85,34 +90,33 @@ class Videos:
 
     def delete(self, caller: Caller, ident: str) -> None:
         """End a job that goes on, so that it costs nothing; forget one that has ended. Conflict
-        (video_not_cancelable) where the provider goes on with it, which is charged then; NotFound, Unavailable, errors
-        of upstream calls."""
+        (video_not_cancelable) where the provider goes on with it, which is charged then, or has finished it already;
+        NotFound, Unavailable, errors of upstream calls."""
         job = self.find(caller, ident)
         if job.has_ended:
             self._database.write(lambda: self.jobs.delete(job.id))
             return
         task = self.sealed.task(job.task)
         if not self.calls.cancel(task.ident, self.targets.find(job.organization, task)):
-            raise Conflict(
-                "The provider has begun with this video and goes on: it can be deleted once it has ended.",
-                code="video_not_cancelable",
-            )
-        while not job.has_ended:
+            raise Conflict(NOT_CANCELABLE, code="video_not_cancelable", headers=NO_RETRY)
+        for _ in range(MOVES_MEANWHILE):
             # The leading worker may move it at the same time; nothing is charged of what the provider canceled.
             message = "The video was canceled by its caller."
             job = self.endings.give_up(job, task, CANCELED, "canceled", message) or self.find(caller, ident)
+            if job.has_ended:
+                return
+        raise Unavailable(NOT_WRITTEN)
 
     def content(self, job: VideoJob, ranged: dict[str, str]) -> VideoContent:
         """Its bytes, as VideoContents.open. Conflict (video_not_completed) while there are none."""
         if job.state != COMPLETED:
-            raise Conflict(
-                f"The video is {job.state}: there is content once it is completed.", code="video_not_completed"
-            )
+            raise Conflict(NOT_COMPLETED.format(job.state), code="video_not_completed", headers=NO_RETRY)
         return self._contents.open(job, ranged)
 
     def of_log(self, log_id: str) -> VideoJob | None:
         """The job that a log tells of, whoever asks; None without one. Unavailable."""
-        return self.jobs.find(PREFIX + log_id)
+        job = self.jobs.find(PREFIX + log_id)
+        return job if job is not None and is_shown(job) else None
 
     def purge(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Remove what ended long ago. Unavailable: the next round does it."""

@@ -7,7 +7,7 @@ from gateway.clock import DAY_US
 from gateway.store.database import Database
 from gateway.videos.states import CREATING, ENDS
 
-PREFIX = "video_"
+PREFIX, CALLBACK = "video_", "evt_"  # CALLBACK and a job's id is that of its callback
 AT_ONCE = 500  # rows that one transaction removes
 
 
@@ -79,9 +79,10 @@ class VideoJobs:
         changed: int = self.database.execute(sql, params).rowcount
         return job._replace(**values) if changed else None
 
-    def delete(self, ident: str) -> bool:
-        """Remove a job; False when there is none."""
-        return bool(self.database.execute("DELETE FROM video_job WHERE id = ?", (ident,)).rowcount)
+    def delete(self, ident: str) -> None:
+        """Remove a job and its callback, if there are any."""
+        self.database.execute("DELETE FROM video_callback WHERE id = ?", (CALLBACK + ident,))
+        self.database.execute("DELETE FROM video_job WHERE id = ?", (ident,))
 
     def find(self, ident: str) -> VideoJob | None:
         return self._first(f"{SELECT} WHERE id = ?", (ident,))
@@ -109,7 +110,6 @@ class VideoJobs:
             sql = "SELECT id FROM video_job WHERE completed_at IS NOT NULL AND completed_at < ? LIMIT ?"
             rows = self.database.fetch(sql, (now_us - days * DAY_US, AT_ONCE))
             for (ident,) in rows:
-                self.database.execute("DELETE FROM video_callback WHERE job = ?", (ident,))
                 self.delete(ident)
             return len(rows)
 

@@ -35,6 +35,7 @@ class Asked:
     query: dict[str, list[str]]
     body: dict[str, Any] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    part: str = ""
 
 
 @dataclass
@@ -45,10 +46,12 @@ class FakeTask:
 
 
 class FakeVideoServices(FakeServer):
-    """The services; `calls` are Asked. `stored`: Vertex AI writes into the caller's bucket."""
+    """The services; `calls` are Asked. `stored`: Vertex AI writes into the caller's bucket. `inline` is what it sends
+    along where it does not."""
 
     ending = "completed"
     stored = False
+    inline = FILM
     films = ""
 
     def __init__(self) -> None:
@@ -100,6 +103,7 @@ class FakeVideoServices(FakeServer):
 
 def read_asked(environ: dict[str, Any]) -> Asked:
     asked = Asked(environ["REQUEST_METHOD"], environ["PATH_INFO"], parse_qs(environ.get("QUERY_STRING", "")))
+    asked.part = environ.get("HTTP_RANGE", "")
     raw = environ["wsgi.input"].read()
     kind, options = parse_options_header(environ.get("CONTENT_TYPE") or "")
     if kind == "multipart/form-data":
@@ -182,7 +186,7 @@ def vertex_operation(fake: FakeVideoServices, ident: str) -> dict[str, Any]:
     elif fake.stored:
         response["videos"] = [{"gcsUri": "gs://bucket/a b/film.mp4", "mimeType": "video/mp4"}]
     else:
-        response["videos"] = [{"bytesBase64Encoded": base64.b64encode(FILM).decode(), "mimeType": "video/mp4"}]
+        response["videos"] = [{"bytesBase64Encoded": base64.b64encode(fake.inline).decode(), "mimeType": "video/mp4"}]
     genai.types.GenerateVideosResponse.model_validate({"rai_media_filtered_count": 1})
     return {"name": ident, "done": True, "response": response}
 

@@ -96,7 +96,30 @@ def test_a_video_is_made_paid_and_played_at_its_provider(gateway, services, mode
 def test_a_video_whose_place_is_asked_for_is_played(gateway, services):
     done = end_of(gateway, begin(gateway, "minimax/hailuo-2.3", seconds=6, size="1366x768")["id"])
     assert done["status"] == "completed"
-    assert call(gateway, "GET", f"/videos/{done['id']}/content").content == FILM
+    path = f"/videos/{done['id']}/content"
+    assert call(gateway, "GET", path, headers={"Range": "bytes=4-7"}).content == FILM
+    asked, loaded = services.calls[-2:]
+    assert (asked.path, asked.part) == ("/minimax/v1/files/retrieve", "")
+    assert (loaded.path, loaded.part) == ("/films/1.mp4", "bytes=4-7")
+
+
+def test_a_large_video_that_comes_along_is_on_the_disk_alone_and_asked_for_once(gateway, services):
+    services.inline = FILM[:16] + bytes(range(256)) * 2000
+    done = end_of(gateway, begin(gateway, "google-vertex/veo-3.1-generate-001", seconds=4)["id"])
+    path, asked = f"/videos/{done['id']}/content", len(services.calls)
+    whole = call(gateway, "GET", path)
+    assert whole.content == services.inline and whole.headers["content-type"] == "video/mp4"
+    part = call(gateway, "GET", path, headers={"Range": "bytes=70000-70009", "If-Range": whole.headers["etag"]})
+    assert (part.status_code, part.content) == (206, services.inline[70000:70010])
+    assert call(gateway, "GET", path, headers={"Range": f"bytes={len(services.inline)}-"}).status_code == 416
+    assert len(services.calls) == asked + 1
+
+
+def test_a_video_that_its_provider_has_forgotten_is_gone(gateway, services):
+    done = end_of(gateway, begin(gateway, "google-vertex/veo-3.1-generate-001", seconds=4)["id"])
+    services.tasks.clear()
+    answer = call(gateway, "GET", f"/videos/{done['id']}/content")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "video_content_gone")
 
 
 @pytest.mark.parametrize("model", list(COSTS))

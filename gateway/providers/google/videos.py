@@ -5,38 +5,40 @@ finished poll gives back with the video in base64, or with its place in Cloud St
 it there. `raiMediaFilteredCount` counts what a filter withheld.
 """
 
-from base64 import b64decode
 from typing import Any
 from urllib.parse import quote
 
 from gateway.catalogue.videos import fit
 from gateway.dialects import google as dialect
+from gateway.errors import UpstreamFailed
 from gateway.files import StoredFile
-from gateway.neutral.encoded import decode_pieces
+from gateway.neutral.encoded import decode_base64
 from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.images import Picture
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoStatus, VideoTask
+from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.google.generate import Authorize, address_of
-from gateway.providers.protocol import Call, Target
+from gateway.providers.inline_files import InlineFiles
+from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.video_codecs import JobReader, completed, ended, ident_in, progress_in, ratio_of, refuse
 
 BEGIN, ASK = "predictLongRunning", "fetchPredictOperation"
 RATIOS = ("16:9", "9:16")
 STORED, STORAGE = "gs://", "https://storage.googleapis.com/storage/v1/b"
 CANCELLED = 1  # of google.rpc.Code
-HEAD_LENGTH = -(-HEAD // 3) * 4
+BYTES = "bytesBase64Encoded"
 
 
 class GoogleVideos(JobReader):
-    """`authorize` puts the credential into headers."""
+    """`authorize` puts the credential into headers; `folder` is where videos lie that come along with an answer."""
 
     dialect = dialect.NAME
     waits = True  # for a token
 
-    def __init__(self, authorize: Authorize) -> None:
+    def __init__(self, authorize: Authorize, folder: str = "") -> None:
         super().__init__()
-        self._authorize = authorize
+        self._authorize, self._folder = authorize, folder
 
     def write(self, request: VideosRequest, target: Target) -> Call:
         """The call. NotSupported for videos and sound that are to be read, and as `fit`."""
@@ -68,6 +70,19 @@ class GoogleVideos(JobReader):
     def status(self, ident: str, target: Target) -> Call:
         """POST {address}/models/{model}:fetchPredictOperation."""
         return self._post(target, ASK, Base64Files().encode({"operationName": ident}))
+
+    def read_status(self, reply: UpstreamReply, target: Target) -> VideoStatus:
+        """As of all; a video that comes along is written to the disk as it arrives."""
+        files = InlineFiles(self._folder)
+        try:
+            wire = read_object(files.read(reply.chunks()))
+            for video in (wire.get("response") or {}).get("videos") or ():
+                video[BYTES] = files.take(video.get(BYTES)) or video.get(BYTES)
+            return self.state_of(wire, target)
+        except SHAPE_ERRORS:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+        finally:
+            files.close()
 
     def state_of(self, wire: dict[str, Any], target: Target) -> VideoStatus:
         if not wire.get("done"):
@@ -101,7 +116,7 @@ class GoogleVideos(JobReader):
 
 
 def _image(picture: Picture, files: Base64Files) -> dict[str, str]:
-    return {"bytesBase64Encoded": files.hold(picture.file), "mimeType": picture.media_type}
+    return {BYTES: files.hold(picture.file), "mimeType": picture.media_type}
 
 
 def _file(video: dict[str, Any]) -> VideoFile:
@@ -113,11 +128,9 @@ def _file(video: dict[str, Any]) -> VideoFile:
         if not place.startswith(STORED) or "/" not in place.removeprefix(STORED):
             raise ValueError("no place in Cloud Storage")
         return VideoFile(file=place, media_type=kind)
-    text = video["bytesBase64Encoded"]
-    if not text:
+    given = video[BYTES]
+    if not given:
         raise ValueError("no bytes")
-    found = type_of(b64decode(text[:HEAD_LENGTH]))
-    data = StoredFile()
-    for piece in decode_pieces(text):
-        data.write(piece)
+    data = given if isinstance(given, StoredFile) else StoredFile.of(decode_base64(given))
+    found = type_of(data.read(HEAD))
     return VideoFile(data=data, media_type=found if found.startswith("video/") else kind)

@@ -70,6 +70,7 @@ class MiniMaxVideos(JobReader):
     """One object serves all requests, in both versions."""
 
     dialect = NAME
+    locates = True
 
     def write(self, request: VideosRequest, target: Target) -> Call:
         """The call. NotSupported as `fit`, and for what the first version has no place for."""

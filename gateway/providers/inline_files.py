@@ -1,0 +1,126 @@
+"""Answers in JSON with files in base64: they are decoded to the disk while they arrive, so that no answer with a video
+is in memory as a whole. What is left is read like any other JSON."""
+
+import binascii
+import re
+import secrets
+from base64 import b64decode
+from collections.abc import Iterable
+
+from gateway.errors import UpstreamFailed
+from gateway.files import StoredFile
+from gateway.providers.answers import ODD
+from gateway.threads import bulk_turn
+
+LONG = 1 << 16  # a longer text is a file
+TURN = 1 << 16  # bytes after which others have theirs
+MOST_REST, MOST_FILES = 1 << 18, 1 << 30  # bytes of all else, and of the files together
+END = re.compile(rb'["\\]')
+
+
+class InlineFiles:
+    """The files of one answer; `folder` is where they lie. Whoever made it closes it."""
+
+    def __init__(self, folder: str = "") -> None:
+        self._folder = folder
+        self._mark = f"file-{secrets.token_hex(16)}-"
+        self._files: dict[str, StoredFile] = {}
+        self._rest, self._text = bytearray(), bytearray()
+        self._in_text = self._escaped = False
+        self._file: StoredFile | None = None  # what the text that arrives is written to, once it is long
+        self._digits = b""  # of it that are not decoded yet
+        self._size = 0
+
+    def read(self, pieces: Iterable[bytes]) -> bytes:
+        """The body with a mark in place of each file, for `take`. UpstreamFailed for a long text that is no base64, for
+        more than there is room for, and as `pieces`."""
+        passed = 0
+        for piece in pieces:
+            self._feed(piece)
+            passed += len(piece)
+            if passed >= TURN:
+                passed = 0
+                bulk_turn()  # a provider that is near sends faster than others should wait
+            if len(self._rest) + len(self._text) > MOST_REST + LONG or self._size > MOST_FILES:
+                raise UpstreamFailed("The provider sent too large an answer.", code="response_too_large")
+        return bytes(self._rest + self._text)
+
+    def take(self, text: object) -> StoredFile | None:
+        """The file that a text of the answer stands for, which is the caller's from now on; None for any other."""
+        return self._files.pop(text, None) if isinstance(text, str) else None
+
+    def close(self) -> None:
+        """Give back what nobody took."""
+        for file in self._files.values():
+            file.close()
+
+    def _feed(self, piece: bytes) -> None:
+        at = 0
+        while at < len(piece):
+            if not self._in_text:
+                at = self._pass_rest(piece, at)
+            elif self._file is not None:
+                at = self._pass_file(piece, at, self._file)
+            else:
+                at = self._pass_text(piece, at)
+
+    def _pass_rest(self, piece: bytes, at: int) -> int:
+        """All that is no text. Returns where it ends, as do the others."""
+        quote = piece.find(b'"', at)
+        end = len(piece) if quote < 0 else quote + 1
+        self._rest += piece[at:end]
+        self._in_text = quote >= 0
+        return end
+
+    def _pass_text(self, piece: bytes, at: int) -> int:
+        if self._escaped:
+            self._text += piece[at : at + 1]
+            self._escaped = False
+            return at + 1
+        found = END.search(piece, at)
+        end = len(piece) if found is None else found.start()
+        self._text += piece[at:end]
+        if len(self._text) > LONG:
+            self._begin_file()
+        elif found is not None and found[0] == b"\\":
+            self._text += found[0]
+            self._escaped = True
+            end += 1
+        elif found is not None:
+            self._rest += self._text + found[0]
+            self._text.clear()
+            self._in_text = False
+            end += 1
+        return end
+
+    def _begin_file(self) -> None:
+        mark = f"{self._mark}{len(self._files)}"
+        self._rest += mark.encode()
+        self._file = self._files[mark] = StoredFile(self._folder)
+        self._digits, text = b"", bytes(self._text)
+        self._text.clear()
+        self._write(text, self._file)
+
+    def _pass_file(self, piece: bytes, at: int, file: StoredFile) -> int:
+        quote = piece.find(b'"', at)
+        self._write(piece[at : len(piece) if quote < 0 else quote], file)
+        if quote < 0:
+            return len(piece)
+        if self._digits:
+            raise UpstreamFailed(ODD, upstream_status=200)
+        self._rest += b'"'
+        self._in_text, self._file = False, None
+        return quote + 1
+
+    def _write(self, digits: bytes, file: StoredFile) -> None:
+        digits = (self._digits + digits).replace(b"\\/", b"/")
+        cut = len(digits) // 4 * 4
+        if digits[:cut].endswith(b"\\"):
+            cut -= 4
+        self._digits = digits[cut:]
+        try:
+            data = b64decode(digits[:cut], validate=True)
+        except binascii.Error:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+        self._size += len(data)
+        file.write(data)
