@@ -152,13 +152,13 @@ def _http_error(
         ours = InvalidRequest(
             f"There is no WebSocket at {request.path}; use HTTP.", status=426, code="websocket_not_supported"
         )
-    elif error.code == 405:
+    elif error.code == 405 and not table.is_absent(request.path):
         allowed = ", ".join(sorted({*(getattr(error, "valid_methods", None) or ()), "OPTIONS"}))
         if request.method == "OPTIONS":
             return respond(Outbound(204, [("Allow", allowed)]))
         text = f"{request.method} is not possible at {request.path}; use {allowed}."
         ours = MethodNotAllowed(text, headers=(("Allow", allowed),))
-    elif error.code == 404:
+    elif error.code in (404, 405):
         meant = addresses.nearest(request.path)
         hint = f"did you mean {meant}?" if meant else "/docs lists what there is."
         ours = NotFound(f"There is nothing at {request.path}; {hint}")

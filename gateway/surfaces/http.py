@@ -191,7 +191,8 @@ class Operation:
 class Surface:
     """One way to call the gateway: a table of operations with one error format. Everything else is derived from it:
     blueprints, express lane, description, and the format of errors that reach no operation (an unknown path, a wrong
-    method) below its `prefixes`. `described`: programs call it, so it is in the API description."""
+    method) below its `prefixes`. `described`: programs call it, so it is in the API description. `absent` are paths of
+    the original that are not served and look like an operation's with a variable: to no method is anything there."""
 
     def __init__(
         self,
@@ -200,8 +201,10 @@ class Surface:
         operations: tuple[Operation, ...],
         prefixes: tuple[str, ...] = (),
         described: bool = True,
+        absent: tuple[str, ...] = (),
     ) -> None:
         self.name, self.errors, self.prefixes, self.described = name, errors, prefixes, described
+        self.absent = frozenset(absent)
         self.operations = tuple(one if one.errors else replace(one, errors=errors) for one in operations)
 
     def depth(self, path: str) -> int:

@@ -51,6 +51,11 @@ def described() -> list[Operation]:
     return [operation for surface in SURFACES if surface.described for operation in surface.operations]
 
 
+def is_absent(path: str) -> bool:
+    """Whether nothing is at `path`, although it looks like an operation's."""
+    return any(path in surface.absent for surface in SURFACES)
+
+
 def errors_at(path: str) -> ErrorFormat:
     """The format at `path` of errors that no operation has seen (an unknown path, a wrong method)."""
     nearest = max(SURFACES, key=lambda surface: surface.depth(path))

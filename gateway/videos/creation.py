@@ -12,7 +12,9 @@ from gateway.billing.context import RequestContext
 from gateway.billing.held_settlement import HeldSettlement, HeldSettlements
 from gateway.billing.outcome import Outcome
 from gateway.billing.usage_rows import mode_of, record_of
+from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import cost_of, reduced
+from gateway.catalogue.rates import prices_at
 from gateway.catalogue.videos import VideoShape, fit, most_cost, most_usage
 from gateway.clock import SECOND_US, Clock
 from gateway.engine.executor import EngineParts, Executor
@@ -108,7 +110,7 @@ class VideoCreation:
             self._parts.settlements,
             self._holds,
             job.id,
-            lambda mapping: most_cost(wanted, mapping, context.at_us),
+            lambda mapping: _bound(wanted, mapping, context.at_us),
             lambda: self._jobs.insert(job),
             lambda: self._jobs.delete(job.id),
         )
@@ -165,6 +167,7 @@ class VideoCreation:
             bounded=credential.bounded,
             discount_ppm=call.discount_ppm if call is not None else 0,
             reserved=most_usage(wanted, mapping),
+            prices=prices_at(mapping.prices, attempt.at_us),
             record=record_of(settlement.terms, attempt, mode_of(target), self._clock.now_us()),
         )
 
@@ -199,6 +202,14 @@ class VideoCreation:
             self._calls.cancel(task.ident, outcome.serving.target)
         except GatewayError:
             return
+
+
+def _bound(wanted: VideosInput, mapping: Mapping, at_us: int) -> int:
+    """The most that the video costs at a mapping; nothing where it makes none such, which its codec then says."""
+    try:
+        return most_cost(wanted, mapping, at_us)
+    except NotSupported:
+        return 0
 
 
 def _caught(work: Callable[[], Created]) -> Created | Exception:

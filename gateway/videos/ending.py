@@ -1,5 +1,6 @@
 """The end of a job: its state, its usage row, what it spent and its callback, in one transaction and once."""
 
+from dataclasses import replace
 from functools import partial
 
 from msgspec import json
@@ -47,7 +48,8 @@ class Endings:
         if hold is None or task.record is None:
             return None
         usage = finished_usage(task.reserved, status)
-        record, charge = job_rows.completed(task.record, target, usage, task.discount_ppm, hold.amount_nusd, now)
+        billed = _as_it_began(target, task)
+        record, charge = job_rows.completed(task.record, billed, usage, task.discount_ppm, hold.amount_nusd, now)
         files = self._sealed.write(kept(status.files))
         ended = self._end(job, task, COMPLETED, priced(charge), record, files)
         if ended is not None:
@@ -116,6 +118,14 @@ class Endings:
         paying = filter(None, map(team_of, self._holds.budgets(ident)))
         for statement, params in write_teams(record.request, record.attempt, paying):
             self._database.execute(statement.sql, params)
+
+
+def _as_it_began(target: Target, task: Task) -> Target:
+    """With the prices that were reserved for and told, whatever the catalogue says by now, and the key whose limit
+    counts it, whichever asks for it by now."""
+    mapping = target.mapping if task.prices is None else replace(target.mapping, prices=(task.prices,))
+    credential = replace(target.credential, ident=task.credential, source=task.source, bounded=task.bounded)
+    return replace(target, mapping=mapping, credential=credential)
 
 
 def _nothing() -> None:

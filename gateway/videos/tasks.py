@@ -10,6 +10,7 @@ from msgspec import Struct, json
 
 from gateway.accounts.vault import Vault
 from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Prices
 from gateway.engine.custom_models import CustomModels
 from gateway.errors import NotFound
 from gateway.metering.usage_table import UsageRecord
@@ -26,8 +27,9 @@ class Task(Struct, frozen=True, kw_only=True):
     """`ident` is the provider's name for it, "" until one has it; with `provider`, `model` (the mapping's) and `region`
     it tells where, `credential` by which key, `source` whose that is, `bounded` that it has a spending limit.
 
-    `reserved` is the most that it counts as, `discount_ppm` what is taken off its price, `record` its usage row
-    without what its end brings. `base_url` is the gateway as its caller sees it; `callback_url` "": nobody is told.
+    `reserved` is the most that it counts as, `prices` those of when it began, `discount_ppm` what is taken off them,
+    `record` its usage row without what its end brings. `base_url` is the gateway as its caller sees it; `callback_url`
+    "": nobody is told.
     """
 
     base_url: str = ""
@@ -42,6 +44,7 @@ class Task(Struct, frozen=True, kw_only=True):
     bounded: bool = False
     discount_ppm: int = 0
     reserved: Usage = NOTHING
+    prices: Prices | None = None
     record: UsageRecord | None = None
 
 

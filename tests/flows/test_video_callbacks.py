@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fakes.server import serving
+from standardwebhooks import Webhook
 from support.gateways import LocalGateway
 from support.shared import Share
 from support.videos import MODEL, REFUSED, SOON, begin, call, end_of, films_of
@@ -93,6 +94,8 @@ def test_a_video_that_failed_is_told_with_the_secret_of_the_project(gateway, rec
     deliver(gateway, job["id"])
     secret = callback_secret(gateway.services.store.database, gateway.services.store.vault, gateway.project_id)
     assert secret.startswith("whsec_") and check(secret, *receiver.calls[0])
+    headers = {name.replace("_", "-"): value for name, value in receiver.calls[0][0].items()}
+    assert Webhook(secret).verify(receiver.calls[0][1], headers)["data"]["id"] == job["id"]
     event = json.loads(receiver.calls[0][1])
     assert (event["type"], event["data"]["status"]) == ("video.failed", "failed")
 
@@ -147,3 +150,10 @@ def test_a_project_with_many_callbacks_keeps_none_of_another_waiting(share, addr
     due = [(project, callback.job) for project, callback in callbacks.due(one.services.clock.now_us(), 2, 3)]
     first, second, _, other = waiting
     assert due == [(many.project_id, first), (one.project_id, other), (many.project_id, second)]
+
+
+def test_a_video_that_is_deleted_leaves_no_callback(gateway, receiver, address):
+    job = begin(gateway, callback_url=address)
+    end_of(gateway, job["id"])
+    assert call(gateway, "DELETE", f"/videos/{job['id']}").json()["deleted"]
+    assert gateway.services.engine.videos.callbacks.of(job["id"]) is None

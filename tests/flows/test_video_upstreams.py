@@ -2,13 +2,14 @@
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fakes.server import FakeServer, send_json
-from openai import OpenAI
+from openai import ConflictError, OpenAI
 from support.every_operation import write_png
 from support.gateways import LocalGateway
 from support.shared import Share, usage_of
@@ -17,6 +18,9 @@ from support.videos import call, end_of, left_of, look, row
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.billing.reconciliation import doctor
+from gateway.catalogue.entries import Prices, TokenRates
+from gateway.metering import payload_table
+from gateway.metering.usage_table import raw_id
 
 PROVIDER = """name = "{name}"
 protocol = "openai"
@@ -29,6 +33,7 @@ model = "reel"
 external_id = "{name}-reel"
 operations = ["videos"]
 vision = true
+video_durations = {lengths}
 prices = {{ per_second = {{ default = "{price}" }} }}
 """
 MODEL = '[[models]]\nid = "reel"\nname = "Reel"\nfamily = "test"\noutput_modalities = ["video"]\n'
@@ -37,12 +42,13 @@ CHEAP, DEAR = 4 * 10_000_000, 4 * 20_000_000
 
 
 class Studios(FakeServer):
-    """Two studios at one address; `broken` are those that take nothing, `elsewhere`: films lie at another place."""
+    """Two studios at one address; `broken` are those that take nothing, `elsewhere`: films lie at another place, where
+    there is a `page` instead. A finished film is forgotten when it is deleted."""
 
     def __init__(self) -> None:
         super().__init__()
         self.broken: set[str] = set()
-        self.elsewhere = False
+        self.elsewhere = self.page = False
 
     def serve(self, environ: dict[str, Any], start: Any) -> Any:
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
@@ -53,12 +59,16 @@ class Studios(FakeServer):
         if path.endswith("/content") and self.elsewhere:
             start("302 Found", [("Location", "/store/film")])
             return [b""]
+        if path == "/store/film" and self.page:
+            start("200 OK", [("Content-Type", "text/html")])
+            return [b"<html>Sign in"]
         if path.endswith("/content") or path == "/store/film":
             return self._film(environ.get("HTTP_RANGE", ""), start)
         status = "queued" if method == "POST" else "completed"
         return send_json(start, 200, {"id": f"task_{studio}", "object": "video", "status": status, "seconds": "4"})
 
     def _film(self, wanted: str, start: Any) -> Any:
+        assert "," not in wanted
         first, _, last = wanted.removeprefix("bytes=").partition("-")
         headers = [("Content-Type", "video/mp4"), ("ETag", '"film"')]
         if not wanted:
@@ -78,9 +88,9 @@ def studios(share: Share) -> Studios:
 @pytest.fixture
 def gateway(share: Share, studios: Studios) -> Iterator[LocalGateway]:
     def write(folder: Path) -> dict[str, str]:
-        for name, price in (("cheap", "0.01"), ("dear", "0.02")):
+        for name, price, lengths in (("cheap", "0.01", [4, 6]), ("dear", "0.02", [4, 8])):
             (folder / "c" / "providers").mkdir(parents=True, exist_ok=True)
-            text = PROVIDER.format(name=name, price=price, address=studios.address)
+            text = PROVIDER.format(name=name, price=price, lengths=lengths, address=studios.address)
             (folder / "c" / "providers" / f"{name}.toml").write_text(text)
         (folder / "c" / "models").mkdir()
         (folder / "c" / "models" / "reel.toml").write_text(MODEL)
@@ -146,6 +156,58 @@ def test_an_own_keys_bound_is_held_until_the_end_and_one_that_is_used_up_is_pass
     assert {auth for _, _, auth, _ in studios.calls} == {"Bearer own-dear"}
 
 
+def test_an_own_key_with_a_bound_at_a_provider_that_makes_no_such_video_is_passed_over(gateway, studios):
+    own_keys(gateway)
+    add_key(gateway, "cheap", 10 * DEAR), add_key(gateway, "dear", 10 * DEAR)
+    answer = begin(gateway, seconds=8)
+    assert (answer.status_code, answer.headers["x-llmgateway-provider"]) == (200, "dear")
+    assert end_of(gateway, answer.json()["id"])["usage"]["cost"] == DEAR / 1e9  # what the studio says that it made
+
+
+def test_a_job_is_counted_by_the_key_that_began_it_when_another_one_ends_it(gateway, studios):
+    own_keys(gateway)
+    first = add_key(gateway, "cheap", 10 * DEAR)
+    job = begin(gateway).json()
+    gateway.services.management.provider_keys.remove(gateway.organization_id, first, actor="operator")
+    second = add_key(gateway, "cheap", 10 * DEAR)
+    assert end_of(gateway, job["id"])["status"] == "completed"
+    (record,) = usage_of(gateway)
+    assert record.details["provider_key"] == first
+    assert gateway.services.billing.budgets.status(second).usage_nusd == 0
+
+
+def test_a_video_costs_what_was_told_when_it_began_whatever_prices_are_by_then(gateway, studios, monkeypatch):
+    job = begin(gateway).json()
+    targets = gateway.services.engine.videos.targets
+    find = targets.find
+
+    def find_dearer(organization, task):
+        target = find(organization, task)
+        dearer = (Prices(TokenRates(per_second={"default": 10**15})),)
+        return replace(target, mapping=replace(target.mapping, prices=dearer))
+
+    monkeypatch.setattr(targets, "find", find_dearer)
+    assert end_of(gateway, job["id"])["usage"]["cost"] == CHEAP / 1e9
+    assert left_of(gateway) == (CHEAP, 0)
+
+
+def test_a_video_that_is_finished_is_not_canceled_and_is_paid(gateway, studios):
+    job = begin(gateway).json()
+    sdk = OpenAI(base_url=gateway.url, api_key=gateway.key)
+    with pytest.raises(ConflictError) as refused:
+        sdk.videos.delete(job["id"])
+    assert refused.value.code == "video_not_cancelable"
+    # Clients ask again after most conflicts; this one says that it is of no use.
+    assert [method for method, *_ in studios.calls] == ["POST", "GET"]
+    assert end_of(gateway, job["id"])["usage"]["cost"] == CHEAP / 1e9
+
+
+def test_a_job_whose_provider_is_overloaded_is_not_said_to_go_on(gateway, studios):
+    job = begin(gateway).json()
+    studios.broken = {"cheap"}
+    assert call(gateway, "DELETE", f"/videos/{job['id']}").status_code in (502, 529)
+
+
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_content_comes_in_parts_from_wherever_the_provider_has_it(gateway, studios, elsewhere):
     done = end_of(gateway, begin(gateway).json()["id"])
@@ -155,9 +217,13 @@ def test_content_comes_in_parts_from_wherever_the_provider_has_it(gateway, studi
     assert whole.content == FILM and (whole.status_code, whole.headers["etag"]) == (200, '"film"')
     assert (part.status_code, part.content) == (206, FILM[5:100])
     assert part.headers["content-range"] == f"bytes 5-99/{len(FILM)}"
-    studios.broken = {"cheap"}
-    if not elsewhere:
-        assert call(gateway, "GET", path).status_code in (502, 529)
+    several = call(gateway, "GET", path, headers={"Range": "bytes=0-1,5-9"})
+    assert (several.status_code, several.content, several.headers["content-type"]) == (200, FILM, "video/mp4")
+    studios.broken, studios.page = {"cheap"}, True
+    assert call(gateway, "GET", path).status_code in (502, 529)
+    if elsewhere:
+        studios.broken = set()
+        assert call(gateway, "GET", path).json()["error"]["code"] == "upstream_error"
 
 
 def test_the_official_client_sends_a_first_frame_as_a_file(gateway, studios):
@@ -174,12 +240,21 @@ def test_a_callbacks_secret_is_kept_in_no_payload(gateway, studios):
     change = ProjectChange(retention="retain")
     update_project(services.store.database, services.store.control, gateway.project_id, change, actor="operator")
     secret = "the secret of a callback"
+    wish = {"callback_url": "https://a.example", "callback_secret": secret}
+    refused = [begin(gateway, **wish, seconds="soon"), begin(gateway, **wish, size="7x7")]
+    form = {"model": "reel", "prompt": "x", "n": "²"} | wish
+    refused.append(call(gateway, "POST", "/videos", data=form, files={"image": b"none"}))
+    assert [one.status_code for one in refused] == [400] * 3, refused[-1].text
     job = begin(gateway, callback_url=f"{studios.address}/told", callback_secret=secret).json()
     services.store.journal.flush(5)
     database = services.store.database
-    sql = "SELECT * FROM request_log WHERE request = ?"
-    raw = bytes.fromhex(job["id"].removeprefix("video_"))
-    assert database.read(lambda: database.execute(sql, (raw,)).fetchone()) is not None
+    sql = "SELECT sent FROM request_log WHERE organization = ?"
+    organization = raw_id(gateway.organization_id)
+    kept_texts = [
+        payload_table.unpack(services.store.vault, sent)
+        for (sent,) in database.read(lambda: database.execute(sql, (organization,)).fetchall())
+    ]
+    assert len(kept_texts) == 4 and secret.encode() not in b"".join(kept_texts) and b"kettle" in b"".join(kept_texts)
     kept = row(gateway, job["id"])
     assert secret not in repr(kept) and "kettle" not in repr(kept)
     look(gateway)

@@ -46,6 +46,19 @@ def test_the_official_client_makes_polls_downloads_lists_and_deletes_a_video(gat
         sdk.videos.retrieve(video.id)
 
 
+def test_what_the_official_client_can_do_beside_that_is_not_there(gateway, sdk):
+    film, name = end_of(gateway, begin(gateway)["id"])["id"], ("a.mp4", b"film", "video/mp4")
+    for ask in (
+        lambda: sdk.videos.edit(prompt="Blue", video=name),
+        lambda: sdk.videos.extend(prompt="On", seconds="4", video=name),
+        lambda: sdk.videos.create_character(name="Ada", video=name),
+        lambda: sdk.videos.get_character("char_1"),
+        lambda: sdk.videos.remix(film, prompt="Blue"),
+    ):
+        with pytest.raises(openai.NotFoundError):
+            ask()
+
+
 def test_a_video_is_paid_once_when_it_is_there(gateway):
     job = begin(gateway)
     assert left_of(gateway)[1] >= COST and usage_of(gateway) == []
@@ -109,6 +122,7 @@ def test_what_a_killed_worker_was_beginning_costs_nothing_and_is_told(gateway, m
     left = row(gateway, kept[-1].id)
     assert left.state == CREATING and left_of(gateway)[1] >= COST
     assert call(gateway, "GET", "/videos").json()["data"] == []
+    assert call(gateway, "GET", f"/videos/logs/{left.request_id}/content").status_code == 404
     jobs.database.write(lambda: jobs.change(left, due_at=1))
     look(gateway)
     lost = call(gateway, "GET", f"/videos/{left.id}").json()

@@ -42,4 +42,5 @@ SURFACE = Surface(
         *explain.OPERATIONS,
         *key.OPERATIONS,
     ),
+    absent=videos.ABSENT,
 )

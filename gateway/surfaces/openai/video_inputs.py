@@ -1,6 +1,7 @@
 """What POST /v1/videos takes, as JSON or as a form: read into a neutral request."""
 
 import re
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -9,6 +10,8 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.accounts.authentication import Caller
+from gateway.engine.payload_log import Payload
+from gateway.errors import GatewayError
 from gateway.neutral.images import Picture
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.videos import MOST_SECONDS, VideosInput, VideosRequest, units_of
@@ -28,11 +31,13 @@ SIZES = (
 SANDBOX_MODEL = "sandbox/sandbox-film"
 MOST_IMAGES, MOST_FILES = 9, 3
 LIMITS = FormLimits(parts=64, files=MOST_IMAGES + 2, field_bytes=128 << 10, file_bytes=image_uploads.MOST_BYTES)
-DIGITS = re.compile(r"[0-9]{1,4}")
+DIGITS = re.compile(r"[0-9]{1,9}")
 # Fields of a form that bring an address: `image`, and `image[image_url]` as clients write an object in a form.
 NESTED = re.compile(r"(\w+)(?:\[\d*\])?\[(image_url|video_url|audio_url)\]")
 LISTS = ("reference_images", "reference_videos", "reference_audios")
 REFERENCE, SECRET = "input_reference", "callback_secret"
+MAY_HAVE_SECRET = re.compile(rb"callback_secret|\\u")  # a name may be written in escapes
+SMALL = 1 << 16  # bytes of a body that may be anything
 CHOICES = {"size": SIZES, "routing": ("auto", "price", "throughput", "latency")}
 Address = Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": "^(https?://|data:)"})]
 Link = Annotated[str, Meta(min_length=9, max_length=8192, extra_json_schema={"pattern": "^https://"})]
@@ -86,20 +91,29 @@ Pictures = dict[str, list[Picture]]
 def read(services: Services, inbound: Inbound, caller: Caller) -> tuple[VideosRequest, CallbackWish]:
     """The request, and whom to tell of its end. InvalidRequest."""
     if inbound.upload is None:
-        body, found = read_json(services.settings.limits, DECODER, inbound.body, CHOICES), Pictures()
+        body, found = _read_json(services, inbound), Pictures()
     else:
         form = read_form(inbound, LIMITS, services.settings.spool_dir)
-        body, found = _read_form(form)
         if inbound.payload is not None:
-            inbound.payload.send_instead(describe_form(form))
-    if inbound.payload is not None and body.callback_secret:
-        inbound.payload.send_instead(_without_secret(inbound.payload.sent, body))
+            fields = [field for field in form.fields if SECRET not in field[0]]
+            inbound.payload.send_instead(describe_form(Form(fields, form.files)))
+        body, found = _read_form(form)
     callback = _read_callback(services, body)
     for name, given in _addresses(body).items():
         if given and found.get(name):
             raise invalid(name, "send it as a file or by its address, not both")
         found.setdefault(name, []).extend(image_uploads.load(services, inbound, one, name) for one in given)
     return _request(services, caller, body, found), callback
+
+
+def _read_json(services: Services, inbound: Inbound) -> VideoFields:
+    try:
+        body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
+    except GatewayError:
+        _hide_secret(inbound.payload)
+        raise
+    _hide_secret(inbound.payload, body)
+    return body
 
 
 def _addresses(body: VideoFields) -> dict[str, list[str]]:
@@ -126,8 +140,8 @@ def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
             values.setdefault(name, []).append(value)
         else:
             values[name] = value
-    if str(values.get("n", "")).isdigit():
-        values["n"] = int(values["n"][:9])
+    if DIGITS.fullmatch(values.get("n", "")):
+        values["n"] = int(values["n"])
     if "audio" in values:
         values["audio"] = {"true": True, "1": True, "false": False, "0": False}.get(values["audio"].lower(), 0)
     try:
@@ -233,13 +247,13 @@ def _model_of(services: Services, caller: Caller, requested: str) -> str:
     return SANDBOX_MODEL
 
 
-def _without_secret(sent: bytes, body: VideoFields) -> bytes:
-    """A body, or the description of a form, as it is kept; of a body that is too long to be kept whole its prompt."""
-    try:
-        kept = orjson.loads(sent)
-    except orjson.JSONDecodeError:
-        return orjson.dumps({"model": body.model, "prompt": body.prompt})
-    kept.pop(SECRET, None)
-    if isinstance(kept.get("fields"), list):
-        kept["fields"] = [one for one in kept["fields"] if one[0] != SECRET]
-    return orjson.dumps(kept)
+def _hide_secret(payload: Payload | None, body: VideoFields | None = None) -> None:
+    """Keep a request in JSON without the secret of its callback. One that was refused (`body` None) may have any number
+    of parts: only a short one is read for that, and of a longer one nothing is kept."""
+    if payload is None or not MAY_HAVE_SECRET.search(payload.sent):
+        return
+    kept = b"" if body is None else orjson.dumps({"model": body.model, "prompt": body.prompt})
+    if body is not None or len(payload.sent) <= SMALL:
+        with suppress(orjson.JSONDecodeError, AttributeError):
+            kept = orjson.dumps({name: value for name, value in orjson.loads(payload.sent).items() if name != SECRET})
+    payload.send_instead(kept)

@@ -132,6 +132,7 @@ def _no_such_part(found: VideoContent) -> RangeNotSatisfiable:
     return RangeNotSatisfiable("The video has no such part.", param="range", headers=headers)
 
 
+ABSENT = ("/v1/videos/edits", "/v1/videos/extensions", "/v1/videos/characters")
 PART = (
     HeaderParameter("range", "The part of the video that is asked for, such as bytes=0-65535."),
     HeaderParameter("if-range", "The ETag of an earlier answer: the part counts only while it is that video."),
