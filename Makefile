@@ -88,10 +88,11 @@ media: .venv/test.stamp
 mcp: .venv/test.stamp
 	$(BIN)/pytest tests/mcp_clients
 
-# A page in a real Chromium (Debian: apt-get install chromium) calls the gateway from another origin, and a person lets an
-# application in and reads the pages.
+# A page in a real Chromium (Debian: apt-get install chromium) calls the gateway from another origin, a person lets an
+# application in and reads the pages, and a video is played.
 browser: .venv/test.stamp
-	$(BIN)/pytest tests/flows/test_chromium.py tests/flows/test_chromium_oauth.py tests/flows/test_chromium_pages.py -rs
+	$(BIN)/pytest tests/flows/test_chromium.py tests/flows/test_chromium_oauth.py tests/flows/test_chromium_pages.py \
+		tests/media_clients/test_chromium.py -rs
 
 .venv/bin/python:
 	@$(PYTHON) -c "import gateway"

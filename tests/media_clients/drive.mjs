@@ -22,6 +22,7 @@ const read = async (stream) => {
 };
 const bytes = async (response) => Buffer.from(await response.arrayBuffer()).toString("base64");
 const image = "openai/gpt-image-1";
+const film = "sandbox/sandbox-film";
 const png = () => toFile(readFileSync(picture), "a.png", { type: "image/png" });
 const wav = () => createReadStream(sound);
 
@@ -63,6 +64,22 @@ const calls = {
     openai.moderations.create({ model: "omni-moderation-latest", input: [{ type: "text", text: "I kill you" }] }),
   rerank: () =>
     cohere.rerank({ model: "cohere/rerank-v3.5", query: "q", documents: ["short", "a longer one"], topN: 1 }),
+  video: () => openai.videos.create({ model: film, prompt: "A kettle boils.", seconds: "4", size: "1280x720" }),
+  video_of_an_image: async () =>
+    openai.videos.create({ model: film, prompt: "A kettle boils.", input_reference: await png() }),
+  video_polled: async () => {
+    for (;;) {
+      const { data, response } = await openai.videos.retrieve(given.video.id).withResponse();
+      if (!["queued", "in_progress"].includes(data.status)) return data;
+      await new Promise((go) => setTimeout(go, Number(response.headers.get("openai-poll-after-ms"))));
+    }
+  },
+  video_bytes: async () => bytes(await openai.videos.downloadContent(given.video.id)),
+  videos: async () => (await read(await openai.videos.list({ limit: 1, order: "asc" }))).map((one) => one.id),
+  video_edit: async () => openai.videos.edit({ prompt: "Blue", video: await png() }),
+  video_remix: async () => openai.videos.remix(given.video.id, { prompt: "Blue" }),
+  video_deleted: () => openai.videos.delete(given.video.id),
+  video_afterwards: () => openai.videos.retrieve(given.video.id),
   refused: () => openai.images.generate({ model: image, prompt: "x", size: "7x7" }),
 };
 

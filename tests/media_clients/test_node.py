@@ -91,6 +91,18 @@ def test_texts_are_judged_and_ranked(given: dict[str, Any]) -> None:
     assert (best["index"], best["relevanceScore"], meta["billedUnits"]["searchUnits"]) == (1, 0.12, 2)
 
 
+def test_videos_are_made_followed_and_loaded(given: dict[str, Any]) -> None:
+    video, of_image = given["video"], given["video_of_an_image"]
+    assert (video["status"], video["seconds"], video["size"]) == ("queued", "4", "1280x720")
+    assert of_image["status"] == "queued"
+    assert (given["video_polled"]["status"], given["video_polled"]["progress"]) == ("completed", 100)
+    assert b64decode(given["video_bytes"])[4:8] == b"ftyp"
+    assert given["videos"] == [video["id"], of_image["id"]]  # page by page
+    for name in ("video_edit", "video_remix", "video_afterwards"):
+        assert given[name]["error"]["status"] == 404, given[name]
+    assert given["video_deleted"] == {"id": video["id"], "object": "video.deleted", "deleted": True}
+
+
 def test_a_refusal_is_the_clients_own_error(given: dict[str, Any]) -> None:
     error = given["refused"]["error"]
     assert (error["name"], error["status"], error["code"]) == ("BadRequestError", 400, "unsupported_size")

@@ -1,0 +1,59 @@
+"""A finished video in a page of a real Chromium: by its signed link alone, from another origin, sought by parts."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import gevent
+import pytest
+import requests
+from support.chromium import BROWSER, MISSING, PATIENCE_S, Chromium
+from support.gateways import GatewayProcess
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
+
+PLAY = """(() => {
+  window.film = document.createElement("video");
+  film.told = [];
+  for (const name of ["loadedmetadata", "playing", "seeked", "error"])
+    film.addEventListener(name, () => film.told.push(name));
+  film.muted = true;
+  film.crossOrigin = "anonymous";
+  film.src = %s;
+  document.body.append(film);
+  film.play();
+})()"""
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Chromium]:
+    made = Chromium(tmp_path / "browser")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
+    made = GatewayProcess(tmp_path / "data", GATEWAY_VIDEO_POLL_S="0.2")
+    yield made.start()
+    made.discard()
+
+
+def test_a_video_is_played_and_sought_by_its_link(gateway: GatewayProcess, browser: Chromium) -> None:
+    body = {"model": "sandbox/sandbox-film", "prompt": "A kettle boils. [[sandbox: takes=0.1]]"}
+    headers = {"Authorization": f"Bearer {gateway.key}"}
+    job = requests.post(f"{gateway.address}/v1/videos", json=body, headers=headers).json()
+    with gevent.Timeout(PATIENCE_S, AssertionError("the video was never there")):
+        while job["status"] in ("queued", "in_progress"):
+            gevent.sleep(0.1)
+            job = requests.get(f"{gateway.address}/v1/videos/{job['id']}", headers=headers).json()
+    browser.run(PLAY % json.dumps(job["content"][0]["url"]))
+    browser.wait_for("film.told.includes('playing') && film.currentTime > 0.2")
+    assert browser.run("[film.videoWidth, film.videoHeight, Math.round(film.duration)]") == [640, 360, 4]
+    browser.run("film.currentTime = 3")
+    browser.wait_for("film.told.includes('seeked') && film.currentTime > 3")
+    assert browser.run("film.told.includes('error') || film.error") in (False, None)
+    # What a page of another origin may only do with an answer that allows it.
+    shown = "Object.assign(document.createElement('canvas').getContext('2d'), {})"
+    browser.run(f"window.drawn = {shown}; drawn.drawImage(film, 0, 0)")
+    assert browser.run("drawn.getImageData(9, 9, 1, 1).data.length") == 4
