@@ -38,6 +38,8 @@ COSTS = {
     "google-vertex/veo-3.1-generate-001": 1_600_000_000,
     "xai/grok-imagine-video": 280_000_000,
     "bytedance/seedance-1-5-pro": TOKENS * 2_400,
+    "bytedance/seedance-2-5": TOKENS * 10_700,
+    "xai/grok-imagine-video-1.5-lite": 120_000_000,
     "minimax/minimax-h3": 320_000_000,
     "alibaba/wan3.0-video": 240_000_000,
     "atlascloud/atlas-film": 240_000_000,

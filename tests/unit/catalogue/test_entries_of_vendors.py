@@ -53,3 +53,9 @@ def test_signed_models_keep_their_session_and_give_eight_choices(
 ) -> None:
     (mapping,) = mappings(catalogue, model, provider)
     assert (mapping.supports_n, mapping.max_n, mapping.extra["keep_session"]) == (True, 8, True)
+
+
+def test_a_long_prompt_is_billed_at_its_own_tier_at_alibaba(catalogue: Catalogue) -> None:
+    (mapping,) = mappings(catalogue, "qwen3-coder-flash", "alibaba")
+    costs = [cost_of(Usage(input=tokens), mapping, 0).total for tokens in (32_000, 100_000, 200_000, 300_000)]
+    assert costs == [9_600_000, 50_000_000, 160_000_000, 480_000_000]
