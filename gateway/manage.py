@@ -78,14 +78,14 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             names = importlib.import_module("gateway.configuration.names")
             meant = "" if args[0] in COMMANDS else names.near(args[0], COMMANDS)
-            raise click.UsageError(error.message + meant, ctx) from None
+            raise click.UsageError(f"{error.message.rstrip('.')}{meant or '.'}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
 
 
-@click.command(cls=LazyGroup)
+@click.command(cls=LazyGroup, context_settings={"max_content_width": 120})
 @click.version_option(__version__)
 @click.option("--config", "config", metavar="FILE", help="The operator's file (default: gateway.toml beside the data).")
 @click.pass_context

@@ -86,6 +86,8 @@ def await_store(error: Unavailable) -> str:
     full = full_disks(chosen.database)
     reason = full[0] if full else str(error.__cause__ or error).strip().splitlines()[0]
     if not served_before(chosen):
+        if chosen.database.scheme == "sqlite":
+            raise SettingsError(f"The database file cannot be used: {reason}; move it away, or name another") from None
         raise SettingsError(
             f"DATABASE_URL: {reason}; start that server, or correct address, user and password"
         ) from None

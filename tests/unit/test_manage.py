@@ -59,6 +59,14 @@ def test_who_brought_a_password_is_told_to_sign_in_with_it(run, monkeypatch) -> 
     assert "a-long-pass-phrase" not in shown
 
 
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_a_first_start_over_a_file_that_is_no_database_says_what_to_do_with_it(run, tmp_path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "gateway.db").write_text("no database" * 100)
+    shown = run("serve", status=1)
+    assert "file is not a database; move it away, or name another" in shown and "start that server" not in shown
+
+
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)  # the suite's PostgreSQL databases are migrated already
 def test_an_unmigrated_database_is_named_in_one_line(run, tmp_path) -> None:
     (tmp_path / "data").mkdir()
@@ -129,6 +137,7 @@ def test_the_audit_trail_is_listed_and_verified(seeded) -> None:
 def test_an_unknown_command_or_setting_is_one_line_and_status_1(run, monkeypatch) -> None:
     program = "python -m gateway.manage"
     assert run("nonsense", status=1) == f"error: No such command 'nonsense'. See {program} --help."
+    assert run("key", "list", status=1) == f"error: No such command 'key'; did you mean keys? See {program} --help."
     assert run("keys", "roll", status=1) == f"error: Missing argument 'KEY_ID'. See {program} keys roll --help."
     monkeypatch.setenv("PORT", "many")
     assert run("serve-info", status=1).startswith("error: [server] port")
