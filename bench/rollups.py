@@ -42,8 +42,8 @@ from gateway.reports.usage import Reports
 from gateway.store.database import Database, open_database
 from gateway.store.migrations import migrate
 from gateway.store.partitions import id_at
-from gateway.surfaces.management.activity import SHORT, write_rows
-from gateway.surfaces.management.windows import read_window
+from gateway.surfaces.usage_report import SHORT, write_rows
+from gateway.surfaces.windows import read_window
 from gateway.threads import Threads, pause
 
 DAYS, PROJECTS, KEYS, MODELS, PROVIDERS, SOURCES = 366, 10, 20, 40, 4, 30

@@ -118,6 +118,11 @@ class Videos:
         job = self.jobs.find(PREFIX + log_id)
         return job if job is not None and is_shown(job) else None
 
+    def link_of_log(self, log_id: str, base_url: str) -> str:
+        """The address that opens the video of a log without a key; "" while there is none. Unavailable."""
+        job = self.of_log(log_id)
+        return self.presenter.link(log_id, base_url) if job is not None and job.state == COMPLETED else ""
+
     def purge(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Remove what ended long ago. Unavailable: the next round does it."""
         while self.jobs.purge(self._clock.now_us(), self._settings.keep_days) and go_on():

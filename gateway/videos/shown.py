@@ -40,6 +40,10 @@ class Presenter:
             shown |= self._show_outcome(job, base_url)
         return shown
 
+    def link(self, log_id: str, base_url: str) -> str:
+        """The address that opens the content of a log without a key."""
+        return base_url + LINK.format(log_id, self._links.sign(log_id))
+
     def _show_outcome(self, job: VideoJob, base_url: str) -> dict[str, Any]:
         outcome = DECODER.decode(job.outcome)
         parts = {"video_output_cost": outcome.video_nusd, "image_input_cost": outcome.image_nusd}
@@ -49,7 +53,7 @@ class Presenter:
             shown["error"] = {"code": outcome.code, "message": outcome.message}
         if job.state == COMPLETED:
             files = self._sealed.files(job.files)
-            url = base_url + LINK.format(job.request_id, self._links.sign(job.request_id))
+            url = self.link(job.request_id, base_url)
             media = files[0].media_type if files else None
             shown["content"] = [{"type": "video", "url": url, "mime_type": media}]
         return shown

@@ -1,4 +1,4 @@
-"""`/connect/account`: the visitor's sessions, applications with access, and second factor."""
+"""`/connect`: the visitor's sessions, applications with access, password and second factor."""
 
 from markupsafe import Markup
 
@@ -80,6 +80,14 @@ def _remove(services: Services, inbound: Inbound, visitor: Visitor, given: dict[
     return redirect(inbound, PATH)
 
 
+def _change(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
+    session = visitor.session
+    services.management.change_password(
+        session.user_id, session.email, given.get("current", ""), given.get("chosen", ""), session.id
+    )
+    return page(inbound, "done.html", "Password", text="Your password is changed, and your other sessions have ended.")
+
+
 def _day_and_time(at_us: int) -> str:
     return to_datetime(at_us).strftime("%d %B %Y, %H:%M UTC")
 
@@ -121,6 +129,7 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
 BUTTONS = {
     "everywhere": _end_all,
     "end": _end_one,
+    "change": _change,
     "begin": _begin,
     "confirm": _confirm,
     "remove": _remove,

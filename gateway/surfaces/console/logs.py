@@ -34,6 +34,19 @@ FILTERS = {
 }
 # What somebody could write into a field whose name does not say it.
 EXAMPLES = {"metadata": "team:search", "from": "2026-01-31", "to": "2026-01-31"}
+# What is said of a fact in other words than its name.
+WORDS = {
+    "served": "Served by",
+    "finish": "Finished by",
+    "mode": "Paid with",
+    "source": "App",
+    "durationMs": "Time taken, ms",
+    "cost": "Cost, USD",
+    "dataStorageCost": "Data storage, USD",
+    "discountSavings": "Saved by discounts, USD",
+    "retained": "Payload kept",
+}
+VIDEOS = "videos"  # the operation that leaves a file
 # Characters of a payload that a page shows; the management API has all that is kept.
 SHOWN = 65_536
 # Facts of a request that have a line of their own, or are told elsewhere on its page.
@@ -79,6 +92,8 @@ def show_one(services: Services, inbound: Inbound) -> Outbound:
         tags=sorted(one.tags.items()),
         attempts=[show_attempt(record) for record in one.attempts],
         routing=_find_decision(visitor, one),
+        film=services.engine.videos.link_of_log(one.request_id, inbound.base_url) if one.operation == VIDEOS else "",
+        words=_words,
         bodies=_find_bodies(visitor, one),
     )
 
@@ -112,9 +127,10 @@ def _find_bodies(visitor: Visitor, one: LoggedRequest) -> list[tuple[str, str]]:
 
 
 def _words(name: str) -> str:
-    """createdAt → Created at."""
+    """createdAt → Created at; the unit stands behind what costs."""
     text = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
-    return text[:1].upper() + text[1:]
+    text = text.replace("api key", "API key")
+    return WORDS.get(name) or text[:1].upper() + text[1:]
 
 
 def _text(value: object) -> str:

@@ -1,6 +1,6 @@
 """The operations of all pages."""
 
-from gateway.surfaces.console import account, alerts, authorize, device, invitation, keys, logs, nowhere, sign_in
+from gateway.surfaces.console import account, alerts, authorize, device, invitation, keys, logs, nowhere, sign_in, usage
 from gateway.surfaces.http import Surface
 from gateway.surfaces.visitor import MANAGEMENT
 
@@ -16,6 +16,7 @@ SURFACE = Surface(
         *keys.OPERATIONS,
         *logs.OPERATIONS,
         *sign_in.OPERATIONS,
+        *usage.OPERATIONS,
         *nowhere.OPERATIONS,
     ),
     described=False,

@@ -18,14 +18,14 @@ from gateway.metering.usage_table import UsageRecord
 from gateway.money import format_usd
 from gateway.surfaces import request_log, tabular
 from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.management.activity import ActivityQuery
 from gateway.surfaces.management.described import managed
 from gateway.surfaces.management.downloads import check_again, download
 from gateway.surfaces.management.logs import LOG
-from gateway.surfaces.management.windows import read_window
 from gateway.surfaces.request_log import LogsQuery, show_attempt, show_request
 from gateway.surfaces.schemas import OneOf, read_query
+from gateway.surfaces.usage_report import ActivityQuery
 from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.windows import read_window
 from gateway.threads import pause
 
 TAG = "Exports"

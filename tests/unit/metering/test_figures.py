@@ -12,7 +12,7 @@ from gateway.metering.figures import FIGURES, PARTS, UNITS
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.reading import at_once
 from gateway.neutral.usage import COUNTS
-from gateway.surfaces.management.activity import write_figures
+from gateway.surfaces.usage_report import write_figures
 
 # Components and counts that usage rows have a column for.
 COLUMNS = {

@@ -19,7 +19,7 @@ from gateway.metering.rollups.table import BLOCK_DAYS, Series
 from gateway.settings import DatabaseSettings
 from gateway.store.database import open_database
 from gateway.store.migrations import migrate
-from gateway.surfaces.management.windows import read_window
+from gateway.surfaces.windows import read_window
 from gateway.threads import Threads
 
 PROJECT, KEYS = bytes([1]) * 16, [bytes([n]) * 16 for n in (7, 8)]

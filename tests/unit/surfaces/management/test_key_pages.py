@@ -35,6 +35,7 @@ def test_a_person_makes_a_key_that_works_and_is_shown_once(shared_tenants: Tenan
     )
     token = re.findall(r"<pre>(llmgtwy_[^<]*)</pre>", made.text)[0]
     assert "My &lt;laptop&gt;" in made.text and made.headers["Cache-Control"] == "no-store"
+    assert "http://localhost/v1" in made.text
     assert shared_tenants.ok("GET", "/v1/key", token)["data"]["limit"] == "12.5"
     page = read(shared_tenants, developer)
     row = row_of(page, "My <laptop>")

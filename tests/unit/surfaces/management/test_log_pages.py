@@ -1,6 +1,7 @@
 """The pages of the request log: what a person finds there, and what they do not."""
 
 import re
+import time
 
 import pytest
 from support.management import Person, Tenants
@@ -37,7 +38,7 @@ def test_a_person_finds_a_request_and_all_that_is_known_of_it(asked: Tenants) ->
     assert len(links) == 2
     _, one, _ = read(asked, f"/connect/logs/{links[1]}", developer)
     assert "&lt;b&gt;Hello&lt;/b&gt; there" in one and "<b>Hello" not in one
-    assert "selectionReason" in one and "inputCost" in one and "search" in one and "kept-1" in one
+    assert "selectionReason" in one and "Input cost" in one and "search" in one and "kept-1" in one
     _, refused, _ = read(asked, "/connect/logs/refused-1", developer)
     assert "refused before any provider" in refused and "model_not_found" in refused
 
@@ -88,3 +89,23 @@ def test_no_page_is_a_dead_end(asked: Tenants) -> None:
 
 def ways_on(page: str) -> set[str]:
     return {re.sub(r"https?://[^/]*", "", one) for one in re.findall(r'<a href="([^"]*)"', page)}
+
+
+def test_a_finished_video_is_opened_from_its_request(asked: Tenants) -> None:
+    developer, videos = asked["acme developer"], asked.services.engine.videos
+    body = {"model": "sandbox/sandbox-film", "prompt": "A kettle boils. [[sandbox: takes=0.01]]"}
+    begun = asked.ok("POST", "/v1/videos", developer.key.token, body)["id"]
+    ident = begun.removeprefix("video_")
+    assert not videos.link_of_log(ident, "")
+    database = asked.services.store.database
+    for _ in range(50):
+        time.sleep(0.02)
+        database.write(lambda: database.execute("UPDATE video_job SET due_at = 1 WHERE due_at IS NOT NULL"))
+        videos.poller.run()
+        if asked.ok("GET", f"/v1/videos/{begun}", developer.key.token)["status"] == "completed":
+            break
+    asked.services.store.journal.flush(5)
+    _, page, _ = read(asked, f"/connect/logs/{ident}", developer)
+    link = re.findall(rf'href="http://localhost(/v1/videos/logs/{ident}/content\?token=[^"]+)"', page)[0]
+    assert asked.client.get(link).headers["Content-Type"] == "video/mp4"
+    assert "Video output cost" in page

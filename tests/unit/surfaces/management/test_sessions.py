@@ -295,6 +295,23 @@ def test_the_page_of_the_account_signs_out_everywhere(tenants: Tenants) -> None:
     assert tenants.refused("GET", "/orgs", elsewhere) == "401 session_invalid"
 
 
+def test_the_page_of_the_account_changes_the_password_for_who_knows_it(tenants: Tenants) -> None:
+    elsewhere = sign_in(tenants)[1]["token"]
+    browser = tenants.gateway.app.flask.test_client()
+    headers = {"Origin": "http://localhost"}
+    browser.post("/connect/login", data={"email": OWNER, "password": PASSWORD}, headers=headers)
+    csrf = re.findall(r'name="csrf" value="([^"]+)"', browser.get("/connect").text)[-1]
+    form = {"action": "change", "csrf": csrf, "current": PASSWORD, "chosen": "another long one"}
+    wrong = browser.post("/connect", data=form | {"current": "guessed"}, headers=headers)
+    assert wrong.status_code == 401 and "password is wrong" in wrong.text
+    short = browser.post("/connect", data=form | {"chosen": "short"}, headers=headers)
+    assert short.status_code == 400 and "12" in short.text
+    assert "password is changed" in browser.post("/connect", data=form, headers=headers).text
+    assert tenants.refused("GET", "/orgs", elsewhere) == "401 session_invalid"
+    assert browser.get("/connect").status_code == 200
+    set_password(tenants)
+
+
 # Explanations, caps
 
 

@@ -1,0 +1,263 @@
+"""Usage by hour or day as its reports show it: what a signed-in visitor may see of it, and how it is written.
+
+The management API, its exports and the pages read usage only through this module.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import add, itemgetter
+from typing import Any
+
+from gateway.accounts.keys import KeyInfo, list_keys
+from gateway.accounts.members import list_members
+from gateway.accounts.projects import list_projects
+from gateway.metering.activity import (
+    ActivityScope,
+    Dimension,
+    Owners,
+    measure,
+    measure_columns,
+)
+from gateway.metering.figures import ActivityFigures
+from gateway.metering.rollups.reading import Row, StepColumns, at_once
+from gateway.money import NANO, usd_number
+from gateway.surfaces.schemas import Body, Counted, OneOf, TextField, read_fields
+from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.windows import LONGEST_DAYS, RANGES, ReportRange, read_window
+from gateway.threads import compute_if
+
+DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user": "api_key"}
+# What breakdowns show.
+SHORT = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nusd")
+# With more parts than that an answer takes milliseconds to write.
+MANY = 1_000
+# Of a part: its value, then SHORT.
+VALUE, COST = itemgetter(0), itemgetter(1 + SHORT.index("cost_nusd"))
+LONGEST_DATE = 40  # of what is looked at, to say that it is none
+BREAKDOWNS = {"model": "modelBreakdown", "apiKey": "apiKeyBreakdown", "user": "userBreakdown"}
+
+Part = tuple[Any, ...]
+Describe = Callable[[tuple[str, ...]], dict[str, Any]]
+
+
+class ActivityQuery(Body):
+    projectId = TextField(1, 80)
+    apiKeyId = TextField(1, 80)
+    groupBy = OneOf(tuple(DIMENSIONS), load_default="model")
+    timeRange = OneOf(tuple(RANGES))
+    days = Counted(1, LONGEST_DAYS)
+    first = TextField(1, LONGEST_DATE, data_key="from")
+    last = TextField(1, LONGEST_DATE, data_key="to")
+    timezone = TextField(1, 64, load_default="UTC")
+
+
+def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, Any]:
+    """The answer to GET /activity with these parameters: usage of a project or of all accessible ones; of a developer
+    what their own keys did."""
+    given = read_fields(ActivityQuery, asked)
+    window = read_window(given, visitor.services.clock.now_us())
+    places = places_of(visitor, given.get("projectId"))
+    keys = _keys(visitor, places)
+    key_id, group = given.get("apiKeyId", ""), given["groupBy"]
+    if key_id and key_id not in keys:
+        visitor.key(key_id)
+    owners = _owners(places, keys, key_id)
+    apart = owners if group == "model" or key_id else Owners(key_ids=tuple(keys))
+    database = visitor.services.store.database
+
+    def read() -> tuple[list[Row], list[StepColumns]]:
+        totals = measure(database, owners, window.span, "total")
+        return totals, measure_columns(database, apart, window.span, DIMENSIONS[group], SHORT)
+
+    totals, parts = at_once(database, read)
+    describe = _describer(visitor, group, keys)
+    if group == "user":
+        users = {key: describe((info.member_id,))["id"] for key, info in keys.items()}
+        parts = [one._replace(dimensions=[[users[f"key_{owner}"] for owner in one.dimensions[0]]]) for one in parts]
+    many = sum(len(one.figures[0]) for one in parts) > MANY
+    body: dict[str, Any] = {"activity": compute_if(many, write_rows, totals, parts, window, group, describe)}
+    if "timeRange" in given:
+        body["granularity"] = window.granularity
+    return body
+
+
+def _owners(places: list[ActivityScope], keys: Mapping[str, KeyInfo], key_id: str) -> Owners:
+    """Whole projects where the visitor may see them, of others the visitor's keys; or the key that was asked for."""
+    if key_id:
+        return Owners(key_ids=(key_id,) if key_id in keys else ())
+    whole = {one for place in places if not place.member_id for one in place.project_ids}
+    own = tuple(key.id for key in keys.values() if key.project_id not in whole)
+    return Owners(tuple(sorted(whole)), own)
+
+
+def write_rows(
+    totals: list[Row], parts: list[StepColumns], window: ReportRange, group: str, describe: Describe
+) -> list[dict[str, Any]]:
+    """One object for each hour or day that has rows, and for each of the window's own when it is padded. `parts` tell
+    SHORT of whatever they are broken down by; there may be tens of thousands."""
+    days: dict[str, ActivityFigures] = {label: ActivityFigures() for label in window.padding}
+    labels = {step: window.label(step) for step in {row.step for row in totals}}
+    for row in totals:
+        days.setdefault(labels[row.step], ActivityFigures()).add(row.figures)
+    by_label: dict[str, list[StepColumns]] = {label: [] for label in days}
+    for one in parts:
+        by_label[labels[one.step]].append(one)
+    described: dict[tuple[str, ...], dict[str, Any]] = {}
+    written = []
+    for label in sorted(days):
+        empty: dict[str, list[Any]] = {"modelBreakdown": [], "apiKeyBreakdown": []}
+        lines = [part for one in by_label[label] for part in _parts_of(one)]
+        described.update((part[0], describe(part[0])) for part in lines if part[0] not in described)
+        breakdown = _write_parts(_merge_parts(lines), described)
+        written.append({"date": label, **write_figures(days[label]), **empty, BREAKDOWNS[group]: breakdown})
+    return written
+
+
+def _parts_of(one: StepColumns) -> Iterable[Part]:
+    return zip(zip(*one.dimensions, strict=True), *one.figures, strict=True)
+
+
+def _merge_parts(parts: list[Part]) -> list[Part]:
+    """One part for each value, in their order, dearest first."""
+    if len({part[0] for part in parts}) < len(parts):
+        merged: dict[tuple[str, ...], tuple[int, ...]] = {}
+        for value, *figures in parts:
+            known = merged.get(value)
+            merged[value] = tuple(figures) if known is None else tuple(map(add, known, figures))
+        parts = [(value, *figures) for value, figures in merged.items()]
+    parts.sort(key=VALUE)
+    parts.sort(key=COST, reverse=True)
+    return parts
+
+
+def _write_parts(parts: list[Part], described: Mapping[tuple[str, ...], dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            **described[value],
+            "requestCount": requests,
+            "inputTokens": tokens_in,
+            "outputTokens": tokens_out,
+            "totalTokens": tokens_in + tokens_out,
+            "cost": cost / NANO,
+            "discountSavings": saved / NANO,
+        }
+        for value, requests, tokens_in, tokens_out, cost, saved in parts
+    ]
+
+
+def write_figures(figures: ActivityFigures) -> dict[str, Any]:
+    """All figures as numbers, money in USD; rates in percent of requests."""
+    count = figures.requests
+    usd = usd_number
+    return {
+        **write_short(figures),
+        **write_split(figures),
+        "errorCount": figures.errors,
+        "clientErrorCount": figures.client_errors,
+        "errorRate": _percent(figures.errors, count),
+        "cacheCount": figures.cached_requests,
+        "cacheRate": _percent(figures.cached_requests, count),
+        "reasoningTokens": figures.reasoning_tokens,
+        "cachedTokens": figures.cached_tokens,
+        "cacheWriteTokens": figures.cache_write_tokens,
+        "inputCost": usd(figures.input_nusd),
+        "outputCost": usd(figures.output_nusd),
+        "cachedInputCost": usd(figures.cached_nusd),
+        "cacheWriteInputCost": usd(figures.cache_write_nusd),
+        "requestCost": usd(figures.request_nusd),
+        "imageInputCost": usd(figures.image_input_nusd),
+        "imageOutputCost": usd(figures.image_output_nusd),
+        "audioInputCost": usd(figures.audio_input_nusd),
+        "audioOutputCost": usd(figures.audio_output_nusd),
+        "videoOutputCost": usd(figures.video_output_nusd),
+        "searchCost": usd(figures.search_nusd),
+        "pageCost": usd(figures.page_nusd),
+        "characterCost": usd(figures.character_nusd),
+        "codeCost": usd(figures.code_nusd),
+        "searchCount": figures.searches,
+        "pageCount": figures.pages,
+        "imageCount": figures.images,
+        "characterCount": figures.characters,
+        "audioSeconds": figures.audio_ms / 1000,
+        "videoSeconds": figures.video_ms / 1000,
+        "codeSessionCount": figures.code_sessions,
+        "dataStorageCost": usd(figures.storage_nusd),
+        "creditsDataStorageCost": usd(figures.storage_nusd - figures.byok_storage_nusd),
+        "apiKeysDataStorageCost": usd(figures.byok_storage_nusd),
+    }
+
+
+def write_short(figures: ActivityFigures) -> dict[str, Any]:
+    return {
+        "requestCount": figures.requests,
+        "inputTokens": figures.input_tokens,
+        "outputTokens": figures.output_tokens,
+        "totalTokens": figures.input_tokens + figures.output_tokens,
+        "cost": usd_number(figures.cost_nusd),
+        "discountSavings": usd_number(figures.discount_nusd),
+    }
+
+
+def write_split(figures: ActivityFigures) -> dict[str, Any]:
+    return {
+        "creditsRequestCount": figures.requests - figures.byok_requests,
+        "apiKeysRequestCount": figures.byok_requests,
+        "creditsCost": usd_number(figures.cost_nusd - figures.byok_nusd),
+        "apiKeysCost": usd_number(figures.byok_nusd),
+    }
+
+
+def _percent(part: int, whole: int) -> float:
+    return part / whole * 100 if whole else 0.0
+
+
+def places_of(visitor: Visitor, project_id: str | None) -> list[ActivityScope]:
+    """What the visitor may see: whole projects as owner or admin, else what their own keys did there."""
+    if project_id is not None:
+        project = visitor.project(project_id)
+        return [_place(visitor, project.organization_id, (project.id,))]
+    projects: dict[str, list[str]] = {}
+    for project in list_projects(visitor.services.store.database, list(visitor.memberships)):
+        projects.setdefault(project.organization_id, []).append(project.id)
+    return [_place(visitor, organization_id, tuple(ids)) for organization_id, ids in projects.items()]
+
+
+def _place(visitor: Visitor, organization_id: str, project_ids: tuple[str, ...]) -> ActivityScope:
+    mine = visitor.member(organization_id)
+    return ActivityScope(project_ids, "" if mine.role in MANAGERS else mine.id)
+
+
+def _keys(visitor: Visitor, places: list[ActivityScope]) -> dict[str, KeyInfo]:
+    """The keys of the places by id, deleted ones too: their history counts."""
+    found = [
+        key
+        for place in places
+        for key in list_keys(
+            visitor.services.store.database, project_ids=place.project_ids, member_id=place.member_id, deleted=True
+        )
+    ]
+    return {key.id: key for key in found}
+
+
+def _describer(visitor: Visitor, group: str, keys: Mapping[str, KeyInfo]) -> Describe:
+    if group == "model":
+        return lambda value: {"id": value[0], "provider": value[1]}
+    if group == "apiKey":
+        return lambda value: _describe_key(f"key_{value[0]}", keys)
+    people = {
+        ident: one
+        for organization_id in visitor.memberships
+        for one in list_members(visitor.services.store.database, organization_id)
+        for ident in (one.id, one.user_id)
+    }
+
+    def describe(value: tuple[str, ...]) -> dict[str, Any]:
+        member = people.get(value[0])
+        if member is None:
+            return {"id": value[0], "description": "", "email": ""}
+        return {"id": member.user_id, "description": member.name or member.email, "email": member.email}
+
+    return describe
+
+
+def _describe_key(key_id: str, keys: Mapping[str, KeyInfo]) -> dict[str, Any]:
+    return {"id": key_id, "description": keys[key_id].description if key_id in keys else key_id}
