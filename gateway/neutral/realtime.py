@@ -75,15 +75,15 @@ class ServerEvent(Struct):
 
     `started` and `done`: the response `id`, with its usage and how it ended (a finish reason, a `fault`); `refused`:
     the caller's event `id` had no effect; `committed`, `heard` and `unheard`: the item `id` of sound that is or will be
-    transcribed, with the usage of that; `settings`: what the session is now. `text_length` and `sound_bytes` are the
-    size of the content of the response `id` in it.
+    transcribed, with the usage of that; `settings`: what the session is now; `account`: something of the account
+    with the provider. `text_length` and `sound_bytes` are the size of the content of the response `id` in it.
 
     Of settings `listens` tells whether the provider begins responses by itself, `most_output` the limit of each
     (UNLIMITED; None: not told), `transcriber` the provider's name of the model that transcribes ("": none does; None:
     not told).
     """
 
-    kind: Literal["", "started", "done", "refused", "committed", "heard", "unheard", "settings"] = ""
+    kind: Literal["", "started", "done", "refused", "committed", "heard", "unheard", "settings", "account"] = ""
     id: str = ""
     usage: Usage | None = None
     finish: str = "stop"

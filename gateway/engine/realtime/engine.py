@@ -20,6 +20,7 @@ from gateway.neutral.request import Requirements
 from gateway.neutral.transcriptions import TranscriptionRequest
 from gateway.providers.openers import UpstreamSession
 from gateway.providers.protocol import Target
+from gateway.routing.auto import SANDBOX
 from gateway.store.documents import Documents
 from gateway.store.shared_slots import HeldSlots, SharedSlots
 
@@ -91,9 +92,17 @@ class RealtimeEngine(Executor[RealtimeRequest]):
                     return SessionPlace(target, route_plan.plan, model)
         raise _unheard(f"{model} does not transcribe within realtime sessions of this model's provider.")
 
+    def is_name_of(self, name: str, place: str) -> bool:
+        """Whether a caller's `name` of a model means `place` ("provider/model")."""
+        provider, _, ident = place.partition("/")
+        given, _, rest = name.rpartition("/")
+        found = self._catalogue.current().find(rest)
+        return found is not None and found.id == ident and given in ("", provider)
+
     def open(self, context: RequestContext, model: str, opened: RealtimeInput, report: Report) -> OpenedSession:
         """Open a session: admitted as if its first response came now, with failover until a provider takes it. What is
-        admitted for it is given back then. Errors as of every request; RateLimited (too_many_sessions)."""
+        admitted for it is given back then. One for transcripts alone may name no `model`: what makes them is named
+        later. Errors as of every request; RateLimited (too_many_sessions)."""
         self.check_on()
         if self.leaving:
             raise Unavailable("The server is restarting; connect again.")
@@ -104,7 +113,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         except BaseException:
             give(slots)
             raise
-        place = SessionPlace(target, route_plan.plan, model)
+        place = SessionPlace(target, route_plan.plan, request.requested_model)
         turns = SessionTurns(self._turn_parts, context, place, report, self._hears_beside)
         return OpenedSession(upstream, turns, place, slots)
 
@@ -133,18 +142,41 @@ class RealtimeEngine(Executor[RealtimeRequest]):
     ) -> tuple[RoutePlan, RealtimeRequest]:
         request = request_of(model, opened, OVERHEAD_TOKENS, self._default_output)
         try:
-            return self._plan(context, request)
+            if model or opened.type != TRANSCRIPTION:
+                return self._plan(context, request)
         except NotSupported:
             if opened.type != TRANSCRIPTION:
                 raise
-        # One for transcripts alone may name the model that makes them.
+        # One for transcripts alone may name the model that makes them, or none yet.
         context.operation = TranscriptionRequest.operation
+        refused: GatewayError | None = None
+        for name in (model,) if model else self._transcribers():
+            try:
+                route_plan = self._plan_transcripts(context, name)
+            except GatewayError as error:
+                refused = refused or error
+                continue
+            return route_plan, request_of(name, opened, OVERHEAD_TOKENS, self._default_output)
+        raise refused or _unheard("No model transcribes within realtime sessions.")
+
+    def _plan_transcripts(self, context: RequestContext, model: str) -> RoutePlan:
         needs = Requirements(stream=True, max_tokens=0, messages=1)
         route_plan = self._planner.plan(context, TranscriptionRequest(model, needs, lambda: None))
         groups = tuple(group for group in route_plan.groups if self._may_hear(group[0], None))
         if not groups:
             raise _unheard(f"No provider of {model} has realtime sessions.")
-        return RoutePlan(route_plan.plan, groups), request
+        return RoutePlan(route_plan.plan, groups)
+
+    def _transcribers(self) -> list[str]:
+        """Models that may transcribe within sessions, those of the sandbox last."""
+        having = self._having_sessions()
+        places = [
+            at
+            for one in self._catalogue.current().models.values()
+            for at in one.mappings
+            if TranscriptionRequest.operation in at.operations and at.provider in having
+        ]
+        return [at.key for at in sorted(places, key=lambda at: at.provider == SANDBOX)]
 
     def _connect(
         self, context: RequestContext, request: RealtimeRequest, route_plan: RoutePlan
@@ -189,11 +221,16 @@ class RealtimeEngine(Executor[RealtimeRequest]):
     def _may_hear(self, target: Target, beside: Target | None) -> bool:
         if beside is not None:
             return target.provider.id == beside.provider.id and target.credential == beside.credential
-        return any(
-            RealtimeRequest.operation in mapping.operations
-            for one in self._catalogue.current().models.values()
-            for mapping in one.mappings
-            if mapping.provider == target.provider.id
+        return target.provider.id in self._having_sessions()
+
+    def _having_sessions(self) -> frozenset[str]:
+        """The providers that have sessions."""
+        models = self._catalogue.current().models.values()
+        return self._catalogue.remember(
+            "providers of realtime sessions",
+            lambda: frozenset(
+                at.provider for one in models for at in one.mappings if RealtimeRequest.operation in at.operations
+            ),
         )
 
 

@@ -17,6 +17,7 @@ from gateway.neutral.realtime import TRANSCRIPTION, UNLIMITED, RealtimeRequest, 
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import SHAPE_ERRORS, check_parts
+from gateway.providers.credentials import PLATFORM
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.transcriptions import read_usage
 from gateway.providers.openers import Dial, SessionLink
@@ -83,14 +84,15 @@ class OpenAIRealtime:
 
     def open(self, request: RealtimeRequest, target: Target, dial: Dial, seconds: float) -> "OpenAISession":
         """A session whose events are passed on as they are."""
-        return OpenAISession(dial(self.write(request, target), seconds))
+        return OpenAISession(dial(self.write(request, target), seconds), target.credential.source == PLATFORM)
 
 
 class OpenAISession:
-    """An UpstreamSession with an upstream that speaks the callers' format itself."""
+    """An UpstreamSession with an upstream that speaks the callers' format itself. `discreet`: the account there is none
+    of the caller's own, who is told nothing of it."""
 
-    def __init__(self, link: SessionLink) -> None:
-        self._link = link
+    def __init__(self, link: SessionLink, discreet: bool) -> None:
+        self._link, self._discreet = link, discreet
         self.send, self.ping, self.close, self.abort = link.send, link.ping, link.close, link.abort
 
     @property
@@ -111,7 +113,8 @@ class OpenAISession:
         if text is None:
             return None
         event = read_event(text)
-        event.text = text
+        if not (self._discreet and event.kind == "account"):
+            event.text = text
         return event
 
 
@@ -208,6 +211,7 @@ READERS = {
     "session.created": _settings,
     "session.updated": _settings,
     "input_audio_buffer.committed": _committed,
+    "rate_limits.updated": lambda event: ServerEvent("account"),
     f"{HEARD}completed": _heard,
     f"{HEARD}failed": _unheard,
 }

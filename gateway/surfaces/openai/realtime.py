@@ -47,7 +47,7 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
     if inbound.channel is None:
         raise InvalidRequest("This server cannot open WebSockets.", status=426, code="websocket_not_supported")
     services.engine.realtime.check_on()
-    model, opened = _read(query, who.lock)
+    model, opened = _read(query, who.lock, services.engine.realtime.is_name_of)
     context = auth.context_of(services, inbound, who.caller(), "realtime")
     # What is said in a session is not retained.
     inbound.payload = context.payload = None
@@ -125,7 +125,9 @@ def _authenticate(services: Services, inbound: Inbound) -> SessionOwner:
     return who
 
 
-def _read(query: dict[str, str], lock: SessionLock) -> tuple[str, RealtimeInput]:
+def _read(
+    query: dict[str, str], lock: SessionLock, is_name_of: Callable[[str, str], bool]
+) -> tuple[str, RealtimeInput]:
     """The model, and what kind of session it is to be."""
     model, intent = query.get("model", "").strip(), query.get("intent", "")
     if intent not in ("", REALTIME, "conversation", TRANSCRIPTION):
@@ -135,11 +137,11 @@ def _read(query: dict[str, str], lock: SessionLock) -> tuple[str, RealtimeInput]
     if locked and lock.type == TRANSCRIPTION:
         return lock.transcription or "", RealtimeInput(TRANSCRIPTION)
     if lock.model:
-        if model and model not in (lock.model, lock.model.partition("/")[2]):
+        if model and not is_name_of(model, lock.model):
             text = f"The client secret settles the model of its sessions: {lock.model}."
             raise InvalidRequest(text, param="model", code="model_locked")
         return lock.model, RealtimeInput(wanted)
-    if not model:
+    if not model and wanted != TRANSCRIPTION:
         raise InvalidRequest("Name a model in the URL: ?model=<id>.", param="model")
     return model, RealtimeInput(wanted)
 

@@ -163,8 +163,8 @@ class OpenAIEvents:
             if not isinstance(tool, dict) or tool.get("type", FUNCTION) != FUNCTION:
                 text = "Tools of a session are functions; the provider's own tools are not served."
                 raise _refuse(f"{place}.tools", "tool_type_not_supported", text)
-        voice = _object(_object(holder, "audio", keep=False), "output", keep=False).get("voice", holder.get("voice"))
-        if self._lock.voice and voice not in (None, self._lock.voice):
+        sound = _object(_object(holder, "audio", keep=False), "output", keep=False)
+        if self._lock.voice and any(one.get("voice") not in (None, self._lock.voice) for one in (sound, holder)):
             raise _refuse(f"{place}.audio.output.voice", "voice_locked", "The client secret settles the voice.")
 
     def _check_transcription(self, session: Json) -> None:
