@@ -10,7 +10,7 @@ from gateway.errors import ContentRefused, GatewayError, NotSupported, UpstreamF
 from gateway.files import MessageBody
 from gateway.neutral.images import nearest_shape
 from gateway.neutral.videos import REFUSED, SECOND_MS, VideoFile, VideosInput, VideoState, VideoStatus, VideoTask
-from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answers import ODD, SHAPE_ERRORS, check_parts, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.failures import classify, explain, read_refusal, retry_after, scrub
 from gateway.providers.image_codecs import data_url
@@ -65,8 +65,9 @@ class JobReader(WrittenCodec):
             raise UpstreamFailed(ODD, upstream_status=200) from None
 
     def read_status(self, reply: UpstreamReply, target: Target) -> VideoStatus:
-        """UpstreamFailed for an answer of an unknown shape."""
+        """UpstreamFailed for an answer of an unknown shape, or of too many parts."""
         body = reply.read_all()
+        check_parts(body)
         return compute_if(len(body) >= LARGE, self._read_body, body, target)
 
     def content(self, file: VideoFile, target: Target) -> Call:
@@ -107,6 +108,13 @@ def job_failure(reply: UpstreamReply, target: Target) -> GatewayError:
         message = cause.message or "The provider refused the content."
         return ContentRefused(message, code=REFUSED, upstream_status=reply.status)
     return classify(reply.status, cause, target, retry_after(reply.headers))
+
+
+def read_apart(reply: UpstreamReply) -> dict[str, Any]:
+    """The object of an answer that no `state_of` reads. UpstreamFailed as `read_status`."""
+    body = reply.read_all()
+    check_parts(body)
+    return compute_if(len(body) >= LARGE, read_object, body)
 
 
 def ident_in(value: Any) -> str:

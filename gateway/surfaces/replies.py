@@ -10,14 +10,18 @@ import orjson
 
 from gateway.clock import SECOND_US
 from gateway.dialects import openai
-from gateway.errors import GatewayError, Internal
+from gateway.errors import GatewayError, Internal, InvalidRequest
 from gateway.neutral.events import Batch
+from gateway.neutral.json_parts import is_deeper
 from gateway.surfaces import policy
 from gateway.surfaces.http import Deprecated, ErrorFormat, Inbound, Outbound
 
 log = logging.getLogger("gateway")
 
 OUR_FAULT = "Something went wrong on our side; the operator's log has the cause."
+# JSON is read to 1,024 levels and written to 254, of which formats of providers put some around what a caller sends.
+DEEPEST = 200
+TOO_DEEP = f"The body has objects and lists nested deeper than {DEEPEST} levels, more than can be passed on."
 JSON = ("Content-Type", "application/json")
 PRIVATE = [("Cache-Control", "no-store, no-transform"), ("Vary", "Authorization, x-api-key")]
 PRIVATE_JSON = (JSON, *PRIVATE)
@@ -102,7 +106,10 @@ def crash_reply(inbound: Inbound, error: BaseException, errors: ErrorFormat, req
 
 
 def crashed(inbound: Inbound, error: BaseException, request_id: str = "") -> GatewayError:
-    """What the caller is called with an unexpected exception, which is logged."""
+    """What the caller is called with an unexpected exception, which is logged. A body that is nested too deep to be
+    written again is their fault, wherever that was found: none is measured that does no harm."""
+    if isinstance(error, TypeError | RecursionError) and is_deeper(inbound.body, DEEPEST):
+        return InvalidRequest(TOO_DEEP, code="request_too_complex")
     log.error("%s %s failed: request %s", inbound.method, inbound.path, request_id, exc_info=error)
     return Internal(OUR_FAULT)
 

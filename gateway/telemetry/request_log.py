@@ -29,7 +29,7 @@ MOST_PENDING = 2_000
 UNLOGGED = "requests_unlogged_total"
 # The requested model is not read from a longer body.
 LONGEST_BODY = 4 << 20
-LABEL_LENGTH = 64
+LABEL_LENGTH, LONGEST_NAME = 64, 1_000
 
 
 Ids = tuple[bytes, bytes, bytes, bytes]  # raw ids of organization, project, key and member
@@ -159,7 +159,7 @@ def _entry_of(finished: FinishedRequest, owner: Ids, tags: Mapping[str, str]) ->
         *owner,
         1,
         *_measured(finished),
-        "" if finished.attempts else _clean(_asked(finished))[:255],
+        "" if finished.attempts else _clean(_asked(finished)[:LONGEST_NAME])[:255],
         context.source if context is not None else "",
         None if error is None else _clean(error.code)[:64],
         _clean(label)[:LABEL_LENGTH] or None,

@@ -34,6 +34,7 @@ from gateway.videos.tasks import Sealed, Task
 
 # How long after the last moment of its request a job that no provider was heard of counts as lost.
 GRACE_US = 60 * SECOND_US
+SHOWN_PROMPT = 10_000  # characters that a job shows again: more than any provider films, and lists show a hundred
 
 
 class CallbackWish(NamedTuple):
@@ -125,7 +126,7 @@ class VideoCreation:
     def _draft(self, context: RequestContext, request: VideosRequest, wanted: VideosInput, task: Task) -> VideoJob:
         caller, now = context.caller, context.at_us
         left_us = round(max(0.0, context.deadline - self._clock.monotonic()) * SECOND_US)
-        prompt = "" if keeps_nothing(caller.rules) else wanted.prompt
+        prompt = "" if keeps_nothing(caller.rules) else wanted.prompt[:SHOWN_PROMPT]
         return VideoJob(
             id=PREFIX + context.request_id,
             organization=caller.organization_id,

@@ -1,5 +1,6 @@
-"""Errors repeat only the beginning of what they were sent, at every surface."""
+"""Errors repeat only the beginning of what they were sent, at every surface, and blame nobody else for its depth."""
 
+import json
 from typing import Any
 
 import httpx
@@ -47,3 +48,28 @@ def test_an_error_is_short_however_long_what_it_is_about(gateway: LocalGateway, 
         answer = http.request(method, gateway.address + path, json=body)
     assert len(answer.content) < MOST and "A" * 3_000 not in answer.text, answer.text[:500]
     assert answer.status_code < 500 or answer.json()["error"]["code"] != "internal_error"
+
+
+@pytest.mark.parametrize("model", ["sandbox", "openai/gpt-5-nano"])
+@pytest.mark.parametrize("depth", [260, 900])
+def test_a_body_that_is_nested_too_deep_is_the_callers_mistake(gateway: LocalGateway, model: str, depth: int) -> None:
+    deep = '{"a":' * depth + "1" + "}" * depth
+    text = {"model": model, "messages": HELLO, "input": "x", "max_tokens": 5}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": "DEEP"}}]
+    named = [{"type": "function", "name": "f", "parameters": "DEEP", "input_schema": "DEEP"}]
+    codes = {}
+    with httpx.Client(trust_env=False, timeout=30, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
+        for path, body in (
+            (CHAT, text | {"tools": tools}),
+            (CHAT, text | {"tools": tools, "stream": True}),
+            (MESSAGES, text | {"tools": named}),
+            (f"{MESSAGES}/count_tokens", text | {"tools": named}),
+            (RESPONSES, text | {"tools": named}),
+            (RESPONSES, text | {"metadata": {"a": "DEEP"}}),
+        ):
+            content = json.dumps(body).replace('"DEEP"', deep)
+            answer = http.post(gateway.address + path, content=content, headers={"content-type": "application/json"})
+            code = "" if answer.status_code == 200 else answer.json()["error"]["code"]
+            codes[path, answer.status_code, code] = answer.text[:200]
+    assert all(status < 500 for _, status, _ in codes), codes
+    assert any(code == "request_too_complex" for _, _, code in codes), codes

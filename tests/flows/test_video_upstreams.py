@@ -43,12 +43,14 @@ CHEAP, DEAR = 4 * 10_000_000, 4 * 20_000_000
 
 class Studios(FakeServer):
     """Two studios at one address; `broken` are those that take nothing, `elsewhere`: films lie at another place, where
-    there is a `page` instead. A finished film is forgotten when it is deleted."""
+    there is a `page` instead. A finished film is forgotten when it is deleted. `parts`: how many objects an answer
+    about one brings along."""
 
     def __init__(self) -> None:
         super().__init__()
         self.broken: set[str] = set()
         self.elsewhere = self.page = False
+        self.parts = 0
 
     def serve(self, environ: dict[str, Any], start: Any) -> Any:
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
@@ -65,7 +67,8 @@ class Studios(FakeServer):
         if path.endswith("/content") or path == "/store/film":
             return self._film(environ.get("HTTP_RANGE", ""), start)
         status = "queued" if method == "POST" else "completed"
-        return send_json(start, 200, {"id": f"task_{studio}", "object": "video", "status": status, "seconds": "4"})
+        job = {"id": f"task_{studio}", "object": "video", "status": status, "seconds": "4"}
+        return send_json(start, 200, job | {"more": [{}] * self.parts if method == "GET" else []})
 
     def _film(self, wanted: str, start: Any) -> Any:
         assert "," not in wanted
@@ -224,6 +227,15 @@ def test_content_comes_in_parts_from_wherever_the_provider_has_it(gateway, studi
     if elsewhere:
         studios.broken = set()
         assert call(gateway, "GET", path).json()["error"]["code"] == "upstream_error"
+
+
+def test_a_state_of_too_many_parts_is_no_answer(gateway, studios):
+    studios.parts = 260_000
+    ident = begin(gateway).json()["id"]
+    look(gateway)
+    assert (row(gateway, ident).state, row(gateway, ident).failures) == ("queued", 1)
+    studios.parts = 0
+    assert end_of(gateway, ident)["status"] == "completed"
 
 
 def test_the_official_client_sends_a_first_frame_as_a_file(gateway, studios):

@@ -299,6 +299,14 @@ def test_pages_of_videos_follow_each_other(gateway):
     assert ([one["id"] for one in rest["data"]], rest["has_more"]) == (made[2:], False)
 
 
+def test_long_prompts_make_no_long_lists_and_are_not_read_when_jobs_are_due(gateway):
+    begin(gateway, prompt=f"{LONG} {'x' * 90_000}")
+    (job,) = call(gateway, "GET", "/videos").json()["data"]
+    assert job["prompt"].startswith(LONG) and len(job["prompt"]) == 10_000
+    due = gateway.services.engine.videos.jobs.due(2**62, 1_000, 1_000)
+    assert {(one.wish, bool(one.task)) for one in due} == {("", True)}
+
+
 def test_the_books_agree_after_videos(gateway):
     end_of(gateway, begin(gateway)["id"])
     end_of(gateway, begin(gateway, REFUSED)["id"])

@@ -15,7 +15,7 @@ from gateway.catalogue.videos import VideoShape, fit
 from gateway.errors import UpstreamFailed
 from gateway.neutral.usage import read_count
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
-from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answers import ODD, SHAPE_ERRORS
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.failures import Explanation, classify, scrub
 from gateway.providers.image_codecs import data_url
@@ -28,6 +28,7 @@ from gateway.providers.video_codecs import (
     ident_in,
     milliseconds,
     ratio_of,
+    read_apart,
     refuse,
     segment,
     sound_warning,
@@ -120,7 +121,7 @@ class MiniMaxVideos(JobReader):
         return self._asks(target, f"/v1/files/retrieve?file_id={segment(file.file)}")
 
     def location(self, reply: UpstreamReply, target: Target) -> str:
-        wire = read_object(reply.read_all())
+        wire = read_apart(reply)
         try:
             _check(wire)
             return url_in(wire["file"]["download_url"])

@@ -37,7 +37,7 @@ from gateway.providers.sandbox.refusals import refuse, write_refusal
 from gateway.providers.sandbox.reply import TIMED_OUT, SandboxReply, Timeline
 from gateway.providers.sandbox.response import JSON, Response
 from gateway.providers.sandbox.script import Script, stage, stage_body, stage_status
-from gateway.threads import compute
+from gateway.threads import compute, compute_if
 
 KEYS_REMEMBERED = 1_000
 # From so many bytes, or tokens to be made, an answer is made in a thread.
@@ -112,7 +112,7 @@ class SandboxServer:
         UpstreamTimeout when no headers come in time; whatever else is wrong with the call is an answer with a status.
         """
         timeline = Timeline(self._clock, self._pause, deadline, heartbeat_s)
-        body = whole(call.body)
+        body = compute_if(len(call.body) > APART, whole, call.body)
         try:
             script = self._script(call, body, timeline)
         except InvalidRequest as error:

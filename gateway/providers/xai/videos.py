@@ -10,7 +10,6 @@ from typing import Any
 from gateway.catalogue.videos import fit
 from gateway.errors import UpstreamFailed
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
-from gateway.providers.answers import read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import data_url
 from gateway.providers.protocol import Call, Target, UpstreamReply
@@ -22,6 +21,7 @@ from gateway.providers.video_codecs import (
     milliseconds,
     progress_in,
     ratio_of,
+    read_apart,
     refuse,
     segment,
     sound_warning,
@@ -76,7 +76,7 @@ class XaiVideos(JobReader):
         if reply.status != UNDER_WAY:
             return super().read_status(reply, target)
         try:
-            return VideoStatus("in_progress", progress_in(read_object(reply.read_all()).get("progress")))
+            return VideoStatus("in_progress", progress_in(read_apart(reply).get("progress")))
         except UpstreamFailed:
             return VideoStatus("in_progress")
 

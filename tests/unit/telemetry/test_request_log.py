@@ -1,6 +1,7 @@
 """Refused and failed requests, and callers' metadata, become log entries; a flood of them stays bounded."""
 
 import json
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -85,6 +86,17 @@ def test_a_refused_request_is_kept_with_its_code_model_and_label(log, journal) -
         400, "invalid_parameters", "/v1/chat/completions", 1,
     )  # fmt: skip
     assert entry.project.hex() == "3" * 32 and entry.metadata is None
+
+
+def test_of_a_model_of_megabytes_only_the_beginning_is_looked_at(log, journal) -> None:
+    finished = ended(InvalidRequest("no"), body=b'{"model": "' + b"a/" * 1_000_000 + b'"}')
+    tracemalloc.start()
+    try:
+        log.failed(finished)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert journal.entries[0].asked == ("a/" * 128)[:255] and most < 5_000_000  # the name once, as it was decoded
 
 
 @pytest.mark.parametrize(
