@@ -3,8 +3,6 @@ thread of the process has its turn."""
 
 import re
 
-import orjson
-
 from gateway.threads import compute, give_way
 
 SLICE = 1 << 21  # bytes that are counted between two turns of the event loop
@@ -54,23 +52,6 @@ def has_more(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> boo
                 inside = not closing
         at = end
     return False
-
-
-def is_deeper(raw: bytes, most: int) -> bool:
-    """Whether a JSON text has objects and lists in more than `most` others."""
-    opening = raw.count(b"{") + raw.count(b"[")
-    return opening > most and compute(_is_deeper, raw, most)
-
-
-def _is_deeper(raw: bytes, most: int) -> bool:
-    try:
-        level = [orjson.loads(raw)]
-    except orjson.JSONDecodeError:
-        return False
-    for _ in range(most + 1):
-        inner = (node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list))
-        level = [one for values in inner for one in values if isinstance(one, dict | list)]
-    return bool(level)
 
 
 def _end_of_piece(raw: bytes, end: int) -> int:

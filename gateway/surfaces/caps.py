@@ -55,6 +55,23 @@ def check_inputs(limits: LimitSettings, inputs: Sized) -> None:
         raise _too_many("The request", "inputs", limits.max_inputs, "max_inputs", "input")
 
 
+def is_deeper(raw: bytes, most: int) -> bool:
+    """Whether a JSON text has objects and lists in more than `most` others."""
+    opening = raw.count(b"{") + raw.count(b"[")
+    return opening > most and compute(_is_deeper, raw, most)
+
+
+def _is_deeper(raw: bytes, most: int) -> bool:
+    try:
+        level = [orjson.loads(raw)]
+    except orjson.JSONDecodeError:
+        return False
+    for _ in range(most + 1):
+        inner = (node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list))
+        level = [one for values in inner for one in values if isinstance(one, dict | list)]
+    return bool(level)
+
+
 def _check_schemas(limits: LimitSettings, text: bytes) -> None:
     nodes, commas = text.count(b"{") + text.count(b"["), text.count(b",")
     if not (nodes > limits.max_schema_nodes > 0 or commas >= limits.max_enum > 0):

@@ -12,8 +12,8 @@ from gateway.clock import SECOND_US
 from gateway.dialects import openai
 from gateway.errors import GatewayError, Internal, InvalidRequest
 from gateway.neutral.events import Batch
-from gateway.neutral.json_parts import is_deeper
 from gateway.surfaces import policy
+from gateway.surfaces.caps import is_deeper
 from gateway.surfaces.http import Deprecated, ErrorFormat, Inbound, Outbound
 
 log = logging.getLogger("gateway")

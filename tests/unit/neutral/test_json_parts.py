@@ -54,13 +54,6 @@ def test_marks_within_texts_are_no_structure(value: object) -> None:
         assert json_parts.has_more(raw, _structure(value) - 1)
 
 
-@pytest.mark.parametrize("mark", ["[]", "{}"])
-def test_the_depth_of_a_text_is_that_of_its_objects_and_lists(mark: str) -> None:
-    deep = (('{"a":' if mark == "{}" else "[") * 9 + "[]" + mark[1] * 9).encode()
-    assert json_parts.is_deeper(deep, 8) and not json_parts.is_deeper(deep, 9)
-    assert not json_parts.is_deeper(b'["' + mark.encode() * 50 + b'", [], {"a": []}]', 2)
-
-
 def _structure(value: object) -> int:
     """Objects, lists and commas of a value."""
     if not isinstance(value, dict | list):

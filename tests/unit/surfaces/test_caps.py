@@ -7,6 +7,7 @@ import pytest
 from gateway import settings as settings_module
 from gateway.errors import InvalidRequest
 from gateway.surfaces import caps
+from gateway.surfaces.caps import is_deeper
 from gateway.surfaces.openai import chat, moderations
 
 LIMITS = settings_module.load({"GATEWAY_ENV": "test"}).limits
@@ -103,3 +104,10 @@ def test_inputs_to_judge_have_a_cap() -> None:
     with pytest.raises(InvalidRequest, match=r"limits\.max_inputs"):
         moderations.read(LIMITS, wanted)
     assert moderations.read(replace(LIMITS, max_inputs=0), wanted)[0]["input"]
+
+
+@pytest.mark.parametrize("mark", ["[]", "{}"])
+def test_the_depth_of_a_text_is_that_of_its_objects_and_lists(mark: str) -> None:
+    deep = (('{"a":' if mark == "{}" else "[") * 9 + "[]" + mark[1] * 9).encode()
+    assert is_deeper(deep, 8) and not is_deeper(deep, 9)
+    assert not is_deeper(b'["' + mark.encode() * 50 + b'", [], {"a": []}]', 2)
