@@ -13,6 +13,7 @@ from gateway.accounts import change_quota, custom_providers, key_caps, throttle
 from gateway.catalogue import videos
 from gateway.limits import cost_bound
 from gateway.neutral.videos import REFUSED
+from gateway.providers import failures
 from gateway.routing import capabilities
 from gateway.surfaces.management import devices
 
@@ -41,6 +42,7 @@ VARIABLE = {
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},
     # The provider's own word for what is wrong with the request; the page says so.
+    ("providers/failures.py", "TOO_LONG"): {failures.TOO_LONG},
     ("providers/failures.py", "code"): {"invalid_request", "request_too_large"},
     ("providers/openai/responses_reply.py", "cause.code"): set(),
     ("catalogue/videos.py", "f\"unsupported_{CODES.get(param, 'input')}\""): {
