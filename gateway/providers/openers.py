@@ -44,7 +44,9 @@ class SessionLink(Interface):
 class UpstreamSession(Interface):
     """An open session with an upstream in the format of callers, which is that of OpenAI's Realtime API, whatever the
     upstream itself speaks. Members as those of a SessionLink; `receive` also raises GatewayError for a session that
-    cannot go on."""
+    cannot go on. `transcribes`: its model itself, as a part of what it counts."""
+
+    transcribes: bool
 
     @property
     def code(self) -> int: ...

@@ -24,6 +24,7 @@ from gateway.providers.google.auth import AccessTokens, fetch_over
 from gateway.providers.google.embeddings import GoogleEmbeddings
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.google.images import GoogleImages
+from gateway.providers.google.live.codec import GoogleRealtime
 from gateway.providers.google.speech import GoogleSpeech
 from gateway.providers.google.videos import GoogleVideos
 from gateway.providers.minimax import videos as minimax
@@ -114,7 +115,14 @@ def _google(chat: GoogleGenerate, spool_dir: str) -> Wire:
     embeddings, speech = GoogleEmbeddings(chat.authorize), GoogleSpeech(chat.authorize)
     images, videos = GoogleImages(chat.authorize), GoogleVideos(chat.authorize, spool_dir)
     return chat_wire(
-        "google", chat, embeddings=embeddings, speech=speech, images=images, image_edits=images, videos=videos
+        "google",
+        chat,
+        embeddings=embeddings,
+        speech=speech,
+        images=images,
+        image_edits=images,
+        videos=videos,
+        realtime=GoogleRealtime(chat.authorize),
     )
 
 

@@ -6,6 +6,7 @@ Decided against simple-websocket, which lies over wsproto too: a thread of its o
 end, and its client dials by name, past the guard of addresses.
 """
 
+import codecs
 import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -45,6 +46,7 @@ from gateway.transport.handshakes import (
 )
 
 # Codes that stand for something that no frame says (RFC 6455, section 7.4.1).
+NO_UTF8 = 1007
 UNSENDABLE = frozenset((1004, NO_CODE, LOST, 1015))
 # The most of one message: 15 MB of sound are the most of an event where these are spoken, in base64 a third more.
 MOST_MESSAGE = 21 << 20
@@ -74,10 +76,14 @@ class WebSocket:
     """One end of an open WebSocket. Several greenlets may send, one may receive.
 
     `code` and `reason` are those of the peer's close frame once `receive` gave None (1006: it left without one).
+    `bytes_too`: messages of bytes are taken as the text that they are in UTF-8, as some servers send theirs.
     """
 
-    def __init__(self, channel: Channel, connection: WSConnection, most: int = MOST_MESSAGE) -> None:
-        self._channel, self._connection, self._most = channel, connection, most
+    def __init__(
+        self, channel: Channel, connection: WSConnection, most: int = MOST_MESSAGE, bytes_too: bool = False
+    ) -> None:
+        self._channel, self._connection, self._most, self._bytes_too = channel, connection, most, bytes_too
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
         self._sending = BoundedSemaphore(1)
         self._read = 0
         self.code, self.reason = LOST, ""
@@ -93,6 +99,7 @@ class WebSocket:
                 self.heard += 1
                 if self.heard % FRAMES_PER_TURN == 0:
                     gevent.sleep(0)
+                event = self._as_text(event)
                 if type(event) is TextMessage:
                     size += len(event.data)
                     if size > self._most:
@@ -166,6 +173,17 @@ class WebSocket:
         if not data:
             self.closed = True
         return bool(data)
+
+    def _as_text(self, event: Event) -> Event:
+        """A piece of a message of bytes as one of text, where those are taken; what is no UTF-8 ends the connection
+        (1007)."""
+        if not self._bytes_too or not isinstance(event, BytesMessage):
+            return event
+        try:
+            text = self._decode(event.data, event.message_finished)
+        except UnicodeDecodeError:
+            return CloseConnection(code=NO_UTF8, reason="A message is no UTF-8.")
+        return TextMessage(data=text, frame_finished=event.frame_finished, message_finished=event.message_finished)
 
     def _answer(self, event: Event) -> bool:
         """What is no text. Whether the connection goes on."""
@@ -244,7 +262,7 @@ def request(channel: Channel, host: str, target: str, headers: Mapping[str, str]
             connection.receive_data(data or None)
             for event in connection.events():
                 if isinstance(event, AcceptConnection):
-                    return WebSocket(channel, connection)
+                    return WebSocket(channel, connection, bytes_too=True)
                 refusal = _read_refusal(event, refusal)
             if refusal is not None and (refusal.whole or not data):
                 raise HandshakeRefused(refusal.status, refusal.headers, refusal.body[:REFUSAL_BYTES])

@@ -91,6 +91,8 @@ class OpenAISession:
     """An UpstreamSession with an upstream that speaks the callers' format itself. `discreet`: the account there is none
     of the caller's own, who is told nothing of it."""
 
+    transcribes = False
+
     def __init__(self, link: SessionLink, discreet: bool) -> None:
         self._link, self._discreet = link, discreet
         self.send, self.ping, self.close, self.abort = link.send, link.ping, link.close, link.abort

@@ -8,7 +8,7 @@ from gateway.accounts.authentication import Caller
 from gateway.accounts.realtime_secrets import PREFIX, FoundSecret
 from gateway.billing.context import RequestContext
 from gateway.engine.realtime.session import RealtimeSession, give
-from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
+from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotSupported, Unauthenticated
 from gateway.lazy_import import LazyImport
 from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, ClientEvent, RealtimeInput, SessionLock, SessionType
 from gateway.services import Services
@@ -29,6 +29,7 @@ ANY = "*"
 # A URL is kept in logs and histories: no credential may stand there.
 CREDENTIALS = ("token", "api_key", "client_secret")
 TURN = f"GET {PATH} (response)"
+HEARD = "session.audio.input.transcription.model"
 
 
 def connect(services: Services, inbound: Inbound) -> Outbound:
@@ -157,7 +158,7 @@ def _open(
         names = frozenset(
             (model, mapping.model, mapping.external_id, mapping.key, f"{mapping.provider}/{mapping.model}")
         )
-        events = OpenAIEvents(opened.type, names, found.turns.settings.transcribe, who.lock, services.settings.limits)
+        events = OpenAIEvents(opened.type, names, _transcriber(found, names), who.lock, services.settings.limits)
         if "transcriptions" in mapping.operations:
             events.heard = model
         return engine.session(found, events, who.caller), events.opening()
@@ -165,6 +166,22 @@ def _open(
         found.upstream.abort()
         give(found.slots)
         raise
+
+
+def _transcriber(opened: OpenedSession, names: frozenset[str]) -> Callable[[str], str]:
+    """Gives the provider's name of a model that is to transcribe; `names` are those of the session's own, which does
+    that itself at some providers, and nobody else there."""
+
+    def choose(model: str) -> str:
+        if not opened.upstream.transcribes:
+            return opened.turns.settings.transcribe(model)
+        mapping = opened.place.target.mapping
+        if model in names:
+            return mapping.external_id
+        text = f"{mapping.key} transcribes itself what is said to it: name it instead of {model[:100]!r}."
+        raise NotSupported(text, param=HEARD, code="transcription_model_not_supported")
+
+    return choose
 
 
 def _reporter(

@@ -1,0 +1,238 @@
+"""What the caller wants: each event as messages to the upstream, or as an error that names what has no counterpart."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.ids import new_hex
+from gateway.providers.google.live.items import result_of, turn_of
+from gateway.providers.google.live.settings import (
+    CONTEXT,
+    OWN,
+    RATE,
+    LiveSettings,
+    invalid,
+    read_modalities,
+    unsupported,
+)
+from gateway.providers.google.live.state import LiveState, LiveTurn
+
+Json = dict[str, Any]
+# The model speaks only where there is something to speak to: said where a caller asks for an answer to nothing.
+NOTHING = [{"role": "user", "parts": [{"text": "."}]}]
+# Instructions cannot be taken away again, only be replaced.
+NO_INSTRUCTIONS = " "
+ROOT = "root"
+# Members of a response.create that mean nothing else than they do without it.
+NEUTRAL = {"conversation": ("auto",), "input": (), "tool_choice": ("auto",), "parallel_tool_calls": (True,)}
+
+
+class CallerEvents:
+    """Carries out a caller's events. `send` sends a message, `renew` opens another connection with these settings."""
+
+    def __init__(self, state: LiveState, send: Callable[[Json], None], renew: Callable[[LiveSettings], None]) -> None:
+        self._state, self._send, self._renew = state, send, renew
+
+    def take(self, wire: Json) -> None:
+        """Carry out an event. InvalidRequest for one without effect."""
+        step = STEPS.get(wire.get("type", ""))
+        if step is None:
+            text = f"This model's provider has no counterpart of the event {wire.get('type')!r}."
+            raise unsupported("type", text, "unsupported_event")
+        step(self, wire)
+
+    def _update(self, wire: Json) -> None:
+        state = self._state
+        made = state.settings.changed(wire.get("session") or {})
+        changes = made.differs(state.settings) - OWN
+        if changes and not state.said:
+            self._renew(made)
+        elif changes <= CONTEXT:
+            state.settings = made
+            if changes:
+                self._send(context_of(made, changes))
+        elif state.handle is None:
+            text = "The provider cannot change this any more in this session; open another one."
+            raise unsupported(f"session.{min(changes - CONTEXT)}", text)
+        else:
+            state.stale = True
+        state.settings = made
+        state.session("updated")
+
+    def _append(self, wire: Json) -> None:
+        state, speech, data = self._state, self._state.speech, wire.get("audio")
+        if not isinstance(data, str):
+            raise invalid("audio", "'audio' is sound in base64.")
+        if not data:
+            return
+        if state.pending and not state.turns:
+            self._say(complete=False)
+        if not state.settings.detects and not speech.activity:
+            speech.activity = True
+            self._hear({"activityStart": {}})
+        self._hear({"audio": {"mimeType": f"audio/pcm;rate={RATE}", "data": data}})
+        speech.add(len(data) * 3 // 4)
+
+    def _commit(self, wire: Json) -> None:
+        state = self._state
+        if not state.speech.sound:
+            raise InvalidRequest("The input audio buffer is empty.", code="input_audio_buffer_commit_empty")
+        if state.settings.detects:
+            self._hear({"audioStreamEnd": True})
+        state.speech.commit()
+
+    def _clear(self, wire: Json) -> None:
+        if self._state.speech.sound:
+            text = "This model's provider hears sound as it comes, and takes nothing back; commit it instead."
+            raise unsupported("type", text, "unsupported_event")
+        self._state.say({"type": "input_audio_buffer.cleared"})
+
+    def _create(self, wire: Json) -> None:
+        state, item = self._state, wire.get("item")
+        if not isinstance(item, dict):
+            raise invalid("item", "'item' is an object.")
+        before = wire.get("previous_item_id")
+        if before is not None and before != (state.last or ROOT):
+            text = "Items of this model's provider are in the order in which they come."
+            raise unsupported("previous_item_id", text, "unsupported_item")
+        given = item.get("id")
+        ident = given if isinstance(given, str) and given else f"item_{new_hex()}"
+        if item.get("type") == "message":
+            state.pending[ident] = turn_of(item)
+        elif item.get("type") == "function_call_output":
+            result = result_of(item, state.calls)
+            state.results.append(result)
+            del state.calls[result["id"]]
+        else:
+            text = f"This model's provider has no counterpart of items of the type {str(item.get('type'))[:64]!r}."
+            raise unsupported("item.type", text, "unsupported_item")
+        previous = state.append(ident)
+        shown = _without_media({"object": "realtime.item", **item, "id": ident, "status": "completed"})
+        for end in ("added", "done"):
+            state.say({"type": f"conversation.item.{end}", "previous_item_id": previous, "item": shown})
+
+    def _delete(self, wire: Json) -> None:
+        if self._state.pending.pop(wire.get("item_id", ""), None) is None:
+            text = "The provider has this item already, and forgets nothing."
+            raise unsupported("item_id", text, "unsupported_event")
+        self._state.say({"type": "conversation.item.deleted", "item_id": wire["item_id"]})
+
+    def _respond(self, wire: Json) -> None:
+        state = self._state
+        if state.response is not None:
+            text = "A response is in progress: wait until it is done, or cancel it."
+            raise InvalidRequest(text, code="conversation_already_has_active_response")
+        options = wire.get("response") or {}
+        spoken = self._check_options(options)
+        response = state.respond(options.get("metadata"), spoken)
+        open_turn = state.turns[-1] if state.turns else None
+        if open_turn is not None and state.results and not open_turn.cancelled:
+            # The model goes on with the turn in which it called: what was admitted for it holds for both.
+            open_turn.response, open_turn.quiet, open_turn.due = response, False, None
+            state.mean("refused", id=wire.get("event_id", ""))
+            state.say(response.created())
+        else:
+            state.turns.append(LiveTurn(response.ident, response))
+            state.mean("started", response.created(), id=response.ident)
+        if options.get("instructions"):
+            state.overridden = True
+            said = state.settings.instructions(options["instructions"])
+            self._send({"contextUpdate": {"systemInstruction": said}})
+        self._ask()
+
+    def _ask(self) -> None:
+        """Let the upstream have what was said last, and answer it."""
+        state, speech = self._state, self._state.speech
+        answered = bool(state.results)
+        if answered:
+            results, state.results, state.blocked = state.results, [], False
+            self._send({"toolResponse": {"functionResponses": results}})
+        if speech.activity:
+            if speech.sound:
+                speech.commit()
+            if state.pending:
+                self._say(complete=False)
+            speech.activity = False
+            self._hear({"activityEnd": {}})
+        elif state.pending or not answered:
+            self._say(complete=True)
+
+    def _check_options(self, options: Json) -> bool | None:
+        """What a response.create asks for beside an answer; whether it is to be spoken, None as the session."""
+        session = self._state.settings.session
+        for name, value in options.items():
+            if value is None or name in ("instructions", "metadata", "output_modalities", "audio"):
+                continue
+            if value not in (session.get(name), *NEUTRAL.get(name, ())) and value != []:
+                text = f"This model's provider has no counterpart of '{name}' of a single response."
+                raise unsupported(f"response.{name}", text)
+        output = (options.get("audio") or {}).get("output") or {}
+        for name, value in output.items():
+            if value not in (None, session["audio"]["output"].get(name)):
+                text = f"This model's provider has no counterpart of '{name}' of a single response."
+                raise unsupported(f"response.audio.output.{name}", text)
+        if options.get("output_modalities") is None:
+            return None
+        return "audio" in read_modalities(options["output_modalities"], "response.output_modalities")
+
+    def _cancel(self, wire: Json) -> None:
+        """The provider makes a turn to its end; nothing of it is passed on any more."""
+        state, ident = self._state, wire.get("response_id")
+        if ident and any(turn.ident == ident and turn.response is None for turn in state.turns):
+            return
+        turn = next((one for one in state.turns if one.response is not None), None)
+        if turn is None or turn.response is None or ident not in (None, "", turn.response.ident, turn.ident):
+            raise InvalidRequest("There is no such response in progress.", code="response_cancel_not_active")
+        details = {"type": "cancelled", "reason": "client_cancelled"}
+        for event in turn.response.done("cancelled", details, None, state.last):
+            state.say(event)
+        state.append(turn.response.last)
+        turn.response, turn.quiet, turn.cancelled = None, True, True
+
+    def _say(self, complete: bool) -> None:
+        """Let the upstream have the items that it has not yet, and answer where that is all."""
+        state = self._state
+        turns = list(state.pending.values())
+        state.pending.clear()
+        if not turns and not state.said:
+            turns = NOTHING
+        state.said = True
+        content: Json = {"turnComplete": complete}
+        if turns:
+            content["turns"] = turns
+        self._send({"clientContent": content})
+
+    def _hear(self, sound: Json) -> None:
+        self._state.said = True
+        self._send({"realtimeInput": sound})
+
+
+def context_of(settings: LiveSettings, changes: frozenset[str]) -> Json:
+    """A context update with what changed."""
+    made: Json = {}
+    if "instructions" in changes:
+        made["systemInstruction"] = settings.instructions(settings.session["instructions"] or NO_INSTRUCTIONS)
+    if changes & {"tools", "tool_choice"}:
+        made["tools"] = {"tools": settings.tools()}
+    return {"contextUpdate": made}
+
+
+def _without_media(item: Json) -> Json:
+    """An item as it is told: without its sound and pictures, which the caller has."""
+    content = item.get("content")
+    if not isinstance(content, list):
+        return item
+    told = [{name: value for name, value in part.items() if name not in ("audio", "image_url")} for part in content]
+    return {**item, "content": told}
+
+
+STEPS = {
+    "session.update": CallerEvents._update,
+    "input_audio_buffer.append": CallerEvents._append,
+    "input_audio_buffer.commit": CallerEvents._commit,
+    "input_audio_buffer.clear": CallerEvents._clear,
+    "conversation.item.create": CallerEvents._create,
+    "conversation.item.delete": CallerEvents._delete,
+    "response.create": CallerEvents._respond,
+    "response.cancel": CallerEvents._cancel,
+}

@@ -1,0 +1,70 @@
+"""Items of a conversation in the callers' format, as turns and function responses of the Live API."""
+
+import re
+from typing import Any
+
+import orjson
+
+from gateway.errors import InvalidRequest
+from gateway.providers.google.live.settings import RATE, invalid
+
+Json = dict[str, Any]
+ROLES = {"user": "user", "assistant": "model"}
+PICTURE = re.compile(r"data:(image/[\w.+-]{1,40});base64,", re.IGNORECASE)
+
+
+def _refuse(place: str, reason: str) -> InvalidRequest:
+    return InvalidRequest(reason, param=place, code="unsupported_item")
+
+
+def turn_of(item: Json) -> Json:
+    """A message as a turn. InvalidRequest for what has no counterpart."""
+    role = item.get("role")
+    if role not in ROLES:
+        text = "This model's provider takes messages of 'user' and 'assistant'; others belong into the instructions."
+        raise _refuse("item.role", text)
+    content = item.get("content")
+    if not isinstance(content, list) or not content:
+        raise invalid("item.content", "A message has a list of content.")
+    return {"role": ROLES[role], "parts": [_part_of(part, f"item.content[{at}]") for at, part in enumerate(content)]}
+
+
+def _part_of(part: Any, place: str) -> Json:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in ("input_text", "output_text") and isinstance(part.get("text"), str):
+        return {"text": part["text"]}
+    if kind == "input_audio" and isinstance(part.get("audio"), str):
+        return {"inlineData": {"mimeType": f"audio/pcm;rate={RATE}", "data": part["audio"]}}
+    if kind == "output_audio" and isinstance(part.get("transcript"), str):
+        return {"text": part["transcript"]}  # what the model said; its sound is not given back to it
+    if kind == "input_image":
+        return _picture_of(part, place)
+    raise _refuse(place, f"This model's provider has no counterpart of content of the type {str(kind)[:64]!r}.")
+
+
+def _picture_of(part: Json, place: str) -> Json:
+    given = part.get("image_url")
+    found = PICTURE.match(given) if isinstance(given, str) else None
+    if found is None or not isinstance(given, str):
+        raise _refuse(f"{place}.image_url", "Images of this model are data URLs (data:image/png;base64,…).")
+    if part.get("detail") not in (None, "auto"):
+        raise _refuse(f"{place}.detail", "This model's provider has no counterpart of 'detail'.")
+    return {"inlineData": {"mimeType": found[1].lower(), "data": given[found.end() :]}}
+
+
+def result_of(item: Json, names: dict[str, str]) -> Json:
+    """The result of a call as a FunctionResponse; `names` are the functions of the calls that are open."""
+    call = item.get("call_id")
+    if not isinstance(call, str) or call not in names:
+        text = "There is no open call of this id: it was answered, or the model took it back when it was interrupted."
+        raise InvalidRequest(text, param="item.call_id", code="tool_call_unknown")
+    return {"id": call, "name": names[call], "response": _response_of(item.get("output"))}
+
+
+def _response_of(output: Any) -> Json:
+    """An object as it is; anything else as the `output` of one, as the reference has it."""
+    try:
+        found = orjson.loads(output)
+    except (orjson.JSONDecodeError, TypeError):
+        found = None
+    return found if isinstance(found, dict) else {"output": output}

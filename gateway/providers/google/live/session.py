@@ -1,0 +1,176 @@
+"""A session with the Live API in the callers' format: an actor that reads the caller's events and the upstream's
+messages one after the other, so that what they change is changed in one place."""
+
+from collections.abc import Callable
+from queue import Empty, Full, Queue
+
+import orjson
+
+from gateway.clock import Clock
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.neutral.realtime import ServerEvent
+from gateway.providers.google.live.answers import Answers
+from gateway.providers.google.live.caller_events import CallerEvents, context_of
+from gateway.providers.google.live.connection import Inbox, Json, LiveConnection, refusal
+from gateway.providers.google.live.settings import LiveSettings
+from gateway.providers.google.live.state import LiveState
+from gateway.threads import compute_if
+from gateway.transport.handshakes import GOING_AWAY, LOST, NORMAL, HandshakeRefused, SocketClosed
+
+AHEAD = 32  # events and messages that wait to be read
+STALL_S = 30.0  # a session that takes nothing for so long is lost
+LARGE = 1 << 18
+INSTRUCTIONS = frozenset(("instructions",))
+
+# Opens a connection with these settings; with a handle one that goes on with the conversation.
+Connect = Callable[[LiveSettings, str | None], LiveConnection]
+Judge = Callable[[HandshakeRefused], GatewayError]
+
+
+class LiveSession:
+    """An UpstreamSession. `connection` is set up with `settings`; `connect` opens another one, `judge` says whose fault
+    it is that one ended."""
+
+    transcribes = True
+
+    def __init__(self, settings: LiveSettings, connection: LiveConnection, connect: Connect, judge: Judge) -> None:
+        self._connection, self._connect, self._judge = connection, connect, judge
+        self._inbox: Inbox = Queue(AHEAD)
+        self._state = LiveState(settings)
+        self._answers = Answers(self._state)
+        self._callers = CallerEvents(self._state, self._send, self._begin_anew)
+        self._before = 0  # what was heard on earlier connections
+        self._closed = False
+        self.code, self.reason = LOST, ""
+        self._state.session("created")
+        connection.read_into(self._inbox)
+
+    @property
+    def heard(self) -> int:
+        """Messages that came, answers to pings too."""
+        return self._before + self._connection.link.heard
+
+    def send(self, text: str) -> None:
+        """An event of the caller. SocketClosed."""
+        if self._closed:
+            raise SocketClosed
+        try:
+            self._inbox.put((None, text), timeout=STALL_S)
+        except Full:
+            raise SocketClosed from None
+
+    def receive(self) -> ServerEvent | None:
+        """The next event; None once the session has ended. GatewayError where that is not as it should be."""
+        out = self._state.out
+        while not out:
+            if self._closed:
+                return None
+            try:
+                source, item = self._inbox.get(timeout=self._patience())
+            except Empty:
+                self._answers.pass_by()
+            else:
+                if not self._take(source, item):
+                    return None
+            if not self._state.turns:
+                self._rest()
+        return out.popleft()
+
+    def ping(self) -> None:
+        self._connection.link.ping()
+
+    def close(self, number: int = NORMAL, reason: str = "") -> None:
+        self._connection.link.close(number, reason)
+
+    def abort(self) -> None:
+        """End it at once; who receives finds it closed."""
+        self._closed = True
+        self._connection.abort()
+        if not self._inbox.full():
+            self._inbox.put_nowait((None, None))
+
+    def _patience(self) -> float | None:
+        due = self._answers.due()
+        return None if due is None else max(due - Clock.monotonic(), 0.001)
+
+    def _take(self, source: LiveConnection | None, item: Json | str | GatewayError | None) -> bool:
+        """Something that came. Whether the session goes on."""
+        if isinstance(item, str):
+            self._take_event(item)
+        elif source is not self._connection:
+            return True  # of a connection that was replaced, or to wake who waits
+        elif isinstance(item, GatewayError):
+            raise item
+        elif item is None:
+            return self._go_on_after_end()
+        else:
+            self._answers.take(item)
+        return True
+
+    def _take_event(self, text: str) -> None:
+        wire: Json = compute_if(len(text) > LARGE, orjson.loads, text)
+        try:
+            self._callers.take(wire)
+        except InvalidRequest as error:
+            ident = wire.get("event_id", "")
+            about = {"type": "invalid_request_error", "code": error.code, "message": error.message}
+            told = {**about, "param": error.param or None, "event_id": ident or None}
+            self._state.mean("refused", {"type": "error", "error": told}, id=ident)
+
+    def _send(self, message: Json) -> None:
+        try:
+            self._connection.send(message)
+        except SocketClosed:
+            pass  # what ended it is read next
+
+    # Other connections.
+
+    def _rest(self) -> None:
+        """Nothing is being made: what one response changed is as before, and a connection that has to be is replaced by
+        another that goes on with the conversation."""
+        state = self._state
+        if state.overridden:
+            state.overridden = False
+            self._send(context_of(state.settings, INSTRUCTIONS))
+        if (state.stale or state.leaving) and state.fresh and not state.speech.begun and not self._closed:
+            self._go_on()
+
+    def _begin_anew(self, settings: LiveSettings) -> None:
+        """Nothing was said yet: another connection with other settings. InvalidRequest where those are refused."""
+        try:
+            connection = self._connect(settings, None)
+        except HandshakeRefused as refused:
+            raise self._judge(refused) from None
+        self._replace(connection)
+
+    def _go_on(self) -> None:
+        """Another connection for the same conversation. GatewayError."""
+        state = self._state
+        self._connection.abort()
+        try:
+            connection = self._connect(state.settings, state.handle)
+        except HandshakeRefused as refused:
+            raise self._judge(refused) from None
+        state.leaving = state.stale = state.fresh = False
+        self._replace(connection)
+
+    def _replace(self, connection: LiveConnection) -> None:
+        before, self._connection = self._connection, connection
+        self._before += before.link.heard
+        before.abort()
+        connection.read_into(self._inbox)
+        if self._closed:
+            connection.abort()
+
+    def _go_on_after_end(self) -> bool:
+        """The connection ended. A conversation that can go on does, where no turn of the model was cut by it."""
+        link, state = self._connection.link, self._state
+        if self._closed:
+            return False
+        if state.handle is not None and not state.turns:
+            self._go_on()
+            return True
+        self.code, self.reason = link.code, ""
+        if link.code in (NORMAL, GOING_AWAY, LOST):
+            return False
+        raise self._judge(refusal(link.code, link.reason))
