@@ -132,3 +132,326 @@ def test_a_caller_who_wants_text_gets_the_transcript_alone(gateway, fake) -> Non
         assert seen[-1].response.metadata == {"topic": "greeting"}
         assert seen[-1].response.output[0].content[0].text == "Hello there."
     assert usage_of(gateway)[0].cost_nusd == USAGE_NUSD
+
+
+def test_what_is_said_is_heard_transcribed_and_answered_without_being_asked_for(gateway, fake) -> None:
+    fake.turns = [Turn("Hi Ada.", heard="I am Ada.")]
+    with talk(gateway) as caller:
+        caller.session.session.update(
+            session={"type": "realtime", "audio": {"input": {"transcription": {"model": MODEL}}}}
+        )
+        assert caller.next().session.audio.input.transcription.model == MODEL
+        for _ in range(2):
+            caller.session.input_audio_buffer.append(audio=base64.b64encode(bytes(24_000)).decode())
+        seen = caller.until("conversation.item.input_audio_transcription.completed")
+    assert kinds(seen)[:7] == [
+        "input_audio_buffer.speech_started",
+        "input_audio_buffer.speech_stopped",
+        "input_audio_buffer.committed",
+        "conversation.item.added",
+        "conversation.item.done",
+        "conversation.item.input_audio_transcription.delta",
+        "response.created",
+    ]
+    assert kinds(seen)[-2:] == ["response.done", "conversation.item.input_audio_transcription.completed"]
+    assert seen[-1].transcript == "I am Ada." and seen[-1].item_id == seen[2].item_id
+    assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD]
+    connection = fake.last
+    assert connection.setup["inputAudioTranscription"] == {} and connection.setup["outputAudioTranscription"] == {}
+    assert [one["mimeType"] for one in connection.inputs("audio")] == ["audio/pcm;rate=24000"] * 2
+
+
+def test_who_speaks_while_the_model_does_interrupts_it_and_pays_for_both_turns(gateway, fake) -> None:
+    fake.turns = [Turn("Once upon a time", holds=True), Turn("Yes?")]
+    with talk(gateway) as caller:
+        caller.say("Tell a story.")
+        caller.session.response.create()
+        caller.until("response.output_audio_transcript.delta")
+        caller.session.input_audio_buffer.append(audio=SECOND)
+        interrupted = caller.until("response.done")
+        answered = caller.until("response.done")
+    assert interrupted[0].type == "input_audio_buffer.speech_started"
+    details = interrupted[-1].response.status_details
+    assert (interrupted[-1].response.status, details.reason) == ("cancelled", "turn_detected")
+    assert answered[-1].response.status == "completed"
+    assert sorted((row.finish, row.cost_nusd) for row in usage_of(gateway)) == [
+        ("cancelled", USAGE_NUSD),
+        ("stop", USAGE_NUSD),
+    ]
+
+
+def test_push_to_talk_is_answered_when_it_is_asked_for(gateway, fake) -> None:
+    with talk(gateway) as caller:
+        caller.session.session.update(session={"type": "realtime", "audio": {"input": {"turn_detection": None}}})
+        caller.until("session.updated")
+        caller.session.input_audio_buffer.clear()
+        caller.until("input_audio_buffer.cleared")
+        caller.session.input_audio_buffer.commit()
+        assert caller.refused() == "input_audio_buffer_commit_empty"
+        caller.session.input_audio_buffer.append(audio=SECOND)
+        caller.session.input_audio_buffer.commit()
+        assert kinds(caller.until("conversation.item.done"))[0] == "input_audio_buffer.committed"
+        assert usage_of(gateway) == []
+        caller.session.response.create()
+        assert caller.until("response.done")[-1].response.status == "completed"
+        caller.session.input_audio_buffer.append(audio=SECOND)
+        caller.session.input_audio_buffer.clear()
+        assert caller.refused() == "unsupported_event"
+        caller.session.response.create()  # which commits what was said
+        assert "input_audio_buffer.committed" in kinds(caller.until("response.done"))
+    assert fake.last.setup["realtimeInputConfig"]["automaticActivityDetection"] == {"disabled": True}
+    assert len(fake.last.inputs("activityStart")) == len(fake.last.inputs("activityEnd")) == 2
+    assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD] * 2
+
+
+def call_of(events: list[Any]) -> Any:
+    return next(event for event in events if event.type == "response.function_call_arguments.done")
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["counted with the call", "counted with the answer"])
+def test_a_tool_is_called_and_its_result_is_spoken_of(gateway, fake, counted) -> None:
+    """The provider counts a turn, whatever the responses it is told as: each count is paid once."""
+    fake.turns = [Turn("", calls=(("look", {"at": "sky"}), ("look", {"at": "sea"})), counted=counted), Turn("Both blue.")]
+    with talk(gateway) as caller:
+        caller.session.session.update(session={"type": "realtime", "tools": [LOOK], "instructions": "Look first."})
+        caller.until("session.updated")
+        called = caller.ask("What color are sky and sea?")
+        items = called[-1].response.output
+        assert [(one.type, one.name, one.arguments) for one in items] == [
+            ("function_call", "look", '{"at":"sky"}'),
+            ("function_call", "look", '{"at":"sea"}'),
+        ]
+        assert call_of(called).call_id == items[0].call_id and called[-1].response.status == "completed"
+        assert len(usage_of(gateway)) == counted
+        for item, output in zip(items, ('{"color":"blue"}', "blue too"), strict=True):
+            answer = {"type": "function_call_output", "call_id": item.call_id, "output": output}
+            caller.session.conversation.item.create(item=answer)
+        caller.session.response.create()
+        assert caller.until("response.done")[-1].response.output[0].content[0].transcript == "Both blue."
+        caller.session.conversation.item.create(item=answer)
+        assert caller.refused() == "tool_call_unknown"
+    (response,) = fake.last.named("toolResponse")
+    assert [one["response"] for one in response["functionResponses"]] == [{"color": "blue"}, {"output": "blue too"}]
+    (tools,) = fake.last.setup["tools"]
+    assert tools["functionDeclarations"][0]["behavior"] == "BLOCKING"
+    assert fake.last.setup["systemInstruction"] == {"parts": [{"text": "Look first."}]}
+    assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD] * (1 + counted)
+
+
+def test_a_cancelled_response_ends_at_once_and_is_paid_when_the_provider_has_counted_it(gateway, fake) -> None:
+    fake.turns = [Turn("Once upon a time", holds=True), Turn("Fine.")]
+    with talk(gateway) as caller:
+        caller.session.response.cancel()
+        assert caller.refused() == "response_cancel_not_active"
+        caller.say("Tell a story.")
+        caller.session.response.create()
+        caller.until("response.output_audio_transcript.delta")
+        caller.session.response.create()
+        assert caller.refused() == "conversation_already_has_active_response"
+        caller.session.response.cancel()
+        ended = caller.until("response.done")[-1].response
+        assert (ended.status, ended.status_details.reason, ended.usage) == ("cancelled", "client_cancelled", None)
+        answered = caller.ask("Stop.")
+        assert answered[-1].response.output[0].content[0].transcript == "Fine."
+    assert sorted((row.finish, row.cost_nusd) for row in usage_of(gateway)) == [
+        ("cancelled", USAGE_NUSD),
+        ("stop", USAGE_NUSD),
+    ]
+
+
+@pytest.mark.parametrize("turn", [Turn(apart=True), Turn(usage=None)], ids=["counted apart", "never counted"])
+def test_counts_that_come_late_or_never_are_waited_for_and_then_estimated(gateway, fake, turn) -> None:
+    fake.turns = [turn]
+    with talk(gateway) as caller:
+        assert caller.ask("Hello")[-1].response.status == "completed"
+        (row,) = usage_of(gateway)
+        assert (row.basis, row.cost_nusd == USAGE_NUSD) == ((0, True) if turn.apart else (2, False))
+        assert row.cost_nusd > 0
+        caller.ask("Hello again")
+    assert usage_of(gateway)[1].cost_nusd == USAGE_NUSD
+
+
+def test_settings_become_those_of_the_provider(gateway, fake) -> None:
+    session = {
+        "type": "realtime",
+        "instructions": "Be brief.",
+        "max_output_tokens": 500,
+        "truncation": "disabled",
+        "audio": {
+            "input": {
+                "format": {"type": "audio/pcm", "rate": 24000},
+                "transcription": {"model": f"google-ai-studio/{MODEL}", "language": "de"},
+                "turn_detection": {
+                    "type": "server_vad",
+                    "threshold": 0.8,
+                    "silence_duration_ms": 700,
+                    "interrupt_response": False,
+                },
+            },
+            "output": {"voice": "puck"},
+        },
+    }
+    with talk(gateway, model=f"google-ai-studio/{MODEL}") as caller:
+        caller.session.session.update(session=session)
+        updated = caller.next()
+        assert (updated.type, updated.session.audio.output.voice) == ("session.updated", "Puck")
+        caller.ask("Hello")
+        first, second = fake.connections
+        caller.session.session.update(session={"type": "realtime", "instructions": "Be long.", "tools": [LOOK]})
+        caller.until("session.updated")
+        caller.ask("Hello", instructions="Whisper.")
+        caller.session.session.update(session={"type": "realtime", "audio": {"output": {"voice": "Kore"}}})
+        caller.until("session.updated")
+        caller.ask("Hello")
+    assert first.setup.keys() <= second.setup.keys() and "contextWindowCompression" in first.setup
+    setup = second.setup
+    assert "contextWindowCompression" not in setup and setup["inputAudioTranscription"] == {"languageCodes": ["de"]}
+    assert setup["generationConfig"] == {
+        "responseModalities": ["AUDIO"],
+        "speechConfig": {"voiceConfig": {"prebuiltVoiceConfig": {"voiceName": "Puck"}}},
+        "maxOutputTokens": 500,
+    }
+    assert setup["realtimeInputConfig"] == {
+        "automaticActivityDetection": {"startOfSpeechSensitivity": "START_SENSITIVITY_LOW", "silenceDurationMs": 700},
+        "activityHandling": "NO_INTERRUPTION",
+    }
+    texts = [one["systemInstruction"]["parts"][0]["text"] for one in second.named("contextUpdate")]
+    assert texts == ["Be long.", "Whisper.", "Be long."]
+    third = fake.connections[2]  # what was said goes on with another voice
+    assert third.setup["sessionResumption"]["handle"].startswith("handle-")
+    assert third.setup["generationConfig"]["speechConfig"]["voiceConfig"]["prebuiltVoiceConfig"]["voiceName"] == "Kore"
+    assert len(third.named("clientContent")) == 1 and len(usage_of(gateway)) == 3
+
+
+@pytest.mark.parametrize(
+    ("session", "param"),
+    [
+        ({"temperature": 1}, "session.temperature"),
+        ({"tool_choice": "required"}, "session.tool_choice"),
+        ({"parallel_tool_calls": False}, "session.parallel_tool_calls"),
+        ({"truncation": {"type": "retention_ratio", "retention_ratio": 0.5}}, "session.truncation"),
+        ({"audio": {"input": {"format": {"type": "audio/pcmu"}}}}, "session.audio.input.format"),
+        ({"audio": {"input": {"noise_reduction": {"type": "near_field"}}}}, "session.audio.input.noise_reduction"),
+        (
+            {"audio": {"input": {"turn_detection": {"type": "server_vad", "create_response": False}}}},
+            "session.audio.input.turn_detection.create_response",
+        ),
+        ({"audio": {"output": {"speed": 1.5}}}, "session.audio.output.speed"),
+        ({"audio": {"output": {"voice": "marin"}}}, "session.audio.output.voice"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_has_no_counterpart_is_named_and_changes_nothing(gateway, fake, session, param) -> None:
+    with talk(gateway) as caller:
+        caller.session.session.update(session={"type": "realtime", "instructions": "Be brief.", **session})
+        event = caller.next()
+        assert (event.type, event.error.param) == ("error", param)
+        assert event.error.code in ("unsupported_parameter", "voice_not_supported")
+        assert caller.ask("Hello")[-1].response.status == "completed"
+    assert len(fake.connections) == 1
+
+
+def test_events_and_items_without_a_counterpart_are_named(gateway, fake) -> None:
+    picture = {"type": "input_image", "image_url": "https://example.com/a.png"}
+    with talk(gateway) as caller:
+        conversation = caller.session.conversation.item
+        conversation.truncate(item_id="item", content_index=0, audio_end_ms=5)
+        assert caller.refused() == "unsupported_event"
+        system = {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "Be kind."}]}
+        for item in (system, {"type": "message", "role": "user", "content": [picture]}):
+            conversation.create(item=item)
+            assert caller.refused() == "unsupported_item"
+        conversation.create(previous_item_id="elsewhere", item={**system, "role": "user"})
+        assert caller.refused() == "unsupported_item"
+        for options in ({"conversation": "none"}, {"max_output_tokens": 5}, {"tool_choice": "required"}):
+            caller.session.response.create(response=options)
+            assert caller.refused() == "unsupported_parameter"
+        caller.say("Not this.")
+        item = caller.until("conversation.item.done")[-1].item.id
+        conversation.delete(item_id=item)
+        caller.until("conversation.item.deleted")
+        conversation.delete(item_id=item)
+        assert caller.refused() == "unsupported_event"
+        data = {"type": "input_image", "image_url": f"data:image/png;base64,{SOUND}"}
+        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Show me."}]}
+        conversation.create(item=said)
+        conversation.create(item={"type": "message", "role": "user", "content": [data]})
+        caller.session.response.create()
+        caller.until("response.done")
+    (content,) = fake.last.named("clientContent")
+    assert content["turns"] == [
+        {"role": "model", "parts": [{"text": "Show me."}]},
+        {"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": SOUND}}]},
+    ]
+    assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD]
+
+
+def test_a_model_that_is_asked_to_begin_begins(gateway, fake) -> None:
+    with talk(gateway) as caller:
+        caller.session.response.create(response={"instructions": "Greet the caller."})
+        caller.until("response.done")
+    (content,) = fake.last.named("clientContent")
+    assert content["turnComplete"] and content["turns"]
+    assert len(usage_of(gateway)) == 1
+
+
+def test_a_connection_that_the_provider_ends_is_followed_by_one_that_goes_on(gateway, fake) -> None:
+    fake.goes = True
+    with talk(gateway) as caller:
+        for _ in range(2):
+            assert caller.ask("Hello")[-1].response.status == "completed"
+    first, second = fake.connections
+    assert second.setup["sessionResumption"]["handle"].startswith("handle-") and first.setup["sessionResumption"] == {}
+    assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD] * 2
+
+
+def test_a_turn_that_is_cut_off_ends_the_session_and_is_paid_by_what_came(gateway, fake) -> None:
+    fake.turns = [Turn(cuts=True)]
+    with talk(gateway) as caller:
+        caller.say("Hello")
+        caller.session.response.create()
+        with pytest.raises(websockets.ConnectionClosed) as ended:
+            while (event := caller.next()).type != "error":
+                continue
+            assert event.error.code == "stream_truncated"
+            caller.next()
+        assert ended.value.rcvd.code == 1011
+    (row,) = usage_of(gateway)
+    assert row.cost_nusd > 0 and row.basis == 2
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"), [("MALFORMED_FUNCTION_CALL", "failed"), ("GENERATED_AUDIO_SAFETY", "incomplete")]
+)
+def test_a_turn_that_ended_badly_says_so(gateway, fake, reason, status) -> None:
+    fake.turns = [Turn(reason=reason)]
+    with talk(gateway) as caller:
+        assert caller.ask("Hello")[-1].response.status == status
+        assert caller.ask("Hello")[-1].response.status == "completed"
+    assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD] * 2
+
+
+def test_a_provider_that_takes_no_session_is_known_before_the_handshake_is_answered(gateway, fake) -> None:
+    for end, status in (((1011, "You exceeded your current quota."), 429), ((1008, "Model is not found."), 502)):
+        fake.ends = [end]
+        with pytest.raises(websockets.InvalidStatus) as caught, talk(gateway):
+            raise AssertionError("a session was opened")
+        assert caught.value.response.status_code == status
+    assert usage_of(gateway) == [] or {row.cost_nusd for row in usage_of(gateway)} == {0}
+
+
+def test_a_session_for_transcripts_alone_is_refused_by_name(gateway, fake) -> None:
+    with pytest.raises(websockets.InvalidStatus) as caught, talk(gateway, extra_query={"intent": "transcription"}):
+        raise AssertionError("a session was opened")
+    assert caught.value.response.status_code == 400
+
+
+def test_a_client_secret_settles_instructions_and_voice_of_a_live_model_too(gateway, fake) -> None:
+    client = openai.OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+    session = {"type": "realtime", "model": MODEL, "instructions": "Be brief.", "audio": {"output": {"voice": "Puck"}}}
+    secret = client.realtime.client_secrets.create(session=session).value
+    with openai.OpenAI(base_url=gateway.url, api_key=secret).realtime.connect(model=MODEL) as connection:
+        caller = Caller(connection)
+        caller.until("session.updated")
+        caller.ask("Hello")
+    assert fake.last.setup["systemInstruction"] == {"parts": [{"text": "Be brief."}]}

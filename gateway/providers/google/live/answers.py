@@ -104,10 +104,7 @@ class Answers:
                 state.speech.begin()
         heard = _object(content, "inputTranscription")
         if heard:
-            answering = state.response is not None and not state.speech.begun
-            if state.settings.detects and not answering and heard.get("text"):
-                state.speech.begin()
-            state.speech.hear(_text(heard.get("text")), heard.get("finished") is True, answering)
+            state.speech.hear(_text(heard.get("text")), heard.get("finished") is True, state.settings.detects)
         parts = _object(content, "modelTurn").get("parts")
         for part in parts if isinstance(parts, list) else ():
             if isinstance(part, dict) and part.get("thought") is not True:

@@ -69,12 +69,15 @@ class Speech:
         if early:
             self._transcribe(early)
 
-    def hear(self, text: str, finished: bool, answering: bool) -> None:
-        """A piece of a transcript. While the model is `answering`, of what it answers to."""
-        if text and self._heard and answering:
+    def hear(self, text: str, finished: bool, detects: bool) -> None:
+        """A piece of a transcript: of the last item until more speech was noticed. Where the upstream `detects` speech,
+        a transcript is a sign of some."""
+        if text and self._heard and not self.begun:
             self._transcribe(text)
         elif text:
             self._early += text
+            if detects:
+                self.begin()
         if finished and self._heard:
             self.complete()
 
