@@ -34,6 +34,7 @@ VARIABLE = {
     ("routing/candidate_filter.py", "error.code"): None,
     ("surfaces/mcp/access.py", "error.code"): None,
     ("surfaces/openai/realtime_events.py", "code"): None,
+    ("providers/google/live/settings.py", "code"): None,
     # What another gateway refused, in its own words, which are these.
     ("surfaces/mcp/remote_gateway.py", "code"): set(),
     # It answers an error that has its code already.

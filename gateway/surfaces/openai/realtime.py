@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gateway.accounts.authentication import Caller
 from gateway.accounts.realtime_secrets import PREFIX, FoundSecret
 from gateway.billing.context import RequestContext
+from gateway.engine.realtime.engine import OpenedSession
 from gateway.engine.realtime.session import RealtimeSession, give
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotSupported, Unauthenticated
 from gateway.lazy_import import LazyImport

@@ -142,7 +142,9 @@ class Answers:
         """Content: the last of `events` has it, or the caller is not told."""
         for event in events[:-1]:
             self._state.say(event)
-        self._state.mean("", events[-1] if events else None, sound_bytes=sound_bytes, text_length=text_length)
+        ident = self._state.turns[0].ident
+        last = events[-1] if events else None
+        self._state.mean("", last, id=ident, sound_bytes=sound_bytes, text_length=text_length)
 
     def _take_calls(self, calls: list[Json]) -> None:
         state, turn = self._state, self._current()

@@ -11,7 +11,7 @@ from gateway.providers.google.live.settings import PCM
 Json = dict[str, Any]
 
 
-class Response:
+class LiveResponse:
     """One response: an optional message, and calls of functions. Each method gives the events of what came."""
 
     def __init__(self, session: Json, spoken: bool, metadata: Any) -> None:

@@ -13,7 +13,7 @@ ROLES = {"user": "user", "assistant": "model"}
 PICTURE = re.compile(r"data:(image/[\w.+-]{1,40});base64,", re.IGNORECASE)
 
 
-def _refuse(place: str, reason: str) -> InvalidRequest:
+def _unsupported(place: str, reason: str) -> InvalidRequest:
     return InvalidRequest(reason, param=place, code="unsupported_item")
 
 
@@ -22,7 +22,7 @@ def turn_of(item: Json) -> Json:
     role = item.get("role")
     if role not in ROLES:
         text = "This model's provider takes messages of 'user' and 'assistant'; others belong into the instructions."
-        raise _refuse("item.role", text)
+        raise _unsupported("item.role", text)
     content = item.get("content")
     if not isinstance(content, list) or not content:
         raise invalid("item.content", "A message has a list of content.")
@@ -39,16 +39,16 @@ def _part_of(part: Any, place: str) -> Json:
         return {"text": part["transcript"]}  # what the model said; its sound is not given back to it
     if kind == "input_image":
         return _picture_of(part, place)
-    raise _refuse(place, f"This model's provider has no counterpart of content of the type {str(kind)[:64]!r}.")
+    raise _unsupported(place, f"This model's provider has no counterpart of content of the type {str(kind)[:64]!r}.")
 
 
 def _picture_of(part: Json, place: str) -> Json:
     given = part.get("image_url")
     found = PICTURE.match(given) if isinstance(given, str) else None
     if found is None or not isinstance(given, str):
-        raise _refuse(f"{place}.image_url", "Images of this model are data URLs (data:image/png;base64,…).")
+        raise _unsupported(f"{place}.image_url", "Images of this model are data URLs (data:image/png;base64,…).")
     if part.get("detail") not in (None, "auto"):
-        raise _refuse(f"{place}.detail", "This model's provider has no counterpart of 'detail'.")
+        raise _unsupported(f"{place}.detail", "This model's provider has no counterpart of 'detail'.")
     return {"inlineData": {"mimeType": found[1].lower(), "data": given[found.end() :]}}
 
 

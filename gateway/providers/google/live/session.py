@@ -10,7 +10,7 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.neutral.realtime import ServerEvent
 from gateway.providers.google.live.answers import Answers
-from gateway.providers.google.live.caller_events import CallerEvents, context_of
+from gateway.providers.google.live.commands import LiveCommands, context_of
 from gateway.providers.google.live.connection import Inbox, Json, LiveConnection, refusal
 from gateway.providers.google.live.settings import LiveSettings
 from gateway.providers.google.live.state import LiveState
@@ -38,7 +38,7 @@ class LiveSession:
         self._inbox: Inbox = Queue(AHEAD)
         self._state = LiveState(settings)
         self._answers = Answers(self._state)
-        self._callers = CallerEvents(self._state, self._send, self._begin_anew)
+        self._callers = LiveCommands(self._state, self._send, self._begin_anew)
         self._before = 0  # what was heard on earlier connections
         self._closed = False
         self.code, self.reason = LOST, ""

@@ -246,7 +246,7 @@ class LiveSettings:
         known = next((voice for voice in offered if str(value).lower() == voice.lower()), "")
         if offered and not known:
             text = f"{self._target.mapping.key} has no voice {str(value)[:64]!r}; it has {', '.join(offered)}."
-            raise unsupported("session.audio.output.voice", text, "voice_not_supported")
+            raise unsupported("session.audio.output.voice", text, code="voice_not_supported")
         return known or str(value)
 
     def _read_speed(self, value: Any) -> float:

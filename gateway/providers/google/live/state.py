@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gateway.ids import new_hex
-from gateway.neutral.realtime import ServerEvent
+from gateway.neutral.realtime import UNLIMITED, ServerEvent
 from gateway.neutral.usage import Usage, added
-from gateway.providers.google.live.events import Response, write
+from gateway.providers.google.live.events import LiveResponse, write
 from gateway.providers.google.live.settings import LiveSettings
 from gateway.providers.google.live.speech import Speech
 
@@ -23,7 +23,7 @@ class LiveTurn:
     (monotonic), as those of a call are. `reason` is why it ended where it did."""
 
     ident: str
-    response: Response | None = None
+    response: LiveResponse | None = None
     usage: Usage | None = None
     quiet: bool = False
     made: bool = False
@@ -85,16 +85,19 @@ class LiveState:
         return previous
 
     @property
-    def response(self) -> Response | None:
+    def response(self) -> LiveResponse | None:
         """The response in progress."""
         return next((turn.response for turn in self.turns if turn.response is not None), None)
 
-    def respond(self, metadata: Any = None, spoken: bool | None = None) -> Response:
+    def respond(self, metadata: Any = None, spoken: bool | None = None) -> LiveResponse:
         """A response that begins."""
         session = self.settings.session | {"conversation": self.conversation}
-        return Response(session, self.settings.spoken if spoken is None else spoken, metadata)
+        return LiveResponse(session, self.settings.spoken if spoken is None else spoken, metadata)
 
     def session(self, kind: str) -> None:
         """Tell what the session is."""
         wire = {"type": f"session.{kind}", "session": self.settings.session}
-        self.mean("settings", wire, listens=self.settings.detects)
+        limit = self.settings.session["max_output_tokens"]
+        most = UNLIMITED if limit == "inf" else limit
+        # What transcribes is no model of its own, and nothing that is paid for apart.
+        self.mean("settings", wire, listens=self.settings.detects, most_output=most, transcriber="")

@@ -27,7 +27,7 @@ ROOT = "root"
 NEUTRAL = {"conversation": ("auto",), "input": (), "tool_choice": ("auto",), "parallel_tool_calls": (True,)}
 
 
-class CallerEvents:
+class LiveCommands:
     """Carries out a caller's events. `send` sends a message, `renew` opens another connection with these settings."""
 
     def __init__(self, state: LiveState, send: Callable[[Json], None], renew: Callable[[LiveSettings], None]) -> None:
@@ -38,7 +38,7 @@ class CallerEvents:
         step = STEPS.get(wire.get("type", ""))
         if step is None:
             text = f"This model's provider has no counterpart of the event {wire.get('type')!r}."
-            raise unsupported("type", text, "unsupported_event")
+            raise unsupported("type", text, code="unsupported_event")
         step(self, wire)
 
     def _update(self, wire: Json) -> None:
@@ -84,7 +84,7 @@ class CallerEvents:
     def _clear(self, wire: Json) -> None:
         if self._state.speech.sound:
             text = "This model's provider hears sound as it comes, and takes nothing back; commit it instead."
-            raise unsupported("type", text, "unsupported_event")
+            raise unsupported("type", text, code="unsupported_event")
         self._state.say({"type": "input_audio_buffer.cleared"})
 
     def _create(self, wire: Json) -> None:
@@ -94,7 +94,7 @@ class CallerEvents:
         before = wire.get("previous_item_id")
         if before is not None and before != (state.last or ROOT):
             text = "Items of this model's provider are in the order in which they come."
-            raise unsupported("previous_item_id", text, "unsupported_item")
+            raise unsupported("previous_item_id", text, code="unsupported_item")
         given = item.get("id")
         ident = given if isinstance(given, str) and given else f"item_{new_hex()}"
         if item.get("type") == "message":
@@ -105,7 +105,7 @@ class CallerEvents:
             del state.calls[result["id"]]
         else:
             text = f"This model's provider has no counterpart of items of the type {str(item.get('type'))[:64]!r}."
-            raise unsupported("item.type", text, "unsupported_item")
+            raise unsupported("item.type", text, code="unsupported_item")
         previous = state.append(ident)
         shown = _without_media({"object": "realtime.item", **item, "id": ident, "status": "completed"})
         for end in ("added", "done"):
@@ -114,7 +114,7 @@ class CallerEvents:
     def _delete(self, wire: Json) -> None:
         if self._state.pending.pop(wire.get("item_id", ""), None) is None:
             text = "The provider has this item already, and forgets nothing."
-            raise unsupported("item_id", text, "unsupported_event")
+            raise unsupported("item_id", text, code="unsupported_event")
         self._state.say({"type": "conversation.item.deleted", "item_id": wire["item_id"]})
 
     def _respond(self, wire: Json) -> None:
@@ -227,12 +227,12 @@ def _without_media(item: Json) -> Json:
 
 
 STEPS = {
-    "session.update": CallerEvents._update,
-    "input_audio_buffer.append": CallerEvents._append,
-    "input_audio_buffer.commit": CallerEvents._commit,
-    "input_audio_buffer.clear": CallerEvents._clear,
-    "conversation.item.create": CallerEvents._create,
-    "conversation.item.delete": CallerEvents._delete,
-    "response.create": CallerEvents._respond,
-    "response.cancel": CallerEvents._cancel,
+    "session.update": LiveCommands._update,
+    "input_audio_buffer.append": LiveCommands._append,
+    "input_audio_buffer.commit": LiveCommands._commit,
+    "input_audio_buffer.clear": LiveCommands._clear,
+    "conversation.item.create": LiveCommands._create,
+    "conversation.item.delete": LiveCommands._delete,
+    "response.create": LiveCommands._respond,
+    "response.cancel": LiveCommands._cancel,
 }
