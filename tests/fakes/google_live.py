@@ -13,10 +13,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from google.genai import _live_converters as converters
-from google.genai import types
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic.alias_generators import to_camel
+from fakes import google_live_types as published
+from pydantic import ValidationError
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
@@ -38,24 +36,6 @@ USAGE = {
 # What that costs of gemini-3.8-live in nano-dollars a token: text, sound and pictures read, text and sound made.
 USAGE_NUSD = 120 * 750 + 100 * 3_000 + 10 * 1_000 + 30 * 4_500 + 70 * 12_000
 SOUND = base64.b64encode(bytes(4_800)).decode()
-
-
-class Setup(types.LiveClientSetup):
-    """The published type lacks what its converters write beside it."""
-
-    realtime_input_config: types.RealtimeInputConfig | None = None
-
-
-class ClientMessage(BaseModel):
-    """BidiGenerateContentClientMessage (API reference): exactly one of these."""
-
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, val_json_bytes="base64")
-
-    setup: Setup | None = None
-    client_content: types.LiveClientContent | None = None
-    realtime_input: types.LiveClientRealtimeInput | None = None
-    tool_response: types.LiveClientToolResponse | None = None
-    context_update: types.LiveClientContextUpdate | None = None
 
 
 @dataclass
@@ -165,7 +145,7 @@ class LiveConversation:
             message = json.loads(raw)
             self._recorded.messages.append(message)
             try:
-                ClientMessage.model_validate_json(raw)
+                published.ClientMessage.model_validate_json(raw)
             except ValidationError as error:
                 self._refuse(str(error))
                 return
@@ -184,8 +164,7 @@ class LiveConversation:
         self._connection.close(1007, "Request contains an invalid argument.")
 
     def _send(self, **message: Any) -> None:
-        parsed = converters._LiveServerMessage_from_mldev(message)
-        types.LiveServerMessage._from_response(response=parsed, kwargs={})
+        published.check_answer(message)
         self._connection.send(json.dumps(message).encode())
 
     def _set_up(self, setup: dict[str, Any]) -> bool:

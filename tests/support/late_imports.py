@@ -17,7 +17,7 @@ from typing import Any
 LATE = (
     *("anthropic", "fakes.anthropic_types"),
     *("mcp", "langchain_openai", "mistralai.client", "schemathesis", "soundfile", "fakes.bedrock_types"),
-    *("google.genai", "fakes.google_types"),
+    *("google.genai", "fakes.google_types", "fakes.google_live_types"),
     "helm_python",  # of Go, whose threads no fork keeps
 )
 # Where modules of ours are.

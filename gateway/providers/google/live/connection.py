@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
-from gateway.providers.answers import ODD
+from gateway.errors import GatewayError, UpstreamTimeout
+from gateway.providers.answers import check_parts, read_object
 from gateway.providers.openers import SessionLink
 from gateway.threads import compute_if, later, spawn
 from gateway.transport.handshakes import LOST, HandshakeRefused, SocketClosed
@@ -103,10 +103,11 @@ def refusal(code: int, reason: str) -> HandshakeRefused:
 
 
 def _decode(text: str) -> Json:
-    try:
-        found = compute_if(len(text) > LARGE, orjson.loads, text)
-    except orjson.JSONDecodeError:
-        raise UpstreamFailed(ODD) from None
-    if not isinstance(found, dict):
-        raise UpstreamFailed(ODD)
-    return found
+    """A message. UpstreamFailed for what is none, or has too many parts."""
+    return compute_if(len(text) > LARGE, _read, text)
+
+
+def _read(text: str) -> Json:
+    raw = text.encode()
+    check_parts(raw)
+    return read_object(raw)
