@@ -16,6 +16,24 @@ from gateway.threads import compute
 segno = LazyImport("segno")  # few ever enrol at a given worker
 TITLE, PATH, FORM = "Your account", "/connect", "account"
 FACTOR = "Second factor"
+# What a browser's User-Agent has → what it is called. Those that pretend to be another come before it.
+BROWSERS = {
+    "Edg": "Edge",
+    "OPR/": "Opera",
+    "Firefox/": "Firefox",
+    "Chrom": "Chrome",
+    "CriOS/": "Chrome",
+    "Safari/": "Safari",
+}
+SYSTEMS = {
+    "Windows": "Windows",
+    "Android": "Android",
+    "iPhone": "iOS",
+    "iPad": "iPadOS",
+    "Mac OS X": "macOS",
+    "CrOS": "ChromeOS",
+    "Linux": "Linux",
+}
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
@@ -92,12 +110,21 @@ def _day_and_time(at_us: int) -> str:
     return to_datetime(at_us).strftime("%d %B %Y, %H:%M UTC")
 
 
+def _name_agent(agent: str) -> str:
+    """Browser and system of a User-Agent, which is long and says little to a person; other programs as they say."""
+    if not agent.startswith("Mozilla/"):
+        return agent or "an unnamed program"
+    browser = next((name for mark, name in BROWSERS.items() if mark in agent), "")
+    system = next((name for mark, name in SYSTEMS.items() if mark in agent), "")
+    return f"{browser} on {system}" if browser and system else browser or agent
+
+
 def _page(services: Services, inbound: Inbound, visitor: Visitor, error: GatewayError | None = None) -> Outbound:
     management, own = services.management, visitor.session
     sessions = [
         {
             "id": one.id,
-            "agent": one.agent or "an unnamed program",
+            "agent": _name_agent(one.agent),
             "since": _day_and_time(one.created_at_us),
             "current": one.id == own.id,
         }

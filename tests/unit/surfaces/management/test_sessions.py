@@ -295,6 +295,25 @@ def test_the_page_of_the_account_signs_out_everywhere(tenants: Tenants) -> None:
     assert tenants.refused("GET", "/orgs", elsewhere) == "401 session_invalid"
 
 
+@pytest.mark.parametrize(
+    ("agent", "shown"),
+    [
+        ("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/131.0 Safari/537.36", "Chrome on Linux, since"),
+        ("Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) Version/18.0 Safari/604.1", "Safari on iOS, since"),
+        (
+            "Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 Chrome/131.0 Safari/537.36 Edg/131",
+            "Edge on Windows, since",
+        ),
+        ("python-requests/2.34", "python-requests/2.34, since"),
+    ],
+)
+def test_the_page_of_the_account_names_a_sessions_browser(tenants: Tenants, agent: str, shown: str) -> None:
+    browser = tenants.gateway.app.flask.test_client()
+    headers = {"Origin": "http://localhost", "User-Agent": agent}
+    browser.post("/connect/login", data={"email": OWNER, "password": PASSWORD}, headers=headers)
+    assert shown in browser.get("/connect").text
+
+
 def test_the_page_of_the_account_changes_the_password_for_who_knows_it(tenants: Tenants) -> None:
     elsewhere = sign_in(tenants)[1]["token"]
     browser = tenants.gateway.app.flask.test_client()
