@@ -75,6 +75,9 @@ class Payer(NamedTuple):
     provider_key_id: str = ""
 
 
+LESS = "or ask for less, for example with a lower max_tokens."
+
+
 class Shortage(NamedTuple):
     """A budget that cannot cover `need_nusd`. `resets_us` 0 = never; `others`: other workers hold leases that may be
     returned soon; `name`: the team's."""
@@ -95,19 +98,16 @@ class Shortage(NamedTuple):
         code = MID_STREAM if mid_stream else None
         verb = "The answer needs" if mid_stream else "This request may cost up to"
         if self.kind == CREDITS:
+            rest = " more." if mid_stream else f": add credits, {LESS}"
             return OutOfCredits(
-                f"The organization's credits do not suffice: {left} USD are left. {verb} {need} USD more."
-                if mid_stream
-                else f"The organization's credits do not suffice: {left} USD are left. {verb} {need} USD: add credits, "
-                "or ask for less with max_tokens.",
-                code=code,
+                f"The organization's credits do not suffice: {left} USD are left. {verb} {need} USD{rest}", code=code
             )
         owner = OWNERS.get(self.scope) or f'team "{self.name}", of which the member who owns the API key is one,'
         span = f" for {self.period}" if self.kind == WINDOW else ""
         resets = f" It resets at {to_iso(self.resets_us)}." if self.resets_us else ""
         return SpendingLimitReached(
             f"The {owner} has a spending limit of {format_usd(self.limit_nusd)} USD{span}, of which {left} USD are "
-            f"left.{resets} {verb} {need} USD{' more' if mid_stream else ''}.",
+            f"left.{resets} {verb} {need} USD{' more.' if mid_stream else f': raise the limit, {LESS}'}",
             code=code or self._code(),
         )
 

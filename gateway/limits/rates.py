@@ -282,8 +282,11 @@ def _refusal(rule: Rule, reset_s: int, now_s: float) -> RateLimited:
     wait = max(1, reset_s)
     standing = RateLimitStatus(rule.kind, rule.amount, 0, wait)
     who = f"organization ({rule.subject.partition('/')[2]})" if rule.scope == OPERATION else rule.scope
+    what = NAMES[rule.kind].replace("requests", "request") if rule.amount == 1 else NAMES[rule.kind]
     refused = RateLimited(
-        f"The {who} may make {rule.amount} {NAMES[rule.kind]}; try again in {wait} s.",
+        f"The {who} may make {rule.amount} {what}; try again in {wait} s."
+        if rule.amount
+        else f"The {who} is blocked: its limit is 0 {what}, until it is raised.",
         retry_after=float(wait),
         headers=tuple(headers((standing,), int(now_s * SECOND_US))),
     )

@@ -56,7 +56,7 @@ def test_an_operation_has_a_limit_of_each_organization(limits, rates):
     limits.set_limit("operation", "embeddings", "requests", 1)
     limits.set_limit("operation", "org_2/embeddings", "requests", 2)
     rates.enter(*WHO, 10, "embeddings")
-    with pytest.raises(RateLimited, match=r"organization \(embeddings\) may make 1 request"):
+    with pytest.raises(RateLimited, match=r"organization \(embeddings\) may make 1 request per minute"):
         rates.enter(*WHO, 10, "embeddings")
     assert rates.enter(*WHO, 10, "chat").statuses == ()
     for left in (1, 0):
@@ -93,7 +93,9 @@ def test_a_model_is_counted_under_every_name_that_it_has(limits, rates):
 def test_a_refusal_counts_nowhere(limits, rates):
     limits.set_limit("key", "key_1", "concurrency", 5)
     limits.set_limit("model", "m-1", "requests", 0)
-    with pytest.raises(RateLimited):
+    with pytest.raises(
+        RateLimited, match="The model is blocked: its limit is 0 requests per minute, until it is raised"
+    ):
         rates.enter(*WHO, 10)
     assert rates.running() == 0
 
