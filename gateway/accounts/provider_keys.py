@@ -19,6 +19,12 @@ from gateway.ids import mask
 from gateway.store.database import Database
 
 REMEMBERED = 10_000  # organizations a worker remembers
+# What else is encrypted and stays: table, its key, the column.
+ALSO_SEALED = (
+    ("project", "id", "callback_secret"),
+    ("alert_hook", "id", "secret"),
+    ("second_factor", "user_id", "secret"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,17 +192,26 @@ class ProviderKeys:
         self._set_status(organization_id, key_id, "deleted", actor)
 
     def reseal(self) -> int:
-        """Encrypt every stored secret under the newest key, so that older keys may go. Returns how many. Changes wait
-        meanwhile: a secret that is rotated or destroyed then would come back."""
+        """Encrypt every stored secret under the newest key, of callbacks, alerts and second factors too, so that older
+        keys may go. Returns of how many provider keys. Changes wait meanwhile: a secret that is rotated or destroyed
+        then would come back."""
 
         def work(now: int) -> int:
             rows = list(ProviderKey.select().where(ProviderKey.secret != ""))
             for row in rows:
                 sealed = self._vault.seal(self._vault.open(row.secret))
                 ProviderKey.update(secret=sealed).where(ProviderKey.id == row.id).execute()
+            for table, key, column in ALSO_SEALED:
+                self._reseal_column(table, key, column)
             return len(rows)
 
         return commit(self._database, self._control, work)
+
+    def _reseal_column(self, table: str, key: str, column: str) -> None:
+        sql = f"SELECT {key}, {column} FROM {table} WHERE {column} <> ''"
+        for ident, sealed in self._database.execute(sql).fetchall():
+            fresh = self._vault.seal(self._vault.open(sealed))
+            self._database.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (fresh, ident))
 
     def _set_status(self, organization_id: str, key_id: str, status: str, actor: str) -> ProviderKeyInfo:
         def work(now: int) -> ProviderKeyInfo:

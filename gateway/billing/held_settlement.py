@@ -91,6 +91,7 @@ class HeldSettlement(Settlement, kw_only=True, eq=False):
     def begin(self, attempt: int, target: Target, ask: CostBound | None = None, patient: bool = True) -> None:
         self.state = TRANSITIONS[self.state, "begin"]
         owner, mode = self._owner, mode_of(target)
+        owner.spending.check()  # without the store nobody could write down that a provider has the job
         if target.credential.bounded:
             self._hold_key(target, patient)
         taken_off = owner.discounts.any and mode == CREDITS

@@ -107,7 +107,8 @@ def remove_key(ctx: click.Context, organization_id: str, key_id: str) -> None:
 @AS_JSON
 @click.pass_context
 def reseal(ctx: click.Context) -> None:
-    """Encrypt all keys under the newest encryption key, so that older ones may be taken away."""
+    """Encrypt all keys, and the secrets of callbacks, alerts and second factors, under the newest encryption key, so
+    that older ones may be taken away once payloads, stored responses and videos of their time are gone."""
     count = _keys(ctx.with_resource(opened())).reseal()
     print_result(f"{count} keys are encrypted under the newest key.", keys=count)
 

@@ -21,7 +21,7 @@ from gateway.videos.tasks import Sealed, Targets, Task
 # Jobs that are asked about at once, of one organization (a provider that never answers may be its own) and of all.
 OF_ONE, OF_ALL = 16, 256
 # Whoever asks for a job has it for so long; then another worker may.
-CLAIM_US = round(2 * CALL_S * SECOND_US)
+CLAIM_US = round((CALL_S + 5) * SECOND_US)
 # After a question that was not answered: so long, doubling, to the longest; given up after so many in a row.
 FIRST_S, LONGEST_S, MOST_FAILURES = 10.0, 300.0, 5
 MOST_PROGRESS = 99  # of a video that is not there yet

@@ -17,8 +17,10 @@ from support.videos import call, end_of, left_of, look, row
 
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
+from gateway.billing.held_settlement import HeldSettlements
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
+from gateway.errors import Unavailable
 from gateway.metering import payload_table
 from gateway.metering.usage_table import raw_id
 
@@ -134,6 +136,23 @@ def test_another_provider_begins_what_the_first_does_not_take(gateway, studios):
     assert [(one.provider, one.attempt, one.cost_nusd) for one in rows] == [("cheap", 0, 0), ("dear", 1, DEAR)]
     assert left_of(gateway) == (DEAR, 0)
     assert {path.split("/")[1] for method, path, *_ in studios.calls if method == "GET"} == {"dear"}
+
+
+def test_without_the_store_no_provider_is_asked(gateway, studios, monkeypatch):
+    held = HeldSettlements.admit
+
+    def admit_and_lose(*given):
+        admitted = held(*given)
+        monkeypatch.setattr(gateway.services.billing.spending, "check", lose)
+        return admitted
+
+    def lose():
+        raise Unavailable("The database is away.")
+
+    monkeypatch.setattr(HeldSettlements, "admit", admit_and_lose)
+    assert begin(gateway).status_code == 503
+    monkeypatch.undo()
+    assert studios.calls == [] and left_of(gateway) == (0, 0)
 
 
 def test_where_nobody_takes_it_nothing_is_left_of_it(gateway, studios):

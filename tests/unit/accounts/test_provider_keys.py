@@ -87,11 +87,15 @@ def test_an_empty_key_or_a_negative_bound_is_refused(company, provider_keys, dra
 
 def test_encryption_keys_are_rotated_by_resealing(company, provider_keys) -> None:
     provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
+    database, sealed = company.database, vault_of(company).seal("whsec_signs")
+    assert database.write(lambda: database.execute("UPDATE project SET callback_secret = ?", (sealed,)).rowcount)
     both = Vault(("a-key-of-next-year", *company.secrets.encryption_keys))
     assert ProviderKeys(company.database, company.control, both).reseal() == 1
     new = Vault(("a-key-of-next-year",))
     found = ProviderKeys(company.database, company.control, new).keys_for(company.organization_id, "alpha")
     assert [credential.secret for credential in found] == [SECRET]
+    row = database.read(lambda: database.execute("SELECT callback_secret FROM project").fetchone())
+    assert new.open(row[0]) == "whsec_signs"
     with pytest.raises(Unavailable):
         ProviderKeys(company.database, company.control, vault_of(company)).keys_for(company.organization_id, "alpha")
 
