@@ -105,11 +105,17 @@ class Explanation:
 
 
 def read_refusal(reply: UpstreamReply) -> bytes:
-    """The body of a response other than 2xx; empty when it broke off, since its status still counts."""
+    """The beginning of the body of a response other than 2xx; empty when it broke off, since its status still counts.
+    What is behind that is not waited for: it may be as long as whoever runs the server likes."""
+    body = bytearray()
     try:
-        return reply.read_all()[:MOST_REFUSAL]
+        for piece in reply.chunks():
+            body += piece
+            if len(body) >= MOST_REFUSAL:
+                break
     except GatewayError:
         return b""
+    return bytes(body[:MOST_REFUSAL])
 
 
 def upstream_failure(reply: UpstreamReply, target: Target) -> GatewayError:

@@ -20,6 +20,7 @@ from gateway.providers.written import WrittenCodec
 from gateway.threads import compute_if
 
 LARGE = 1 << 17  # bytes of an answer that a thread reads
+MOST_ANSWER = 1 << 20  # of one about a task: hundreds are asked for at once, some of anybody's own servers
 MOST_IDENT, MOST_URL, MOST_CODE = 512, 8192, 64
 DAY_S = 86_400
 IDENT = re.compile(r"[\w.:/@=+-]+", re.ASCII)  # of a task or file, as text or as digits of a number
@@ -65,9 +66,8 @@ class JobReader(WrittenCodec):
             raise UpstreamFailed(ODD, upstream_status=200) from None
 
     def read_status(self, reply: UpstreamReply, target: Target) -> VideoStatus:
-        """UpstreamFailed for an answer of an unknown shape, or of too many parts."""
-        body = reply.read_all()
-        check_parts(body)
+        """UpstreamFailed for an answer of an unknown shape, that is large, or of too many parts."""
+        body = read_small(reply)
         return compute_if(len(body) >= LARGE, self._read_body, body, target)
 
     def content(self, file: VideoFile, target: Target) -> Call:
@@ -101,6 +101,17 @@ class JobReader(WrittenCodec):
             raise UpstreamFailed(ODD, upstream_status=200) from None
 
 
+def read_small(reply: UpstreamReply) -> bytes:
+    """The body of an answer about a task. UpstreamFailed for one that is large or of too many parts."""
+    body = bytearray()
+    for piece in reply.chunks():
+        body += piece
+        if len(body) > MOST_ANSWER:
+            raise UpstreamFailed("The provider sent too large an answer.", code="response_too_large")
+    check_parts(bytes(body))
+    return bytes(body)
+
+
 def job_failure(reply: UpstreamReply, target: Target) -> GatewayError:
     """As `upstream_failure`; a refusal whose code or message tells of a filter is the content's fault, not theirs."""
     cause = explain(read_refusal(reply), (target.credential.secret,))
@@ -112,8 +123,7 @@ def job_failure(reply: UpstreamReply, target: Target) -> GatewayError:
 
 def read_apart(reply: UpstreamReply) -> dict[str, Any]:
     """The object of an answer that no `state_of` reads. UpstreamFailed as `read_status`."""
-    body = reply.read_all()
-    check_parts(body)
+    body = read_small(reply)
     return compute_if(len(body) >= LARGE, read_object, body)
 
 

@@ -16,13 +16,20 @@ from gateway.neutral.embeddings import EmbeddingsResult
 from gateway.neutral.parts import Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers import offload
+from gateway.providers.alibaba.videos import AlibabaVideos
 from gateway.providers.answers import MOST_PARTS, check_parts
+from gateway.providers.atlascloud.videos import AtlasCloudVideos
+from gateway.providers.bytedance.videos import ByteDanceVideos
 from gateway.providers.cohere.embeddings import CohereEmbeddings
 from gateway.providers.failures import MOST_REFUSAL, read_refusal
 from gateway.providers.google.embeddings import GoogleEmbeddings
+from gateway.providers.minimax.videos import MiniMaxVideos
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
+from gateway.providers.openai.videos import OpenAIVideos
 from gateway.providers.sse import LONG, EventReader, LongEvent
 from gateway.providers.vectors import MOST_BYTES
+from gateway.providers.video_codecs import MOST_ANSWER, JobReader
+from gateway.providers.xai.videos import XaiVideos
 from gateway.surfaces.openai import embeddings
 
 
@@ -78,7 +85,20 @@ def test_an_event_of_too_many_parts_is_not_decoded() -> None:
 
 
 def test_of_a_refusal_so_much_is_looked_at() -> None:
-    assert len(read_refusal(MemoryReply(MANY, headers={}))) == MOST_REFUSAL  # type: ignore[arg-type]
+    reply = MemoryReply(MANY[: MOST_REFUSAL + 1], AssertionError("it was read on"), headers={})
+    assert len(read_refusal(reply)) == MOST_REFUSAL  # type: ignore[arg-type]
+
+
+FILMS = (AlibabaVideos, AtlasCloudVideos, ByteDanceVideos, MiniMaxVideos, OpenAIVideos, XaiVideos)
+
+
+@pytest.mark.parametrize("codec", [made() for made in FILMS], ids=lambda codec: codec.dialect)
+def test_of_a_word_on_how_far_a_video_is_no_more_is_read_than_such_words_have(codec: JobReader) -> None:
+    """Hundreds are asked for at once."""
+    reply = MemoryReply(*[b" " * MOST_ANSWER] * 2, AssertionError("it was read on"), headers={})
+    with pytest.raises(UpstreamFailed) as refused:
+        codec.read_status(reply, None)  # type: ignore[arg-type]
+    assert refused.value.code == "response_too_large"
 
 
 # A million numbers, as answers of each format have them.
