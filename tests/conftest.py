@@ -25,6 +25,7 @@ from support import (  # noqa: E402
     postgres,
     servers,
     shared_rewriting,
+    steady_catalogue,
     steady_examples,
     trust,
     warm,
@@ -53,6 +54,7 @@ hypothesis.settings.load_profile("steady")
 late_imports.put_off()
 trust.without_public_authorities()
 cheap_passwords.make_cheap()
+steady_catalogue.make_steady()
 cheap_starts.make_cheap()
 cheap_disks.make_cheap()
 cheap_removals.make_cheap()

@@ -12,6 +12,7 @@ from support.pages import spans
 
 from gateway import accepted, manage, settings
 from gateway.accounts import quotas, sessions, skills
+from gateway.catalogue import loader
 from gateway.configuration.document import read_comments, without_names, write_reference
 from gateway.engine import idempotency
 from gateway.metering.rollups import table as rollup_table
@@ -212,3 +213,17 @@ def test_every_code_of_the_errors_is_found_by_its_symptom() -> None:
     cells = [line.split("|")[1] for line in page.splitlines() if re.match(r"\| [1-5]\d\d", line)]
     told = {code for cell in cells for code in re.findall(r"`([a-z]+_[a-z_]+)`", cell)}
     assert len(codes) > 80 and {code for code in told if f"`{code}`" not in errors} == set()
+
+
+def test_no_page_has_you_call_a_model_that_its_vendor_ends() -> None:
+    """What was copied from a page goes on after tomorrow; the settings' own list goes on to its next model."""
+    catalogue = loader.load()
+    makers = {provider.id: provider.sources.get("maker") for provider in catalogue.providers.values()}
+    ending = {
+        model.id
+        for model in catalogue.models.values()
+        if model.mappings[0].deactivated and makers[model.mappings[0].provider] == model.family
+    }
+    named = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(ending)))})(?![\w-]|\.\d)")
+    pages = [page for page in PAGES if page.name not in ("CHANGELOG.md", "configuration.md")]
+    assert ending and {page.name: found for page in pages if (found := set(named.findall(page.read_text())))} == {}

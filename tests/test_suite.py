@@ -8,7 +8,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support import late_imports, warm
+from support import late_imports, steady_catalogue, warm
+
+from gateway.catalogue.layers import Layer
 
 TESTS = Path(__file__).resolve().parent
 
@@ -176,3 +178,11 @@ def test_a_late_library_is_whole_once_something_of_it_is_used(monkeypatch: pytes
 
     assert type(module) is ModuleType and module.validator is validator and module.__all__ == ["validator"]
     assert late_imports.imported[-1].startswith("wsgiref.validate for /test_suite.py:")
+
+
+def test_a_model_that_its_vendor_ended_since_is_still_there_for_the_tests() -> None:
+    dates = {"before": "2026-06-15", "since": "2026-11-30", "to come": "2028-01-01"}
+    layer = Layer({"acme": {"deactivated_models": dates}}, {"since": {"deprecated": "2026-11-30"}})
+    steady_catalogue.as_then(layer, "2027-01-01")
+    assert layer.providers["acme"]["deactivated_models"] == {"before": "2026-06-15", "to come": "2028-01-01"}
+    assert layer.models["since"] == {}

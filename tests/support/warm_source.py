@@ -30,7 +30,7 @@ from typing import Any, NoReturn  # noqa: E402
 from gevent.monkey import get_original  # noqa: E402
 from gunicorn.app import wsgiapp  # noqa: E402
 from gunicorn.glogging import Logger  # noqa: E402, F401
-from support import cheap_disks, cheap_passwords, cheap_starts  # noqa: E402
+from support import cheap_disks, cheap_passwords, cheap_starts, steady_catalogue  # noqa: E402
 from werkzeug.routing import Map  # noqa: E402
 
 import gateway.operator.start  # noqa: E402, F401
@@ -170,6 +170,7 @@ def run(words: list[str], environment: dict[str, str]) -> NoReturn:
 if __name__ == "__main__":
     assert count_shared() == len(SHARED), "a fork would share memory that SHARED does not name"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when nobody can ask any more
+    steady_catalogue.make_steady()
     cheap_starts.make_cheap()
     cheap_disks.make_cheap()
     cheap_passwords.make_cheap()

@@ -1,0 +1,50 @@
+"""The product's own catalogue on whatever day the tests run: what a vendor ended since has not ended yet.
+
+Models that the catalogue has end on their vendors' dates, and tests that call one would fail from that day on without a
+change of anything. What ended before is as it is, and so is what a test's own catalogue says. A cold process reads the
+files themselves.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gateway.catalogue import loader
+from gateway.catalogue.layers import Layer
+
+DAY = "2026-11-22"  # moves on when it likes: the tests were right on it
+TABLES, DATES = ("deprecated_models", "deactivated_models"), ("deprecated", "deactivated")
+
+
+def make_steady() -> None:
+    """From now on in this process."""
+    _read_as_then("read_snapshot", loader.FOLDER / loader.SNAPSHOT)
+    _read_as_then("read_folder", loader.FOLDER)
+
+
+def _read_as_then(name: str, own: Path) -> None:
+    read = getattr(loader, name)
+
+    def read_steady(path: Path) -> Layer:
+        layer: Layer = read(path)
+        if path == own:
+            as_then(layer, f"{datetime.now(UTC):%Y-%m-%d}")
+        return layer
+
+    setattr(loader, name, read_steady)
+
+
+def as_then(layer: Layer, today: str) -> None:
+    """Forget, in place, the dates behind DAY that have come."""
+
+    def came(text: Any) -> bool:
+        return isinstance(text, str) and DAY < text <= today
+
+    for provider in layer.providers.values():
+        for name in TABLES:
+            if name in provider:
+                provider[name] = {model: day for model, day in provider[name].items() if not came(day)}
+    for entry in (*layer.models.values(), *layer.mappings.values()):
+        for name in DATES:
+            if came(entry.get(name)):
+                del entry[name]
