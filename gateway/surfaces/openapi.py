@@ -1,9 +1,11 @@
 """The API description: `/openapi.json` (also `/json`), generated from the tables and schemas, and `/docs`, its page."""
 
 import functools
+import gzip
+import hashlib
 import html
 import re
-import secrets
+from base64 import b64encode
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from pathlib import Path
@@ -19,7 +21,9 @@ from gateway import __version__
 from gateway.services import Services
 from gateway.surfaces import policy
 from gateway.surfaces.http import About, Deprecated, ErrorFormat, Inbound, Operation, Outbound, Surface
+from gateway.surfaces.listing import accepts_gzip
 from gateway.surfaces.replies import OPENAI
+from gateway.threads import compute
 
 EXAMPLES = Path(__file__).with_name("examples.json")
 Examples = dict[str, dict[str, Any]]
@@ -61,25 +65,26 @@ STYLE = (
     ".d{text-decoration:line-through}"
 )
 
+# The page is the same for all, so its style is let in by its hash.
+STYLE_HASH = b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+PAGE_POLICY = f"default-src 'none'; style-src 'sha256-{STYLE_HASH}'; frame-ancestors 'none'; base-uri 'none'"
+
 
 def surface(listed: Callable[[], Iterable[Operation]]) -> Surface:
-    """The surface that describes `listed`; the description is made once, on first use."""
+    """The surface that describes `listed`; description and page are made once, on first use, and kept compressed."""
     document = functools.cache(lambda: describe(listed(), read_examples()))
-    text = functools.cache(lambda: orjson.dumps(document()))
+    text = functools.cache(lambda: gzip.compress(orjson.dumps(document()), mtime=0))
+    page = functools.cache(lambda: gzip.compress(write_page(document()).encode(), mtime=0))
 
     def show(services: Services, inbound: Inbound) -> Outbound:
         """The OpenAPI 3.1 description of every operation."""
-        return Outbound(200, [("Content-Type", "application/json"), ("Cache-Control", "no-cache")], text())
+        return _reply(inbound, text, ("Content-Type", "application/json"))
 
     def read(services: Services, inbound: Inbound) -> Outbound:
         """The same as a page that needs nothing from elsewhere."""
-        nonce = secrets.token_urlsafe(16)
-        headers = [
-            ("Content-Type", "text/html; charset=utf-8"),
-            ("Cache-Control", "no-cache"),
-            ("Content-Security-Policy", f"default-src 'none'; style-src 'nonce-{nonce}'; frame-ancestors 'none'"),
-        ]
-        return Outbound(200, headers, write_page(document(), nonce).encode())
+        return _reply(
+            inbound, page, ("Content-Type", "text/html; charset=utf-8"), ("Content-Security-Policy", PAGE_POLICY)
+        )
 
     operations = (
         Operation("GET", "/openapi.json", show),
@@ -87,6 +92,15 @@ def surface(listed: Callable[[], Iterable[Operation]]) -> Surface:
         Operation("GET", "/docs", read),
     )
     return Surface("description", OPENAI, operations, described=False)
+
+
+def _reply(inbound: Inbound, make: Callable[[], bytes], *headers: tuple[str, str]) -> Outbound:
+    """What `make` compressed, as it is where that is accepted. The first call of it takes a tenth of a second and more,
+    in a thread."""
+    packed = accepts_gzip(inbound.header("accept-encoding"))
+    body = compute(make) if packed else compute(lambda: gzip.decompress(make()))
+    coding = (("Content-Encoding", "gzip"),) if packed else ()
+    return Outbound(200, [*headers, ("Cache-Control", "no-cache"), ("Vary", "Accept-Encoding"), *coding], body)
 
 
 def read_examples() -> Examples:
@@ -262,7 +276,7 @@ def _identify(operation: Operation) -> str:
     return "_".join((operation.method.lower(), *words)) if words else f"{operation.method.lower()}_root"
 
 
-def write_page(document: dict[str, Any], nonce: str) -> str:
+def write_page(document: dict[str, Any]) -> str:
     """The description as HTML: an operation a line, opened for its parameters, body and answers."""
     groups: dict[str, list[str]] = {}
     for path, methods in document["paths"].items():
@@ -274,7 +288,7 @@ def write_page(document: dict[str, Any], nonce: str) -> str:
     introduction, _, _ = info["description"].partition("\n\n")
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(info["title"])} API</title>'
-        f'<meta name="viewport" content="width=device-width"><style nonce="{nonce}">{STYLE}</style>'
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
         f"<h1>{html.escape(info['title'])} API {html.escape(info['version'])}</h1>"
         f"<p>{_write_text(introduction)} "
         f'<a href="openapi.json">openapi.json</a> · <a href="#{policy.ANCHOR}">Versions and deprecation</a></p>{parts}'

@@ -73,13 +73,13 @@ def test_bodies_come_from_the_schemas_that_check_them(document) -> None:
 
 
 def test_the_page_names_every_path_and_loads_nothing(document) -> None:
-    page = openapi.write_page(document, "nonce")
+    page = openapi.write_page(document)
     assert all(path in page for path in document["paths"])
     assert not re.search(r'(src|href)="(https?:)?//', page) and "<script" not in page
 
 
 def test_the_page_shows_code_as_code(document) -> None:
-    page = openapi.write_page(document, "nonce")
+    page = openapi.write_page(document)
     introduction = page.partition("</h1>")[2].partition("<h2>")[0]
     assert "<code>Authorization: Bearer</code>" in introduction and "`" not in introduction
 
@@ -88,7 +88,7 @@ def test_the_page_escapes_what_the_description_says() -> None:
     def handler(services, inbound):
         """Says <script>alert(1)</script>."""
 
-    page = openapi.write_page(openapi.describe([Operation("GET", "/x", handler)]), "nonce")
+    page = openapi.write_page(openapi.describe([Operation("GET", "/x", handler)]))
     assert "<script>" not in page and "&lt;script&gt;" in page
 
 
@@ -135,7 +135,7 @@ def test_an_operation_is_gone_from_the_day_of_its_end(tmp_path: Path, day: int, 
 
 
 def test_the_policy_is_published_in_the_description_and_on_the_page(document) -> None:
-    page = openapi.write_page(document, "nonce")
+    page = openapi.write_page(document)
     assert document["externalDocs"]["url"] == policy.ADDRESS and f'<h2 id="{policy.ANCHOR}">' in page
     for name in ("Deprecation: @", "Sunset: ", "six months", "deprecated_at"):
         assert name in document["info"]["description"] and name in page
