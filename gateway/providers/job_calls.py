@@ -88,8 +88,11 @@ class JobCalls:
             reply = self._transport.open("GET", url, ranged, stream=True, deadline=deadline, trusted=trusted)
             if reply.status in (SERVED, PARTIAL, NO_SUCH_PART):
                 return _film(reply)
-            status, url = reply.status, _redirect(reply, url)
-            reply.close()
+            status = reply.status
+            try:
+                url = _redirect(reply, url)
+            finally:
+                reply.close()
             if 400 <= status < 500 and status not in PASSING:
                 raise NotFound(GONE, code="video_content_gone")
             if not url:
@@ -105,18 +108,22 @@ class JobCalls:
 
 
 def _film(reply: UpstreamReply) -> UpstreamReply:
-    """UpstreamFailed for a page or an object where a video should be: it is closed then."""
+    """UpstreamFailed for a page, an object or several parts where a video should be: it is closed then."""
     kind = reply.headers.get("content-type", "").lower()
-    if reply.status != NO_SUCH_PART and ("json" in kind or kind.startswith("text/")):
+    if reply.status != NO_SUCH_PART and ("json" in kind or kind.startswith(("text/", "multipart/"))):
         reply.close()
         raise UpstreamFailed("The address of the video led to something else.", upstream_status=reply.status)
     return reply
 
 
 def _redirect(reply: UpstreamReply, url: str) -> str:
-    """Where an answer sends on; "" for one that does not. A credential is not sent there."""
+    """Where an answer sends on; "" for one that does not. A credential is not sent there. UpstreamFailed for a place
+    that is none."""
     place = reply.headers.get("location", "")
-    return urljoin(url, place) if reply.status in REDIRECT_STATUSES and place else ""
+    try:
+        return urljoin(url, place) if reply.status in REDIRECT_STATUSES and place else ""
+    except ValueError:
+        raise UpstreamFailed("The address of the video redirects to an invalid one.", code="invalid_address") from None
 
 
 def _wait(opener: Opener, call: Call, target: Target, seconds: float = CALL_S) -> UpstreamReply:

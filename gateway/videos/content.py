@@ -86,19 +86,23 @@ def _passed(reply: UpstreamReply, kept: KeptFile) -> VideoContent:
 
 
 class _Pieces:
-    """The bytes of a reply as they arrive; heartbeats are no bytes."""
+    """The bytes of a reply as they arrive; heartbeats are no bytes. The first are waited for: what fails until then can
+    still be an answer of its own."""
 
     def __init__(self, reply: UpstreamReply) -> None:
-        self._reply, self._chunks = reply, reply.chunks()
+        self._reply, self._chunks = reply, filter(None, reply.chunks())
+        try:
+            self._first = next(self._chunks, b"")
+        except BaseException:
+            reply.close()
+            raise
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
-        while True:
-            piece = next(self._chunks)
-            if piece:
-                return piece
+        piece, self._first = self._first, b""
+        return piece or next(self._chunks)
 
     def close(self) -> None:
         self._reply.close()

@@ -198,6 +198,22 @@ def test_a_job_is_counted_by_the_key_that_began_it_when_another_one_ends_it(gate
     assert gateway.services.billing.budgets.status(second).usage_nusd == 0
 
 
+def test_an_organizations_own_server_makes_videos_with_its_own_key(gateway, studios):
+    own_keys(gateway)
+    prices = {"per_second": {"default": "0.03"}}
+    models = [{"id": "clip", "prices": prices}]
+    address = f"{studios.address}/house"
+    providers = gateway.services.accounts.custom_providers
+    providers.add(gateway.organization_id, "house", address, models, actor="operator")
+    key = add_key(gateway, "custom:house", 10 * DEAR)
+    job = begin(gateway, model="house/clip").json()
+    done = end_of(gateway, job["id"])
+    assert (done["status"], done["usage"]["cost"]) == ("completed", 0.12)
+    assert call(gateway, "GET", f"/videos/{job['id']}/content").content == FILM
+    assert gateway.services.billing.budgets.status(key).usage_nusd == 120_000_000 and left_of(gateway) == (0, 0)
+    assert {path.split("/")[1] for _, path, *_ in studios.calls} == {"house"}
+
+
 def test_a_video_costs_what_was_told_when_it_began_whatever_prices_are_by_then(gateway, studios, monkeypatch):
     job = begin(gateway).json()
     targets = gateway.services.engine.videos.targets

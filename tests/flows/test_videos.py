@@ -8,6 +8,7 @@ from functools import partial
 import httpx
 import openai
 import pytest
+from gevent.server import StreamServer
 from openai import OpenAI
 from support.gateways import LocalGateway
 from support.shared import Share, usage_of
@@ -18,6 +19,7 @@ from gateway.billing.rerating import rerate
 from gateway.errors import UpstreamUnreachable
 from gateway.videos.states import COMPLETED, CREATING
 from gateway.videos.table import VideoJob
+from gateway.videos.tasks import KeptFile
 
 COST = 4 * 10_000_000  # four seconds of 720p with sound
 
@@ -228,6 +230,36 @@ def test_parts_of_a_video_are_played_and_sought(gateway):
     assert (beyond.status_code, beyond.json()["error"]["code"]) == (416, "range_not_satisfiable")
     assert beyond.headers["content-range"] == f"bytes */{size}"
     assert call(gateway, "GET", f"{path}?variant=thumbnail").status_code == 400
+
+
+HEAD = "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: 5\r\n"
+ODD_FILMS = {
+    "no HTTP": "hello",
+    "a page": HEAD.format("200 OK", "text/html") + "\r\nhello",
+    "several parts": HEAD.format("206 Partial Content", "multipart/byteranges; boundary=x") + "\r\nhello",
+    "damaged": HEAD.format("200 OK", "video/mp4") + "Content-Encoding: gzip\r\n\r\nhello",
+    "nothing of it": HEAD.format("200 OK", "video/mp4") + "\r\n",
+    "to a file": HEAD.format("302 Found", "video/mp4") + "Location: file:///etc/passwd\r\n\r\nhello",
+    "to nowhere": HEAD.format("302 Found", "video/mp4") + "Location: //[::1\r\n\r\nhello",
+}
+
+
+@pytest.mark.parametrize("film", ODD_FILMS.values(), ids=ODD_FILMS)
+def test_what_is_no_video_at_a_videos_address_is_told_as_the_providers_fault(gateway, film):
+    def answer(connection, address):
+        connection.recv(65_536)
+        connection.sendall(film.encode())
+        connection.close()
+
+    server = StreamServer(("127.0.0.1", 0), answer)
+    server.start()
+    done = end_of(gateway, begin(gateway)["id"])
+    videos, ended = gateway.services.engine.videos, row(gateway, done["id"])
+    files = videos.sealed.write((KeptFile(url=f"http://127.0.0.1:{server.server_port}/film"),))
+    videos.jobs.database.write(lambda: videos.jobs.change(ended, files=files))
+    told = call(gateway, "GET", f"/videos/{done['id']}/content")
+    server.stop()
+    assert (told.status_code, told.json()["error"]["type"]) == (502, "upstream_error"), told.text
 
 
 def test_there_is_no_content_before_the_end(gateway):
