@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test check lint types architecture bench bench-statistics wheel container soak fuzz public-client agents ai-sdk media mcp drills browser clean requirements catalogue
+.PHONY: serve test check lint types architecture bench bench-statistics wheel container soak fuzz public-client agents ai-sdk media realtime mcp drills browser clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
@@ -83,6 +83,10 @@ ai-sdk: .venv/test.stamp
 # The official Node clients of embeddings, images, sound, moderation and rerank (from npm, pinned) over strict fakes.
 media: .venv/test.stamp
 	$(BIN)/pytest tests/media_clients
+
+# The realtime clients of Node and Python (from npm and the package index, pinned) over a strict fake of a provider.
+realtime: .venv/test.stamp
+	$(BIN)/pytest tests/realtime_clients
 
 # MCP's published clients (both generations of the TypeScript SDK, Inspector, mcp-remote) and its conformance suite (from npm, pinned).
 mcp: .venv/test.stamp

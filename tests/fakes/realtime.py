@@ -30,7 +30,11 @@ KNOWN = {
     "session.update",
     "input_audio_buffer.append",
     "input_audio_buffer.commit",
+    "input_audio_buffer.clear",
     "conversation.item.create",
+    "conversation.item.retrieve",
+    "conversation.item.delete",
+    "conversation.item.truncate",
     "response.create",
     "response.cancel",
 }
@@ -189,10 +193,11 @@ class Conversation:
         self.send("input_audio_buffer.committed", item_id=item)
         heard = (self._settings["audio"].get("input") or {}).get("transcription")
         if heard:
-            usage = {"type": "duration", "seconds": 10}
+            usage: dict[str, Any] = {"type": "duration", "seconds": 10}
             if heard["model"] != "whisper-1":
                 details = {"text_tokens": 0, "audio_tokens": 100}
-                usage = {"type": "tokens", "input_tokens": 100, "output_tokens": 20, "input_token_details": details}
+                usage = {"type": "tokens", "input_tokens": 100, "output_tokens": 20, "total_tokens": 120}
+                usage["input_token_details"] = details
             kind = "conversation.item.input_audio_transcription.completed"
             self.send(kind, item_id=item, content_index=0, transcript="Hi.", usage=usage)
 

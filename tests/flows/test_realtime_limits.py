@@ -320,3 +320,25 @@ def test_the_sandbox_answers_in_sound_without_any_key(gateway) -> None:
     assert {"session.updated", "input_audio_buffer.committed", "response.output_audio.delta"} <= kinds
     (row,) = usage_of(gateway)
     assert row.cost_nusd > 0 and row.served == "sandbox-realtime"
+
+
+def test_the_items_of_a_session_with_the_sandbox_can_be_asked_for_and_taken_away(gateway) -> None:
+    with session(gateway, model="sandbox-realtime") as connection:
+        connection.send({"type": "conversation.item.create", "item": 5})
+        assert code_of(connection.recv()) == "invalid_value"
+        connection.conversation.item.create(
+            item={"id": "mine", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+        )
+        assert [connection.recv().type for _ in range(2)] == ["conversation.item.added", "conversation.item.done"]
+        connection.conversation.item.retrieve(item_id="mine")
+        assert connection.recv().item.content[0].text == "Hi"
+        connection.conversation.item.truncate(item_id="mine", content_index=0, audio_end_ms=5)
+        assert connection.recv().type == "conversation.item.truncated"
+        connection.conversation.item.delete(item_id="mine")
+        assert connection.recv().item_id == "mine"
+        connection.conversation.item.retrieve(item_id="mine")
+        assert code_of(connection.recv()) == "item_not_found"
+        connection.send({"type": "response.create", "response": {"output_modalities": 5}})
+        assert code_of(connection.recv()) == "invalid_value"
+        connection.send({"type": "response.create", "event_id": "again"})
+        assert connection.recv().type == "response.created"

@@ -54,8 +54,9 @@ def connect(call: Call) -> "SandboxSession":
 
 
 class Said(NamedTuple):
-    """An item of the conversation: by whom, its text with the tokens of that, and the bytes of its sound."""
+    """An item of the conversation: its id, by whom, its text with the tokens of that, and the bytes of its sound."""
 
+    ident: str
     role: str
     text: str
     tokens: int
@@ -90,6 +91,7 @@ class SandboxSession:
         self._size = 0  # characters in it
         self._sound = 0
         self._read = 0  # tokens of text that a response has read before
+        self._answered: Json = {}
         self._events: Iterator[Json] = iter([{"type": "session.created", "session": self._session}])
 
     def send(self, text: str) -> None:
@@ -112,12 +114,12 @@ class SandboxSession:
             try:
                 event = next(self._events, None)
             except SHAPE_ERRORS:
-                event = _error({}, "The sandbox does not understand this event.", "invalid_value")
+                event = _error(self._answered, "The sandbox does not understand this event.", "invalid_value")
             if event is not None:
                 return orjson.dumps({"event_id": f"event_{new_hex()}", **event}).decode()
             wire = self._given.get()
             if wire is not None:
-                self._events = self._answer(wire)
+                self._answered, self._events = wire, self._answer(wire)
         return None
 
     def ping(self) -> None:
@@ -167,7 +169,7 @@ class SandboxSession:
         size, self._sound = self._sound, 0
         item, seconds = f"item_{new_hex()}", size / BYTES_A_SECOND
         heard = f"{seconds:.1f} seconds of sound"
-        self._say("user", heard, size)
+        self._say(item, "user", heard, size)
         yield {"type": "input_audio_buffer.committed", "item_id": item, "previous_item_id": None}
         content = [{"type": "input_audio", "transcript": None}]
         yield from _added({"id": item, "type": "message", "role": "user", "content": content})
@@ -183,8 +185,40 @@ class SandboxSession:
         parts = item.get("content") or []
         text = " ".join(part.get("text") or part.get("transcript") or "" for part in parts if isinstance(part, dict))
         sound = sum(len(part.get("audio") or "") * 3 // 4 for part in parts if isinstance(part, dict))
-        self._say(item.get("role", "user"), text or str(item.get("output", "")), sound)
-        yield from _added({"id": f"item_{new_hex()}", "status": "completed", **item})
+        item = {"id": f"item_{new_hex()}", "status": "completed", **item}
+        self._say(str(item["id"]), item.get("role", "user"), text or str(item.get("output", "")), sound)
+        yield from _added(item)
+
+    def _retrieve(self, wire: Json) -> Iterator[Json]:
+        said = self._find(wire)
+        if said is None:
+            yield _error(wire, "There is no such item.", "item_not_found")
+            return
+        part = {"type": "input_audio", "transcript": said.text, "audio": None}
+        if not said.sound:
+            part = {"type": "output_text" if said.role == "assistant" else "input_text", "text": said.text}
+        item = {"id": said.ident, "type": "message", "role": said.role, "status": "completed", "content": [part]}
+        yield {"type": "conversation.item.retrieved", "item": item}
+
+    def _delete(self, wire: Json) -> Iterator[Json]:
+        said = self._find(wire)
+        if said is None:
+            yield _error(wire, "There is no such item.", "item_not_found")
+            return
+        self._said.remove(said)
+        self._size -= len(said.text)
+        yield {"type": "conversation.item.deleted", "item_id": said.ident}
+
+    def _truncate(self, wire: Json) -> Iterator[Json]:
+        """What was not heard of an answer: the sandbox keeps its text."""
+        if self._find(wire) is None:
+            yield _error(wire, "There is no such item.", "item_not_found")
+            return
+        about = {name: wire.get(name) for name in ("item_id", "content_index", "audio_end_ms")}
+        yield {"type": "conversation.item.truncated", **about}
+
+    def _find(self, wire: Json) -> Said | None:
+        return next((one for one in self._said if one.ident == wire.get("item_id")), None)
 
     def _respond(self, wire: Json) -> Iterator[Json]:
         """One message, as text or as sound with its transcript, in pieces that stop when it is cancelled."""
@@ -219,13 +253,13 @@ class SandboxSession:
         item |= {"status": "incomplete" if self._cancelled else "completed", "content": [part]}
         yield {"type": "response.output_item.done", "response_id": response, "output_index": 0, "item": item}
         done = _response(response, status) | {"output": [item], "usage": self._usage(made, seconds)}
-        self._say("assistant", made, 0)
+        self._say(str(about["item_id"]), "assistant", made, 0)
         self._cancelled = False
         yield {"type": "response.done", "response": done}
 
-    def _say(self, role: str, text: str, sound: int) -> None:
+    def _say(self, ident: str, role: str, text: str, sound: int) -> None:
         """One more item, for which the oldest go."""
-        self._said.append(Said(role, text, count(text), sound))
+        self._said.append(Said(ident, role, text, count(text), sound))
         self._size += len(text)
         while len(self._said) > MOST_ITEMS or (self._size > MOST_SAID and len(self._said) > 1):
             self._size -= len(self._said.popleft().text)
@@ -256,6 +290,9 @@ ANSWERS = {
     "input_audio_buffer.clear": SandboxSession._clear,
     "input_audio_buffer.commit": SandboxSession._commit,
     "conversation.item.create": SandboxSession._create,
+    "conversation.item.retrieve": SandboxSession._retrieve,
+    "conversation.item.delete": SandboxSession._delete,
+    "conversation.item.truncate": SandboxSession._truncate,
     "response.create": SandboxSession._respond,
 }
 
