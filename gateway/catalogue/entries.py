@@ -15,11 +15,11 @@ class TokenRates:
     """Prices of one tier, nano-dollars per million units; None = unpriced. Keys of the maps: `quality/size`,
     `default` (per_image); `<resolution>[_audio|_video]`, `default…` (per_second, per_video_token).
 
-    Units: prompt … internal_reasoning per token, `image` per image token in, `output_image` per image token out,
-    `request` per request, `web_search` and `file_search` per search, `code_session` per container that code ran in,
-    `ocr_page` per page, `character` per character, `input_audio_hour` per hour, `per_image` per image made,
-    `per_second` per second of video made, `per_video_token` per token of one (for models of videos, `image` is per
-    image that one reads).
+    Units: prompt … thinking_completion (of answers that reasoned) per token, `image` per image token in,
+    `output_image` per image token out, `request` per request, `web_search` and `file_search` per search,
+    `code_session` per container that code ran in, `ocr_page` per page, `character` per character, `input_audio_hour`
+    per hour, `per_image` per image made, `per_second` per second of video made, `per_video_token` per token of one
+    (for models of videos, `image` is per image that one reads).
     """
 
     prompt: int | None = None
@@ -33,6 +33,7 @@ class TokenRates:
     input_audio_cache_read: int | None = None
     output_audio: int | None = None
     internal_reasoning: int | None = None
+    thinking_completion: int | None = None
     request: int | None = None
     web_search: int | None = None
     file_search: int | None = None

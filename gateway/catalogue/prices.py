@@ -76,8 +76,8 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
     half = scale // 2
     prompt, completion = rates.prompt or 0, rates.completion or 0
     written, thought = usage.output, 0
-    if usage.reasoning and rates.internal_reasoning is not None:
-        thought = min(usage.reasoning, written)
+    if usage.reasoning:
+        thought, completion = _thought(usage, rates)
         written -= thought
     into = (usage.input * prompt * numerator + half) // scale
     out = (written * completion * numerator + half) // scale
@@ -96,6 +96,13 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
     else:
         charge.plain = not usage.cache_write_1h
     return charge
+
+
+def _thought(usage: Usage, rates: TokenRates) -> tuple[int, int]:
+    """Of an answer that reasoned: the tokens that are priced apart, and the rate of the others."""
+    if rates.thinking_completion is not None:
+        return 0, rates.thinking_completion
+    return min(usage.reasoning, usage.output) if rates.internal_reasoning is not None else 0, rates.completion or 0
 
 
 def _counts_more(usage: Usage) -> bool:
@@ -260,7 +267,7 @@ def _dearest_input(rates: TokenRates, media: bool) -> int:
 
 def _dearest_output(rates: TokenRates, media: bool) -> int:
     rest = (rates.output_audio, rates.output_image) if media else ()
-    return max(_known(rates.completion, rates.internal_reasoning, *rest))
+    return max(_known(rates.completion, rates.internal_reasoning, rates.thinking_completion, *rest))
 
 
 def _known(*rates: int | None) -> list[int]:

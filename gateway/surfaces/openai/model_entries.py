@@ -28,7 +28,10 @@ PRICES = (
 )  # fmt: skip
 MODEL_PRICES = ("web_search", "internal_reasoning")
 # Prices that service.md's object has no field for: members of their own, where there is one.
-MORE_PRICES = ("character", "output_image", "web_search", "file_search", "code_session", "internal_reasoning")
+MORE_PRICES = (
+    "character", "output_image", "web_search", "file_search", "code_session", "internal_reasoning",
+    "thinking_completion",
+)  # fmt: skip
 PARAMETERS = ("temperature", "max_tokens", "top_p")
 PENALTIES = ("frequency_penalty", "presence_penalty")
 FORMAT = ("response_format",)

@@ -98,6 +98,14 @@ def test_a_daily_peak_may_span_midnight(clock, cost):
     assert cost_of(Usage(input=1), mapping, at(f"2026-06-01T{clock}")).total == cost
 
 
+@pytest.mark.parametrize(("thought", "cost"), [(0, 10 * 1_200), (1, 10 * 4_000), (10, 10 * 4_000)])
+def test_all_of_an_answer_that_reasoned_may_have_a_price_of_its_own(thought, cost):
+    mapping = priced({"prompt": "0.0000004", "completion": "0.0000012", "thinking_completion": "0.000004"})
+    charge = cost_of(Usage(output=10, reasoning=thought), mapping, NOON)
+    assert (charge.output, charge.reasoning, charge.total) == (cost, 0, cost)
+    assert dearest(mapping, NOON).output == 4 * 10**9
+
+
 @pytest.mark.parametrize(
     ("moment", "cost"),
     [
