@@ -81,6 +81,11 @@ def test_a_link_of_a_page_leads_to_a_file(page: Path) -> None:
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert [page.name for page in sorted((ROOT / "docs").glob("*.md")) if f"(docs/{page.name})" not in text] == []
+
+
 def test_the_reference_of_the_settings_is_that_of_their_table() -> None:
     """WRITE_GOLDENS=1 pytest tests/test_documents.py writes it."""
     page = ROOT / "docs" / "configuration.md"

@@ -1,3 +1,6 @@
+import base64
+import gzip
+import hashlib
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -157,6 +160,25 @@ def test_document_and_page_are_served_under_their_three_addresses() -> None:
     assert served["/openapi.json"].body == served["/json"].body
     headers = dict(served["/docs"].headers)
     assert "default-src 'none'" in headers["Content-Security-Policy"] and b"<h1>" in served["/docs"].body
+
+
+def test_document_and_page_are_made_once_and_sent_compressed_to_who_takes_that(monkeypatch) -> None:
+    written = []
+    write = openapi.write_page
+    monkeypatch.setattr(openapi, "write_page", lambda document: written.append(1) or write(document))
+    handlers = {o.path: o.handler for o in openapi.surface(table.described).operations}
+    for path in ("/docs", "/openapi.json"):
+        plain = handlers[path](None, Inbound("GET", path, {}))
+        packed = handlers[path](None, Inbound("GET", path, {"accept-encoding": "gzip, br"}))
+        assert dict(packed.headers)["Content-Encoding"] == "gzip" and "Content-Encoding" not in dict(plain.headers)
+        assert gzip.decompress(packed.body) == plain.body and len(packed.body) < len(plain.body) / 8
+    assert written == [1]
+
+
+def test_the_policy_of_the_page_lets_its_own_style_in_and_nothing_else(document) -> None:
+    style = re.findall(r"<style>(.*?)</style>", openapi.write_page(document))[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in openapi.PAGE_POLICY and "default-src 'none'" in openapi.PAGE_POLICY
 
 
 def test_the_description_is_valid_openapi() -> None:
