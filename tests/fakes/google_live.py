@@ -42,9 +42,10 @@ SOUND = base64.b64encode(bytes(4_800)).decode()
 class Turn:
     """What the model does once: says `text` (as sound with its transcript), then makes `calls` (name, arguments).
 
-    `heard` is the transcript of what it answers to. `holds`: it speaks on until it is interrupted. `usage` comes with
-    the end of the turn, `apart` from it in a message of its own; a turn that calls is counted with its end, `counted`
-    with its calls too. `reason` is why it ended. `cuts`: the connection is cut instead.
+    `heard` is the transcript of what it answers to. `holds`: it speaks on until it is interrupted, `waits`: until `end`
+    of the fake is set. `usage` comes with the end of the turn, `apart` from it in a message of its own; a turn that
+    calls is counted with its end, `counted` with its calls too. `reason` is why it ended. `cuts`: the
+    connection is cut instead.
     """
 
     text: str = "Hello there."
@@ -54,6 +55,7 @@ class Turn:
     apart: bool = False
     counted: bool = False
     holds: bool = False
+    waits: bool = False
     reason: str = ""
     cuts: bool = False
 
@@ -94,6 +96,7 @@ class FakeLive:
         self.turns: list[Turn] = []
         self.ends: list[tuple[int, str]] = []
         self.goes = False
+        self.end = threading.Event()
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -268,6 +271,8 @@ class LiveConversation:
         if turn.holds:
             self._speaking = True
             return
+        if turn.waits:
+            self._fake.end.wait(5)
         self._send(serverContent={"generationComplete": True})
         self._complete(turn)
 

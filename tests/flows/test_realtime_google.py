@@ -8,11 +8,15 @@ from typing import Any
 import openai
 import pytest
 import websockets
-from fakes.google_live import PATH, SOUND, USAGE_NUSD, FakeLive, Turn
+from fakes.google_live import PATH, REFUSED_KEY, SOUND, USAGE_NUSD, FakeLive, Turn
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 from support.gateways import LocalGateway
 from support.shared import Share, usage_of
+from support.spending import until
+
+from gateway.accounts.projects import ProjectChange, update_project
+from gateway.accounts.provider_keys import ProviderKeyDraft
 
 MODEL = "gemini-3.8-live"
 EVENTS = TypeAdapter(RealtimeServerEvent)
@@ -462,3 +466,74 @@ def test_a_client_secret_settles_instructions_and_voice_of_a_live_model_too(gate
         caller.until("session.updated")
         caller.ask("Hello")
     assert fake.last.setup["systemInstruction"] == {"parts": [{"text": "Be brief."}]}
+
+
+def test_what_is_no_base64_never_reaches_the_provider(gateway, fake) -> None:
+    item = {"type": "message", "role": "user", "content": [{"type": "input_audio", "audio": "no base64"}]}
+    with talk(gateway) as caller:
+        caller.session.input_audio_buffer.append(audio="no base64")
+        assert caller.refused() == "invalid_event"
+        caller.session.conversation.item.create(item=item)
+        assert caller.refused() == "invalid_event"
+        assert caller.ask("Hello")[-1].response.status == "completed"
+    assert fake.last.inputs("audio") == []
+
+
+def test_settings_that_the_provider_refuses_leave_the_session_as_it_was(gateway, fake) -> None:
+    with talk(gateway) as caller:
+        fake.ends = [(1007, "Invalid language.")]
+        heard = {"transcription": {"model": MODEL, "language": "tlh"}}
+        caller.session.session.update(session={"type": "realtime", "audio": {"input": heard}})
+        event = caller.next()
+        assert event.type == "error" and "Invalid language" in event.error.message
+        caller.session.session.update(session={"type": "realtime", "instructions": "Be brief."})
+        assert caller.next().session.audio.input.transcription is None
+        assert caller.ask("Hello")[-1].response.status == "completed"
+
+
+def test_a_key_that_is_refused_when_the_session_is_set_up_is_followed_by_the_next(gateway, fake) -> None:
+    stores = gateway.services.store.database, gateway.services.store.control
+    for secret in (REFUSED_KEY, "AIza-own"):
+        draft = ProviderKeyDraft("google-ai-studio", secret, secret, base_url=fake.url)
+        gateway.services.management.provider_keys.add(gateway.organization_id, draft, actor="operator")
+    update_project(*stores, gateway.project_id, ProjectChange(mode="api-keys"), actor="operator")
+    for _ in range(2):  # whichever comes first in turn
+        with talk(gateway) as caller:
+            assert caller.ask("Hello")[-1].response.status == "completed"
+    assert {one.headers["x-goog-api-key"] for one in fake.connections if one.named("clientContent")} == {"AIza-own"}
+    assert [row.cost_nusd for row in usage_of(gateway) if row.cost_nusd] == [USAGE_NUSD] * 2
+
+
+def test_a_call_is_left_for_what_is_said_instead(gateway, fake) -> None:
+    fake.turns = [Turn("", calls=(("look", {}),)), Turn("Never mind then.")]
+    with talk(gateway) as caller:
+        caller.session.session.update(session={"type": "realtime", "tools": [LOOK]})
+        caller.until("session.updated")
+        call = call_of(caller.ask("Look!")).call_id
+        answered = caller.ask("Never mind.")
+        assert answered[-1].response.output[0].content[0].transcript == "Never mind then."
+        output = {"type": "function_call_output", "call_id": call, "output": "{}"}
+        caller.session.conversation.item.create(item=output)
+        assert caller.refused() == "tool_call_unknown"
+    assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD]
+
+
+def test_who_leaves_while_the_model_speaks_pays_what_the_provider_counts(gateway, fake) -> None:
+    fake.turns = [Turn("Once upon a time", waits=True)]
+    with talk(gateway) as caller:
+        caller.say("Tell a story.")
+        caller.session.response.create()
+        caller.until("response.output_audio_transcript.delta")
+    fake.end.set()
+    assert until(lambda: usage_of(gateway) != [])
+    (row,) = usage_of(gateway)
+    assert (row.finish, row.cost_nusd) == ("cancelled", USAGE_NUSD)
+
+
+def test_what_the_model_hears_and_does_not_answer_is_paid_too(gateway, fake) -> None:
+    fake.turns = [Turn("", reason="NEED_MORE_INPUT"), Turn("Now I see.")]
+    with talk(gateway) as caller:
+        for _ in range(2):
+            caller.session.input_audio_buffer.append(audio=SECOND)
+        assert caller.until("response.done")[-1].response.output[0].content[0].transcript == "Now I see."
+    assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD] * 2

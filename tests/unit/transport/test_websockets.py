@@ -88,6 +88,16 @@ def test_a_ping_is_answered_and_a_close_frame_told_and_answered(pair) -> None:
         served.send("more")
 
 
+def test_messages_of_bytes_are_text_where_they_are_taken(pair) -> None:
+    served, (_, send, received) = pair
+    served._bytes_too = True
+    whole = "zwölf".encode()
+    send(BytesMessage(data=whole[:3], message_finished=False), BytesMessage(data=whole[3:]), TextMessage(data="x"))
+    assert (served.receive(), served.receive()) == ("zwölf", "x")
+    send(BytesMessage(data=b"\xff"))
+    assert served.receive() is None and served.code == 1007 and received()[-1].code == 1007
+
+
 @pytest.mark.parametrize(
     ("frames", "code"),
     [

@@ -33,11 +33,10 @@ class Answers:
         self._take_activity(_object(message, "voiceActivity"))
         content = _object(message, "serverContent")
         self._take_content(content)
-        calls = _object(message, "toolCall").get("functionCalls")
-        if isinstance(calls, list) and calls:
-            self._take_calls([call for call in calls if isinstance(call, dict)])
-        for ident in _object(message, "toolCallCancellation").get("ids") or ():
-            state.calls.pop(ident, None)
+        if calls := [call for call in _list(_object(message, "toolCall"), "functionCalls") if isinstance(call, dict)]:
+            self._take_calls(calls)
+        for ident in _list(_object(message, "toolCallCancellation"), "ids"):
+            state.calls.pop(str(ident), None)
             state.results = [one for one in state.results if one["id"] != ident]
             state.blocked = False
         self._take_usage(read_usage(message.get("usageMetadata")))
@@ -105,8 +104,7 @@ class Answers:
         heard = _object(content, "inputTranscription")
         if heard:
             state.speech.hear(_text(heard.get("text")), heard.get("finished") is True, state.settings.detects)
-        parts = _object(content, "modelTurn").get("parts")
-        for part in parts if isinstance(parts, list) else ():
+        for part in _list(_object(content, "modelTurn"), "parts"):
             if isinstance(part, dict) and part.get("thought") is not True:
                 self._take_part(part)
         if said := _text(_object(content, "outputTranscription").get("text")):
@@ -264,6 +262,11 @@ def _as_picture(entry: Any) -> Any:
 def _object(holder: Json, name: str) -> Json:
     found = holder.get(name)
     return found if isinstance(found, dict) else {}
+
+
+def _list(holder: Json, name: str) -> list[Any]:
+    found = holder.get(name)
+    return found if isinstance(found, list) else []
 
 
 def _text(value: Any) -> str:

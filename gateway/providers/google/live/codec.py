@@ -1,21 +1,28 @@
 """Opens sessions with the Live API: the address, the credential, and the first setup."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.dialects import google as dialect
-from gateway.errors import NotSupported
+from gateway.errors import GatewayError, NotSupported
 from gateway.ids import new_hex
+from gateway.lazy_import import LazyImport
 from gateway.neutral.realtime import TRANSCRIPTION, RealtimeRequest
 from gateway.neutral.request import Native
 from gateway.providers.google.failure import read_failure
 from gateway.providers.google.generate import Authorize
-from gateway.providers.google.live.connection import LiveConnection, connect
-from gateway.providers.google.live.session import LiveSession
-from gateway.providers.google.live.settings import LiveSettings
 from gateway.providers.google.traits import traits_of
 from gateway.providers.openers import Dial
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.transport.handshakes import HandshakeRefused
+
+if TYPE_CHECKING:
+    from gateway.providers.google.live import connection as connections
+    from gateway.providers.google.live import session as sessions
+    from gateway.providers.google.live import settings as all_settings
+else:
+    connections, sessions, all_settings = (
+        LazyImport(f"gateway.providers.google.live.{name}") for name in ("connection", "session", "settings")
+    )
 
 AGAIN_S = 10.0  # how long another connection of a session may take
 STUDIO = "/ws/google.ai.generativelanguage.{version}.GenerativeService.BidiGenerateContent"
@@ -47,20 +54,26 @@ class GoogleRealtime:
         """A session is no answer in one piece."""
         raise NotSupported("A realtime session is opened over a WebSocket.")
 
-    def open(self, request: RealtimeRequest, target: Target, dial: Dial, seconds: float) -> LiveSession:
+    def open(self, request: RealtimeRequest, target: Target, dial: Dial, seconds: float) -> "sessions.LiveSession":
         """A session that is set up as usual; what its caller changes before anything is said sets up another one.
         So whoever cannot be served here is known before the caller's handshake is answered."""
-        settings = LiveSettings(target, f"sess_{new_hex()}")
+        settings = all_settings.LiveSettings(target, f"sess_{new_hex()}")
         model = address_of(target)[1]
 
-        def connect_with(wanted: LiveSettings, handle: str | None, within: float = AGAIN_S) -> LiveConnection:
+        def connect(
+            wanted: "all_settings.LiveSettings", handle: str | None, within: float = AGAIN_S
+        ) -> "connections.LiveConnection":
             setup = wanted.setup(model, handle)
-            return connect(lambda left: dial(self.write(request, target), left), setup, within)
+            return connections.connect(lambda left: dial(self.write(request, target), left), setup, within)
 
-        def judge(refused: HandshakeRefused) -> Any:
+        def judge(refused: HandshakeRefused) -> GatewayError:
             return read_failure(refused, target)
 
-        return LiveSession(settings, connect_with(settings, None, seconds), connect_with, judge)
+        try:
+            first = connect(settings, None, seconds)
+        except HandshakeRefused as refused:
+            raise connections.not_callers(refused) from None
+        return sessions.LiveSession(settings, first, connect, judge)
 
 
 def address_of(target: Target) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.ids import new_hex
-from gateway.providers.google.live.items import result_of, turn_of
+from gateway.providers.google.live.items import is_base64, result_of, size_of_turn, turn_of
 from gateway.providers.google.live.settings import (
     CONTEXT,
     OWN,
@@ -23,6 +23,7 @@ NOTHING = [{"role": "user", "parts": [{"text": "."}]}]
 # Instructions cannot be taken away again, only be replaced.
 NO_INSTRUCTIONS = " "
 ROOT = "root"
+MOST_PENDING = 1 << 20  # characters of items that wait for the next response
 # Members of a response.create that mean nothing else than they do without it.
 NEUTRAL = {"conversation": ("auto",), "input": (), "tool_choice": ("auto",), "parallel_tool_calls": (True,)}
 
@@ -63,6 +64,8 @@ class LiveCommands:
         state, speech, data = self._state, self._state.speech, wire.get("audio")
         if not isinstance(data, str):
             raise invalid("audio", "'audio' is sound in base64.")
+        if not is_base64(data):
+            raise invalid("audio", "'audio' is no base64.")
         if not data:
             return
         if state.pending and not state.turns:
@@ -110,6 +113,8 @@ class LiveCommands:
         shown = _without_media({"object": "realtime.item", **item, "id": ident, "status": "completed"})
         for end in ("added", "done"):
             state.say({"type": f"conversation.item.{end}", "previous_item_id": previous, "item": shown})
+        if sum(map(size_of_turn, state.pending.values())) > MOST_PENDING:
+            self._say(complete=False)
 
     def _delete(self, wire: Json) -> None:
         if self._state.pending.pop(wire.get("item_id", ""), None) is None:
@@ -126,7 +131,7 @@ class LiveCommands:
         spoken = self._check_options(options)
         response = state.respond(options.get("metadata"), spoken)
         open_turn = state.turns[-1] if state.turns else None
-        if open_turn is not None and state.results and not open_turn.cancelled:
+        if open_turn is not None and not open_turn.cancelled:
             # The model goes on with the turn in which it called: what was admitted for it holds for both.
             open_turn.response, open_turn.quiet, open_turn.due = response, False, None
             state.mean("refused", id=wire.get("event_id", ""))

@@ -102,6 +102,12 @@ def refusal(code: int, reason: str) -> HandshakeRefused:
     return HandshakeRefused(status, {"content-type": "application/json"}, orjson.dumps(body))
 
 
+def not_callers(refused: HandshakeRefused) -> HandshakeRefused:
+    """The same where what was refused is nothing that the caller chose."""
+    refused.status = 502 if refused.status == STATUSES[INVALID] else refused.status
+    return refused
+
+
 def _decode(text: str) -> Json:
     """A message. UpstreamFailed for what is none, or has too many parts."""
     return compute_if(len(text) > LARGE, _read, text)

@@ -6,15 +6,37 @@ from typing import Any
 import orjson
 
 from gateway.errors import InvalidRequest
+from gateway.neutral.encoded import decode_pieces
 from gateway.providers.google.live.settings import RATE, invalid
+from gateway.threads import compute_if
 
 Json = dict[str, Any]
+LARGE = 1 << 18  # characters from which base64 is looked at in a thread
 ROLES = {"user": "user", "assistant": "model"}
 PICTURE = re.compile(r"data:(image/[\w.+-]{1,40});base64,", re.IGNORECASE)
 
 
 def _unsupported(place: str, reason: str) -> InvalidRequest:
     return InvalidRequest(reason, param=place, code="unsupported_item")
+
+
+def is_base64(text: str, start: int = 0) -> bool:
+    """Whether a text is base64 from `start` on: the upstream ends a session for anything else."""
+    return compute_if(len(text) > LARGE, _is_base64, text, start)
+
+
+def _is_base64(text: str, start: int) -> bool:
+    try:
+        for _ in decode_pieces(text, start):
+            pass
+    except ValueError:
+        return False
+    return True
+
+
+def size_of_turn(turn: Json) -> int:
+    """The characters of a turn's content."""
+    return sum(len(part.get("text") or part.get("inlineData", {}).get("data", "")) for part in turn["parts"])
 
 
 def turn_of(item: Json) -> Json:
@@ -34,6 +56,8 @@ def _part_of(part: Any, place: str) -> Json:
     if kind in ("input_text", "output_text") and isinstance(part.get("text"), str):
         return {"text": part["text"]}
     if kind == "input_audio" and isinstance(part.get("audio"), str):
+        if not is_base64(part["audio"]):
+            raise invalid(f"{place}.audio", "'audio' is no base64.")
         return {"inlineData": {"mimeType": f"audio/pcm;rate={RATE}", "data": part["audio"]}}
     if kind == "output_audio" and isinstance(part.get("transcript"), str):
         return {"text": part["transcript"]}  # what the model said; its sound is not given back to it
@@ -47,6 +71,8 @@ def _picture_of(part: Json, place: str) -> Json:
     found = PICTURE.match(given) if isinstance(given, str) else None
     if found is None or not isinstance(given, str):
         raise _unsupported(f"{place}.image_url", "Images of this model are data URLs (data:image/png;base64,…).")
+    if not is_base64(given, found.end()):
+        raise invalid(f"{place}.image_url", "The image is no base64.")
     if part.get("detail") not in (None, "auto"):
         raise _unsupported(f"{place}.detail", "This model's provider has no counterpart of 'detail'.")
     return {"inlineData": {"mimeType": found[1].lower(), "data": given[found.end() :]}}

@@ -11,14 +11,17 @@ from gateway.errors import GatewayError, InvalidRequest
 from gateway.neutral.realtime import ServerEvent
 from gateway.providers.google.live.answers import Answers
 from gateway.providers.google.live.commands import LiveCommands, context_of
-from gateway.providers.google.live.connection import Inbox, Json, LiveConnection, refusal
-from gateway.providers.google.live.settings import LiveSettings
+from gateway.providers.google.live.connection import Inbox, Json, LiveConnection, not_callers, refusal
+from gateway.providers.google.live.settings import LiveSettings, unsupported
 from gateway.providers.google.live.state import LiveState
 from gateway.threads import compute_if
-from gateway.transport.handshakes import GOING_AWAY, LOST, NORMAL, HandshakeRefused, SocketClosed
+from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NORMAL, HandshakeRefused, SocketClosed
 
 AHEAD = 32  # events and messages that wait to be read
-STALL_S = 30.0  # a session that takes nothing for so long is lost
+LOOK_S = 5.0
+MOST_SETUPS = 8  # of a session in which nothing was said
+# What a connection may end with for reasons that lie in nothing that was sent over it.
+OUTER = (NORMAL, GOING_AWAY, LOST, FAULT)
 LARGE = 1 << 18
 INSTRUCTIONS = frozenset(("instructions",))
 
@@ -41,6 +44,7 @@ class LiveSession:
         self._callers = LiveCommands(self._state, self._send, self._begin_anew)
         self._before = 0  # what was heard on earlier connections
         self._closed = False
+        self._setups = 0
         self.code, self.reason = LOST, ""
         self._state.session("created")
         connection.read_into(self._inbox)
@@ -52,12 +56,13 @@ class LiveSession:
 
     def send(self, text: str) -> None:
         """An event of the caller. SocketClosed."""
-        if self._closed:
-            raise SocketClosed
-        try:
-            self._inbox.put((None, text), timeout=STALL_S)
-        except Full:
-            raise SocketClosed from None
+        while not self._closed:
+            try:
+                self._inbox.put((None, text), timeout=LOOK_S)
+                return
+            except Full:
+                continue  # the caller reads nothing, and so is not read
+        raise SocketClosed
 
     def receive(self) -> ServerEvent | None:
         """The next event; None once the session has ended. GatewayError where that is not as it should be."""
@@ -137,6 +142,9 @@ class LiveSession:
 
     def _begin_anew(self, settings: LiveSettings) -> None:
         """Nothing was said yet: another connection with other settings. InvalidRequest where those are refused."""
+        self._setups += 1
+        if self._setups > MOST_SETUPS:
+            raise unsupported("session", "The session was changed too often before anything was said; open another.")
         try:
             connection = self._connect(settings, None)
         except HandshakeRefused as refused:
@@ -150,7 +158,7 @@ class LiveSession:
         try:
             connection = self._connect(state.settings, state.handle)
         except HandshakeRefused as refused:
-            raise self._judge(refused) from None
+            raise self._judge(not_callers(refused)) from None
         state.leaving = state.stale = state.fresh = False
         self._replace(connection)
 
@@ -167,7 +175,7 @@ class LiveSession:
         link, state = self._connection.link, self._state
         if self._closed:
             return False
-        if state.handle is not None and not state.turns:
+        if (state.fresh or state.leaving) and state.handle and not state.turns and link.code in OUTER:
             self._go_on()
             return True
         self.code, self.reason = link.code, ""

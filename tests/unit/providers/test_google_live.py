@@ -1,0 +1,128 @@
+"""Sessions with Google's Live API: where they are opened, what is counted, and messages that are none."""
+
+import gevent
+import pytest
+from fakes.google_live import USAGE
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.errors import GatewayError, NotSupported, UpstreamTimeout
+from gateway.neutral.realtime import RealtimeInput, request_of
+from gateway.neutral.usage import Usage
+from gateway.providers.google.live.answers import Answers, read_usage
+from gateway.providers.google.live.codec import GoogleRealtime, address_of
+from gateway.providers.google.live.connection import connect, refusal
+from gateway.providers.google.live.settings import LiveSettings
+from gateway.providers.google.live.state import LiveState
+from gateway.providers.protocol import Credential, Target
+from gateway.transport.handshakes import HandshakeRefused, SocketClosed
+
+STUDIO = "https://generativelanguage.googleapis.com/v1beta"
+VERTEX = "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/google"
+NAMES = ("serverContent", "toolCall", "toolCallCancellation", "usageMetadata", "goAway", "sessionResumptionUpdate")
+INNER = ("modelTurn", "parts", "turnComplete", "interrupted", "inputTranscription", "outputTranscription", "text")
+MORE = ("generationComplete", "functionCalls", "ids", "id", "name", "args", "inlineData", "data", "mimeType")
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(INNER + MORE), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def at(address: str = STUDIO) -> Target:
+    provider = Provider("google", "Google", "google", auth="x-goog-api-key")
+    mapping = Mapping("google", "live", "gemini-3.8-live", operations=("realtime",), voices=("Kore",))
+    return Target(provider, mapping, Credential("AIza-good"), address)
+
+
+@pytest.mark.parametrize(
+    ("base", "url", "model"),
+    [
+        (STUDIO, f"{STUDIO[:-7]}/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent", ""),
+        (
+            VERTEX,
+            "https://aiplatform.googleapis.com/ws/google.cloud.aiplatform.v1.LlmBidiService/BidiGenerateContent",
+            "projects/p/locations/global/publishers/google/",
+        ),
+    ],
+    ids=["studio", "vertex"],
+)
+def test_a_session_is_opened_where_each_of_the_two_services_has_them(base, url, model) -> None:
+    assert address_of(at(base)) == (url, f"{model}models/gemini-3.8-live")
+    codec = GoogleRealtime(lambda headers, target: headers.update(secret="s"))
+    call = codec.write(request_of("live", RealtimeInput(), 0, 0), at(base))
+    assert (call.method, call.url, call.headers) == ("GET", url, {"secret": "s"})
+    with pytest.raises(NotSupported):
+        codec.write(request_of("live", RealtimeInput("transcription"), 0, 0), at(base))
+
+
+def test_counts_of_either_service_are_told_apart_by_what_they_are_of() -> None:
+    expected = Usage(input=120, input_audio=100, input_image=10, output=30, output_audio=70)
+    assert read_usage(USAGE) == expected
+    renamed = {name.replace("response", "candidates"): value for name, value in USAGE.items()}
+    moving = [{**one, "modality": one["modality"].replace("IMAGE", "VIDEO")} for one in USAGE["promptTokensDetails"]]
+    assert read_usage({**renamed, "promptTokensDetails": moving}) == expected
+    assert read_usage(None) is read_usage({}) is None
+
+
+def state() -> LiveState:
+    return LiveState(LiveSettings(at(), "sess_1"))
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(NAMES), ODD, max_size=3), max_size=5))
+def test_odd_messages_are_never_an_error_of_ours(messages) -> None:
+    ours = state()
+    answers = Answers(ours)
+    for message in messages:
+        answers.take(message)
+        for turn in ours.turns:
+            turn.due = turn.due and 0.0
+        answers.pass_by()
+    kinds = [event.kind for event in ours.out if event.kind]
+    assert kinds.count("done") <= kinds.count("started")
+
+
+class Link:
+    """A connection on which these messages come, and then nothing, or its end."""
+
+    def __init__(self, *messages: str, ends: bool = True, sends: bool = True) -> None:
+        self.code, self.reason, self.closed, self.heard = 1008, "Model is not found.", False, 0
+        self._messages, self._ends, self._sends = list(messages), ends, sends
+        self._gone = gevent.event.Event()
+
+    def receive(self) -> str | None:
+        if not self._messages and not self._ends:
+            self._gone.wait(5)
+        return self._messages.pop(0) if self._messages else None
+
+    def send(self, text: str) -> None:
+        if not self._sends:
+            raise SocketClosed
+
+    def abort(self) -> None:
+        self.closed = True
+        self._gone.set()
+
+
+@pytest.mark.parametrize(
+    ("link", "error", "status"),
+    [
+        (Link(), HandshakeRefused, 404),
+        (Link(sends=False), HandshakeRefused, 404),
+        (Link('{"error": {"message": "You exceeded your current quota."}}'), HandshakeRefused, 429),
+        (Link("[]"), GatewayError, 502),
+        (Link(ends=False), UpstreamTimeout, 504),
+    ],
+    ids=["closed", "closed at once", "told", "odd", "silent"],
+)
+def test_a_setup_that_is_not_taken_is_judged_and_leaves_no_connection(link, error, status) -> None:
+    with pytest.raises(error) as caught:
+        connect(lambda seconds: link, {"model": "m"}, 0.05)
+    assert caught.value.status == status and link.closed
+
+
+def test_the_end_of_a_connection_is_judged_like_an_answer() -> None:
+    ends = {1007: 400, 1008: 403, 1011: 500, 1013: 503, 1006: 502}
+    assert {code: refusal(code, "").status for code in ends} == ends
+    assert refusal(1007, "API key not valid. Please pass a valid API key.").status == 401
