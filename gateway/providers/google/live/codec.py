@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from gateway.providers.google.live import session as sessions
     from gateway.providers.google.live import settings as all_settings
 else:
-    connections, sessions, all_settings = (
-        LazyImport(f"gateway.providers.google.live.{name}") for name in ("connection", "session", "settings")
-    )
+    connections = LazyImport("gateway.providers.google.live.connection")
+    sessions = LazyImport("gateway.providers.google.live.session")
+    all_settings = LazyImport("gateway.providers.google.live.settings")
 
 AGAIN_S = 10.0  # how long another connection of a session may take
 STUDIO = "/ws/google.ai.generativelanguage.{version}.GenerativeService.BidiGenerateContent"
