@@ -124,7 +124,7 @@ class VideoCreation:
         return Created(going_on, answer.outcome, estimate)
 
     def _draft(self, context: RequestContext, request: VideosRequest, wanted: VideosInput, task: Task) -> VideoJob:
-        caller, now = context.caller, context.at_us
+        caller, now = context.caller, self._clock.now_us()
         left_us = round(max(0.0, context.deadline - self._clock.monotonic()) * SECOND_US)
         prompt = "" if keeps_nothing(caller.rules) else wanted.prompt[:SHOWN_PROMPT]
         return VideoJob(
@@ -169,7 +169,7 @@ class VideoCreation:
             discount_ppm=call.discount_ppm if call is not None else 0,
             reserved=most_usage(wanted, mapping),
             prices=prices_at(mapping.prices, attempt.at_us),
-            record=record_of(settlement.terms, attempt, mode_of(target), self._clock.now_us()),
+            record=record_of(settlement.terms, attempt, mode_of(target), attempt.at_us),
         )
 
     def _go_on(self, job: VideoJob, task: Task, shape: VideoShape, made: VideoTask, outcome: Outcome) -> VideoJob:
@@ -180,10 +180,10 @@ class VideoCreation:
             "seconds": shape.seconds,
             "size": shape.size,
             "task": self._sealed.write(task),
-            "due_at": self._clock.now_us() + self._every_us,
         }
         try:
-            moved = self._jobs.database.write(lambda: self._jobs.change(job, **values))
+            due_at = self._clock.now_us() + self._every_us
+            moved = self._jobs.database.write(lambda: self._jobs.change(job, **values, due_at=due_at))
         except Unavailable:
             self._cancel(task, outcome)
             raise

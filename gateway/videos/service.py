@@ -16,6 +16,7 @@ from gateway.neutral.videos import VideosRequest
 from gateway.providers.job_calls import JobCalls
 from gateway.settings import VideoSettings
 from gateway.store.database import Database
+from gateway.store.store_clock import StoreClock
 from gateway.transport import Transport
 from gateway.videos.callback_table import Callbacks
 from gateway.videos.callbacks import Deliveries
@@ -54,6 +55,7 @@ class Videos:
         links: Links,
     ) -> None:
         self._database, self._control, self._vault = database, control, vault
+        clock = StoreClock(database, clock)  # when jobs are due is told by one node and decided by another
         self._clock, self._settings = clock, settings
         sealed = Sealed(vault)
         self.sealed, self.targets, self.calls = sealed, targets, calls

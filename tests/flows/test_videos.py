@@ -16,6 +16,7 @@ from support.videos import LONG, MODEL, REFUSED, SOON, begin, call, end_of, film
 
 from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import rerate
+from gateway.clock import HOUR_US, MINUTE_US, Clock
 from gateway.errors import UpstreamUnreachable
 from gateway.videos.states import COMPLETED, CREATING
 from gateway.videos.table import VideoJob
@@ -369,3 +370,18 @@ def test_on_postgresql_a_video_is_paid_once_and_one_that_fails_is_not(share, sha
     assert len(call(gateway, "GET", "/videos?limit=1").json()["data"]) == 1
     call(gateway, "DELETE", f"/videos/{done['id']}")
     assert gateway.services.engine.videos.jobs.purge(gateway.services.clock.now_us() + 1, 0) >= 1
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_on_postgresql_a_node_whose_clock_is_wrong_makes_videos(share, shared_postgresql_url, monkeypatch, hours):
+    secrets = {"GATEWAY_API_KEY_HASH_SECRET": "h" * 32, "GATEWAY_ENCRYPTION_KEY": "e" * 32}
+    gateway = films_of(share, DATABASE_URL=shared_postgresql_url, **secrets)
+    right = Clock().now_us()
+    with monkeypatch.context() as patch:
+        patch.setattr(Clock, "now_us", lambda clock: right + hours * HOUR_US)
+        begun = begin(gateway, LONG)
+    gateway.services.engine.videos.poller.run()
+    assert row(gateway, begun["id"]).state == "queued" and abs(begun["created_at"] - time.time()) < 60
+    seen = row(gateway, begun["id"])
+    assert 0 < seen.due_at - right <= HOUR_US + MINUTE_US and 0 < seen.deadline_at - right <= HOUR_US + MINUTE_US
+    call(gateway, "DELETE", f"/videos/{begun['id']}")
