@@ -19,10 +19,11 @@ END = re.compile(rb'["\\]')
 
 
 class InlineFiles:
-    """The files of one answer; `folder` is where they lie. Whoever made it closes it."""
+    """The files of one answer; `folder` is where they lie. Not `whole`: their beginnings alone. Whoever made it closes
+    it."""
 
-    def __init__(self, folder: str = "") -> None:
-        self._folder = folder
+    def __init__(self, folder: str = "", whole: bool = True) -> None:
+        self._folder, self._whole = folder, whole
         self._mark = f"file-{secrets.token_hex(16)}-"
         self._files: dict[str, StoredFile] = {}
         self._rest, self._text = bytearray(), bytearray()
@@ -123,4 +124,5 @@ class InlineFiles:
         except binascii.Error:
             raise UpstreamFailed(ODD, upstream_status=200) from None
         self._size += len(data)
-        file.write(data)
+        if self._whole or not len(file):
+            file.write(data)

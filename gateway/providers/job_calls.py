@@ -27,14 +27,14 @@ class JobCalls:
     def __init__(self, upstreams: Upstreams, transport: Transport) -> None:
         self._upstreams, self._transport = upstreams, transport
 
-    def status(self, ident: str, target: Target, seconds: float = CALL_S) -> VideoStatus:
-        """How far it is, asked for at most so many `seconds`. Errors of the transport and of the protocol's `failure`,
-        NotSupported."""
+    def status(self, ident: str, target: Target, seconds: float = CALL_S, whole: bool = False) -> VideoStatus:
+        """How far it is, asked for at most so many `seconds`; with the `whole` of a video that comes along, or the
+        beginning. Errors of the transport and of the protocol's `failure`, NotSupported."""
         codec, wire, opener = self._carrier(target)
         reply = _wait(opener, codec.status(ident, target), target, seconds)
         try:
             _check(wire, reply, target)
-            return codec.read_status(reply, target)
+            return codec.read_status(reply, target, whole)
         finally:
             reply.close()
 

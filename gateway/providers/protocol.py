@@ -182,9 +182,10 @@ class JobCodec(Codec, Interface):
         """The call that asks how far a task is. `write`'s errors, where a credential must be exchanged for a token."""
         ...
 
-    def read_status(self, reply: UpstreamReply, target: Target) -> VideoStatus:
+    def read_status(self, reply: UpstreamReply, target: Target, whole: bool = True) -> VideoStatus:
         """What a 2xx answer to it says. UpstreamFailed for one of an unknown shape: ask again. Large answers are read
-        in a thread. `target` tells which secrets its texts must not have."""
+        in a thread. `target` tells which secrets its texts must not have. Not `whole`: of a video that comes along the
+        beginning is enough."""
         ...
 
     def content(self, file: VideoFile, target: Target) -> Call:

@@ -65,7 +65,7 @@ class JobReader(WrittenCodec):
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
 
-    def read_status(self, reply: UpstreamReply, target: Target) -> VideoStatus:
+    def read_status(self, reply: UpstreamReply, target: Target, whole: bool = True) -> VideoStatus:
         """UpstreamFailed for an answer of an unknown shape, that is large, or of too many parts."""
         body = read_small(reply)
         return compute_if(len(body) >= LARGE, self._read_body, body, target)

@@ -61,7 +61,7 @@ class VideoContents:
     def _load(self, job: VideoJob, task: Task) -> WholeVideo:
         """Of a provider that sends the bytes along with the state."""
         try:
-            status = self._calls.status(task.ident, self._targets.find(job.organization, task), WHOLE_S)
+            status = self._calls.status(task.ident, self._targets.find(job.organization, task), WHOLE_S, whole=True)
         except GatewayError as error:
             if error.upstream_status in (404, 410):
                 raise NotFound(NONE, code="video_content_gone") from None

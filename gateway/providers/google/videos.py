@@ -71,9 +71,9 @@ class GoogleVideos(JobReader):
         """POST {address}/models/{model}:fetchPredictOperation."""
         return self._post(target, ASK, Base64Files().encode({"operationName": ident}))
 
-    def read_status(self, reply: UpstreamReply, target: Target) -> VideoStatus:
+    def read_status(self, reply: UpstreamReply, target: Target, whole: bool = True) -> VideoStatus:
         """As of all; a video that comes along is written to the disk as it arrives."""
-        files = InlineFiles(self._folder)
+        files = InlineFiles(self._folder, whole)
         try:
             wire = read_object(files.read(reply.chunks()))
             for video in (wire.get("response") or {}).get("videos") or ():

@@ -72,7 +72,7 @@ class XaiVideos(JobReader):
         """GET {address}/videos/{request_id}."""
         return self.asks(target, f"/videos/{segment(ident)}")
 
-    def read_status(self, reply: UpstreamReply, target: Target) -> VideoStatus:
+    def read_status(self, reply: UpstreamReply, target: Target, whole: bool = True) -> VideoStatus:
         if reply.status != UNDER_WAY:
             return super().read_status(reply, target)
         try:

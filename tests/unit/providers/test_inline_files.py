@@ -33,6 +33,13 @@ def test_a_long_text_is_a_file_and_the_rest_is_what_it_was(size: int, slash: byt
     assert wire == ANSWER
 
 
+def test_of_a_file_that_nobody_wants_the_beginning_is_kept() -> None:
+    files = InlineFiles(whole=False)
+    wire = orjson.loads(files.read(pieces_of(orjson.dumps(ANSWER), 1000)))
+    file = files.take(wire["videos"][0]["bytes"])
+    assert file is not None and FILM.startswith(file.read_all()) and 16 <= len(file) <= LONG
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     st.recursive(
