@@ -1,5 +1,6 @@
 """The retry decision: the next target of a plan after a failure, and the error when none is left."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -163,8 +164,10 @@ def _diagnosed(error: GatewayError, outcome: Outcome) -> dict[str, str] | None:
 
 
 def _tried(attempts: list[Attempt]) -> str:
-    """Which providers were tried and how they answered, in order."""
-    return "Tried: " + "; ".join(_described(attempts)) + "." if attempts else ""
+    """Which providers were tried and how they answered, in order; what was said several times once, with how often."""
+    said = Counter(_described(attempts))
+    told = [text if times == 1 else f"{text} ({times} times)" for text, times in said.items()]
+    return "Tried: " + "; ".join(told) + "." if attempts else ""
 
 
 def _described(attempts: list[Attempt]) -> Iterator[str]:

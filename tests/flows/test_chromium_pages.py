@@ -52,6 +52,10 @@ def test_pages_are_dark_for_who_wants_that_and_a_telephone_shows_them_whole(
             browser.wait_for("!!document.querySelector('tbody td')")
     assert browser.run("document.documentElement.scrollWidth") <= 360
     assert browser.run(LINES) == 1
+    browser.open(f"{gateway.address}/connect/usage")
+    browser.wait_for("document.title.startsWith('Usage') && !!document.querySelector('tbody td')")
+    assert browser.run("document.documentElement.scrollWidth") <= 360
+    assert browser.run("document.querySelector('tbody td').getBoundingClientRect().width") > 120
     browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
     page, text = browser.run(BRIGHTNESS)
     assert page > 0.9 and text < 0.2

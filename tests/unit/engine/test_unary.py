@@ -50,6 +50,14 @@ def test_an_answer_with_nothing_but_zeros_shows_its_size_too(clock):
     assert run.outcome.serving.output_length == 6
 
 
+def test_what_a_provider_said_twice_is_told_once(clock):
+    run = make_run(clock, Providers(north=FAILED, south=FAILED), NORTH, target_at("north"), SOUTH)
+    with pytest.raises(UpstreamFailed) as caught:
+        unary.answer(run)
+    told = "Tried: north answered 500: It failed (2 times); south answered 500: It failed."
+    assert caught.value.message.endswith(told)
+
+
 def test_the_callers_own_fault_is_reported_at_once(clock):
     run = make_run(clock, Providers(north=InvalidRequest("Bad.", upstream_status=400), south=said()), NORTH, SOUTH)
     with pytest.raises(InvalidRequest):
