@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway.accounts import projects
+from gateway.accounts import organizations, projects
 from gateway.accounts.authentication import Caller
 from gateway.accounts.vault import Vault
 from gateway.billing.context import RequestContext
@@ -10,7 +10,7 @@ from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.executor import EngineParts
 from gateway.engine.idempotency import NO_RETRY
-from gateway.errors import Conflict, NotFound, Unavailable
+from gateway.errors import Conflict, Gone, NotFound, Unavailable
 from gateway.limits.holds import Holds
 from gateway.neutral.videos import VideosRequest
 from gateway.providers.job_calls import JobCalls
@@ -35,6 +35,7 @@ NOT_CANCELABLE = "The provider has begun with this video and goes on: it can be 
 NOT_COMPLETED = "The video is {}: there is content once it is completed."
 NOT_WRITTEN = "The provider canceled the video, which is not written down yet: look at it again in a moment."
 MOVES_MEANWHILE = 10  # of a job while its end is written down
+ACTIVE = "active"  # of organizations and projects
 ECHOED = 80  # characters of an id that an error repeats
 
 
@@ -119,6 +120,14 @@ class Videos:
         """The job that a log tells of, whoever asks; None without one. Unavailable."""
         job = self.jobs.find(PREFIX + log_id)
         return job if job is not None and is_shown(job) else None
+
+    def check_open(self, job: VideoJob) -> None:
+        """Gone (project_archived, organization_blocked) where the keys of a job's project open nothing any more: links
+        that were signed before open its video no more either. Unavailable."""
+        if organizations.find_organization(self._database, job.organization).status != ACTIVE:
+            raise Gone("The organization of this video is blocked.", code="organization_blocked")
+        if projects.find_project(self._database, job.project).status != ACTIVE:
+            raise Gone("The project of this video is archived.", code="project_archived")
 
     def link_of_log(self, log_id: str, base_url: str) -> str:
         """The address that opens the video of a log without a key; "" while there is none. Unavailable."""

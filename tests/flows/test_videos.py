@@ -14,6 +14,8 @@ from support.gateways import LocalGateway
 from support.shared import Share, usage_of
 from support.videos import LONG, MODEL, REFUSED, SOON, begin, call, end_of, films_of, left_of, look, row
 
+from gateway.accounts.organizations import set_organization_status
+from gateway.accounts.projects import ProjectChange, update_project
 from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import rerate
 from gateway.clock import HOUR_US, MINUTE_US, Clock
@@ -284,6 +286,16 @@ def test_a_signed_link_opens_one_video_without_a_key(gateway):
     assert call(gateway, "GET", "/videos/logs/ffffffff/content").status_code == 404
     header = json.loads(base64.urlsafe_b64decode(token.split(".")[0] + "=="))
     assert header == {"alg": "HS256"}
+
+
+def test_a_signed_link_opens_nothing_of_an_archived_project_or_a_blocked_organization(gateway):
+    path = end_of(gateway, begin(gateway)["id"])["content"][0]["url"].removeprefix(gateway.url)
+    stores = gateway.services.store.database, gateway.services.store.control
+    update_project(*stores, gateway.project_id, ProjectChange(status="archived"), actor="operator")
+    assert call(gateway, "GET", path, "").json()["error"]["code"] == "project_archived"
+    set_organization_status(*stores, gateway.organization_id, "blocked", actor="operator")
+    answer = call(gateway, "GET", path, "")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (410, "organization_blocked")
 
 
 def test_what_contradicts_itself_or_is_not_made_is_refused_for_nothing(gateway):

@@ -103,6 +103,7 @@ def log_content(services: Services, inbound: Inbound) -> Outbound:
     job = videos.of_log(log_id)
     if job is None or (project and job.project != project):
         raise NotFound(NO_LOG.format(log_id[:ECHOED]))
+    videos.check_open(job)
     return _send(services, inbound, job)
 
 
@@ -154,5 +155,5 @@ OPERATIONS = (
                           headers=PART, success=(200, 206), errors=(400, 401, 404, 409, 410, 416, 502, 503, 504))),
     Operation("GET", "/v1/videos/logs/<log_id>/content", log_content,
               about=About("Play a video", TAG, query=TokenQuery, answer=FILM, media="video/mp4", headers=PART,
-                          success=(200, 206), errors=(400, 401, 404, 409, 416, 502, 503, 504), access="optional")),
+                          success=(200, 206), errors=(400, 401, 404, 409, 410, 416, 502, 503, 504), access="optional")),
 )  # fmt: skip
