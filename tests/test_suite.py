@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support import late_imports, steady_catalogue, warm
 
+from gateway.catalogue.entries import Prices, TokenRates
 from gateway.catalogue.layers import Layer
 
 TESTS = Path(__file__).resolve().parent
@@ -182,7 +183,8 @@ def test_a_late_library_is_whole_once_something_of_it_is_used(monkeypatch: pytes
 
 def test_a_model_that_its_vendor_ended_since_is_still_there_for_the_tests() -> None:
     dates = {"before": "2026-06-15", "since": "2026-11-30", "to come": "2028-01-01"}
-    layer = Layer({"acme": {"deactivated_models": dates}}, {"since": {"deprecated": "2026-11-30"}})
+    prices = tuple(Prices(TokenRates(), from_date=day) for day in ("", "2026-01-01", "2026-12-01", "2028-01-01"))
+    layer = Layer({"acme": {"deactivated_models": dates}}, {"since": {"deprecated": "2026-11-30", "prices": prices}})
     steady_catalogue.as_then(layer, "2027-01-01")
     assert layer.providers["acme"]["deactivated_models"] == {"before": "2026-06-15", "to come": "2028-01-01"}
-    assert layer.models["since"] == {}
+    assert layer.models["since"] == {"prices": (*prices[:2], prices[3])}

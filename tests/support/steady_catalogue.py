@@ -1,7 +1,8 @@
-"""The product's own catalogue on whatever day the tests run: what a vendor ended since has not ended yet.
+"""The product's own catalogue on whatever day the tests run: what a vendor ended since has not ended yet, and what it
+made dearer costs what it did.
 
 Models that the catalogue has end on their vendors' dates, and tests that call one would fail from that day on without a
-change of anything. What ended before is as it is, and so is what a test's own catalogue says. A cold process reads the
+change of anything. What came before is as it is, and so is what a test's own catalogue says. A cold process reads the
 files themselves.
 """
 
@@ -9,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gateway.catalogue import loader
+from gateway.catalogue import last_good, loader
 from gateway.catalogue.layers import Layer
 
 DAY = "2026-11-22"  # moves on when it likes: the tests were right on it
@@ -27,7 +28,7 @@ def _read_as_then(name: str, own: Path) -> None:
 
     def read_steady(path: Path) -> Layer:
         layer: Layer = read(path)
-        if path == own:
+        if path == own or last_good.OURS in path.parts:
             as_then(layer, f"{datetime.now(UTC):%Y-%m-%d}")
         return layer
 
@@ -48,3 +49,5 @@ def as_then(layer: Layer, today: str) -> None:
         for name in DATES:
             if came(entry.get(name)):
                 del entry[name]
+        if "prices" in entry:
+            entry["prices"] = tuple(prices for prices in entry["prices"] if not came(prices.from_date))
