@@ -123,12 +123,21 @@ def run(arguments: list[str] | None = None, find: bool = False) -> int:
 
 def _describe(error: Exception) -> str:
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        return f"{error.format_message()} See {error.ctx.command_path} --help."
+        return f"{error.format_message()}{_arguments(error)} See {error.ctx.command_path} --help."
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, Unavailable) and error.__cause__ is not None:
         return f"{error} ({str(error.__cause__).strip().splitlines()[0]})"
     return "aborted" if isinstance(error, click.Abort) else str(error)
+
+
+def _arguments(error: click.UsageError) -> str:
+    """All that a command takes, where one of several is missing: the last is, whichever was left out."""
+    if not isinstance(error, click.MissingParameter) or not isinstance(error.param, click.Argument) or not error.ctx:
+        return ""
+    context = error.ctx
+    names = [one.make_metavar(context) for one in context.command.params if isinstance(one, click.Argument)]
+    return f" It takes {' '.join(names)}." if len(names) > 1 else ""
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from gateway.operator.output import AS_JSON, print_table, read_usd, show_time
 from gateway.operator.teams import find_team
 
 HEADER = ("ID", "LIMIT", "USED", "PERIOD LIMIT", "PERIOD", "USED IN IT", "RESETS")
-MEMBER_PREFIX, TEAM_PREFIX = "member_", "team_"
+KEY_PREFIX, MEMBER_PREFIX, TEAM_PREFIX = "key_", "member_", "team_"
 
 
 @click.group()
@@ -88,6 +88,8 @@ def _find(installation: Installation, subject: str) -> tuple[str, str]:
     """Scope and organization of a key, member or team. NotFound."""
     if subject.startswith(TEAM_PREFIX):
         return TEAM, find_team(installation, subject).organization_id
+    if not subject.startswith((KEY_PREFIX, MEMBER_PREFIX)):
+        raise NotFound(f"{subject} is the id of no key (key_…), member (member_…) or team (team_…).")
     if not subject.startswith(MEMBER_PREFIX):
         return KEY, keys.find(installation.database, subject).organization_id
     found: list[MemberInfo] = [one for one in list_members(installation.database) if one.id == subject]

@@ -139,6 +139,8 @@ def test_an_unknown_command_or_setting_is_one_line_and_status_1(run, monkeypatch
     assert run("nonsense", status=1) == f"error: No such command 'nonsense'. See {program} --help."
     assert run("key", "list", status=1) == f"error: No such command 'key'; did you mean keys? See {program} --help."
     assert run("keys", "roll", status=1) == f"error: Missing argument 'KEY_ID'. See {program} keys roll --help."
+    shown = run("members", "invite", "ada@example.com", status=1)
+    assert shown.startswith("error: Missing argument 'EMAIL'. It takes ORGANIZATION_ID EMAIL. See ")
     monkeypatch.setenv("PORT", "many")
     assert run("serve-info", status=1).startswith("error: [server] port")
 

@@ -65,6 +65,7 @@ def test_improper_limits_are_refused(run, options: list[str]) -> None:
 def test_limits_of_nobody_are_refused(run) -> None:
     for nobody in ("key_" + "0" * 32, "member_" + "0" * 32):
         assert "error: " in run("limits", "set", nobody, "--total", "1", status=1)
+    assert "is the id of no key (key_…), member" in run("limits", "set", "CI", "--total", "1", status=1)
 
 
 def test_rates_are_set_shown_and_cleared(run) -> None:
