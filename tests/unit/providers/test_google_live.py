@@ -1,19 +1,22 @@
 """Sessions with Google's Live API: where they are opened, what is counted, and messages that are none."""
 
 import gevent
+import orjson
 import pytest
+from fakes import google_live_types as published
 from fakes.google_live import USAGE
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.catalogue.entries import Mapping, Provider
-from gateway.errors import GatewayError, NotSupported, UpstreamTimeout
+from gateway.errors import GatewayError, InvalidRequest, NotSupported, UpstreamTimeout
 from gateway.neutral.realtime import RealtimeInput, request_of
 from gateway.neutral.usage import Usage
 from gateway.providers.google.live.answers import Answers, read_usage
 from gateway.providers.google.live.codec import GoogleRealtime, address_of
+from gateway.providers.google.live.commands import STEPS, LiveCommands
 from gateway.providers.google.live.connection import connect, refusal
-from gateway.providers.google.live.settings import LiveSettings
+from gateway.providers.google.live.settings import CHANGES, LiveSettings
 from gateway.providers.google.live.state import LiveState
 from gateway.providers.protocol import Credential, Target
 from gateway.transport.handshakes import HandshakeRefused, SocketClosed
@@ -28,6 +31,7 @@ ODD = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(INNER + MORE), inner, max_size=3),
     max_leaves=8,
 )
+SIDE = st.sampled_from(["input", "output", "format", "voice", "speed", "turn_detection", "transcription"])
 
 
 def at(address: str = STUDIO) -> Target:
@@ -126,3 +130,43 @@ def test_the_end_of_a_connection_is_judged_like_an_answer() -> None:
     ends = {1007: 400, 1008: 403, 1011: 500, 1013: 503, 1006: 502}
     assert {code: refusal(code, "").status for code in ends} == ends
     assert refusal(1007, "API key not valid. Please pass a valid API key.").status == 401
+
+
+EVENTS = st.fixed_dictionaries(
+    {"type": st.sampled_from(sorted(STEPS))},
+    optional={
+        "session": st.dictionaries(st.sampled_from([*CHANGES, "odd"]), ODD | st.dictionaries(SIDE, ODD), max_size=3),
+        "response": st.dictionaries(st.sampled_from(["instructions", "audio", "input", "output_modalities"]), ODD),
+        "item": ODD | st.dictionaries(st.sampled_from(["id", "type", "role", "content", "call_id", "output"]), ODD),
+        **dict.fromkeys(("audio", "item_id", "response_id", "previous_item_id"), ODD),
+    },
+)
+
+
+@settings(max_examples=15)
+@given(st.lists(EVENTS, max_size=6))
+def test_odd_events_are_refused_and_send_nothing_odd(events) -> None:
+    ours, sent = state(), []
+    commands = LiveCommands(ours, sent.append, lambda settings: None)
+    for event in events:
+        try:
+            commands.take(event)
+        except InvalidRequest as error:
+            assert error.message
+    for message in sent:
+        published.ClientMessage.model_validate_json(orjson.dumps(message))
+
+
+def test_what_is_asked_for_again_before_it_began_is_answered_once() -> None:
+    ours, sent = state(), []
+    commands, answers = LiveCommands(ours, sent.append, lambda settings: None), Answers(ours)
+    for kind in ("response.create", "response.cancel", "response.create"):
+        commands.take({"type": kind, "event_id": kind})
+    answers.take({"serverContent": {"interrupted": True}})
+    answers.take({"serverContent": {"turnComplete": True}, "usageMetadata": USAGE})
+    answers.take({"serverContent": {"outputTranscription": {"text": "Yes."}}})
+    answers.take({"serverContent": {"turnComplete": True}, "usageMetadata": USAGE})
+    told = [orjson.loads(event.text) for event in ours.out if event.text]
+    assert [one["response"]["status"] for one in told if one["type"] == "response.done"] == ["cancelled", "completed"]
+    (done,) = [event for event in ours.out if event.kind == "done"]
+    assert done.usage.input_total == 2 * 230 and not ours.turns

@@ -12,7 +12,7 @@ from gateway.providers.google.live.state import LiveState, LiveTurn
 
 Json = dict[str, Any]
 # How long the counts of a turn may follow its end, and those of a call its call.
-COUNTED_S, CALLED_S = 1.0, 0.25
+COUNTED_S, CALLED_S = 0.5, 0.25
 AUDIO, VIDEO, IMAGE = "audio/", "VIDEO", "IMAGE"
 # Why a turn ended (types.TurnCompleteReason): these went wrong, all others of a name were kept from the caller.
 WRONG = frozenset(("MALFORMED_FUNCTION_CALL", "RESPONSE_REJECTED", "MAX_REGENERATION_REACHED"))
@@ -184,6 +184,10 @@ class Answers:
         if not state.turns:
             return
         turn = state.turns[0]
+        if turn.redone and not turn.begun:
+            # The end of what was asked for first, of which there was nothing; what was asked for then comes yet.
+            turn.redone = turn.interrupted = turn.made = False
+            return
         turn.over, turn.reason = True, reason
         turn.due = Clock.monotonic() + COUNTED_S
         if turn.usage is not None:
@@ -205,6 +209,7 @@ class Answers:
                 return None
             self._begin()
         turn = state.turns[0]
+        turn.begun = True
         if turn.quiet and not state.blocked and not turn.cancelled and turn.response is None:
             turn.quiet, turn.response = False, state.respond()
             state.say(turn.response.created())

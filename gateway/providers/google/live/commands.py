@@ -12,6 +12,7 @@ from gateway.providers.google.live.settings import (
     RATE,
     LiveSettings,
     invalid,
+    members,
     read_modalities,
     unsupported,
 )
@@ -44,7 +45,7 @@ class LiveCommands:
 
     def _update(self, wire: Json) -> None:
         state = self._state
-        made = state.settings.changed(wire.get("session") or {})
+        made = state.settings.changed(members(wire.get("session") or {}, "session"))
         changes = made.differs(state.settings) - OWN
         if changes and not state.said:
             self._renew(made)
@@ -117,7 +118,7 @@ class LiveCommands:
             self._say(complete=False)
 
     def _delete(self, wire: Json) -> None:
-        if self._state.pending.pop(wire.get("item_id", ""), None) is None:
+        if self._state.pending.pop(str(wire.get("item_id", "")), None) is None:
             text = "The provider has this item already, and forgets nothing."
             raise unsupported("item_id", text, code="unsupported_event")
         self._state.say({"type": "conversation.item.deleted", "item_id": wire["item_id"]})
@@ -127,12 +128,14 @@ class LiveCommands:
         if state.response is not None:
             text = "A response is in progress: wait until it is done, or cancel it."
             raise InvalidRequest(text, code="conversation_already_has_active_response")
-        options = wire.get("response") or {}
+        options = members(wire.get("response") or {}, "response")
         spoken = self._check_options(options)
         response = state.respond(options.get("metadata"), spoken)
         open_turn = state.turns[-1] if state.turns else None
-        if open_turn is not None and not open_turn.cancelled:
-            # The model goes on with the turn in which it called: what was admitted for it holds for both.
+        if open_turn is not None and (not open_turn.cancelled or not open_turn.begun):
+            # The model goes on with the turn in which it called, or had not begun when it was told to stop: what was
+            # admitted for it holds for both.
+            open_turn.redone, open_turn.cancelled = open_turn.cancelled, False
             open_turn.response, open_turn.quiet, open_turn.due = response, False, None
             state.mean("refused", id=wire.get("event_id", ""))
             state.say(response.created())
@@ -171,7 +174,10 @@ class LiveCommands:
             if value not in (session.get(name), *NEUTRAL.get(name, ())) and value != []:
                 text = f"This model's provider has no counterpart of '{name}' of a single response."
                 raise unsupported(f"response.{name}", text)
-        output = (options.get("audio") or {}).get("output") or {}
+        audio = members(options.get("audio") or {}, "response.audio")
+        output = members(audio.get("output") or {}, "response.audio.output")
+        if not isinstance(options.get("instructions") or "", str):
+            raise invalid("response.instructions", "'instructions' is a text.")
         for name, value in output.items():
             if value not in (None, session["audio"]["output"].get(name)):
                 text = f"This model's provider has no counterpart of '{name}' of a single response."
@@ -227,7 +233,8 @@ def _without_media(item: Json) -> Json:
     content = item.get("content")
     if not isinstance(content, list):
         return item
-    told = [{name: value for name, value in part.items() if name not in ("audio", "image_url")} for part in content]
+    known = [part for part in content if isinstance(part, dict)]
+    told = [{name: value for name, value in part.items() if name not in ("audio", "image_url")} for part in known]
     return {**item, "content": told}
 
 

@@ -165,8 +165,11 @@ class LiveSettings:
         self.session["instructions"] = value or ""
 
     def _set_tools(self, value: Any) -> None:
+        if value is not None and not isinstance(value, list):
+            raise invalid("session.tools", "'tools' is a list.")
         for number, tool in enumerate(value or ()):
-            if not isinstance(tool.get("name"), str) or not isinstance(tool.get("parameters") or {}, dict):
+            named = isinstance(tool, dict) and isinstance(tool.get("name"), str)
+            if not named or not isinstance(tool.get("parameters") or {}, dict):
                 raise invalid(f"session.tools[{number}]", "A tool has a name, and a JSON Schema as its parameters.")
         self.session["tools"] = value or []
 
@@ -194,11 +197,11 @@ class LiveSettings:
         """The kind of a session, which was checked."""
 
     def _set_audio(self, value: Any) -> None:
-        for side, members in _members(value, "session.audio").items():
+        for side, given in members(value, "session.audio").items():
             known = SIDES.get(side)
             if known is None:
                 raise unsupported(f"session.audio.{side}", f"There is no '{side}' in audio.")
-            for name, member in _members(members, f"session.audio.{side}").items():
+            for name, member in members(given, f"session.audio.{side}").items():
                 read = known.get(name)
                 if read is None:
                     place = f"session.audio.{side}.{name}"
@@ -206,7 +209,7 @@ class LiveSettings:
                 self.session["audio"][side][name] = read(self, member)
 
     def _read_format(self, value: Any) -> Json:
-        given = _members(value, "session.audio.input.format") if value is not None else PCM
+        given = members(value, "session.audio.input.format") if value is not None else PCM
         if given.get("type") != PCM["type"] or given.get("rate") not in (None, RATE):
             raise unsupported("session.audio.input.format", "Sound of this model is audio/pcm at 24000 Hz.")
         return PCM
@@ -215,11 +218,13 @@ class LiveSettings:
         """The model transcribes by itself; which one was named was checked."""
         if value is None:
             return None
-        given = _members(value, "session.audio.input.transcription")
+        given = members(value, "session.audio.input.transcription")
         for name, member in given.items():
             if name not in ("model", "language") and member is not None:
                 place = f"session.audio.input.transcription.{name}"
                 raise unsupported(place, f"This model's provider has no counterpart of '{name}'.")
+        if not isinstance(given.get("language") or "", str):
+            raise invalid("session.audio.input.transcription.language", "'language' is a text.")
         return given
 
     def _read_noise(self, value: Any) -> None:
@@ -231,7 +236,7 @@ class LiveSettings:
         place = "session.audio.input.turn_detection"
         if value is None:
             return None
-        given = {"type": "server_vad", **_members(value, place)}
+        given = {"type": "server_vad", **members(value, place)}
         for name, member in given.items():
             check = DETECTION.get(name)
             if check is None or (member is not None and not check(member)):
@@ -272,7 +277,8 @@ def _usual_voice(target: Target) -> str:
     return target.mapping.voices[0] if target.mapping.voices else ""
 
 
-def _members(value: Any, place: str) -> Json:
+def members(value: Any, place: str) -> Json:
+    """An object of the caller's. InvalidRequest for what is none."""
     if not isinstance(value, dict):
         raise invalid(place, f"'{place}' is an object.")
     return value

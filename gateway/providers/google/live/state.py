@@ -19,8 +19,9 @@ Kind = Literal["", "started", "done", "refused", "settings"]
 class LiveTurn:
     """A turn of the model: what is counted. `ident` is what it is called outside, the id of its first response, and
     `response` the one that is in progress. `quiet`: its response was ended before it, and what still comes is counted
-    and not passed on; `made`: all of it was made; `over`: it has ended, and its counts are waited for until `due`
-    (monotonic), as those of a call are. `reason` is why it ended where it did."""
+    and not passed on; `begun`: some of it came, `made`: all of it was made; `redone`: it was asked for again
+    before it had begun; `over`: it has ended, and its counts are waited for until `due` (monotonic), as those of a call
+    are. `reason` is why it ended where it did."""
 
     ident: str
     response: LiveResponse | None = None
@@ -30,6 +31,8 @@ class LiveTurn:
     over: bool = False
     interrupted: bool = False
     cancelled: bool = False
+    begun: bool = False
+    redone: bool = False
     reason: str = ""
     due: float | None = None
 
