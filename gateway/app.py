@@ -149,8 +149,9 @@ def _http_error(
     ours: GatewayError
     if request.headers.get("Upgrade", "").lower() == "websocket" and error.code in NO_RULE:
         # Clients try a WebSocket first and fall back to HTTP at once only when told that there is none.
+        hint = table.instead_of(request.path) or "use HTTP."
         ours = InvalidRequest(
-            f"There is no WebSocket at {request.path}; use HTTP.", status=426, code="websocket_not_supported"
+            f"There is no WebSocket at {request.path}; {hint}", status=426, code="websocket_not_supported"
         )
     elif error.code == 405 and not table.is_absent(request.path):
         allowed = ", ".join(sorted({*(getattr(error, "valid_methods", None) or ()), "OPTIONS"}))
@@ -160,7 +161,7 @@ def _http_error(
         ours = MethodNotAllowed(text, headers=(("Allow", allowed),))
     elif error.code in (404, 405):
         meant = addresses.nearest(request.path)
-        hint = f"did you mean {meant}?" if meant else "/docs lists what there is."
+        hint = table.instead_of(request.path) or (f"did you mean {meant}?" if meant else "/docs lists what there is.")
         ours = NotFound(f"There is nothing at {request.path}; {hint}")
     else:
         ours = Internal(error.description or "The request failed.", status=error.code)

@@ -22,6 +22,7 @@ from gateway.store.redis import Redis, realtime_secret
 
 PREFIX = "ek_"
 KIND = "realtime_secret"
+LOCKED = SessionLock.__struct_fields__
 GENERATION = "key generation"  # of a caller's memo
 LEAST_S, MOST_S, USUAL_S = 10, 300, 60
 UNKNOWN = "The client secret is not valid or has expired: make another one with POST /v1/realtime/client_secrets."
@@ -50,7 +51,7 @@ class RealtimeSecrets:
         lasting = min(max(USUAL_S if seconds is None else seconds, LEAST_S), MOST_S)
         token = ids.token(PREFIX)
         ends_at = self._clock.now_us() // SECOND_US + lasting
-        locked = {name: getattr(lock, name) for name in lock.__struct_fields__}
+        locked = {name: getattr(lock, name) for name in LOCKED}
         value = orjson.dumps(
             {
                 "key": caller.key_id,
@@ -71,7 +72,9 @@ class RealtimeSecrets:
             value = self._get_from_redis(digest) or self._documents.get(KIND, digest)
             found: Any = orjson.loads(value) if value else None
             if found is not None and found["ends_at"] > self._clock.now_us() / SECOND_US:
-                return FoundSecret(found["key"], found["generation"], SessionLock(**found["lock"]))
+                # Another release may have settled more.
+                lock = SessionLock(**{name: found["lock"][name] for name in LOCKED if name in found["lock"]})
+                return FoundSecret(found["key"], found["generation"], lock)
         raise Unauthenticated(UNKNOWN, code="invalid_client_secret")
 
     def caller(self, found: FoundSecret) -> Caller:

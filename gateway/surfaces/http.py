@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl
 
@@ -188,11 +189,15 @@ class Operation:
     deprecated: Deprecated | None = None
 
 
+NO_HINTS: Mapping[str, str] = MappingProxyType({})
+
+
 class Surface:
     """One way to call the gateway: a table of operations with one error format. Everything else is derived from it:
     blueprints, express lane, description, and the format of errors that reach no operation (an unknown path, a wrong
     method) below its `prefixes`. `described`: programs call it, so it is in the API description. `absent` are paths of
-    the original that are not served and look like an operation's with a variable: to no method is anything there."""
+    the original that are not served and look like an operation's with a variable: to no method is anything there.
+    `instead`: for paths of the original that are not served, and all below them, what to do."""
 
     def __init__(
         self,
@@ -202,9 +207,10 @@ class Surface:
         prefixes: tuple[str, ...] = (),
         described: bool = True,
         absent: tuple[str, ...] = (),
+        instead: Mapping[str, str] = NO_HINTS,
     ) -> None:
         self.name, self.errors, self.prefixes, self.described = name, errors, prefixes, described
-        self.absent = frozenset(absent)
+        self.absent, self.instead = frozenset(absent), instead
         self.operations = tuple(one if one.errors else replace(one, errors=errors) for one in operations)
 
     def depth(self, path: str) -> int:

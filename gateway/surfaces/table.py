@@ -56,6 +56,15 @@ def is_absent(path: str) -> bool:
     return any(path in surface.absent for surface in SURFACES)
 
 
+def instead_of(path: str) -> str:
+    """What to do instead of asking for `path`, which is not served; "" where nothing is known."""
+    for surface in SURFACES:
+        for known, hint in surface.instead.items():
+            if path == known or path.startswith(f"{known}/"):
+                return hint
+    return ""
+
+
 def errors_at(path: str) -> ErrorFormat:
     """The format at `path` of errors that no operation has seen (an unknown path, a wrong method)."""
     nearest = max(SURFACES, key=lambda surface: surface.depth(path))

@@ -7,7 +7,6 @@ end, and its client dials by name, past the guard of addresses.
 """
 
 import codecs
-import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -93,7 +92,7 @@ class WebSocket:
     def receive(self) -> str | None:
         """The next message; None when the connection is closed, or was closed for what the peer sent: no text (1003),
         too much of it (1009), no UTF-8 (1007)."""
-        text, size = io.StringIO(), 0
+        held = bytearray()  # of a message in pieces: a text would take four bytes a character
         while True:
             for event in self._connection.events():
                 self.heard += 1
@@ -101,14 +100,13 @@ class WebSocket:
                     gevent.sleep(0)
                 event = self._as_text(event)
                 if type(event) is TextMessage:
-                    size += len(event.data)
-                    if size > self._most:
+                    held += event.data.encode()
+                    if len(held) > self._most:
                         self._refuse(TOO_LARGE, f"A message has at most {self._most} bytes.")
                         return None
-                    text.write(event.data)
                     if event.message_finished:
                         self._take_turn()
-                        return text.getvalue()
+                        return compute_if(len(held) > APART, held.decode)
                 elif not self._answer(event):
                     return None
             if not self._fill():

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 import websockets
@@ -185,3 +186,22 @@ def test_what_the_providers_account_has_left_is_not_told_to_callers(gateway, fak
     fake.plays = [play]
     with session(gateway) as connection:
         assert connection.recv().type == "input_audio_buffer.cleared"
+
+
+def test_who_asks_for_a_call_or_an_older_way_in_is_told_what_there_is(gateway) -> None:
+    def told(method: str, path: str, **headers: str) -> tuple[int, str]:
+        headers |= {"authorization": f"Bearer {gateway.key}", "content-type": "application/sdp"}
+        answer = httpx.request(method, f"{gateway.url}/realtime{path}", headers=headers)
+        return answer.status_code, answer.json()["error"]["message"]
+
+    for path in ("/calls", "/calls/rtc_1/hangup"):
+        status, text = told("POST", path)
+        assert status == 404 and "WebRTC and SIP are not served: connect to /v1/realtime over a WebSocket" in text
+    status, text = told("POST", "/sessions")
+    assert status == 404 and "/v1/realtime/client_secrets" in text
+    opening = {"connection": "upgrade", "upgrade": "websocket"}
+    status, text = told("GET", "/translations?model=gpt-realtime-translate", **opening)
+    assert status == 426 and "only translate are not served" in text
+    opening |= {"sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==", "sec-websocket-version": "13"}
+    status, text = told("GET", "?call_id=rtc_1", **opening)
+    assert status == 400 and "WebRTC" in text

@@ -29,6 +29,14 @@ SUBPROTOCOL, KEY_SUBPROTOCOL = "realtime", "openai-insecure-api-key."
 ANY = "*"
 # A URL is kept in logs and histories: no credential may stand there.
 CREDENTIALS = ("token", "api_key", "client_secret")
+CALLS = "calls over WebRTC and SIP are not served: connect to /v1/realtime over a WebSocket."
+# What else the original has here.
+INSTEAD = {
+    f"{PATH}/calls": CALLS,
+    f"{PATH}/sessions": f"POST {PATH}/client_secrets makes what a page connects with.",
+    f"{PATH}/transcription_sessions": f"POST {PATH}/client_secrets makes what a page connects with.",
+    f"{PATH}/translations": "sessions that only translate are not served.",
+}
 TURN = f"GET {PATH} (response)"
 HEARD = "session.audio.input.transcription.model"
 
@@ -131,6 +139,8 @@ def _read(
     query: dict[str, str], lock: SessionLock, is_name_of: Callable[[str, str], bool]
 ) -> tuple[str, RealtimeInput]:
     """The model, and what kind of session it is to be."""
+    if "call_id" in query:
+        raise InvalidRequest(f"There is no call to join: {CALLS}", param="call_id")
     model, intent = query.get("model", "").strip(), query.get("intent", "")
     if intent not in ("", REALTIME, "conversation", TRANSCRIPTION):
         raise InvalidRequest("'intent' is transcription, or is left out.", param="intent")

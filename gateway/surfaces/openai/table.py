@@ -43,4 +43,5 @@ SURFACE = Surface(
         *key.OPERATIONS,
     ),
     absent=videos.ABSENT,
+    instead=realtime.INSTEAD,
 )

@@ -219,3 +219,12 @@ def test_a_server_that_speaks_no_http_is_the_providers_failure(transport: Transp
         url = f"http://127.0.0.1:{server.server_port}/realtime"
         transport.open_websocket(url, {}, deadline=transport._now() + 10, trusted=True)
     server.stop(timeout=0.1)
+
+
+def test_pieces_of_a_message_are_held_as_bytes_however_wide_their_characters_are(pair) -> None:
+    served, (theirs, send, _) = pair
+    served._most = 4_000
+    send(TextMessage(data="\U0001f600", message_finished=False), TextMessage(data="a" * 3_996))
+    assert served.receive() == "\U0001f600" + "a" * 3_996
+    send(TextMessage(data="\U0001f600" * 600, message_finished=False), TextMessage(data="\U0001f600" * 600))
+    assert served.receive() is None and served.code == 1009
