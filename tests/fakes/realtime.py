@@ -43,13 +43,15 @@ KNOWN = {
 @dataclass
 class Answer:
     """What a response.create is answered with: its text, `pieces` times. `holds`: then it waits for a cancellation;
-    `cuts`: the connection is cut there instead. The end of the response tells of so many `parts`."""
+    `cuts`: the connection is cut there instead. The end of the response tells of so many `parts`; so
+    many other responses are begun `beside` it."""
 
     usage: dict[str, Any] | None = field(default_factory=lambda: USAGE)
     status: str = "completed"
     text: str = "Hello there."
     pieces: int = 1
     parts: int = 0
+    beside: int = 0
     holds: bool = False
     cuts: bool = False
 
@@ -206,6 +208,8 @@ class Conversation:
         self._number += 1
         response = {"id": f"resp_{id(self)}_{self._number}", "status": "in_progress", "output": []}
         self.send("response.created", response=response)
+        for number in range(answer.beside):
+            self.send("response.created", response={**response, "id": f"{response['id']}_{number}"})
         about = {"response_id": response["id"], "item_id": "item", "output_index": 0, "content_index": 0}
         for _ in range(answer.pieces):
             self.send("response.output_text.delta", **about, delta=answer.text)

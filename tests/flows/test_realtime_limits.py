@@ -232,6 +232,17 @@ def test_a_provider_that_sends_events_of_too_many_parts_ends_the_session(gateway
         assert event.error.code == "upstream_error" and closed_with(connection) == 1011
 
 
+def test_a_provider_that_begins_responses_without_an_end_loses_its_session(gateway, fake) -> None:
+    fake.answers = [Answer(beside=100)]
+    with session(gateway) as connection:
+        connection.response.create()
+        begun = []
+        while (event := connection.recv()).type != "error":
+            begun.append(event.type)
+        assert event.error.code == "upstream_error" and closed_with(connection) == 1011
+    assert begun.count("response.created") < 20
+
+
 def test_what_is_said_is_not_retained_where_payloads_are(gateway, fake) -> None:
     set_mode(gateway, retention="retain")
     with session(gateway) as connection:

@@ -151,6 +151,8 @@ class SessionTurns:
     def _begin(self, response: str) -> None:
         if response in self._active or response in self._ended:
             return
+        if len(self._active) > AT_ONCE:
+            raise UpstreamFailed(f"The provider began more than {AT_ONCE} responses at once.")
         turn, error = self._next()
         self._active[response] = turn
         self.books.begin(turn)
