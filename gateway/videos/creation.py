@@ -28,7 +28,7 @@ from gateway.neutral.videos import VideosInput, VideosRequest, VideoTask
 from gateway.providers.job_calls import JobCalls
 from gateway.threads import Job
 from gateway.videos.ending import Endings
-from gateway.videos.states import COMPLETED, CREATING, MOVES
+from gateway.videos.states import COMPLETED, CREATING, MOVES, RUNNING
 from gateway.videos.table import PREFIX, VideoJob, VideoJobs
 from gateway.videos.tasks import Sealed, Task
 
@@ -185,8 +185,10 @@ class VideoCreation:
             due_at = self._clock.now_us() + self._every_us
             moved = self._jobs.database.write(lambda: self._jobs.change(job, **values, due_at=due_at))
         except Unavailable:
-            self._cancel(task, outcome)
-            raise
+            moved = self._written(job)
+            if moved is None:
+                self._cancel(task, outcome)
+                raise
         if moved is None:
             self._cancel(task, outcome)
             raise Unavailable("The video took too long to begin, and was given up; ask for it again.")
@@ -196,6 +198,14 @@ class VideoCreation:
         if status.state == COMPLETED:
             return self._endings.complete(moved, task, target, status) or moved
         return self._endings.refuse(moved, task, status) or moved
+
+    def _written(self, job: VideoJob) -> VideoJob | None:
+        """The job as it is after a commit whose end nobody heard of; None where it was not made, or is not known."""
+        try:
+            found = self._jobs.find(job.id)
+        except Unavailable:
+            return None
+        return found if found is not None and found.state in RUNNING else None
 
     def _cancel(self, task: Task, outcome: Outcome) -> None:
         """Nobody will ever ask for it: end it where that can be done."""

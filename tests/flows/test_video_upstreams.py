@@ -23,6 +23,7 @@ from gateway.catalogue.entries import Prices, TokenRates
 from gateway.errors import Unavailable
 from gateway.metering import payload_table
 from gateway.metering.usage_table import raw_id
+from gateway.store.database import Database
 
 PROVIDER = """name = "{name}"
 protocol = "openai"
@@ -153,6 +154,31 @@ def test_without_the_store_no_provider_is_asked(gateway, studios, monkeypatch):
     assert begin(gateway).status_code == 503
     monkeypatch.undo()
     assert studios.calls == [] and left_of(gateway) == (0, 0)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_commit_that_nobody_heard_of_begins_a_video_or_none(gateway, studios, monkeypatch, made):
+    jobs, lost = gateway.services.engine.videos.jobs, Unavailable("The connection was lost.")
+    change, write, moved = jobs.change, Database.write, []
+
+    def change_or_fail(job, **values):
+        if not made:
+            raise lost
+        moved.append(job.id)
+        return change(job, **values)
+
+    def write_and_lose(database, work, *more):
+        told = write(database, work, *more)
+        if moved and not moved.clear():
+            raise lost
+        return told
+
+    monkeypatch.setattr(jobs, "change", change_or_fail)
+    monkeypatch.setattr(Database, "write", write_and_lose)
+    answer = begin(gateway)
+    monkeypatch.undo()
+    shown = call(gateway, "GET", "/videos").json()["data"]
+    assert (answer.status_code, len(shown)) == ((200, 1) if made else (503, 0)), answer.text
 
 
 def test_where_nobody_takes_it_nothing_is_left_of_it(gateway, studios):
