@@ -12,8 +12,9 @@ from gateway.services import Services
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.console.visits import as_page, require_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.usage_report import BREAKDOWNS, usage_of
+from gateway.surfaces.usage_report import BREAKDOWNS, MANY, usage_of
 from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.threads import compute_if
 
 TITLE, PATH = "Usage", "/connect/usage"
 # Value of a field → what stands for it; the first is what counts without a choice.
@@ -22,6 +23,7 @@ GROUPS = {"model": "Model", "apiKey": "API key", "user": "Person"}
 COUNTS = ("requestCount", "errorCount", "cacheCount", "inputTokens", "outputTokens")
 COSTS = ("cost", "apiKeysCost", "discountSavings")
 SHOWN = 100  # lines of a table
+WHOLE = 31  # days or hours that are listed all
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
@@ -38,7 +40,9 @@ def show(services: Services, inbound: Inbound) -> Outbound:
     if asked.get("projectId"):
         chosen["projectId"] = asked["projectId"]
     steps = usage_of(visitor, chosen)["activity"]
-    parts = [part for step in steps for part in step[BREAKDOWNS[chosen["groupBy"]]]]
+    breakdown = BREAKDOWNS[chosen["groupBy"]]
+    many = sum(len(step[breakdown]) for step in steps) > MANY
+    figures = compute_if(many, _read_figures, steps, breakdown)
     return page(
         inbound,
         "usage.html",
@@ -52,11 +56,19 @@ def show(services: Services, inbound: Inbound) -> Outbound:
         ],
         group=GROUPS[chosen["groupBy"]],
         step="Hour" if chosen["timeRange"].endswith("h") else "Day",
-        total=_sum(steps),
-        parts=_ranked(parts),
-        steps=[{"name": step["date"].replace("T", " "), **_sum([step])} for step in reversed(steps)],
         credits=_credits(services, visitor),
+        **figures,
     )
+
+
+def _read_figures(steps: list[dict[str, Any]], breakdown: str) -> dict[str, Any]:
+    """The total, the parts and the steps, newest first; of a long time only those in which something was asked."""
+    shown = [step for step in reversed(steps) if len(steps) <= WHOLE or step["requestCount"]]
+    return {
+        "total": _sum(steps),
+        "parts": _ranked(part for step in steps for part in step[breakdown]),
+        "steps": [{"name": step["date"].replace("T", " "), **_sum([step])} for step in shown],
+    }
 
 
 def _options(known: dict[str, str], chosen: str) -> list[tuple[str, str, bool]]:

@@ -52,5 +52,7 @@ def test_usage_is_told_by_key_and_person_and_for_a_time_and_project(used: Tenant
     assert '<th scope="col">Hour</th>' in by_key
     by_person = read(used, owner, "?groupBy=user&timeRange=nonsense")
     assert '<option value="7d" selected>' in by_person and '<th scope="col">Person</th>' in by_person
+    assert read(used, owner, "?timeRange=30d").count("<td>20") == 30
+    assert read(used, owner, "?timeRange=365d").count("<td>20") == 1
     foreign = used.client.get(f"/connect/usage?projectId={owner.project_id}", headers=cookie(used["rival owner"]))
     assert foreign.status_code == 403
