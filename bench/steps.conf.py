@@ -13,4 +13,4 @@ def post_worker_init(worker: object) -> None:
     loaded(worker)
     from bench.tracing import install  # after the patching of gevent, which the settings do first
 
-    install(Path(os.environ["BENCH_STEPS"]))
+    install(Path(os.environ["BENCH_STEPS"]), float(os.environ.get("BENCH_STEPS_APART_S", "0")))

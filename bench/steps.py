@@ -1,12 +1,15 @@
-"""How many bytecodes a request takes, and where: `python -m bench.steps [--stream | --lane NAME] [--lines [FORM]]`.
+"""How many bytecodes a request takes, and where: `python -m bench.steps [--stream | --lane NAME] [--lone] [--lines
+[FORM]]`.
 
 A measure that no noise touches, for work on the hot path on a machine with other work. It leaves out what the
-interpreter does not do itself: C code, system calls, memory. One warm request is traced in a gateway under load.
+interpreter does not do itself: C code, system calls, memory. One warm request is traced in a gateway under load, or
+with --lone one of those that come one by one, where whatever is remembered for a moment only is made anew.
 """
 
 import argparse
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from bench.lanes import LANES, Lane, run, start
@@ -16,12 +19,15 @@ from bench.targets import MOCK_PORTS, start_gateway
 
 SECONDS = 3.0
 ROUNDS = 10
+# Of lone requests: connections that take turns, and the least time between two requests that are that far apart.
+LONE_CONNECTIONS, APART_S = 4, 0.01
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0 when a request was traced; 1 with a reason when not."""
     parser = argparse.ArgumentParser(prog="python -m bench.steps", description=__doc__.partition("\n")[0])
     parser.add_argument("--stream", action="store_true", help="trace a stream of 50 events")
+    parser.add_argument("--lone", action="store_true", help="trace one of requests that come one by one")
     parser.add_argument(
         "--lines", nargs="?", const="json", default="off", choices=("json", "text"), help="with the request line (json)"
     )
@@ -33,29 +39,33 @@ def main(arguments: list[str] | None = None) -> int:
         if options.lane:
             print(trace_lane(LANES[names.index(options.lane)], options.port), end="")
         else:
-            print(trace(options.stream, options.port, options.lines), end="")
+            print(trace(options.stream, options.port, options.lines, options.lone), end="")
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def trace(stream: bool, port: int, lines: str = "off") -> str:
+def trace(stream: bool, port: int, lines: str = "off", lone: bool = False) -> str:
     """The tree of one request, with the request line in the form of `lines`. BenchError when none was traced."""
     build()
     own = port + MOCK_PORTS
     for one in range(port, own + 1):
         refuse_taken(one)
     phase = next(phase for phase in PHASES if phase.stream is stream and not phase.rate)
+    sparse = next(phase for phase in PHASES if phase.stream is stream and phase.rate)
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         tree, settings = folder / "tree", Path(__file__).with_name("steps.conf.py")
         more = {"BENCH_STEPS": str(tree), "GATEWAY_LOG_REQUESTS": lines}
+        more |= {"BENCH_STEPS_APART_S": str(APART_S)} if lone else {}
         with running("mock", [str(BUILD / "mock"), str(port)], 1, folder) as mock:
             wait_for_port(mock, port)
             with start_gateway(own, port, folder, more, settings) as target:
                 for _ in range(ROUNDS):
                     run_load(phase, target, SECONDS, folder)
+                    if lone:
+                        run_load(replace(sparse, connections=LONE_CONNECTIONS), target, SECONDS, folder)
                     if tree.exists():
                         return tree.read_text()
     raise BenchError("no request was traced")

@@ -1,6 +1,7 @@
 """Within a worker: the bytecodes of one request, counted and written down as a tree of calls."""
 
 import sys
+import time
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -13,6 +14,7 @@ from gateway.server.request_heads import HeadCache, RequestHead
 # By then memories are filled and the interpreter has specialised what runs often.
 WARM_REQUESTS = 2_000
 LEAST = 8
+IN_A_ROW = 16  # requests that came one by one, before one of them is traced
 
 
 class Step:
@@ -76,9 +78,23 @@ def name_of(code: CodeType) -> str:
     return f"{path.parent.name}/{path.name}:{code.co_firstlineno} {code.co_qualname}"
 
 
-def install(target: Path) -> None:
-    """Trace the first request of a connection that comes after the warm ones: from its head to the next one's."""
-    take, seen, tracers = HeadCache.take, 0, {}
+class Sparse:
+    """Whether requests have come at least `apart_s` seconds apart for a while; at once when that is 0."""
+
+    def __init__(self, apart_s: float) -> None:
+        self._apart_s, self._at, self._in_a_row = apart_s, 0.0, 0
+
+    def note(self) -> bool:
+        """One more came."""
+        before, self._at = self._at, time.monotonic()
+        self._in_a_row = self._in_a_row + 1 if self._at - before >= self._apart_s else 0
+        return not self._apart_s or self._in_a_row >= IN_A_ROW
+
+
+def install(target: Path, apart_s: float = 0.0) -> None:
+    """Trace the first request of a connection that comes after the warm ones: from its head to the next one's. With
+    `apart_s` one of those that come so many seconds apart."""
+    take, seen, tracers, sparse = HeadCache.take, 0, {}, Sparse(apart_s)
 
     def traced(heads: HeadCache, connection: CallerConnection) -> tuple[RequestHead, int] | None:
         nonlocal seen
@@ -87,7 +103,7 @@ def install(target: Path) -> None:
         if tracer is not None:
             target.write_text(tracer.end().write())
             HeadCache.take = take
-        elif seen > WARM_REQUESTS and not tracers:
+        elif seen > WARM_REQUESTS and not tracers and sparse.note() and connection.head is not None:
             tracers[connection] = Tracer()
             tracers[connection].begin()
         return take(heads, connection)

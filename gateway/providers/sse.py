@@ -103,6 +103,8 @@ class EventReader:
         inner = piece.count(EVENT_BREAK)
         if piece[:6] == b"data: " and piece.count(b"\n") == 2 * inner + 2:
             # Every line feed belongs to a break between two single-line events, or to the end: no line is examined.
+            if not inner:
+                return [("", piece[6:-2])]  # as most receives bring where the text is written as fast as it is made
             return list(zip(repeat(""), piece[6:-2].split(EVENT_BREAK), strict=False))
         named = NAMED.findall(piece)
         if named and piece.count(b"\n") == 3 * len(named):

@@ -102,9 +102,9 @@ class ResponseWriter(Struct, eq=False):
         """Send one piece, with the head before the first. An empty piece is ignored."""
         if not self.begun:
             self._begin(self._read_headers())
-        if not data or self._bare or self._is_bodiless():
+        if not data:
             return
-        if self._chunked:
+        if self._chunked:  # so it has a body
             if len(data) > JOIN_BYTES:  # too long to be copied
                 self.sent += len(data)
                 self._connection.send(b"%x\r\n" % len(data))
@@ -112,6 +112,8 @@ class ResponseWriter(Struct, eq=False):
                 self._connection.send(b"\r\n")
                 return
             data = b"%x\r\n%b\r\n" % (len(data), data)
+        elif self._bare or self._is_bodiless():
+            return
         elif self._length is not None:
             data = data[: self._length - self.sent]
         self.sent += len(data)
