@@ -85,7 +85,8 @@ class RecordedConnection:
 
 class FakeLive:
     """Serves on a free port of the loopback address, from `with` to its end. `ends` closes the next connections after
-    their setup: (code, reason). `goes`: a connection says goAway after its first turn, and closes."""
+    their setup: (code, reason). `goes`: after its first turn a connection says that it goes "away", or it does at the
+    "end" of that. `quick`: any sound is noticed as speech."""
 
     def __init__(self) -> None:
         self.reset()
@@ -95,7 +96,7 @@ class FakeLive:
         self.connections: list[RecordedConnection] = []
         self.turns: list[Turn] = []
         self.ends: list[tuple[int, str]] = []
-        self.goes = False
+        self.goes, self.quick = "", False
         self.end = threading.Event()
 
     def __enter__(self) -> Self:
@@ -222,6 +223,8 @@ class LiveConversation:
         if not self._detects:
             return
         self._sound += len(base64.b64decode(audio["data"]))
+        if self._fake.quick:
+            self._send(voiceActivity={"type": "ACTIVITY_START"})
         if self._sound >= SPEECH_BYTES:
             self._answer_speech()
 
@@ -287,9 +290,11 @@ class LiveConversation:
         if turn.apart:
             self._send(usageMetadata=turn.usage)
         self._tell_handle()
-        if self._fake.goes:
-            self._fake.goes = False
+        goes, self._fake.goes = self._fake.goes, ""
+        if goes == "away":
             self._send(goAway={"timeLeft": "0.1s"})
+        elif goes == "end":
+            self._connection.close(1011, "Internal error encountered.")
 
     def _take_update(self, update: dict[str, Any]) -> None:
         """Instructions are a text, tools a list."""

@@ -406,8 +406,9 @@ def test_a_model_that_is_asked_to_begin_begins(gateway, fake) -> None:
     assert len(usage_of(gateway)) == 1
 
 
-def test_a_connection_that_the_provider_ends_is_followed_by_one_that_goes_on(gateway, fake) -> None:
-    fake.goes = True
+@pytest.mark.parametrize("goes", ["away", "end"])
+def test_a_connection_that_the_provider_ends_is_followed_by_one_that_goes_on(gateway, fake, goes) -> None:
+    fake.goes = goes
     with talk(gateway) as caller:
         for _ in range(2):
             assert caller.ask("Hello")[-1].response.status == "completed"
@@ -502,6 +503,34 @@ def test_a_key_that_is_refused_when_the_session_is_set_up_is_followed_by_the_nex
             assert caller.ask("Hello")[-1].response.status == "completed"
     assert {one.headers["x-goog-api-key"] for one in fake.connections if one.named("clientContent")} == {"AIza-own"}
     assert [row.cost_nusd for row in usage_of(gateway) if row.cost_nusd] == [USAGE_NUSD] * 2
+
+
+def test_the_result_of_a_call_that_was_taken_back_is_refused_by_name(gateway, fake) -> None:
+    fake.turns = [Turn("", calls=(("look", {}),)), Turn("Yes?")]
+    with talk(gateway) as caller:
+        caller.session.session.update(session={"type": "realtime", "tools": [LOOK]})
+        caller.until("session.updated")
+        output = {"type": "function_call_output", "call_id": call_of(caller.ask("Look!")).call_id, "output": "{}"}
+        caller.session.conversation.item.create(item=output)
+        caller.until("conversation.item.done")
+        caller.session.input_audio_buffer.append(audio=SECOND)
+        assert caller.next().type == "input_audio_buffer.speech_started"
+        assert caller.refused() == "tool_call_unknown"
+        assert caller.until("response.done")[-1].response.status == "completed"
+    assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD]
+
+
+def test_what_was_said_and_is_then_asked_about_is_answered_once(gateway, fake) -> None:
+    fake.quick = True
+    with talk(gateway) as caller:
+        caller.session.input_audio_buffer.append(audio=SOUND)
+        assert caller.next().type == "input_audio_buffer.speech_started"
+        caller.session.input_audio_buffer.commit()
+        caller.session.response.create()
+        seen = caller.until("response.done")
+        assert seen[-1].response.status == "completed" and kinds(seen).count("response.created") == 1
+    assert fake.last.named("clientContent") == [] and len(fake.last.inputs("audioStreamEnd")) == 1
+    assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD]
 
 
 def test_a_call_is_left_for_what_is_said_instead(gateway, fake) -> None:

@@ -6,6 +6,7 @@ import orjson
 
 from gateway.clock import Clock
 from gateway.dialects import google as dialect
+from gateway.errors import InvalidRequest
 from gateway.ids import new_hex
 from gateway.neutral.usage import Usage
 from gateway.providers.google.live.state import LiveState, LiveTurn
@@ -36,9 +37,7 @@ class Answers:
         if calls := [call for call in _list(_object(message, "toolCall"), "functionCalls") if isinstance(call, dict)]:
             self._take_calls(calls)
         for ident in _list(_object(message, "toolCallCancellation"), "ids"):
-            state.calls.pop(str(ident), None)
-            state.results = [one for one in state.results if one["id"] != ident]
-            state.blocked = False
+            self._take_back(str(ident))
         self._take_usage(read_usage(message.get("usageMetadata")))
         if content.get("turnComplete") is True:
             self._complete(_text(content.get("turnCompleteReason")))
@@ -161,6 +160,16 @@ class Answers:
         state.blocked = True
         turn.due = Clock.monotonic() + CALLED_S
 
+    def _take_back(self, ident: str) -> None:
+        """A call is answered no more. Who has given its result is told that it has no effect."""
+        state = self._state
+        state.blocked = False
+        state.calls.pop(ident, None)
+        if any(one["id"] == ident for one in state.results):
+            state.results = [one for one in state.results if one["id"] != ident]
+            text = f"The model took the call {ident[:100]} back when it was interrupted; its result has no effect."
+            state.refuse(InvalidRequest(text, param="item.call_id", code="tool_call_unknown"))
+
     def _take_usage(self, usage: Usage | None) -> None:
         state = self._state
         if usage is None:
@@ -226,6 +235,7 @@ class Answers:
         state = self._state
         if state.settings.detects and state.speech.sound:
             state.speech.end()
+        state.expected = False
         response = state.respond()
         state.turns.append(LiveTurn(response.ident, response))
         state.mean("started", response.created(), id=response.ident)

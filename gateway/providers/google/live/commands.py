@@ -82,6 +82,7 @@ class LiveCommands:
         if not state.speech.sound:
             raise InvalidRequest("The input audio buffer is empty.", code="input_audio_buffer_commit_empty")
         if state.settings.detects:
+            state.expected = state.speech.begun
             self._hear({"audioStreamEnd": True})
         state.speech.commit()
 
@@ -162,8 +163,9 @@ class LiveCommands:
                 self._say(complete=False)
             speech.activity = False
             self._hear({"activityEnd": {}})
-        elif state.pending or not answered:
+        elif state.pending or not (answered or state.expected):
             self._say(complete=True)
+        state.expected = False
 
     def _check_options(self, options: Json) -> bool | None:
         """What a response.create asks for beside an answer; whether it is to be spoken, None as the session."""

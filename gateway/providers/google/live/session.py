@@ -117,10 +117,7 @@ class LiveSession:
         try:
             self._callers.take(wire)
         except InvalidRequest as error:
-            ident = wire.get("event_id", "")
-            about = {"type": "invalid_request_error", "code": error.code, "message": error.message}
-            told = {**about, "param": error.param or None, "event_id": ident or None}
-            self._state.mean("refused", {"type": "error", "error": told}, id=ident)
+            self._state.refuse(error, wire.get("event_id", ""))
 
     def _send(self, message: Json) -> None:
         try:

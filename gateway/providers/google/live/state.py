@@ -4,6 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gateway.errors import InvalidRequest
 from gateway.ids import new_hex
 from gateway.neutral.realtime import UNLIMITED, ServerEvent
 from gateway.neutral.usage import Usage, added
@@ -49,7 +50,8 @@ class LiveState:
     `said`: the upstream has something of the conversation. `blocked`: the model waits for the results of its calls.
     `handle` lets another connection go on with the conversation, `fresh`: with all of it. `leaving`: the connection
     ends soon; `stale`: the settings changed since its setup; `overridden`: one response has instructions of its own;
-    `uncounted`: the last turn ended without counts.
+    `uncounted`: the last turn ended without counts; `expected`: the upstream noticed what was said, and answers it by
+    itself.
     """
 
     settings: LiveSettings
@@ -68,6 +70,7 @@ class LiveState:
     stale: bool = False
     overridden: bool = False
     uncounted: bool = False
+    expected: bool = False
     speech: Speech = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +83,12 @@ class LiveState:
     def mean(self, kind: Kind, wire: Json | None = None, **about: Any) -> None:
         """Tell the caller an event that counts, or nothing."""
         self.out.append(ServerEvent(kind, text="" if wire is None else write(wire), **about))
+
+    def refuse(self, error: InvalidRequest, ident: str = "") -> None:
+        """Tell the caller that something had no effect: their event of this id, if it was one."""
+        about = {"type": "invalid_request_error", "code": error.code, "message": error.message}
+        told = {**about, "param": error.param or None, "event_id": ident or None}
+        self.mean("refused", {"type": "error", "error": told}, id=ident)
 
     def append(self, item: str | None) -> str | None:
         """An item has its place behind all others. Returns the one before."""
