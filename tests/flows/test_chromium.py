@@ -1,5 +1,5 @@
-"""A page in a real Chromium calls the gateway from another origin. Skipped where no Chromium is installed (Debian:
-`apt-get install chromium`)."""
+"""A page in a real Chromium calls the gateway from another origin, and talks with it over a WebSocket. Skipped where no
+Chromium is installed (Debian: `apt-get install chromium`)."""
 
 import json
 import subprocess
@@ -45,6 +45,20 @@ try {
   told.wrong = (await (await ask("/v1/chat/completions", post({}, "llmgtwy_wrong"))).json()).error.code;
   told.models = (await (await ask("/v1/models")).json()).data.length;
   told.cookies = (await ask("/user/me", { credentials: "include" })).refused ?? "let in";
+  const wanted = { session: { type: "realtime", model: "sandbox-realtime" } };
+  const made = await (await ask("/v1/realtime/client_secrets", post(wanted))).json();
+  told.spoken = await new Promise((done, failed) => {
+    const protocols = ["realtime", "openai-insecure-api-key." + made.value];
+    const socket = new WebSocket(base.replace("http", "ws") + "/v1/realtime?model=sandbox-realtime", protocols);
+    let last = "";
+    socket.onmessage = ({ data }) => {
+      last = JSON.parse(data).type;
+      if (last === "session.created") socket.send('{"type": "response.create"}');
+      if (last === "response.done") socket.close(1000);
+    };
+    socket.onclose = ({ code }) => done([last, code, socket.protocol]);
+    socket.onerror = () => failed(new Error("no session"));
+  });
 } catch (error) {
   told.error = String(error.stack);
 }
@@ -101,3 +115,4 @@ def test_a_page_of_another_origin_streams_a_chat(
     # Pieces are read as they come, not all at the end.
     assert len(told["pieces"]) >= 4 and told["pieces"][-1] - told["pieces"][0] > 500
     assert "TypeError" in told["cookies"]
+    assert told["spoken"] == ["response.done", 1000, "realtime"]

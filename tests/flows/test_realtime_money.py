@@ -443,3 +443,27 @@ def test_the_time_of_a_response_counts_from_its_beginning(gateway, fake) -> None
         wait(connection, "response.done")
     (row,) = usage_of(gateway)
     assert row.duration_ms < 150
+
+
+def test_an_answer_that_outgrows_what_its_session_may_cost_is_ended_and_billed(share: Share, fake) -> None:
+    cents = {"GATEWAY_REALTIME_SESSION_USD": "0.1"}
+    gateway = share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": fake.url} | cents)
+
+    def play(talk: Conversation) -> None:
+        talk.hear("response.create")
+        began(talk, "resp_1")
+        for _ in range(5):  # whatever it was told of the most
+            about = {"response_id": "resp_1", "item_id": "item", "output_index": 0, "content_index": 0}
+            talk.send("response.output_audio.delta", **about, delta=sound(20))
+        talk.hear("response.cancel")
+        ended(talk, "resp_1", spoken(10, 2_000), status="cancelled")
+
+    fake.plays = [play]
+    with session(gateway) as connection:
+        connection.response.create(response={"max_output_tokens": 100})
+        while (event := connection.recv()).type != "error":
+            continue
+        assert event.error.code == "session_spending_limit_reached"
+    assert until(lambda: [row[1] for row in costs(gateway)] == ["cancelled"])
+    (row,) = usage_of(gateway)
+    assert row.cost_nusd == 10 * 32_000 + 2_000 * 64_000
