@@ -23,8 +23,8 @@ COSTS = {
     "openai/tts-1": len(TEXT) * 15_000,
     "openai/tts-1-hd": len(TEXT) * 30_000,
     "google-ai-studio/gemini-3.8-flash-tts": 12 * 500 + 250 * 9_000,
-    "elevenlabs/eleven-multilingual-v2": len(TEXT) * 100_000,
-    "elevenlabs/eleven-flash-v2.5": len(TEXT) * 50_000,
+    "elevenlabs/eleven-multilingual-v2": len(TEXT) * 80_000,
+    "elevenlabs/eleven-flash-v2.5": len(TEXT) * 40_000,
     SANDBOX: len(TEXT) * 15_000,
 }
 STREAMED = ("openai/gpt-4o-mini-tts", "openai/tts-1")

@@ -267,6 +267,7 @@ ENDING = {
     "engine/shared_call.py",
     "engine/gossip.py",
     "engine/realtime/session.py",
+    "providers/google/live/connection.py",
     "store/file_lock.py",
     "store/mailboxes.py",  # while somebody listens
 }

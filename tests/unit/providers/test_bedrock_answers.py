@@ -199,9 +199,12 @@ def test_refusals_find_who_is_to_blame(ask, status, kind, message, error):
 
 
 def test_callers_fault_is_reported_in_the_services_words(ask):
+    with pytest.raises(InvalidRequest, match="extraneous key") as raised:
+        ask(Answer(status=400, error="ValidationException", message="#: extraneous key [tail] is not permitted."))
+    assert raised.value.code == "ValidationException"
     with pytest.raises(InvalidRequest, match="Input is too long") as raised:
         ask(Answer(status=400, error="ValidationException", message="Input is too long for requested model."))
-    assert raised.value.code == "ValidationException"
+    assert raised.value.code == "context_length_exceeded"
 
 
 @pytest.mark.parametrize(
