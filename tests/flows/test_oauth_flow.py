@@ -364,3 +364,12 @@ def test_pages_of_other_origins_may_register_and_get_tokens_but_not_look_at_the_
     assert told.status_code == 400 and told.headers["access-control-allow-origin"] == "*"
     page = app.web.get(app.address(), headers={"Origin": asked["Origin"]})
     assert "access-control-allow-origin" not in page.headers
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "a%0Ab", "%C3%B8%0A%21", "a//b"])
+@pytest.mark.parametrize("document", ["oauth-protected-resource", "oauth-authorization-server", "openid-configuration"])
+def test_a_document_that_is_not_there_is_an_error_of_the_standard(
+    gateway: Tenant, app: App, document: str, place: str
+) -> None:
+    answer = app.web.get(f"{gateway.address}/.well-known/{document}/{place}")
+    assert answer.status_code == 404 and type(answer.json()["error"]) is str, answer.text

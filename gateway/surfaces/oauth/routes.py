@@ -39,4 +39,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", "/oauth/token", endpoints.give_tokens, body="any", about=TOKEN),
     Operation("POST", "/oauth/revoke", endpoints.revoke, body="any", about=REVOKE),
 )  # fmt: skip
-SURFACE = Surface("oauth", endpoints.ERRORS, OPERATIONS, prefixes=("/oauth",))
+# Below which even what no path matches (a line feed in it, say) is an error of the standard.
+DOCUMENTS = ("oauth-protected-resource", "oauth-authorization-server", "openid-configuration")
+PREFIXES = ("/oauth", *(f"/.well-known/{document}" for document in DOCUMENTS))
+SURFACE = Surface("oauth", endpoints.ERRORS, OPERATIONS, PREFIXES)
