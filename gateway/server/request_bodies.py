@@ -18,7 +18,7 @@ class RequestBodies:
     """The body reader of a worker, with its memory and disk budgets."""
 
     def __init__(self, limits: Server) -> None:
-        self._memory = BodyBudget(limits.bodies_mb << 20, limits.organization_bodies_mb << 20)
+        self.memory = BodyBudget(limits.bodies_mb << 20, limits.organization_bodies_mb << 20)
         self._disk = BodyBudget(limits.uploads_mb << 20, limits.organization_uploads_mb << 20)
         self._max_body = self._max_form = MAX_BODY
         self._spool_dir = ""
@@ -33,7 +33,7 @@ class RequestBodies:
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         return {
-            "bodies_bytes": ("Bytes of long request bodies under way.", self._memory.held),
+            "bodies_bytes": ("Bytes of long request bodies under way.", self.memory.held),
             "uploads_bytes": ("Bytes of uploads under way, which lie on the disk.", self._disk.held),
         }
 
@@ -42,12 +42,12 @@ class RequestBodies:
         needed."""
         form = _is_form(head)
         on_disk = form and not 0 < length <= IN_MEMORY
-        return BodyReservation(self._disk if on_disk else self._memory, ask, -1 if head.coded else self.free)
+        return BodyReservation(self._disk if on_disk else self.memory, ask, -1 if head.coded else self.free)
 
     def weigh(self, size: int) -> None:
         """Count `size` more bytes (negative: fewer) of requests that are still being received and whose owner is
         unknown. Overloaded."""
-        self._memory.grow(UNREAD, size)
+        self.memory.grow(UNREAD, size)
 
     def check(self, head: RequestHead, length: int) -> None:
         """RequestTooLarge when the declared length is over the limit."""

@@ -3,14 +3,19 @@
 import socket
 
 from gateway.server.connection import CallerConnection
+from gateway.server.resource_limits import ANYONE, BodyBudget
 from gateway.server.worker_state import ClientGone
 
 
 class CallerChannel:
-    """The channel of a WebSocket (transport/websockets.py) over a caller's connection. The worker closes it."""
+    """The channel of a WebSocket (transport/websockets.py) over a caller's connection. The worker closes it.
 
-    def __init__(self, connection: CallerConnection) -> None:
-        self._connection = connection
+    Long messages count among the bodies of the worker and of the `owner`, an organization, until they are done with."""
+
+    def __init__(self, connection: CallerConnection, bodies: BodyBudget) -> None:
+        self._connection, self._bodies = connection, bodies
+        self.owner = ANYONE
+        self._charged, self._held = "", 0
 
     def receive(self) -> bytes:
         """What the caller sent, waited for; b"" at the end."""
@@ -28,7 +33,14 @@ class CallerChannel:
         if not self._connection.state.leaving:
             self._connection.linger()
 
+    def hold(self, size: int) -> None:
+        """So many bytes of a message are held now. Overloaded when that is too much; then nothing changes."""
+        charged = self._charged if self._held else self.owner
+        self._bodies.grow(charged, size - self._held)
+        self._charged, self._held = charged, size
+
     def close(self) -> None:
         """The end for the caller, and for who receives from them or waits until they read."""
+        self.hold(0)
         self._connection.expire()
         self._connection.shut(socket.SHUT_RDWR)

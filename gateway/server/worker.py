@@ -369,7 +369,7 @@ class GatewayWorker(BootingWorker):
         environ = head.environ_for(base, body, length)
         environ["gunicorn.socket"] = connection.socket
         if "upgrade" in head.headers:
-            environ[CHANNEL] = CallerChannel(connection)
+            environ[CHANNEL] = CallerChannel(connection, self._bodies.memory)
         try:
             return self.wsgi(environ, reply.start)
         except StopIteration:

@@ -32,6 +32,9 @@ class SocketChannel:
     def linger(self) -> None:
         """Nothing is waited for: an upstream is told, no more."""
 
+    def hold(self, size: int) -> None:
+        """An upstream's messages have no budget."""
+
     def close(self) -> None:
         """End it; who receives finds it ended."""
         try:

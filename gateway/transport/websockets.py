@@ -31,7 +31,7 @@ from wsproto.events import (
 )
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from gateway.errors import InvalidRequest, UpstreamFailed
+from gateway.errors import InvalidRequest, Overloaded, UpstreamFailed
 from gateway.threads import compute_if
 from gateway.transport.handshakes import (
     FAULT,
@@ -40,6 +40,7 @@ from gateway.transport.handshakes import (
     NO_TEXT,
     NORMAL,
     TOO_LARGE,
+    TRY_LATER,
     HandshakeRefused,
     SocketClosed,
 )
@@ -63,12 +64,14 @@ OPENING = frozenset(
 
 class Channel(Protocol):
     """Bytes both ways. `receive` waits for some and gives b"" at the end; both raise OSError when the peer is gone.
-    After `close` nothing comes any more; `linger` lets the peer read what was sent last."""
+    After `close` nothing comes any more; `linger` lets the peer read what was sent last. `hold` tells how many bytes of
+    a long message are held now; Overloaded when that is too much."""
 
     def receive(self) -> bytes: ...
     def send(self, data: bytes) -> None: ...
     def linger(self) -> None: ...
     def close(self) -> None: ...
+    def hold(self, size: int) -> None: ...
 
 
 class WebSocket:
@@ -85,13 +88,16 @@ class WebSocket:
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
         self._sending = BoundedSemaphore(1)
         self._read = 0
+        self._weighs = False  # what is held of a message, or was, is told to the channel
         self.code, self.reason = LOST, ""
         self.closed = False  # this side has sent its close frame, or the peer is gone
         self.heard = 0  # frames of the peer, by which one that is silent is told
 
     def receive(self) -> str | None:
         """The next message; None when the connection is closed, or was closed for what the peer sent: no text (1003),
-        too much of it (1009), no UTF-8 (1007)."""
+        too much of it (1009), no UTF-8 (1007), more than is held for all (1013). The one before is done with."""
+        if self._weighs:
+            self._weigh(0)
         held = bytearray()  # of a message in pieces: a text would take four bytes a character
         while True:
             for event in self._connection.events():
@@ -101,8 +107,7 @@ class WebSocket:
                 event = self._as_text(event)
                 if type(event) is TextMessage:
                     held += event.data.encode()
-                    if len(held) > self._most:
-                        self._refuse(TOO_LARGE, f"A message has at most {self._most} bytes.")
+                    if not self._fits(len(held)):
                         return None
                     if event.message_finished:
                         self._take_turn()
@@ -210,6 +215,23 @@ class WebSocket:
             return
         code = NORMAL if self.code in UNSENDABLE else self.code
         self.close(code)
+
+    def _fits(self, size: int) -> bool:
+        """Whether a message may have so many bytes; it is closed where it may not."""
+        if size > self._most:
+            self._refuse(TOO_LARGE, f"A message has at most {self._most} bytes.")
+            return False
+        return size <= APART or self._weigh(size)
+
+    def _weigh(self, size: int) -> bool:
+        """Whether so many bytes of a message may be held."""
+        self._weighs = size > 0
+        try:
+            self._channel.hold(size)
+        except Overloaded as error:
+            self._refuse(TRY_LATER, error.message)
+            return False
+        return True
 
     def _refuse(self, code: int, reason: str) -> None:
         self.code, self.reason = code, reason

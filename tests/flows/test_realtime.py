@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import sqlite3
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,6 +47,7 @@ def environment(provider: FakeRealtime) -> dict[str, str]:
         "LLM_OPENAI_API_KEY": "sk-upstream",
         "LLM_OPENAI_BASE_URL": provider.url,
         "GATEWAY_REALTIME_KEY_SESSIONS": "2",
+        "GATEWAY_SERVER_ORGANIZATION_BODIES_MB": "24",
         "GATEWAY_LOG_REQUESTS": "json",
     }
 
@@ -335,6 +337,37 @@ def test_a_message_of_a_hundred_megabytes_is_refused_long_before_its_end(gateway
         assert raw.protocol.close_rcvd is None or raw.protocol.close_rcvd.code == 1009
     assert memory_mb(worker) - before < 150
     assert fake.last.events == []
+
+
+def test_long_messages_count_among_the_bodies_of_their_organization(gateway, fake, key) -> None:
+    part = struct.pack("!BBQ", 0x01, 0xFF, 15 << 20) + b"\0\0\0\0" + b'{"a": "' + b"x" * ((15 << 20) - 7)
+    end = struct.pack("!BB", 0x80, 0x80 | 2) + b'\0\0\0\0"}'
+    bearer = f"Authorization: Bearer {key[1]}"
+    first, second = (handshake(gateway, f"?model={MODEL}", bearer)[2] for _ in range(2))
+    first.sendall(part)
+    first.sendall(b"\x89\x80\0\0\0\0")
+    heard = b""
+    while b"\x8a\x00" not in heard:  # the answer to the ping: all before it was read
+        heard += first.recv(65_536)
+    with contextlib.suppress(OSError):
+        second.sendall(part)
+    heard = b""
+    with contextlib.suppress(OSError):
+        while piece := second.recv(65_536):
+            heard += piece
+    assert struct.pack("!H", 1013) + b"Your organization has as many" in heard
+    second.close()
+    first.sendall(end)
+    heard = b""
+    while b"unknown_event" not in heard:
+        heard += first.recv(65_536)
+    third = handshake(gateway, f"?model={MODEL}", bearer)[2]
+    third.sendall(part + end)
+    heard = b""
+    while b"unknown_event" not in heard:
+        heard += third.recv(65_536)
+    first.close()
+    third.close()
 
 
 def test_a_caller_who_reads_nothing_fills_no_memory_and_pays_what_it_cost(gateway, fake, key) -> None:

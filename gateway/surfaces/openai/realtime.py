@@ -57,6 +57,7 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
     if inbound.channel is None:
         raise InvalidRequest("This server cannot open WebSockets.", status=426, code="websocket_not_supported")
     services.engine.realtime.check_on()
+    inbound.channel.owner = who.caller().organization_id
     model, opened = _read(query, who.lock, services.engine.realtime.is_name_of)
     context = auth.context_of(services, inbound, who.caller(), "realtime")
     # What is said in a session is not retained.

@@ -15,7 +15,7 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Request, TextMessage
 
 from gateway import settings
-from gateway.errors import InvalidRequest, UpstreamFailed, UpstreamUnreachable
+from gateway.errors import InvalidRequest, Overloaded, UpstreamFailed, UpstreamUnreachable
 from gateway.settings import Security
 from gateway.threads import pause, spawn
 from gateway.transport import Transport
@@ -110,6 +110,23 @@ def test_what_is_no_message_of_ours_closes_it_with_the_reason(pair, frames, code
     served._most = 1000
     send(*frames)
     assert served.receive() is None and received()[0].code == code
+
+
+def test_a_long_message_is_held_until_the_next_is_asked_for_or_refused_where_there_is_no_room(pair) -> None:
+    served, (_, send, received) = pair
+    told: list[int] = []
+
+    def hold(size: int) -> None:
+        told.append(size)
+        if size > 600_000:
+            raise Overloaded("full")
+
+    served._channel.hold = hold
+    spawn(send, TextMessage(data="x" * 500_000), TextMessage(data="y"), TextMessage(data="z" * 700_000))
+    assert len(served.receive()) == 500_000 and max(told) == told[-1] == 500_000
+    assert served.receive() == "y" and told[-1] == 0
+    assert served.receive() is None and served.code == 1013
+    assert received()[-1].code == 1013
 
 
 def test_broken_frames_and_broken_text_close_it(pair) -> None:
