@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import gevent
 import openai
 import pytest
 import websockets
@@ -503,6 +504,24 @@ def test_a_key_that_is_refused_when_the_session_is_set_up_is_followed_by_the_nex
             assert caller.ask("Hello")[-1].response.status == "completed"
     assert {one.headers["x-goog-api-key"] for one in fake.connections if one.named("clientContent")} == {"AIza-own"}
     assert [row.cost_nusd for row in usage_of(gateway) if row.cost_nusd] == [USAGE_NUSD] * 2
+
+
+def test_a_call_is_told_of_in_time_while_the_microphone_is_open(gateway, fake) -> None:
+    fake.turns = [Turn("", calls=(("look", {}),))]
+    with talk(gateway) as caller:
+        caller.session.session.update(session={"type": "realtime", "tools": [LOOK]})
+        caller.until("session.updated")
+        caller.say("Look!")
+        caller.session.response.create()
+
+        def stream() -> None:
+            for _ in range(400):
+                caller.session.input_audio_buffer.append(audio="AAAA")
+                gevent.sleep(0.005)
+
+        microphone = gevent.spawn(stream)
+        assert call_of(caller.until("response.done")).name == "look" and not microphone.dead
+        microphone.kill()
 
 
 def test_the_result_of_a_call_that_was_taken_back_is_refused_by_name(gateway, fake) -> None:

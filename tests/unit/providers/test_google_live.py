@@ -15,7 +15,8 @@ from gateway.neutral.usage import Usage
 from gateway.providers.google.live.answers import Answers, read_usage
 from gateway.providers.google.live.codec import GoogleRealtime, address_of
 from gateway.providers.google.live.commands import STEPS, LiveCommands
-from gateway.providers.google.live.connection import connect, refusal
+from gateway.providers.google.live.connection import LiveConnection, connect, refusal
+from gateway.providers.google.live.session import MOST_WAITING, LiveSession
 from gateway.providers.google.live.settings import CHANGES, LiveSettings
 from gateway.providers.google.live.state import LiveState
 from gateway.providers.protocol import Credential, Target
@@ -170,3 +171,31 @@ def test_what_is_asked_for_again_before_it_began_is_answered_once() -> None:
     assert [one["response"]["status"] for one in told if one["type"] == "response.done"] == ["cancelled", "completed"]
     (done,) = [event for event in ours.out if event.kind == "done"]
     assert done.usage.input_total == 2 * 230 and not ours.turns
+
+
+def test_a_turn_whose_counts_are_late_ends_when_the_next_one_speaks() -> None:
+    ours = state()
+    answers = Answers(ours)
+    for said in ("One.", "Two."):
+        answers.take({"serverContent": {"outputTranscription": {"text": said}}})
+        answers.take({"serverContent": {"turnComplete": True}})
+    answers.take({"usageMetadata": USAGE})
+    told = [orjson.loads(event.text) for event in ours.out if event.text]
+    done = [one["response"]["output"][0]["content"] for one in told if one["type"] == "response.done"]
+    assert [content[0]["transcript"] for content in done] == ["One.", "Two."]
+    assert [event.usage and event.usage.input_total for event in ours.out if event.kind == "done"] == [None, 230]
+
+
+def test_large_events_wait_for_each_other_and_not_all_at_once() -> None:
+    session = LiveSession(LiveSettings(at(), "sess_1"), LiveConnection(Link(ends=False)), None, None)
+    event = orjson.dumps({"type": "odd", "padding": "x" * MOST_WAITING}).decode()
+    callers = [gevent.spawn(session.send, event) for _ in range(4)]
+    gevent.sleep(0.05)
+    assert sum(caller.dead for caller in callers) < 3
+    told = [session.receive().kind for _ in range(5)]
+    assert told == ["settings", *["refused"] * 4]
+    gevent.joinall(callers, timeout=1, raise_error=True)
+    session.abort()
+    assert session.receive() is None
+    with pytest.raises(SocketClosed):
+        session.send(event)

@@ -50,6 +50,8 @@ class Answers:
 
     def pass_by(self) -> None:
         """Counts that are due did not come: a turn ends without, a response that called something goes first."""
+        if all(turn.due is None for turn in self._state.turns):
+            return
         now = Clock.monotonic()
         for turn in [one for one in self._state.turns if one.due is not None and one.due <= now]:
             if turn.over:
@@ -213,6 +215,8 @@ class Answers:
         """The turn that content belongs to, with a response unless it is not passed on; None where it belongs to one
         that has ended with a call."""
         state = self._state
+        if state.turns and state.turns[0].over:
+            self.end(state.turns[0])  # its counts are late, and this is the next one's
         if not state.turns:
             if state.blocked:
                 return None

@@ -14,11 +14,12 @@ from gateway.providers.google.live.commands import LiveCommands, context_of
 from gateway.providers.google.live.connection import Inbox, Json, LiveConnection, not_callers, refusal
 from gateway.providers.google.live.settings import LiveSettings, unsupported
 from gateway.providers.google.live.state import LiveState
-from gateway.threads import compute_if
+from gateway.threads import compute_if, pause
 from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NORMAL, HandshakeRefused, SocketClosed
 
 AHEAD = 32  # events and messages that wait to be read
-LOOK_S = 5.0
+MOST_WAITING = 1 << 20  # characters of events that wait, but for the last of them
+LOOK_S, PAUSE_S = 5.0, 0.02
 MOST_SETUPS = 8  # of a session in which nothing was said
 # What a connection may end with for reasons that lie in nothing that was sent over it.
 OUTER = (NORMAL, GOING_AWAY, LOST, FAULT)
@@ -44,7 +45,7 @@ class LiveSession:
         self._callers = LiveCommands(self._state, self._send, self._begin_anew)
         self._before = 0  # what was heard on earlier connections
         self._closed = False
-        self._setups = 0
+        self._setups = self._waiting = 0
         self.code, self.reason = LOST, ""
         self._state.session("created")
         connection.read_into(self._inbox)
@@ -56,9 +57,12 @@ class LiveSession:
 
     def send(self, text: str) -> None:
         """An event of the caller. SocketClosed."""
+        while self._waiting > MOST_WAITING and not self._closed:
+            pause(PAUSE_S)
         while not self._closed:
             try:
                 self._inbox.put((None, text), timeout=LOOK_S)
+                self._waiting += len(text)
                 return
             except Full:
                 continue  # the caller reads nothing, and so is not read
@@ -73,10 +77,10 @@ class LiveSession:
             try:
                 source, item = self._inbox.get(timeout=self._patience())
             except Empty:
-                self._answers.pass_by()
-            else:
-                if not self._take(source, item):
-                    return None
+                source, item = None, None
+            if not self._take(source, item):
+                return None
+            self._answers.pass_by()
             if not self._state.turns:
                 self._rest()
         return out.popleft()
@@ -101,6 +105,7 @@ class LiveSession:
     def _take(self, source: LiveConnection | None, item: Json | str | GatewayError | None) -> bool:
         """Something that came. Whether the session goes on."""
         if isinstance(item, str):
+            self._waiting -= len(item)
             self._take_event(item)
         elif source is not self._connection:
             return True  # of a connection that was replaced, or to wake who waits
