@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.clock import SECOND_US, Clock
-from gateway.errors import GatewayError, Unavailable
+from gateway.errors import GatewayError, Internal, Unavailable
 from gateway.neutral.videos import VideoStatus
 from gateway.providers.job_calls import CALL_S, JobCalls
 from gateway.videos.ending import Endings
@@ -75,6 +75,10 @@ class Poller:
             raise
         except GatewayError as error:
             (self._time_out if late else partial(self._fail, error=error))(claimed, task)
+            return
+        except Exception as error:  # Ours: what it reserves must not be held for ever.
+            log.exception("the video %s could not be looked at", job.id)
+            self._fail(claimed, task, Internal(f"it failed on our side ({type(error).__name__})."))
             return
         if status.state == COMPLETED:
             self._endings.complete(claimed, task, target, status)

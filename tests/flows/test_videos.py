@@ -185,6 +185,20 @@ def test_a_provider_that_cannot_be_asked_is_asked_less_often_and_then_no_more(ga
     assert left_of(gateway) == (0, 0)
 
 
+def test_a_video_that_cannot_be_looked_at_for_a_fault_of_ours_holds_no_money_for_ever(gateway, monkeypatch):
+    job = begin(gateway, LONG)
+
+    def fail(ident, target):
+        raise OverflowError("not foreseen")
+
+    monkeypatch.setattr(gateway.services.engine.videos.calls, "status", fail)
+    for _ in range(5):
+        look(gateway)
+    done = call(gateway, "GET", f"/videos/{job['id']}").json()
+    assert (done["status"], done["error"]["code"]) == ("failed", "poll_error")
+    assert "OverflowError" in done["error"]["message"] and left_of(gateway) == (0, 0)
+
+
 def test_a_running_video_is_canceled_for_nothing(gateway, sdk):
     job = begin(gateway, LONG)
     assert sdk.videos.delete(job["id"]).deleted

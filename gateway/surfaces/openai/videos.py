@@ -10,6 +10,7 @@ from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, HeaderParameter, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes, video_inputs
 from gateway.surfaces.schemas import Body, Counted, OneOf, TextField, read_query
+from gateway.threads import give_way
 from gateway.videos.content import RANGED, VideoContent
 from gateway.videos.table import VideoJob
 
@@ -60,7 +61,10 @@ def list_jobs(services: Services, inbound: Inbound) -> Outbound:
     given = read_query(PageQuery, inbound)
     limit, videos = given["limit"], services.engine.videos
     found = videos.page(caller, given.get("after", ""), limit + 1, given["order"] == "desc")
-    data = [videos.presenter.show(job, inbound.base_url) for job in found[:limit]]
+    data = []
+    for job in found[:limit]:
+        data.append(videos.presenter.show(job, inbound.base_url))
+        give_way()  # each is decrypted and signed
     page = {
         "object": "list",
         "data": data,
