@@ -56,7 +56,8 @@ class ClientEvent(Struct):
     `begins`: "response" for one that asks for an answer, "sound" for one after which the provider may begin one by
     itself. `text_bytes` and `sound_bytes` are what it adds to the conversation; `most_output` is an output limit that
     it sets (UNLIMITED; None: it says nothing of it). `updates`: it sets what the session is, and is answered with that
-    or refused; `listens`: the provider may begin responses by itself from then on.
+    or refused; `listens`: the provider may begin responses by itself from then on. `apart`: its response reads
+    something else than the conversation.
     """
 
     text: str
@@ -66,6 +67,7 @@ class ClientEvent(Struct):
     sound_bytes: int = 0
     most_output: int | None = None
     updates: bool = False
+    apart: bool = False
     listens: bool = False
 
 

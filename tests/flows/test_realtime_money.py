@@ -467,3 +467,17 @@ def test_an_answer_that_outgrows_what_its_session_may_cost_is_ended_and_billed(s
     assert until(lambda: [row[1] for row in costs(gateway)] == ["cancelled"])
     (row,) = usage_of(gateway)
     assert row.cost_nusd == 10 * 32_000 + 2_000 * 64_000
+
+
+def test_a_long_talk_reserves_what_the_provider_counted_and_not_what_its_sound_might_have_been(
+    share: Share, fake
+) -> None:
+    cents = {"GATEWAY_REALTIME_SESSION_USD": "0.7"}
+    gateway = share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": fake.url} | cents)
+    fake.plays = [lambda talk: [answer(talk, number, spoken(1_000 * number, 10)) for number in (1, 2, 3)]]
+    with session(gateway) as connection:
+        for _ in range(3):
+            connection.input_audio_buffer.append(audio=sound(100))
+            connection.response.create()
+            wait(connection, "response.done")
+    assert overran(gateway) == [False] * 3

@@ -55,7 +55,8 @@ class TurnParts:
 class Turn(Struct, eq=False):
     """A response, or a transcript, that was admitted. `event` is the id of the caller's event that asked for it;
     `sound` tells that only sound did so far. `text_made` and `sound_made` are the size of the answer so far, in bytes;
-    of a transcript `sound_made` is that of what it is made of. `output` is how many tokens of it are reserved."""
+    of a transcript `sound_made` is that of what it is made of. `output` is how many tokens of it are reserved,
+    `place_asked` where in the conversation it was asked for (None: the provider began it unasked)."""
 
     context: RequestContext
     settlement: Settlement
@@ -64,6 +65,7 @@ class Turn(Struct, eq=False):
     bound_nusd: int
     output: int
     event: str = ""
+    place_asked: int | None = None
     sound: bool = False
     text_made: int = 0
     sound_made: int = 0

@@ -20,23 +20,38 @@ class ConversationLength:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit or UNKNOWN_CONTEXT
-        self._most = OVERHEAD_TOKENS
+        # What the provider counted, of all that was added before a place; and all that was added, by its size.
+        self._counted, self._counted_at, self._added = OVERHEAD_TOKENS, 0, 0
+        self._apart = False
         self._text = self._sound = 0
+
+    @property
+    def place(self) -> int:
+        """How far the conversation is: a response that is asked for now reads all before it."""
+        return self._added
 
     @property
     def most_tokens(self) -> int:
         """The most that a response can read."""
-        return min(self._most, self._limit)
+        return min(self._counted + self._added - self._counted_at, self._limit)
 
     def add(self, event: ClientEvent) -> None:
         """Something of the caller's."""
-        self._most += event.text_bytes + -(-event.sound_bytes // LEAST_BYTES_A_TOKEN)
+        self._added += event.text_bytes + -(-event.sound_bytes // LEAST_BYTES_A_TOKEN)
+        self._apart = self._apart or event.apart
         self._text += -(-event.text_bytes // TEXT_BYTES_A_TOKEN)
         self._sound += -(-event.sound_bytes // USUAL_BYTES_A_TOKEN)
 
-    def answered(self, usage: Usage) -> None:
-        """A response whose tokens the provider counted: what it read stands for all before it."""
-        self._most = max(self._most + usage.output_total, usage.input_total + usage.output_total + OVERHEAD_TOKENS)
+    def answered(self, usage: Usage, place: int | None) -> None:
+        """A response whose tokens the provider counted: what it read stands for all before the `place` where it was
+        asked for, unless one of the session was to read something else. None where that is not known."""
+        self._added += usage.output_total
+        read = usage.input_total + OVERHEAD_TOKENS
+        if place is None or place < self._counted_at or self._apart or not usage.input_total:
+            before = self._counted + self._added - self._counted_at
+            self._counted += max(0, read + usage.output_total - before)
+        else:
+            self._counted, self._counted_at = read, place
         self._sound = usage.input_audio + usage.input_audio_cached + usage.output_audio
         self._text = usage.input_total - usage.input_audio - usage.input_audio_cached + usage.output
 

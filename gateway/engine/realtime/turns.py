@@ -64,7 +64,7 @@ class SessionTurns:
         if len(self._waiting) + len(self._active) >= AT_ONCE:
             text = f"At most {AT_ONCE} responses of a session may be in progress."
             raise RateLimited(text, code="too_many_responses", retry_after=None)
-        turn = self.books.open(self._request(most_output), self._place)
+        turn = self._open(most_output)
         turn.event = event
         self._waiting.append(turn)
 
@@ -73,7 +73,7 @@ class SessionTurns:
         there is a model for it. Errors as of `ask`."""
         self._said += sound_bytes
         if self.settings.listens and not self.grow():
-            waiting = self.books.open(self._request(None), self._place)
+            waiting = self._open(None)
             waiting.sound = True
             self._waiting.append(waiting)
         heard = self.settings.expected
@@ -142,6 +142,12 @@ class SessionTurns:
 
     # A response.
 
+    def _open(self, most_output: int | None) -> Turn:
+        place = self.conversation.place
+        turn = self.books.open(self._request(most_output), self._place)
+        turn.place_asked = place
+        return turn
+
     def _request(self, most_output: int | None) -> RealtimeRequest:
         wanted = self.settings.most_output if most_output is None else most_output
         most = self._place.target.mapping.max_output or self._default_output
@@ -191,7 +197,7 @@ class SessionTurns:
         if usage is None and error is None:
             usage = self.conversation.estimate(turn.text_made, turn.sound_made)
         if usage is not None:
-            self.conversation.answered(usage)
+            self.conversation.answered(usage, None if usage.basis == "estimated" else turn.place_asked)
         self.books.settle(turn, usage, event.finish, error)
         if late is not None:
             raise late

@@ -39,6 +39,8 @@ LARGE = 1 << 18  # bytes from which an event is written in a thread
 FUNCTION = "function"
 # What only the owner of the provider's account may set: what lies or is shown there.
 OWNERS = ("prompt", "tracing")
+# With these a response reads something else than the conversation as it stands.
+OWN_CONTEXT = frozenset(("input", "conversation", "instructions", "tools"))
 OUTPUT_LIMITS = ("max_output_tokens", "max_response_output_tokens")
 
 
@@ -119,6 +121,7 @@ class OpenAIEvents:
         elif kind == "response.create":
             response = _object(wire, "response")
             self._check_response(response, event)
+            event.apart = not OWN_CONTEXT.isdisjoint(response)
             given = response.get("input")
             for item in given if isinstance(given, list) else []:
                 _weigh(item, event)
