@@ -186,18 +186,22 @@ class Reply(Struct, eq=False):
         raise UpstreamFailed(f"{host} answered with more than {limit} bytes.", code="response_too_large")
 
     def _read(self, heartbeat_s: float) -> Iterator[bytes]:
+        came = True  # maybe: with the head
         while not self._whole:
-            data = self._take()
-            if data:
-                yield data
-            elif not self._whole and not self._receive(heartbeat_s):
-                yield b""
+            if not self._open:
+                # A connection that was given back speaks of somebody else's answer.
+                raise StreamTruncated("The answer was closed before its end.")
+            if came:
+                data, came = self._take(), False  # all of it: more comes by a receive alone
+                if data:
+                    yield data
+            else:
+                came = self._receive(heartbeat_s)
+                if not came:
+                    yield b""
 
     def _take(self) -> bytes:
         """Body bytes in hand; ends the loan of the connection with the last of them."""
-        if not self._open:
-            # A connection that was given back speaks of somebody else's answer.
-            raise StreamTruncated("The answer was closed before its end.")
         data, last = self._connection.take(), self._connection.done
         if self._unpacker is not None:
             data = self._unpacker.unpack(data, last)
