@@ -66,7 +66,8 @@ class OwnThread:
         self._work: Callable[[], object] | None = None
         self._result: Any = None
         self._after: Callable[[], object] = int
-        self._waiter: Any = None
+        self._waiter: Any = None  # there while something is under way
+        self._closing = False
 
     def finish(self, work: Callable[[], T], after: Callable[[], object]) -> T:
         """As `Threads.finish`. Who asks sees to it that the work before has ended."""
@@ -82,12 +83,16 @@ class OwnThread:
         return self._waiter.get()
 
     def close(self) -> None:
-        """End the thread, when no work is under way."""
-        if self._process == os.getpid():
-            self._work = None
-            self._wake.release()
-            self._done.close()
+        """End the thread, after the work that is under way."""
+        self._closing = True
+        if self._process == os.getpid() and self._waiter is None:
+            self._stop()
+
+    def _stop(self) -> None:
         self._process = 0
+        self._work = None
+        self._wake.release()
+        self._done.close()
 
     def _start(self) -> None:
         self._wake = get_original("_thread", "allocate_lock")()
@@ -111,6 +116,8 @@ class OwnThread:
         self._done.stop()
         result, waiter, after = self._result, self._waiter, self._after
         self._result = self._work = self._waiter = None
+        if self._closing:
+            self._stop()
         try:
             after()
         finally:

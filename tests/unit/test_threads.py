@@ -67,6 +67,16 @@ def test_what_was_begun_in_an_own_thread_ends_although_nobody_waits(own_thread: 
     assert ended == ["after"] and own_thread.finish(lambda: 3, int) == 3
 
 
+def test_an_own_thread_that_is_closed_ends_what_it_does() -> None:
+    closed, done = OwnThread(), []
+    asking = gevent.spawn(closed.finish, lambda: real_sleep(0.01) or done.append(1), lambda: done.append("after"))
+    gevent.sleep(0)
+    closed.close()
+    closed.close()
+    asking.get(timeout=5)
+    assert done == [1, "after"], "once"
+
+
 def test_a_child_of_a_fork_has_an_own_thread_of_its_own(own_thread: OwnThread) -> None:
     assert own_thread.finish(lambda: 1, int) == 1
     child = os.fork()
