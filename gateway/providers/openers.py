@@ -44,9 +44,7 @@ class SessionLink(Interface):
 class UpstreamSession(Interface):
     """An open session with an upstream in the format of callers, which is that of OpenAI's Realtime API, whatever the
     upstream itself speaks. Members as those of a SessionLink; `receive` also raises GatewayError for a session that
-    cannot go on. `transcribes`: its model itself, as a part of what it counts."""
-
-    transcribes: bool
+    cannot go on."""
 
     @property
     def code(self) -> int: ...
@@ -66,7 +64,10 @@ Dial = Callable[[Call, float], SessionLink]
 
 
 class SessionCodec(Codec, Interface):
-    """A codec of realtime sessions: `codecs["realtime"]` of a Wire is one."""
+    """A codec of realtime sessions: `codecs["realtime"]` of a Wire is one. `transcribes`: a session's model itself
+    transcribes what is said, as a part of what it counts, and no other does."""
+
+    transcribes: bool
 
     def open(self, request: RealtimeRequest, target: Target, dial: Dial, seconds: float) -> UpstreamSession:
         """A session that takes events. HandshakeRefused with what the upstream refused it with; NotSupported; errors of

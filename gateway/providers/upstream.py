@@ -10,6 +10,7 @@ from gateway.clock import Clock
 from gateway.errors import ContentNeeded, GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.events import Batch, Heartbeat, Notice, Started
+from gateway.neutral.realtime import RealtimeRequest
 from gateway.neutral.request import Request
 from gateway.operations import OPERATIONS
 from gateway.providers import offload
@@ -166,6 +167,12 @@ class Upstreams:
             error = wire.failure(refused, target)
             error.upstream_status = refused.status
             raise error from None
+
+    def transcribes(self, target: Target) -> bool:
+        """Whether the model of a session there transcribes itself what is said, and no other does."""
+        wire = self._wires.get(target.protocol)
+        codec: Any = None if wire is None else wire.codecs.get(RealtimeRequest.operation)
+        return codec is not None and codec.transcribes is True
 
     def carrier(self, target: Target) -> tuple[Wire, Opener]:
         """The protocol of a target and how its calls are made, for what follows a job's first answer. NotSupported

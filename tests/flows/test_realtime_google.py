@@ -461,13 +461,19 @@ def test_a_session_for_transcripts_alone_is_refused_by_name(gateway, fake) -> No
 
 def test_a_client_secret_settles_instructions_and_voice_of_a_live_model_too(gateway, fake) -> None:
     client = openai.OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
-    session = {"type": "realtime", "model": MODEL, "instructions": "Be brief.", "audio": {"output": {"voice": "Puck"}}}
+    audio = {"output": {"voice": "Puck"}, "input": {"transcription": {"model": "whisper-1"}}}
+    session = {"type": "realtime", "model": MODEL, "instructions": "Be brief.", "audio": audio}
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.realtime.client_secrets.create(session=session)
+    assert caught.value.code == "transcription_model_not_supported"
+    audio["input"]["transcription"]["model"] = MODEL
     secret = client.realtime.client_secrets.create(session=session).value
     with openai.OpenAI(base_url=gateway.url, api_key=secret).realtime.connect(model=MODEL) as connection:
         caller = Caller(connection)
         caller.until("session.updated")
         caller.ask("Hello")
     assert fake.last.setup["systemInstruction"] == {"parts": [{"text": "Be brief."}]}
+    assert fake.last.setup["inputAudioTranscription"] == {}
 
 
 def test_what_is_no_base64_never_reaches_the_provider(gateway, fake) -> None:

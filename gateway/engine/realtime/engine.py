@@ -72,6 +72,10 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         """Where a session of `model` would be served first. Errors of the planner."""
         return self._plan_session(context, model, RealtimeInput())[0].groups[0][0]
 
+    def transcribes(self, target: Target) -> bool:
+        """Whether the model of a session there transcribes itself what is said, and no other does."""
+        return self._upstreams.transcribes(target)
+
     def hears(self, context: RequestContext, model: str, beside: Target | None) -> SessionPlace:
         """Where what is said is transcribed by `model`: at the provider of the session, with its key (`beside`), else
         at any that has sessions. NotSupported (transcription_model_not_supported), Forbidden

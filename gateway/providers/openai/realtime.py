@@ -61,7 +61,7 @@ class OpenAIRealtime:
     """GET {address}/realtime, upgraded to a WebSocket. `tokens` as for OpenAIChat."""
 
     dialect = dialect.NAME
-    waits = False
+    waits = transcribes = False
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens
@@ -90,8 +90,6 @@ class OpenAIRealtime:
 class OpenAISession:
     """An UpstreamSession with an upstream that speaks the callers' format itself. `discreet`: the account there is none
     of the caller's own, who is told nothing of it."""
-
-    transcribes = False
 
     def __init__(self, link: SessionLink, discreet: bool) -> None:
         self._link, self._discreet = link, discreet

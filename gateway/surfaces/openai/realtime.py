@@ -9,13 +9,13 @@ from gateway.accounts.realtime_secrets import PREFIX, FoundSecret
 from gateway.billing.context import RequestContext
 from gateway.engine.realtime.engine import OpenedSession
 from gateway.engine.realtime.session import RealtimeSession, give
-from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotSupported, Unauthenticated
+from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
 from gateway.lazy_import import LazyImport
 from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, ClientEvent, RealtimeInput, SessionLock, SessionType
 from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.openai.realtime_events import OpenAIEvents
+from gateway.surfaces.openai.realtime_events import OpenAIEvents, names_of, own_transcriber
 from gateway.transport.handshakes import SocketClosed
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ INSTEAD = {
     f"{PATH}/translations": "sessions that only translate are not served.",
 }
 TURN = f"GET {PATH} (response)"
-HEARD = "session.audio.input.transcription.model"
 
 
 def connect(services: Services, inbound: Inbound) -> Outbound:
@@ -167,10 +166,9 @@ def _open(
     found = engine.open(context, model, opened, _reporter(services, inbound))
     try:
         mapping = found.place.target.mapping
-        names = frozenset(
-            (model, mapping.model, mapping.external_id, mapping.key, f"{mapping.provider}/{mapping.model}")
-        )
-        events = OpenAIEvents(opened.type, names, _transcriber(found, names), who.lock, services.settings.limits)
+        names = names_of(mapping, model)
+        transcriber = _transcriber(services, found, names)
+        events = OpenAIEvents(opened.type, names, transcriber, who.lock, services.settings.limits)
         if "transcriptions" in mapping.operations:
             events.heard = model
         return engine.session(found, events, who.caller), events.opening()
@@ -180,20 +178,12 @@ def _open(
         raise
 
 
-def _transcriber(opened: OpenedSession, names: frozenset[str]) -> Callable[[str], str]:
-    """Gives the provider's name of a model that is to transcribe; `names` are those of the session's own, which does
-    that itself at some providers, and nobody else there."""
-
-    def choose(model: str) -> str:
-        if not opened.upstream.transcribes:
-            return opened.turns.settings.transcribe(model)
-        mapping = opened.place.target.mapping
-        if model in names:
-            return mapping.external_id
-        text = f"{mapping.key} transcribes itself what is said to it: name it instead of {model[:100]!r}."
-        raise NotSupported(text, param=HEARD, code="transcription_model_not_supported")
-
-    return choose
+def _transcriber(services: Services, opened: OpenedSession, names: frozenset[str]) -> Callable[[str], str]:
+    """Gives the provider's name of a model that is to transcribe; `names` are those of the session's own."""
+    target = opened.place.target
+    if not services.engine.realtime.transcribes(target):
+        return opened.turns.settings.transcribe
+    return lambda model: own_transcriber(target.mapping, names, model)
 
 
 def _reporter(

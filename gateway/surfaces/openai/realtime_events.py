@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import orjson
 
+from gateway.catalogue.entries import Mapping
 from gateway.dialects.openai import error_body
-from gateway.errors import GatewayError, InvalidRequest
+from gateway.errors import GatewayError, InvalidRequest, NotSupported
 from gateway.ids import new_hex
 from gateway.neutral.realtime import MOST_IMAGE_TOKENS, TRANSCRIPTION, UNLIMITED, ClientEvent, SessionLock, size_of
 from gateway.settings import LimitSettings
@@ -195,6 +196,20 @@ class OpenAIEvents:
         if self._kind == TRANSCRIPTION and self.heard and model != self.heard:
             text = "The model of a session for transcripts cannot be changed; open another session."
             raise _refuse(f"{param}.model", "transcription_model_locked", text)
+
+
+def names_of(mapping: Mapping, model: str) -> frozenset[str]:
+    """What the caller of a session, who named its model, may call that."""
+    return frozenset((model, mapping.model, mapping.external_id, mapping.key, f"{mapping.provider}/{mapping.model}"))
+
+
+def own_transcriber(mapping: Mapping, names: frozenset[str], model: str) -> str:
+    """The provider's name of a session's model that transcribes itself what is said, and nobody else there."""
+    if model in names:
+        return mapping.external_id
+    text = f"{mapping.key} transcribes itself what is said to it: name it instead of {model[:100]!r}."
+    param = "session.audio.input.transcription.model"
+    raise NotSupported(text, param=param, code="transcription_model_not_supported")
 
 
 def _decode(raw: bytes) -> Json:

@@ -12,6 +12,7 @@ from gateway.services import Services
 from gateway.surfaces import auth, replies
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
+from gateway.surfaces.openai.realtime_events import names_of, own_transcriber
 
 MOST_TOKENS, CHARACTERS_A_TOKEN = 16_384, 4
 CHOICES = {"expires_after.anchor": ("created_at",), "session.type": (REALTIME, TRANSCRIPTION)}
@@ -108,14 +109,22 @@ def _lock(services: Services, context: RequestContext, session: SecretSession) -
     if voice and voices and voice not in voices:
         text = f"{session.model} has no voice {voice[:100]!r}; it has {', '.join(voices)}."
         raise InvalidRequest(text, param="session.audio.output.voice", code="voice_not_supported")
-    transcription: str | None = None
-    if heard is not UNSET:
-        transcription = heard.model if isinstance(heard, Transcriber) else ""
-        if transcription:
-            services.engine.realtime.hears(context, transcription, target)
-        elif heard is not None:
-            raise _invalid("session.audio.input.transcription.model", "Name the model that transcribes, or send null.")
+    transcription = _read_transcriber(heard)
+    if transcription and services.engine.realtime.transcribes(target):
+        own_transcriber(target.mapping, names_of(target.mapping, session.model), transcription)
+    elif transcription:
+        services.engine.realtime.hears(context, transcription, target)
     return SessionLock(REALTIME, f"{target.provider.id}/{target.mapping.model}", instructions, voice, transcription)
+
+
+def _read_transcriber(heard: Transcriber | None | UnsetType) -> str | None:
+    """The model that transcribes what is said; "" for none, None where that is left open."""
+    if heard is UNSET:
+        return None
+    model = heard.model if isinstance(heard, Transcriber) else ""
+    if heard is not None and not model:
+        raise _invalid("session.audio.input.transcription.model", "Name the model that transcribes, or send null.")
+    return model
 
 
 def _shown(lock: SessionLock) -> dict[str, Any]:

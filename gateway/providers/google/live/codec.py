@@ -34,6 +34,7 @@ class GoogleRealtime:
 
     dialect = dialect.NAME
     waits = True  # for a token
+    transcribes = True
 
     def __init__(self, authorize: Authorize) -> None:
         self._authorize = authorize

@@ -35,8 +35,6 @@ class LiveSession:
     """An UpstreamSession. `connection` is set up with `settings`; `connect` opens another one, `judge` says whose fault
     it is that one ended."""
 
-    transcribes = True
-
     def __init__(self, settings: LiveSettings, connection: LiveConnection, connect: Connect, judge: Judge) -> None:
         self._connection, self._connect, self._judge = connection, connect, judge
         self._inbox: Inbox = Queue(AHEAD)
