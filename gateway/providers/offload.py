@@ -8,7 +8,7 @@ from msgspec import Struct
 from gateway.errors import UpstreamFailed
 from gateway.neutral.parts import text_length
 from gateway.neutral.request import Native, Request
-from gateway.providers.answers import ODD, check_parts
+from gateway.providers.answers import MOST_CHOICES, ODD, check_parts
 from gateway.providers.protocol import AnswerReader, Call, Codec, Target, UpstreamReply
 from gateway.threads import compute
 
@@ -60,6 +60,9 @@ def read(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Any:
     if len(body) >= LARGE:
         check_parts(body)
         result = compute(codec.read, Whole(reply, body), relayed)
+        # Each is written by itself, and nobody can ask for so many.
+        if max(len(getattr(result, name, ())) for name in ("choices", "images")) > MOST_CHOICES:
+            raise UpstreamFailed(f"The provider sent more than {MOST_CHOICES} answers to one request.")
         # An answer that is not passed on unchanged is written for its caller on the event loop.
         if not relayed and sum(len(choice.parts) for choice in getattr(result, "choices", ())) > MOST_CALLS:
             raise UpstreamFailed(f"The provider sent an answer of more than {MOST_CALLS:,} texts and calls.")

@@ -5,6 +5,7 @@ from typing import Any
 
 SUBTITLES = ("srt", "vtt")
 HOUR_MS, MINUTE_MS, SECOND_MS = 3_600_000, 60_000, 1000
+LONGEST_S = 3_599_999.999  # what hours of three digits can say
 
 
 def write_subtitles(kind: str, segments: Iterable[dict[str, Any]]) -> str:
@@ -19,7 +20,7 @@ def write_subtitles(kind: str, segments: Iterable[dict[str, Any]]) -> str:
 
 
 def _time(seconds: float, mark: str) -> str:
-    rest = max(0, round(float(seconds) * SECOND_MS))
+    rest = round(min(max(0.0, float(seconds)), LONGEST_S) * SECOND_MS)
     hours, rest = divmod(rest, HOUR_MS)
     minutes, rest = divmod(rest, MINUTE_MS)
     whole, thousandths = divmod(rest, SECOND_MS)

@@ -28,8 +28,10 @@ from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.openai.subtitles import SUBTITLES, write_subtitles
+from gateway.threads import compute_if
 
 ID_PREFIX = "transcript-"
+MANY = 1_000  # segments from which subtitles are written in a thread
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
 GRANULARITIES = ("word", "segment")
 LIMITS = FormLimits(parts=128, files=1, field_bytes=64 << 10)
@@ -179,7 +181,9 @@ def _invalid(param: str, what: str) -> InvalidRequest:
 def _reply(result: TranscriptionResult, chosen: str, facts: Facts, headers: list[tuple[str, str]]) -> Outbound:
     shown_id = facts.context.shown_id
     if chosen == "text" or chosen in SUBTITLES:
-        body = result.text + "\n" if chosen == "text" else write_subtitles(chosen, result.segments)
+        body = result.text + "\n"
+        if chosen != "text":
+            body = compute_if(len(result.segments) > MANY, write_subtitles, chosen, result.segments)
         named = [TEXT, *replies.PRIVATE, ("x-request-id", shown_id), *headers]
         return Outbound(200, named, body.encode("utf-8", "replace"))
     written: dict[str, Any] = {"text": result.text}
