@@ -42,6 +42,10 @@ class _Connection(psycopg.Connection):
         except KeyboardInterrupt:
             self.cancel_safe(timeout=CANCEL_S)  # else the server would go on
             raise
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self.close()  # a killed greenlet's statement goes on: what would follow here cannot be said any more
+            raise
 
 
 class _Adapter(peewee.Psycopg3Adapter):

@@ -245,6 +245,16 @@ def test_a_statement_that_the_operator_interrupts_ends_at_the_server_too(postgre
     assert count() == 0
 
 
+def test_a_greenlet_that_is_killed_within_a_statement_is_no_outage(postgresql_url, open_store):
+    database = open_store(postgresql_url)
+    writer = gevent.spawn(database.write, lambda: database.execute("SELECT pg_sleep(5)"))
+    gevent.sleep(0.05)
+    writer.kill()
+    assert isinstance(writer.value, gevent.GreenletExit)
+    assert database._states.is_healthy("database")
+    assert database.read(lambda: database.execute("SELECT 1").fetchone()[0]) == 1
+
+
 def test_a_deadlock_is_tried_again(postgresql_url, open_store):
     database = open_store(postgresql_url)
     database.write(lambda: database.execute("INSERT INTO installation (name, value) VALUES ('a', '0'), ('b', '0')"))
