@@ -132,7 +132,13 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
             base.clock,
         ),
         realtime_secrets=RealtimeSecrets(
-            base.store.documents, base.store.redis, base.store.secrets, authentication, base.clock
+            base.store.documents,
+            base.store.redis,
+            base.store.secrets,
+            authentication,
+            base.clock,
+            base.store.vault,
+            throttle,
         ),
     )
 

@@ -1,8 +1,8 @@
 """Client secrets (`ek_…`): short-lived, for a page or an app that opens realtime sessions without the API key.
 
 One stands for the key that made it, and settles what its sessions are (neutral/realtime: SessionLock). It is kept in
-Redis where there is one, otherwise in the database, by a keyed digest; it counts until its end, however often it is
-used.
+Redis where there is one, otherwise in the database, by a keyed digest, sealed since its instructions are the caller's
+own; it counts until its end, however often it is used.
 """
 
 from typing import Any, NamedTuple
@@ -13,6 +13,8 @@ from gateway import ids
 from gateway.accounts import tokens
 from gateway.accounts.authentication import Authentication, Caller
 from gateway.accounts.models import ApiKey
+from gateway.accounts.throttle import Throttle, ThrottleGate
+from gateway.accounts.vault import Vault
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import Unauthenticated, Unavailable
 from gateway.neutral.realtime import SessionLock
@@ -25,6 +27,8 @@ KIND = "realtime_secret"
 LOCKED = SessionLock.__struct_fields__
 GENERATION = "key generation"  # of a caller's memo
 LEAST_S, MOST_S, USUAL_S = 10, 300, 60
+AT_ONCE, CODE = 1_000, "too_many_client_secrets"  # of a key, made within the longest life of one
+TOO_MANY = "This API key makes client secrets faster than it may have sessions; wait, or use one for several sessions."
 UNKNOWN = "The client secret is not valid or has expired: make another one with POST /v1/realtime/client_secrets."
 
 
@@ -40,14 +44,23 @@ class RealtimeSecrets:
     """Makes client secrets and knows them again."""
 
     def __init__(
-        self, documents: Documents, redis: Redis | None, own: Secrets, authentication: Authentication, clock: Clock
+        self,
+        documents: Documents,
+        redis: Redis | None,
+        own: Secrets,
+        authentication: Authentication,
+        clock: Clock,
+        vault: Vault,
+        throttle: Throttle,
     ) -> None:
         self._documents, self._redis, self._hash_keys = documents, redis, own.hash_keys
         self._authentication, self._clock = authentication, clock
+        self._vault, self._throttle = vault, throttle
 
     def make(self, caller: Caller, lock: SessionLock, seconds: int | None) -> tuple[str, int]:
         """A secret of the caller's key and its end (Unix seconds); `seconds` are brought within LEAST_S and MOST_S.
-        Unavailable."""
+        RateLimited (too_many_client_secrets), Unavailable."""
+        self._throttle.take(ThrottleGate("client secrets", caller.key_id, AT_ONCE, MOST_S, TOO_MANY, CODE))
         lasting = min(max(USUAL_S if seconds is None else seconds, LEAST_S), MOST_S)
         token = ids.token(PREFIX)
         ends_at = self._clock.now_us() // SECOND_US + lasting
@@ -61,8 +74,9 @@ class RealtimeSecrets:
             }
         )
         digest = tokens.candidates(token, self._hash_keys)[0]
-        if not self._put_in_redis(digest, value, lasting):
-            self._documents.put(KIND, digest, value, lasting)
+        sealed = self._vault.seal_bytes(value)
+        if not self._put_in_redis(digest, sealed, lasting):
+            self._documents.put(KIND, digest, sealed, lasting)
         return token, ends_at
 
     def find(self, token: str) -> FoundSecret:
@@ -70,7 +84,7 @@ class RealtimeSecrets:
         known = tokens.candidates(token, self._hash_keys) if tokens.well_formed(token) else []
         for digest in known:
             value = self._get_from_redis(digest) or self._documents.get(KIND, digest)
-            found: Any = orjson.loads(value) if value else None
+            found: Any = orjson.loads(self._vault.open_bytes(value)) if value else None
             if found is not None and found["ends_at"] > self._clock.now_us() / SECOND_US:
                 # Another release may have settled more.
                 lock = SessionLock(**{name: found["lock"][name] for name in LOCKED if name in found["lock"]})

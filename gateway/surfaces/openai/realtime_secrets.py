@@ -165,7 +165,7 @@ OPERATIONS = (
             "Realtime",
             request=SecretBody,
             answer=ANSWER,
-            errors=(400, 401, 403, 410, 415, 503),
+            errors=(400, 401, 403, 410, 415, 429, 503),
         ),
     ),
 )

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts import keys
+from gateway.accounts import keys, realtime_secrets
 from gateway.accounts.keys import Change
 from gateway.accounts.realtime_secrets import KIND, RealtimeSecrets
-from gateway.errors import Unauthenticated
+from gateway.accounts.throttle import Throttle
+from gateway.accounts.vault import Vault
+from gateway.errors import RateLimited, Unauthenticated
 from gateway.neutral.realtime import SessionLock
 from gateway.settings import RedisSettings
 from gateway.store.documents import Documents
@@ -17,7 +19,15 @@ LOCK = SessionLock(model="openai/gpt-realtime", instructions="Be brief.", voice=
 
 
 def secrets_of(company: Any, redis: Any = None) -> RealtimeSecrets:
-    return RealtimeSecrets(Documents(company.database), redis, company.secrets, company.authentication(), company.clock)
+    return RealtimeSecrets(
+        Documents(company.database),
+        redis,
+        company.secrets,
+        company.authentication(),
+        company.clock,
+        Vault(["an encryption key of the tests"]),
+        Throttle(company.database, b"key"),
+    )
 
 
 def test_a_secret_gives_back_its_key_and_what_it_settles_until_its_end(company) -> None:
@@ -28,9 +38,8 @@ def test_a_secret_gives_back_its_key_and_what_it_settles_until_its_end(company) 
     found = secrets.find(token)
     assert found.key_id == made.info.id and found.lock == LOCK == secrets.find(token).lock
     assert secrets.caller(found).key_id == made.info.id
-    assert token not in str(
-        company.database.read(lambda: company.database.execute("SELECT * FROM document").fetchall())
-    )
+    kept = str(company.database.read(lambda: company.database.execute("SELECT * FROM document").fetchall()))
+    assert token not in kept and LOCK.instructions not in kept
     company.clock.advance(61)
     with pytest.raises(Unauthenticated) as expired:
         secrets.find(token)
@@ -43,6 +52,20 @@ def test_a_secret_gives_back_its_key_and_what_it_settles_until_its_end(company) 
 def test_what_is_no_secret_is_refused_as_one(small_company, token: str) -> None:
     with pytest.raises(Unauthenticated):
         secrets_of(small_company).find(token)
+
+
+def test_a_key_makes_so_many_secrets_and_no_more_until_the_first_are_over(small_company, monkeypatch) -> None:
+    monkeypatch.setattr(realtime_secrets, "AT_ONCE", 3)
+    secrets = secrets_of(small_company)
+    caller, other = (small_company.authentication().caller(small_company.make_key().token) for _ in range(2))
+    for _ in range(3):
+        secrets.make(caller, LOCK, 300)
+    with pytest.raises(RateLimited) as refused:
+        secrets.make(caller, LOCK, 300)
+    assert refused.value.code == "too_many_client_secrets"
+    secrets.make(other, LOCK, 300)
+    small_company.clock.advance(301)
+    secrets.make(caller, LOCK, 300)
 
 
 def test_a_secret_ends_with_its_key_and_when_that_is_rolled(small_company) -> None:
