@@ -1,7 +1,7 @@
 """Events of realtime sessions, from either side and of any shape: they are read, or refused as events."""
 
 import orjson
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError
@@ -38,6 +38,8 @@ HOLDERS = {"session.update": "session", "transcription_session.update": "session
 
 
 @given(st.sampled_from(sorted(BEGINS)), EVENTS, st.sampled_from(["realtime", "transcription"]), LOCKS, st.booleans())
+@example("session.update", {"session": {"model": []}}, "realtime", SessionLock(), False)
+@example("response.create", {"response": {"model": {}}}, "realtime", SessionLock(), False)
 def test_an_event_of_a_caller_is_refused_or_becomes_one_that_says_what_was_checked(kind, wire, of, lock, heard) -> None:
     events = OpenAIEvents(of, frozenset(("gpt-realtime",)), str, lock, LIMITS)
     events.heard = "whisper-1" if heard else ""

@@ -152,7 +152,7 @@ class OpenAIEvents:
 
     def _check_model(self, holder: Json, param: str) -> None:
         model = holder.pop("model", None)
-        if model is not None and model not in self._names:
+        if model is not None and (not isinstance(model, str) or model not in self._names):
             raise _refuse(param, "model_locked", "The model of a session cannot be changed; open another session.")
 
     def _check_shared(self, holder: Json, place: str) -> None:
