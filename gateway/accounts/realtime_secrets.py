@@ -27,7 +27,7 @@ KIND = "realtime_secret"
 LOCKED = SessionLock.__struct_fields__
 GENERATION = "key generation"  # of a caller's memo
 LEAST_S, MOST_S, USUAL_S = 10, 300, 60
-AT_ONCE, CODE = 1_000, "too_many_client_secrets"  # of a key, made within the longest life of one
+AT_ONCE = 1_000  # of a key, made within the longest life of one
 TOO_MANY = "This API key makes client secrets faster than it may have sessions; wait, or use one for several sessions."
 UNKNOWN = "The client secret is not valid or has expired: make another one with POST /v1/realtime/client_secrets."
 
@@ -60,7 +60,9 @@ class RealtimeSecrets:
     def make(self, caller: Caller, lock: SessionLock, seconds: int | None) -> tuple[str, int]:
         """A secret of the caller's key and its end (Unix seconds); `seconds` are brought within LEAST_S and MOST_S.
         RateLimited (too_many_client_secrets), Unavailable."""
-        self._throttle.take(ThrottleGate("client secrets", caller.key_id, AT_ONCE, MOST_S, TOO_MANY, CODE))
+        self._throttle.take(
+            ThrottleGate("client secrets", caller.key_id, AT_ONCE, MOST_S, TOO_MANY, code="too_many_client_secrets")
+        )
         lasting = min(max(USUAL_S if seconds is None else seconds, LEAST_S), MOST_S)
         token = ids.token(PREFIX)
         ends_at = self._clock.now_us() // SECOND_US + lasting
