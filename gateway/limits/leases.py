@@ -29,9 +29,9 @@ SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? W
 
 
 class LeaseRequest(NamedTuple):
-    """A budget that a request charges, and what the worker has of it: `free_nusd` of lease `lease` (0: none). `fresh`
-    is the id of a new lease in case none can be used; `wanted_nusd` the sum that all waiting requests need; `name` the
-    team's."""
+    """A budget that a request charges, and what the worker has of it: `free_nusd` of lease `lease` (0: none), which
+    is less than nothing after a cost above all that it had. `fresh` is the id of a new lease in case none can be used;
+    `wanted_nusd` the sum that all waiting requests need; `name` the team's."""
 
     budget: str
     scope: str
@@ -275,7 +275,7 @@ def _size(hold: LeaseRequest, row: BudgetRow, amount: int, running: bool) -> int
     if row.limit_nusd is None:
         return short
     ahead = min(row.left_nusd // SHARE, amount * MOST)
-    return min(row.left_nusd, max(short, ahead, hold.wanted_nusd - hold.free_nusd))
+    return max(0, min(row.left_nusd, max(short, ahead, hold.wanted_nusd - hold.free_nusd)))
 
 
 def shortage_of(

@@ -47,8 +47,8 @@ class BudgetLease:
         return self.total - self.reserved
 
     def held(self, hold: LeaseRequest) -> LeaseRequest:
-        """`hold` with what this lease has of it."""
-        return hold._replace(lease=self.lease, generation=self.generation, free_nusd=max(0, self.free))
+        """`hold` with what this lease has of it; after a cost above all of it, what it lacks."""
+        return hold._replace(lease=self.lease, generation=self.generation, free_nusd=self.free)
 
 
 class BudgetSet:

@@ -164,6 +164,34 @@ def test_a_cost_above_the_reservation_counts_in_full(worker, books, payer):
     assert not attempt(one, payer)
 
 
+def test_a_cost_far_above_the_reservation_keeps_no_other_request_waiting(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=50 * DOLLAR))
+    one = worker()
+    one.pay(one.spending.reserve(payer, CALL), 30 * DOLLAR)
+    following = [one.spending.reserve(payer, CALL), one.spending.reserve(payer, CostBound(0, 0, 0, True))]
+    assert one.spending.reserve(payer, CostBound(15 * DOLLAR, 0, 0, True)).amount_nusd == 15 * DOLLAR
+    with pytest.raises(SpendingLimitReached, match=r"of which 4\.97 USD are left"):
+        one.spending.reserve(payer, CostBound(5 * DOLLAR, 0, 0, True))
+    for reservation in following:
+        one.pay(reservation, reservation.amount_nusd)
+    one.be_idle()
+    assert counters(books, f"{payer.key_id}:total") == (30 * DOLLAR + 3 * CENT, 15 * DOLLAR)
+
+
+def test_a_budget_that_one_cost_has_passed_is_told_as_that_at_once(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=4 * CENT))
+    one = worker()
+    one.pay(one.spending.reserve(payer, CALL), 10 * CENT)
+    free = one.spending.reserve(payer, CostBound(0, 0, 0, True))
+    with pytest.raises(SpendingLimitReached, match="of which 0 USD are left"):
+        one.spending.reserve(payer, CALL)
+    free.release()
+    one.be_idle()
+    assert counters(books, f"{payer.key_id}:total") == (10 * CENT, 0)
+
+
 def test_an_overrun_is_not_held_against_the_budget_twice(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=6 * CENT))
