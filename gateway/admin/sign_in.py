@@ -113,8 +113,9 @@ class SignInService:
             ThrottleGate(f"sign in, {what}", subject, most, SPAN_S)
             for (what, most), subject in zip(GATES, subjects, strict=True)
         ]
-        known = user is not None and self._documents.get(KNOWN_KIND, self._place_key(address, place.peer)) is not None
-        return gates[:1] if known else gates
+        # Asked whoever it is: an answer that comes sooner would tell that an address is unknown.
+        known = self._documents.get(KNOWN_KIND, self._place_key(address, place.peer)) is not None
+        return gates[:1] if known and user is not None else gates
 
     def _nonce(self, user: User, place: Place) -> str:
         """What the device cookie names, when it is of this user and their password of now; else ""."""

@@ -122,10 +122,13 @@ class Idempotency:
         InvalidRequest (malformed key), IdempotencyKeyReused (a different request), IdempotencyInFlight, Interrupted
         (its worker died, or the response could not be stored), Unavailable. `make` turns its own errors into responses.
         """
-        found = self._claim(keyed, check)
-        if isinstance(found, StoredReply):
-            return found
-        return Job(self._make, found, make).result()
+        outcome = Job(self._attempt, keyed, make, check).result()
+        if isinstance(outcome, StoredReply):
+            return outcome
+        try:
+            raise outcome
+        finally:
+            del outcome  # its traceback has this frame
 
     def trim(self) -> None:
         """Measure the stored answers of the installation. Until the next call this worker adds at most a quarter of
@@ -133,6 +136,15 @@ class Idempotency:
         sql = "SELECT coalesce(sum(length(value)), 0) FROM document WHERE kind = ?"
         size = self._database.report(lambda: self._database.execute(sql, (KIND,)).fetchone()[0])
         self._room = max(0, self._total_bytes - size) // 4
+
+    def _attempt(self, keyed: Keyed, make: Callable[[], StoredReply], check: Check) -> StoredReply | Exception:
+        """The response, or the error as a value, which would be printed on leaving a greenlet. Whose caller is killed
+        while the store writes the claim has a claim all the same."""
+        try:
+            found = self._claim(keyed, check)
+            return found if isinstance(found, StoredReply) else self._make(found, make)
+        except Exception as error:
+            return error
 
     def _claim(self, keyed: Keyed, check: Check) -> _Claim | StoredReply:
         claim = _Claim(

@@ -32,6 +32,10 @@ class FairFileLock:
         self._wanted = True
         try:
             self._pending.join(timeout_s)
+        except BaseException:
+            if self._held:
+                self.release()  # it came to one who was killed meanwhile
+            raise
         finally:
             self._wanted = False
             held, self._held = self._held, False

@@ -51,7 +51,15 @@ class StrangersNames:
         return _resolve(host, port, self._look_up)
 
     def _look_up(self, *asked: Any) -> Any:
-        return self._threads.run(system_look_up, *asked)
+        return self._threads.run(_found, *asked)
+
+
+def _found(*asked: Any) -> Any:
+    """What the system finds, nothing where that fails: an error that leaves a thread is reported as nobody's."""
+    try:
+        return system_look_up(*asked)
+    except (OSError, UnicodeError):
+        return ()
 
 
 def _resolve(host: str, port: int, look_up: Callable[..., Any]) -> list[str]:
@@ -61,7 +69,9 @@ def _resolve(host: str, port: int, look_up: Callable[..., Any]) -> list[str]:
     try:
         found = look_up(host, port, 0, socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise ConnectFailed(f"The name {host} cannot be resolved.") from None
+        found = ()
+    if not found:
+        raise ConnectFailed(f"The name {host} cannot be resolved.")
     return list(dict.fromkeys(entry[4][0] for entry in found))
 
 

@@ -2,6 +2,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 import gevent
+import gevent.event
 import pytest
 from support.billing import BillingIdentity, attempt_at, target
 
@@ -151,6 +152,23 @@ def test_a_caller_that_is_killed_does_not_stop_the_work(shop: Shop) -> None:
     first.kill()
     gevent.sleep(0.4)
     assert shop.ask(never).replayed
+
+
+def test_a_caller_that_is_killed_while_its_key_is_claimed_gets_the_answer_when_it_asks_again(shop: Shop) -> None:
+    claim, committed = shop.documents.put_if_absent, gevent.event.Event()
+
+    def put_if_absent(*document) -> bool:
+        stored = claim(*document)
+        committed.set()
+        gevent.sleep(0.01)  # the store's word is on its way
+        return stored
+
+    shop.documents.put_if_absent = put_if_absent
+    first = gevent.spawn(shop.ask, lambda: GOOD)
+    committed.wait()
+    first.kill()
+    gevent.sleep(0.1)
+    assert shop.ask(never)[:3] == GOOD[:3]
 
 
 def test_an_owner_that_died_leaves_an_error_and_no_second_call(shop: Shop, other: Shop) -> None:

@@ -1,7 +1,9 @@
+import gevent
 import pytest
 
 from gateway.errors import InvalidRequest, UpstreamUnreachable
-from gateway.transport.addresses import check_public, check_spelling, is_public, resolve
+from gateway.threads import report_uncaught
+from gateway.transport.addresses import StrangersNames, check_public, check_spelling, is_public, resolve
 
 PRIVATE = (
     "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "100.100.100.200",
@@ -75,3 +77,13 @@ def test_an_address_to_be_kept_is_refused_at_once_where_it_spells_a_private_one(
 )
 def test_an_address_to_be_kept_may_be_public_or_a_name(host):
     check_spelling(f"https://{host}/hook", "url")
+
+
+@pytest.mark.parametrize("host", [f"{'a' * 64}.com", "a..b"])
+def test_name_of_a_caller_that_is_not_found_is_no_failure_of_the_gateway(host, monkeypatch):
+    reported = []
+    monkeypatch.setattr(gevent.get_hub(), "print_exception", gevent.get_hub().print_exception)  # put back at the end
+    report_uncaught(lambda where, info: reported.append(info[0]))
+    with pytest.raises(UpstreamUnreachable) as refusal:
+        StrangersNames().resolve(host, 443)
+    assert "cannot be resolved" in str(refusal.value) and reported == []

@@ -2,6 +2,8 @@ import json
 
 import pytest
 
+from gateway.store.documents import Documents
+
 EMAIL, PASSWORD = "owner@localhost", "correct horse battery"
 SIGN_IN = "/auth/sign-in/email"
 RIGHT = {"email": EMAIL, "password": PASSWORD}
@@ -40,6 +42,17 @@ def test_a_wrong_password_and_an_unknown_address_look_alike(shared_tenants, emai
     status, answer = shared_tenants.call("POST", SIGN_IN, body={"email": email, "password": "wrong"})
     assert (status, answer["error"]) == (401, "invalid_credentials")
     assert answer["message"] == "The e-mail address or the password is wrong."
+
+
+def test_an_unknown_address_is_looked_up_as_often_as_a_known_one(shared_tenants, monkeypatch) -> None:
+    find, kinds = Documents.get, []
+    monkeypatch.setattr(Documents, "get", lambda self, kind, key: kinds.append(kind) or find(self, kind, key))
+    looked_up = []
+    for email in (EMAIL, "nobody@example.com"):
+        shared_tenants.refused("POST", SIGN_IN, body={"email": email, "password": "wrong"})
+        looked_up.append(kinds.count("known_place"))
+        kinds.clear()
+    assert looked_up == [1, 1]
 
 
 def test_guessing_passwords_is_slowed_down_even_with_the_right_one_at_last(tenants) -> None:
