@@ -198,3 +198,6 @@ class Run(Struct, eq=False):
         attempt.ended = self.clock.monotonic()
         attempt.error, attempt.finish = error, finish
         attempt.status = error.upstream_status or (error.status if finish == "client_disconnect" else 0)
+        if self.request.options.service_tier and not attempt.service_tier and (finish != "error" or attempt.usage):
+            # Who serves tells of it at the end alone: what ends before costs what was asked for, and reserved.
+            attempt.service_tier = self.request_for(attempt.target).options.service_tier

@@ -176,6 +176,7 @@ def _drain(run: Run, attempt: Attempt, answering: Answering, batches: Pump[Batch
             last = batch[-1]
             if isinstance(last, ENDS):
                 attempt.usage = last.usage and structs.replace(last.usage, basis="drained")
+                attempt.service_tier = last.service_tier if type(last) is Finished else ""
                 break
             if run.clock.monotonic() > until:
                 break

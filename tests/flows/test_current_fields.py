@@ -9,6 +9,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
+from fakes.anthropic import Answer as Written
 from fakes.anthropic import FakeAnthropic
 from fakes.chat_and_responses import FakeVendor
 from fakes.responses import Answer, said, searched
@@ -178,6 +179,21 @@ def test_speed_and_place_of_claude_reach_it_and_are_billed_at_their_multiples(
     assert {name: sent.body[name] for name in FAST_AND_HERE if name in sent.body} == asked
     assert ("anthropic-beta" in sent.headers) == ("speed" in asked)
     assert usage_of(gateway)[-1].cost_nusd == cost * 1000  # 12 tokens in, 7 out at $4 and $20 a million
+
+
+def test_a_fast_answer_that_breaks_off_is_billed_as_fast(
+    claude: anthropic.Anthropic, gateway: LocalGateway, maker: FakeAnthropic
+) -> None:
+    costs = []
+    for asked in ({}, {"speed": "fast"}):
+        maker.script(Written("Hello. " * 200, cut=3000, stop=False))
+        with (
+            pytest.raises(anthropic.APIError),
+            claude.messages.stream(**CLAUDE | {"model": "anthropic/claude-opus-5-5"} | asked) as events,
+        ):
+            events.get_final_message()
+        costs.append(usage_of(gateway)[-1].cost_nusd)
+    assert costs[0] and costs[1] == 2 * costs[0]
 
 
 @pytest.mark.parametrize(

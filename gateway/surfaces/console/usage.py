@@ -89,11 +89,11 @@ def _sum(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 def _ranked(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """One line for each model, key or person, dearest first."""
-    together: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    together: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for part in parts:
         name = f"{part['provider']}/{part['id']}" if "provider" in part else part["description"] or part["id"]
-        together[name].append(part)
-    lines = [{"name": name, **_sum(rows)} for name, rows in together.items()]
+        together[name, part["id"]].append(part)  # several keys or people may have the same name
+    lines = [{"name": name, **_sum(rows)} for (name, _), rows in together.items()]
     return sorted(lines, key=lambda line: (-line["nano"], -line["count"], line["name"]))[:SHOWN]
 
 

@@ -211,6 +211,7 @@ PRICING = named(
     {
         "web_search": "string",
         "internal_reasoning": "string",
+        "thinking_completion": "string",
         "per_second": map_of("string"),
         "per_image": ANY,
         "per_video_token": map_of("string"),

@@ -6,7 +6,9 @@ from support.engine_runs import TIMEOUTS, Providers, make_run, target_at
 
 from gateway.engine import streaming
 from gateway.errors import StreamTruncated, Unavailable, UpstreamFailed
+from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
 from gateway.neutral.events import Failed, Finished, Heartbeat, Notice, Progress, Started, TextDelta, ToolCallDelta
+from gateway.neutral.request import Options, Requirements
 from gateway.neutral.usage import Usage
 
 NORTH, SOUTH = target_at("north"), target_at("south")
@@ -14,6 +16,9 @@ USED = Usage(input=3, output=2)
 BROKEN = UpstreamFailed("It broke.", upstream_status=500)
 BEGUN, HELLO, DONE = [Started("m-1", "up-1")], [TextDelta("Hello")], [Finished("stop", USED)]
 GOOD = [BEGUN, HELLO, DONE]
+FAST = EmbeddingsRequest(
+    "m", Requirements(max_tokens=9), lambda: EmbeddingsInput(("Hello",)), Options(service_tier="fast")
+)
 
 
 def texts(batches):
@@ -95,6 +100,20 @@ def test_usage_that_is_reported_midway_counts_when_the_caller_leaves(clock):
     assert run.upstreams.answering[0].closed and run.settlement.words()[-1] == "close"
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_stream_that_ends_before_its_provider_tells_of_the_tier_is_billed_at_the_one_asked_for(clock, leaves):
+    run = make_run(
+        clock, Providers(north=[BEGUN, HELLO, [Progress(USED)], HELLO, [Failed(BROKEN)]]), NORTH, request=FAST
+    )
+    batches = streaming.events(run)
+    if leaves:
+        next(batches), next(batches)
+        batches.close()
+    else:
+        list(batches)
+    assert run.outcome.serving.usage == USED and run.outcome.serving.service_tier == "fast"
+
+
 def test_after_a_hang_up_a_stream_is_read_on_for_its_exact_usage(clock):
     def slowly():
         for batch in GOOD:
@@ -109,6 +128,21 @@ def test_after_a_hang_up_a_stream_is_read_on_for_its_exact_usage(clock):
     gevent.sleep(0.1)
     assert run.outcome.serving.usage.basis == "drained" and run.upstreams.answering[0].closed
     assert run.settlement.words().count("abandon") == 1 and run.settlement.words()[-1] == "close"
+
+
+@pytest.mark.parametrize("told", ["", "default"])
+def test_a_stream_that_is_read_on_is_billed_at_the_tier_that_its_end_tells_of_or_else_the_one_asked_for(clock, told):
+    def slowly():
+        yield from (BEGUN, HELLO)
+        gevent.sleep(0.01)
+        yield [Finished("stop", USED, service_tier=told)]
+
+    run = make_run(clock, Providers(north=slowly), NORTH, drain_s=5.0, request=FAST)
+    batches = streaming.events(run)
+    next(batches)
+    batches.close()
+    gevent.sleep(0.1)
+    assert run.outcome.serving.usage.basis == "drained" and run.outcome.serving.service_tier == (told or "fast")
 
 
 @pytest.mark.parametrize("event", [TextDelta(5), TextDelta({"a": 1}), TextDelta(None), ToolCallDelta(0, ["x"])])

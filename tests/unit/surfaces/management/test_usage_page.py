@@ -6,6 +6,8 @@ from html import unescape
 import pytest
 from support.management import Person, Tenants
 
+from gateway.accounts import keys
+
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
 
 
@@ -56,3 +58,11 @@ def test_usage_is_told_by_key_and_person_and_for_a_time_and_project(used: Tenant
     assert read(used, owner, "?timeRange=365d").count("<td>20") == 1
     foreign = used.client.get(f"/connect/usage?projectId={owner.project_id}", headers=cookie(used["rival owner"]))
     assert foreign.status_code == 403
+
+
+def test_keys_of_the_same_name_are_lines_of_their_own(used: Tenants) -> None:
+    developer, colleague = used["acme developer"].key, used["acme colleague"].key
+    database, control = used.services.store.database, used.services.store.control
+    keys.update(database, control, colleague.info.id, keys.Change(description=developer.info.description), actor="test")
+    page = read(used, used["acme owner"], "?groupBy=apiKey")
+    assert page.count(f"<td>{developer.info.description}</td>") == 2
