@@ -1,4 +1,5 @@
-"""What fields of a request are called in each dialect: errors and warnings speak of those that the caller wrote.
+"""What fields of a request are called in each dialect or operation: errors and warnings speak of those that the caller
+wrote.
 
 Within the gateway a field has the name that chat completions give it.
 """
@@ -23,6 +24,9 @@ NAMES: dict[str, dict[str, str]] = {
         "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
         "stop": "stop_sequences",
     },
+    "completions": {"messages": "prompt"},
+    "embeddings": {"messages": "input"},
+    "rerank": {"messages": "documents"},
     "responses": {
         "messages": "input",
         "response_format": "text.format",

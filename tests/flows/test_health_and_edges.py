@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -150,6 +151,23 @@ def test_a_prompt_that_cannot_fit_is_told_with_its_size_in_words_that_coding_age
             assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
             assert "prompt is too long: about 375" in error["message"]
             assert "tokens > 128000 maximum. The maximum context length is 128000 tokens" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("completions", {"model": "sandbox-echo", "prompt": "word " * 300_000}, "prompt"),
+        ("embeddings", {"model": "sandbox-embed", "input": ["word " * 20_000]}, "input"),
+        ("rerank", {"model": "sandbox-rerank", "query": "q", "documents": ["word " * 20_000]}, "documents"),
+    ],
+)
+def test_what_is_too_long_is_told_by_the_field_that_the_caller_wrote(
+    gateway: LocalGateway, path: str, body: dict[str, Any], field: str
+) -> None:
+    with httpx.Client(trust_env=False, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
+        error = http.post(f"{gateway.url}/{path}", json=body, timeout=10).json()["error"]
+    assert (error["code"], error["param"]) == ("context_length_exceeded", field)
+    assert f"shorten `{field}`" in error["message"] and "`messages`" not in error["message"]
 
 
 def test_the_model_list_reads_with_the_official_client(client: OpenAI) -> None:

@@ -11,6 +11,8 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.billing.context import RequestContext
+from gateway.dialects.fields import restate
+from gateway.errors import NotSupported
 from gateway.neutral.chat import (
     ChatRequest,
     Completion,
@@ -71,6 +73,13 @@ DECODER = Decoder(CompletionBody)
 
 def complete(services: Services, inbound: Inbound) -> Outbound:
     """A text completion, complete or streamed."""
+    try:
+        return _complete(services, inbound)
+    except NotSupported as error:
+        raise restate(error, "completions") from error
+
+
+def _complete(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", "completions")
     raw = inbound.body
     requests, echoed, unfence = caps.read(services.settings.limits, raw, _read, raw)

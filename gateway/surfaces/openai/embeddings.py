@@ -7,6 +7,8 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.dialects import openai as dialect
+from gateway.dialects.fields import restate
+from gateway.errors import NotSupported
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult, Encoding, Input, encode
 from gateway.neutral.request import Native, Options, Requirements
 from gateway.operations import ID_BYTES
@@ -55,7 +57,10 @@ def embed(services: Services, inbound: Inbound) -> Outbound:
     raw = inbound.body
     limits = services.settings.limits
     body, request = caps.read(limits, raw, read, raw, limits)
-    answer = services.engine.executor.generate(context, request)
+    try:
+        answer = services.engine.executor.generate(context, request)
+    except NotSupported as error:
+        raise restate(error, "embeddings") from error
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
     written = write(answer.result, facts, body.encoding_format or "float")

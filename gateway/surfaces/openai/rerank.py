@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
+from gateway.dialects.fields import restate
+from gateway.errors import NotSupported
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.rerank import RerankInput, RerankRequest, RerankResult, units_of
 from gateway.services import Services
@@ -35,7 +37,10 @@ def rerank(services: Services, inbound: Inbound) -> Outbound:
     """The documents ordered by their relevance to the query, the best first."""
     context = auth.admit(services, inbound, RerankRequest.operation)
     body = read_json(services.settings.limits, DECODER, inbound.body, {"routing": ROUTINGS})
-    answer = services.engine.executor.generate(context, read(body, len(inbound.body)))
+    try:
+        answer = services.engine.executor.generate(context, read(body, len(inbound.body)))
+    except NotSupported as error:
+        raise restate(error, "rerank") from error
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
     return replies.json_reply(write(answer.result, body, facts), context.shown_id, headers=headers)
