@@ -148,14 +148,14 @@ class Control:
                 return self.version
             if reading.failed or now >= until:
                 raise errors.Unavailable()
-            # It was read, but this process stood still until that was too old.
+            # It was read, but this process stood still until that was too old; or who read it was ended by its caller.
         return self._refresh()
 
     def _read_for_all(self) -> int:
         reading = self._reading = SharedReading()
         try:
             return self._refresh()
-        except BaseException:
+        except Exception:  # where its caller ended it, the next one reads
             reading.failed = True
             raise
         finally:

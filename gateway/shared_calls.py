@@ -4,10 +4,12 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from gateway.errors import Unavailable
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+
+class _Ended(Exception):
+    """The request that worked was ended by its caller."""
 
 
 class SharedCalls(Generic[K, V]):
@@ -17,11 +19,13 @@ class SharedCalls(Generic[K, V]):
         self._running: dict[K, Future[V]] = {}
 
     def run(self, key: K, work: Callable[[], V]) -> V:
-        """What `work` gives, or its exception, for all who ask while it runs. Unavailable for those who waited when the
-        request that worked was ended by its caller."""
-        shared = self._running.get(key)
-        if shared is not None:
-            return shared.result()
+        """What `work` gives, or its exception, for all who ask while it runs. When the request that works is ended by
+        its caller, the next one works."""
+        while (shared := self._running.get(key)) is not None:
+            try:
+                return shared.result()
+            except _Ended:
+                continue
         shared = self._running[key] = Future()
         try:
             value = work()
@@ -29,7 +33,7 @@ class SharedCalls(Generic[K, V]):
             shared.set_exception(error)
             raise
         except BaseException:
-            shared.set_exception(Unavailable())
+            shared.set_exception(_Ended())
             raise
         finally:
             del self._running[key]

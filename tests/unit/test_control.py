@@ -167,6 +167,25 @@ def test_who_waited_for_a_read_that_failed_is_told_so_without_another(make_contr
     assert len(reads) == 1
 
 
+def test_when_the_request_that_reads_for_all_is_ended_the_next_one_reads(make_control, cut, clock):
+    control = make_control(cut)
+    version = control.check()
+    clock.advance(LEASE_S)
+    read = cut.read
+
+    def read_for_ever(work):
+        cut.read = read
+        gevent.sleep(60)
+
+    cut.read = read_for_ever
+    first = gevent.spawn(control.check)
+    gevent.sleep(0)
+    others = [gevent.spawn(control.check) for _ in range(3)]
+    gevent.sleep(0)
+    first.kill()
+    assert [one.get(timeout=5) for one in others] == [version] * 3
+
+
 def test_a_lease_that_cannot_be_renewed_is_unavailable_and_comes_back(make_control, cut, clock):
     control = make_control(cut)
     cut.no_reads = True

@@ -2,7 +2,6 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from gateway.errors import Unavailable
 from gateway.shared_calls import SharedCalls
 
 
@@ -49,12 +48,18 @@ def test_all_get_the_error_and_the_next_one_tries_again():
     assert shared.run("a", lambda: "well") == "well"
 
 
-def test_who_waited_for_a_request_that_was_ended_is_told_to_come_again():
-    shared = SharedCalls()
-    first = gevent.spawn(shared.run, "a", lambda: gevent.sleep(60))
+def test_when_the_request_that_worked_is_ended_the_next_one_works_and_the_others_wait_for_it():
+    shared, calls = SharedCalls(), []
+
+    def work():
+        calls.append(1)
+        gevent.sleep(0.01)
+        return "found"
+
+    asking = [gevent.spawn(shared.run, "a", work) for _ in range(4)]
     gevent.sleep(0)
-    second = gevent.spawn(shared.run, "a", lambda: "never asked")
+    asking[0].kill()
     gevent.sleep(0)
-    first.kill()
-    with pytest.raises(Unavailable):
-        second.get()
+    asking[1].kill()
+    gevent.joinall(asking, raise_error=True)
+    assert [one.value for one in asking[2:]] == ["found"] * 2 and len(calls) == 3
