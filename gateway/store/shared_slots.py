@@ -6,6 +6,7 @@ from collections.abc import Collection
 from gateway.clock import Clock
 from gateway.errors import Unavailable
 from gateway.store.documents import Documents
+from gateway.threads import Job, spawn
 
 KIND = "slot"
 # How long one counts whose worker died, or whose holder does not go on.
@@ -20,13 +21,29 @@ class SharedSlots:
         self._what, self._size = what, size
 
     def take(self, names: Collection[str]) -> "HeldSlots | None":
-        """One of each name; None, and none is taken, when one of them has none left."""
+        """One of each name; None, and none is taken, when one of them has none left. Who is killed meanwhile has
+        none."""
         held = HeldSlots(self._documents, self._clock)
-        for name in names:
-            if not any(held.add(f"{self._what}/{name}/{number}") for number in range(self._size)):
-                held.give()
-                return None
-        return held
+        taking = Job(self._take, names, held)
+        try:
+            taken = taking.result()
+        except BaseException:
+            spawn(_give_back, taking, held)
+            raise
+        if isinstance(taken, Unavailable):
+            raise taken
+        return held if taken else None
+
+    def _take(self, names: Collection[str], held: "HeldSlots") -> bool | Unavailable:
+        """Whether all were free; an error as a value, which would be printed on leaving a greenlet."""
+        try:
+            for name in names:
+                if not any(held.add(f"{self._what}/{name}/{number}") for number in range(self._size)):
+                    held.give()
+                    return False
+        except Unavailable as error:
+            return error
+        return True
 
 
 class HeldSlots:
@@ -69,3 +86,9 @@ class HeldSlots:
         if passed_s >= LEASE_S:
             self._keys = [key for key in self._keys if self._documents.get(KIND, key) == self._token]
         return self._keys
+
+
+def _give_back(taking: Job[bool | Unavailable], held: HeldSlots) -> None:
+    """What somebody was taking who was killed."""
+    taking.result()
+    held.give()

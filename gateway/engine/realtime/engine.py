@@ -211,7 +211,11 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         held: tuple[HeldSlots, ...] = ()
         names = (caller.organization_id, "This organization's"), (caller.key_id, "This API key's")
         for slots, size, (name, whose) in zip(self._slots, self._sizes, names, strict=True):
-            taken = slots.take((name,)) if size else None
+            try:
+                taken = slots.take((name,)) if size else None
+            except BaseException:
+                give(held)
+                raise
             if taken is not None:
                 held += (taken,)
             elif size:

@@ -1,5 +1,4 @@
 import gevent
-import pytest
 from gevent.event import Event
 
 from gateway.accounts.memory import Memory

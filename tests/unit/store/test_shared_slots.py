@@ -1,3 +1,5 @@
+import gevent
+import gevent.event
 import pytest
 
 from gateway.errors import Unavailable
@@ -56,3 +58,24 @@ def test_a_store_that_is_away_keeps_nobody_from_ending(workers, monkeypatch):
 
     monkeypatch.setattr(held._documents, "delete", away)
     held.give()
+
+
+@pytest.mark.parametrize("hangs_up_at", [1, 2])
+def test_what_a_killed_greenlet_was_taking_is_free_again(workers, database, monkeypatch, hangs_up_at):
+    here, there = workers
+    put, committed, calls = Documents.put_if_absent, gevent.event.Event(), []
+
+    def put_if_absent(*document):
+        stored = put(*document)
+        calls.append(document)
+        if len(calls) == hangs_up_at:
+            committed.set()
+            gevent.sleep(0.01)  # the store's word is on its way
+        return stored
+
+    monkeypatch.setattr(Documents, "put_if_absent", put_if_absent)
+    taking = gevent.spawn(here.take, ["org_1", "org_2"])
+    committed.wait()
+    taking.kill()
+    gevent.sleep(0.1)
+    assert [there.take(["org_1", "org_2"]) is not None for _ in range(3)] == [True, True, False]
