@@ -138,9 +138,11 @@ class Reservation(Struct, eq=False):
 
     def require(self, nusd: int) -> Shortage | None:
         """Like `extend`, but returns the budget that falls short. Unavailable when the store cannot be reached."""
-        if not self._open or nusd <= 0:
+        if nusd <= 0:
             return None
         for _ in range(ROUNDS):
+            if not self._open:
+                return None  # it may have ended while a lease was enlarged: what it held is given back already
             if all(held.free >= nusd for held in self.budget_set.limited):
                 self.budget_set.reserve(nusd)
                 self.amount_nusd += nusd

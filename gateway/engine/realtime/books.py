@@ -69,6 +69,7 @@ class Turn(Struct, eq=False):
     sound: bool = False
     text_made: int = 0
     sound_made: int = 0
+    ended: bool = False
 
 
 class SessionBooks:
@@ -111,6 +112,8 @@ class SessionBooks:
         error = turn.settlement.enlarge(more)
         if error is not None:
             raise error
+        if turn.ended:
+            return  # meanwhile: nothing is held for it
         turn.bound_nusd += more
         self._held_nusd += more
 
@@ -224,6 +227,7 @@ class SessionBooks:
         return Turn(context, settlement, attempt, place, ask.bound_nusd, ask.max_output)
 
     def _end(self, turn: Turn) -> None:
+        turn.ended = True
         self._held_nusd -= turn.bound_nusd
         self.spent_nusd += turn.attempt.charge.total
         turn.settlement.close()

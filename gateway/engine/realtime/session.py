@@ -6,6 +6,7 @@ None of them has a queue: who does not read what is sent to them keeps the other
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -212,13 +213,18 @@ class RealtimeSession:
         except GatewayError as error:
             failure = error  # it is counted, and the session has no more to spend
         if self._gone and event.kind == "started":
-            self._upstream.send(self._events.cancel(event.id))  # asked for just before the caller left
+            # Asked for just before the caller left. An upstream may take it only when it is read on.
+            spawn(self._cancel, event.id)
         if event.text:
             self._tell(event.text)
         if failure is not None:
             self._end(failure)
         elif self._watch.leaving() and not self._turns.busy:
             self._leave()
+
+    def _cancel(self, response: str) -> None:
+        with suppress(SocketClosed):
+            self._upstream.send(self._events.cancel(response))
 
     def _upstream_left(self) -> None:
         code, reason = self._upstream.code, self._upstream.reason

@@ -209,10 +209,11 @@ class SessionTurns:
         turn, self._listening = self._listening, None
         said, self._said = self._said, 0
         place, error = self.settings.heard, None
-        if turn is not None and (turn.place is not place or len(self._unheard) >= AT_ONCE):
+        known = item in self._unheard or item in self._ended or len(self._unheard) >= AT_ONCE
+        if turn is not None and (turn.place is not place or known):
             self.books.void(turn)
             turn = None
-        if place is None or len(self._unheard) >= AT_ONCE:
+        if place is None or known:
             return
         if turn is None:
             turn, error = self.books.open_late(_heard_request(place, said), place)

@@ -164,3 +164,21 @@ def test_events_that_are_not_known_yet_reach_the_caller_as_they_are(run) -> None
     one.upstream.gives.put(ServerEvent(text=text))
     one.greenlet.join(0.02)
     assert one.caller.told == [text]
+
+
+def test_a_provider_that_takes_nothing_unread_is_read_on_when_the_caller_left(run) -> None:
+    one = run()
+    one.turns.busy, taken = True, []
+
+    def take(event: ServerEvent) -> None:
+        taken.append(event.kind)
+        one.turns.busy = event.kind != "done"
+
+    one.turns.take = take
+    one.upstream.send = lambda text: Queue().get()
+    one.caller.abort()
+    one.greenlet.join(0.02)
+    one.upstream.gives.put(ServerEvent("started", "resp_1"))
+    one.upstream.gives.put(ServerEvent("done", "resp_1"))
+    one.greenlet.join(1)
+    assert taken == ["started", "done"] and one.greenlet.ready()

@@ -9,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.catalogue.entries import Mapping, Provider
-from gateway.errors import GatewayError, InvalidRequest, NotSupported, UpstreamTimeout
+from gateway.errors import GatewayError, InvalidRequest, NotSupported, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.realtime import RealtimeInput, request_of
 from gateway.neutral.usage import Usage
 from gateway.providers.google.live.answers import Answers, read_usage
 from gateway.providers.google.live.codec import GoogleRealtime, address_of
-from gateway.providers.google.live.commands import STEPS, LiveCommands
+from gateway.providers.google.live.commands import MOST_PENDING, STEPS, LiveCommands
 from gateway.providers.google.live.connection import LiveConnection, connect, refusal
-from gateway.providers.google.live.session import MOST_WAITING, LiveSession
+from gateway.providers.google.live.items import LEAST_PART
+from gateway.providers.google.live import session as sessions
+from gateway.providers.google.live.session import AHEAD, MOST_SHORT, MOST_WAITING, LiveSession
 from gateway.providers.google.live.settings import CHANGES, LiveSettings
 from gateway.providers.google.live.state import LiveState
 from gateway.providers.protocol import Credential, Target
@@ -199,3 +201,80 @@ def test_large_events_wait_for_each_other_and_not_all_at_once() -> None:
     assert session.receive() is None
     with pytest.raises(SocketClosed):
         session.send(event)
+
+
+@pytest.mark.parametrize("code", [1000, 1008], ids=["at its end", "with an error"])
+def test_who_waits_to_send_is_let_go_when_the_provider_ends_the_session(monkeypatch, code) -> None:
+    monkeypatch.setattr(sessions, "LOOK_S", 0.01)
+    link = Link(ends=False)
+    session = LiveSession(LiveSettings(at(), "sess_1"), LiveConnection(link), None, lambda refused: UpstreamFailed("No."))
+    session.receive()
+    link.code = code
+    link.abort()
+    gevent.sleep(0)  # its end is read first
+    callers = [gevent.spawn(session.send, '{"type": "odd"}') for _ in range(AHEAD + 8)]
+    gevent.sleep(0)
+    try:
+        assert session.receive() is None and code == 1000
+    except UpstreamFailed:
+        assert code == 1008
+    gevent.joinall(callers, timeout=1)
+    assert all(caller.dead for caller in callers)
+    assert sum(isinstance(caller.exception, SocketClosed) for caller in callers) >= 8
+
+
+RESUMABLE = '{"sessionResumptionUpdate": {"resumable": true, "newHandle": "h"}}'
+
+
+def test_a_provider_that_always_drops_is_not_connected_to_for_ever() -> None:
+    opened = []
+
+    def drops(settings, handle):
+        opened.append(Link(RESUMABLE))
+        opened[-1].code = 1001
+        return LiveConnection(opened[-1])
+
+    session = LiveSession(LiveSettings(at(), "sess_1"), drops(None, None), drops, None)
+    session.receive()
+    with pytest.raises(UpstreamFailed), gevent.Timeout(5):
+        session.receive()
+    assert len(opened) == 1 + MOST_SHORT and all(link.closed for link in opened)
+
+
+def test_a_connection_is_not_replaced_while_somebody_presses_to_speak() -> None:
+    links = [Link(RESUMABLE, '{"goAway": {}}', ends=False), Link(ends=False)]
+    left = iter(links[1:])
+    given = LiveSettings(at(), "sess_1").changed({"audio": {"input": {"turn_detection": None}}})
+    session = LiveSession(given, LiveConnection(links[0]), lambda settings, handle: LiveConnection(next(left)), None)
+    session.receive()
+    session.send('{"type": "input_audio_buffer.append", "audio": "AAAA"}')
+    reader = gevent.spawn(session.receive)
+    gevent.sleep(0.02)
+    assert not links[0].closed
+    session.send('{"type": "response.create"}')
+    gevent.sleep(0.02)
+    assert reader.dead
+    session.abort()
+
+
+def test_items_without_content_do_not_wait_for_ever_either() -> None:
+    ours, sent = state(), []
+    commands = LiveCommands(ours, sent.append, lambda settings: None)
+    empty = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": ""}] * 64}
+    for number in range(MOST_PENDING // LEAST_PART // 64 + 1):
+        commands.take({"type": "conversation.item.create", "item": {**empty, "id": f"item_{number % 3}"}})
+        assert ours.pending_size <= 3 * 64 * LEAST_PART
+    for number in range(MOST_PENDING // LEAST_PART // 64 + 1):
+        commands.take({"type": "conversation.item.create", "item": empty})
+    assert len(sent) == 1 and ours.pending_size <= MOST_PENDING
+    commands.take({"type": "conversation.item.create", "item": {**empty, "id": "mine"}})
+    before = ours.pending_size
+    commands.take({"type": "conversation.item.delete", "item_id": "mine"})
+    assert ours.pending_size == before - 64 * LEAST_PART
+
+
+def test_a_change_of_settings_leaves_those_before_as_they_were() -> None:
+    before = LiveSettings(at(), "sess_1")
+    after = before.changed({"audio": {"input": {"turn_detection": None}}, "instructions": "Be brief."})
+    assert before.detects and before.session["instructions"] == "" and not after.detects
+    assert after.differs(before) == {"audio", "instructions"}

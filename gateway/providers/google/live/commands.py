@@ -103,7 +103,10 @@ class LiveCommands:
         given = item.get("id")
         ident = given if isinstance(given, str) and given else f"item_{new_hex()}"
         if item.get("type") == "message":
-            state.pending[ident] = turn_of(item)
+            turn = turn_of(item)
+            self._drop(ident)
+            state.pending[ident] = turn
+            state.pending_size += size_of_turn(turn)
         elif item.get("type") == "function_call_output":
             result = result_of(item, state.calls)
             state.results.append(result)
@@ -115,14 +118,20 @@ class LiveCommands:
         shown = _without_media({"object": "realtime.item", **item, "id": ident, "status": "completed"})
         for end in ("added", "done"):
             state.say({"type": f"conversation.item.{end}", "previous_item_id": previous, "item": shown})
-        if sum(map(size_of_turn, state.pending.values())) > MOST_PENDING:
+        if state.pending_size > MOST_PENDING:
             self._say(complete=False)
 
     def _delete(self, wire: Json) -> None:
-        if self._state.pending.pop(str(wire.get("item_id", "")), None) is None:
+        if not self._drop(str(wire.get("item_id", ""))):
             text = "The provider has this item already, and forgets nothing."
             raise unsupported("item_id", text, code="unsupported_event")
         self._state.say({"type": "conversation.item.deleted", "item_id": wire["item_id"]})
+
+    def _drop(self, ident: str) -> bool:
+        """Forget an item that waits. Whether there was one."""
+        turn = self._state.pending.pop(ident, None)
+        self._state.pending_size -= 0 if turn is None else size_of_turn(turn)
+        return turn is not None
 
     def _respond(self, wire: Json) -> None:
         state = self._state
@@ -207,6 +216,7 @@ class LiveCommands:
         state = self._state
         turns = list(state.pending.values())
         state.pending.clear()
+        state.pending_size = 0
         if not turns and not state.said:
             turns = NOTHING
         state.said = True

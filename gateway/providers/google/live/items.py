@@ -12,6 +12,7 @@ from gateway.threads import compute_if
 
 Json = dict[str, Any]
 LARGE = 1 << 18  # characters from which base64 is looked at in a thread
+LEAST_PART = 1 << 8
 ROLES = {"user": "user", "assistant": "model"}
 PICTURE = re.compile(r"data:(image/[\w.+-]{1,40});base64,", re.IGNORECASE)
 
@@ -35,8 +36,10 @@ def _is_base64(text: str, start: int) -> bool:
 
 
 def size_of_turn(turn: Json) -> int:
-    """The characters of a turn's content."""
-    return sum(len(part.get("text") or part.get("inlineData", {}).get("data", "")) for part in turn["parts"])
+    """What a turn takes: the characters of its content, and what each part of it takes however short it is."""
+    return sum(
+        LEAST_PART + len(part.get("text") or part.get("inlineData", {}).get("data", "")) for part in turn["parts"]
+    )
 
 
 def turn_of(item: Json) -> Json:

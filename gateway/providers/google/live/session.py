@@ -7,7 +7,7 @@ from queue import Empty, Full, Queue
 import orjson
 
 from gateway.clock import Clock
-from gateway.errors import GatewayError, InvalidRequest
+from gateway.errors import GatewayError, InvalidRequest, UpstreamFailed
 from gateway.neutral.realtime import ServerEvent
 from gateway.providers.google.live.answers import Answers
 from gateway.providers.google.live.commands import LiveCommands, context_of
@@ -21,6 +21,7 @@ AHEAD = 32  # events and messages that wait to be read
 MOST_WAITING = 1 << 20  # characters of events that wait, but for the last of them
 LOOK_S, PAUSE_S = 5.0, 0.02
 MOST_SETUPS = 8  # of a session in which nothing was said
+SHORT_S, MOST_SHORT = 5.0, 5  # connections in a row that the upstream ended so soon
 # What a connection may end with for reasons that lie in nothing that was sent over it.
 OUTER = (NORMAL, GOING_AWAY, LOST, FAULT)
 LARGE = 1 << 18
@@ -43,7 +44,8 @@ class LiveSession:
         self._callers = LiveCommands(self._state, self._send, self._begin_anew)
         self._before = 0  # what was heard on earlier connections
         self._closed = False
-        self._setups = self._waiting = 0
+        self._setups = self._waiting = self._short = 0
+        self._opened = Clock.monotonic()  # the connection
         self.code, self.reason = LOST, ""
         self._state.session("created")
         connection.read_into(self._inbox)
@@ -69,19 +71,30 @@ class LiveSession:
     def receive(self) -> ServerEvent | None:
         """The next event; None once the session has ended. GatewayError where that is not as it should be."""
         out = self._state.out
-        while not out:
-            if self._closed:
-                return None
-            try:
-                source, item = self._inbox.get(timeout=self._patience())
-            except Empty:
-                source, item = None, None
-            if not self._take(source, item):
-                return None
-            self._answers.pass_by()
-            if not self._state.turns:
-                self._rest()
+        try:
+            while not out:
+                if not self._go_ahead():
+                    self._closed = True  # who waits to send finds nobody who reads
+                    return None
+        except BaseException:
+            self._closed = True
+            raise
         return out.popleft()
+
+    def _go_ahead(self) -> bool:
+        """Take what comes next. Whether the session goes on."""
+        if self._closed:
+            return False
+        try:
+            source, item = self._inbox.get(timeout=self._patience())
+        except Empty:
+            source, item = None, None
+        if not self._take(source, item):
+            return False
+        self._answers.pass_by()
+        if not self._state.turns:
+            self._rest()
+        return True
 
     def ping(self) -> None:
         self._connection.link.ping()
@@ -137,7 +150,8 @@ class LiveSession:
         if state.overridden:
             state.overridden = False
             self._send(context_of(state.settings, INSTRUCTIONS))
-        if (state.stale or state.leaving) and state.fresh and not state.speech.begun and not self._closed:
+        speaks = state.speech.begun or state.speech.activity
+        if (state.stale or state.leaving) and state.fresh and not speaks and not self._closed:
             self._go_on()
 
     def _begin_anew(self, settings: LiveSettings) -> None:
@@ -155,6 +169,10 @@ class LiveSession:
         """Another connection for the same conversation. GatewayError."""
         state = self._state
         self._connection.abort()
+        if not state.stale:
+            self._short = self._short + 1 if Clock.monotonic() - self._opened < SHORT_S else 0
+        if self._short > MOST_SHORT:
+            raise UpstreamFailed("The provider ends each connection of this session soon after it took it.")
         try:
             connection = self._connect(state.settings, state.handle)
         except HandshakeRefused as refused:
@@ -165,6 +183,8 @@ class LiveSession:
     def _replace(self, connection: LiveConnection) -> None:
         before, self._connection = self._connection, connection
         self._before += before.link.heard
+        self._opened = Clock.monotonic()
+        self._state.speech.activity = False  # of this one the upstream was not told that somebody speaks
         before.abort()
         connection.read_into(self._inbox)
         if self._closed:

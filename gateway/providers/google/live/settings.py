@@ -59,7 +59,8 @@ class LiveSettings:
     def changed(self, given: Json) -> "LiveSettings":
         """The same with what a `session.update` changes. InvalidRequest with the member that has no counterpart."""
         made = copy.copy(self)
-        made.session = copy.deepcopy(self.session)
+        # Values are replaced and never changed, and tools may be large.
+        made.session = {**self.session, "audio": {side: {**part} for side, part in self.session["audio"].items()}}
         for name, value in given.items():
             change = CHANGES.get(name)
             if change is None:

@@ -57,6 +57,7 @@ class LiveState:
     settings: LiveSettings
     turns: deque[LiveTurn] = field(default_factory=deque)
     pending: dict[str, Json] = field(default_factory=dict)
+    pending_size: int = 0
     results: list[Json] = field(default_factory=list)
     calls: dict[str, str] = field(default_factory=dict)
     out: deque[ServerEvent] = field(default_factory=deque)
