@@ -214,6 +214,22 @@ def test_a_reservation_grows_while_the_budget_allows(worker, books, payer):
     assert reservation.amount_nusd == 10 * CENT
 
 
+def test_a_reservation_that_ends_while_it_grows_holds_nothing(worker, books, payer, monkeypatch):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=DOLLAR))
+    one = worker()
+    reservation = one.spending.reserve(payer, CALL)
+    enlarge = one.spending.enlarge
+
+    def end_meanwhile(slices, nusd):
+        reservation.release()
+        return enlarge(slices, nusd)
+
+    monkeypatch.setattr(one.spending, "enlarge", end_meanwhile)
+    assert reservation.require(DOLLAR // 2) is None
+    assert one.spending.reserved_nusd() == 0 and reservation.amount_nusd == CALL.bound_nusd
+
+
 def test_settling_and_releasing_twice_changes_nothing(worker, books, payer):
     fund(books, payer)
     one = worker()
