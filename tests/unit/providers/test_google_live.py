@@ -12,14 +12,14 @@ from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import GatewayError, InvalidRequest, NotSupported, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.realtime import RealtimeInput, request_of
 from gateway.neutral.usage import Usage
+from gateway.providers.google.live import session as sessions
 from gateway.providers.google.live.answers import Answers, read_usage
 from gateway.providers.google.live.codec import GoogleRealtime, address_of
 from gateway.providers.google.live.commands import MOST_PENDING, STEPS, LiveCommands
 from gateway.providers.google.live.connection import LiveConnection, connect, refusal
 from gateway.providers.google.live.items import LEAST_PART
-from gateway.providers.google.live import session as sessions
 from gateway.providers.google.live.session import AHEAD, MOST_SHORT, MOST_WAITING, LiveSession
-from gateway.providers.google.live.settings import CHANGES, LiveSettings
+from gateway.providers.google.live.settings import CHANGES, LARGE, LiveSettings
 from gateway.providers.google.live.state import LiveState
 from gateway.providers.protocol import Credential, Target
 from gateway.transport.handshakes import HandshakeRefused, SocketClosed
@@ -207,7 +207,9 @@ def test_large_events_wait_for_each_other_and_not_all_at_once() -> None:
 def test_who_waits_to_send_is_let_go_when_the_provider_ends_the_session(monkeypatch, code) -> None:
     monkeypatch.setattr(sessions, "LOOK_S", 0.01)
     link = Link(ends=False)
-    session = LiveSession(LiveSettings(at(), "sess_1"), LiveConnection(link), None, lambda refused: UpstreamFailed("No."))
+    session = LiveSession(
+        LiveSettings(at(), "sess_1"), LiveConnection(link), None, lambda refused: UpstreamFailed("No.")
+    )
     session.receive()
     link.code = code
     link.abort()
@@ -264,7 +266,7 @@ def test_items_without_content_do_not_wait_for_ever_either() -> None:
     for number in range(MOST_PENDING // LEAST_PART // 64 + 1):
         commands.take({"type": "conversation.item.create", "item": {**empty, "id": f"item_{number % 3}"}})
         assert ours.pending_size <= 3 * 64 * LEAST_PART
-    for number in range(MOST_PENDING // LEAST_PART // 64 + 1):
+    for _ in range(MOST_PENDING // LEAST_PART // 64 + 1):
         commands.take({"type": "conversation.item.create", "item": empty})
     assert len(sent) == 1 and ours.pending_size <= MOST_PENDING
     commands.take({"type": "conversation.item.create", "item": {**empty, "id": "mine"}})
@@ -278,3 +280,36 @@ def test_a_change_of_settings_leaves_those_before_as_they_were() -> None:
     after = before.changed({"audio": {"input": {"turn_detection": None}}, "instructions": "Be brief."})
     assert before.detects and before.session["instructions"] == "" and not after.detects
     assert after.differs(before) == {"audio", "instructions"}
+
+
+def nested(levels: int) -> dict:
+    made: dict = {"type": "object"}
+    for _ in range(levels // 2):
+        made = {"type": "object", "properties": {"a": made}}
+    return made
+
+
+def test_what_is_nested_deeper_than_can_be_passed_on_is_refused_or_passed_on_as_text() -> None:
+    connection, told = LiveConnection(Link(ends=False)), []
+    connection.link.send = told.append
+    session = LiveSession(LiveSettings(at(), "sess_1"), connection, None, None)
+    session._state.said, session._state.calls = True, {"call_1": "look"}
+    tools = [{"type": "function", "name": "look", "parameters": nested(246)}]
+    deep = '{"a":' * 400 + "1" + "}" * 400
+    result = {"type": "function_call_output", "call_id": "call_1", "output": deep}
+    session.send(orjson.dumps({"type": "session.update", "session": {"tools": tools}}).decode())
+    session.send(orjson.dumps({"type": "conversation.item.create", "item": result}).decode())
+    session.send('{"type": "response.create"}')
+    kinds = [session.receive().kind for _ in range(5)]
+    assert kinds == ["settings", "refused", "", "", "started"]
+    sent = [orjson.loads(text) for text in told]
+    assert sent[0]["toolResponse"]["functionResponses"][0]["response"] == {"output": deep}
+    session.abort()
+
+
+def test_large_tools_are_written_like_small_ones() -> None:
+    small = {"name": "look", "parameters": nested(4)}
+    large = LiveSettings(at(), "sess_1").changed({"tools": [{**small, "description": "x" * LARGE}]})
+    few = LiveSettings(at(), "sess_1").changed({"tools": [small]})
+    (one,), (other,) = (made.tools()[0]["functionDeclarations"] for made in (large, few))
+    assert {**other, "description": "x" * LARGE} == one

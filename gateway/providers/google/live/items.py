@@ -7,7 +7,7 @@ import orjson
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.encoded import decode_pieces
-from gateway.providers.google.live.settings import RATE, invalid
+from gateway.providers.google.live.settings import RATE, invalid, size_within
 from gateway.threads import compute_if
 
 Json = dict[str, Any]
@@ -92,8 +92,18 @@ def result_of(item: Json, names: dict[str, str]) -> Json:
 
 def _response_of(output: Any) -> Json:
     """An object as it is; anything else as the `output` of one, as the reference has it."""
+    found = compute_if(len(output) > LARGE, _read, output) if isinstance(output, str) else None
+    if isinstance(found, dict):
+        return found
+    size_within(output)
+    return {"output": output}
+
+
+def _read(output: str) -> Any:
+    """A text of JSON; None for any other, and for one that is nested too deep to be written as anything but text."""
     try:
         found = orjson.loads(output)
-    except (orjson.JSONDecodeError, TypeError):
-        found = None
-    return found if isinstance(found, dict) else {"output": output}
+        size_within(found)
+    except (orjson.JSONDecodeError, InvalidRequest):
+        return None
+    return found

@@ -4,11 +4,14 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import orjson
+
 from gateway.errors import InvalidRequest
 from gateway.providers.google.tools import write_schema
 from gateway.providers.google.traits import traits_of
 from gateway.providers.protocol import Target
 from gateway.providers.tool_names import plain_name
+from gateway.threads import compute_if
 
 Json = dict[str, Any]
 RATE = 24_000  # what callers speak; the API answers with as much, and takes any rate that it is told
@@ -21,6 +24,8 @@ OWN = frozenset(("output_modalities",))
 # Members that a connection can take at any time, by a context update.
 CONTEXT = frozenset(("instructions", "tools", "tool_choice"))
 SPOKEN, WRITTEN = ["audio"], ["text"]
+LARGE = 1 << 18  # bytes from which tools are written in a thread
+AROUND = 16  # levels that a message may put around what the caller gave
 
 
 def unsupported(param: str, reason: str, code: str = "unsupported_parameter") -> InvalidRequest:
@@ -33,6 +38,7 @@ class LiveSettings:
 
     def __init__(self, target: Target, ident: str) -> None:
         self._target = target
+        self._large = False  # the tools
         self.session: Json = {
             "type": "realtime",
             "object": "realtime.session",
@@ -94,7 +100,7 @@ class LiveSettings:
     def tools(self) -> list[Json]:
         """The functions. The model waits for the results of those that it calls, as callers of this format expect."""
         wanted = [] if self.session["tool_choice"] == "none" else self.session["tools"]
-        declared = [self._declare(tool) for tool in wanted]
+        declared = compute_if(self._large, lambda: [self._declare(tool) for tool in wanted])
         return [{"functionDeclarations": declared}] if declared else []
 
     def caller_name(self, name: str) -> str:
@@ -172,6 +178,7 @@ class LiveSettings:
             named = isinstance(tool, dict) and isinstance(tool.get("name"), str)
             if not named or not isinstance(tool.get("parameters") or {}, dict):
                 raise invalid(f"session.tools[{number}]", "A tool has a name, and a JSON Schema as its parameters.")
+        self._large = size_within(value) > LARGE
         self.session["tools"] = value or []
 
     def _set_choice(self, value: Any) -> None:
@@ -268,6 +275,16 @@ def read_modalities(value: Any, place: str) -> list[str]:
     if value not in (SPOKEN, WRITTEN):
         raise invalid(place, 'Answers are ["audio"] or ["text"].')
     return list(value)
+
+
+def size_within(value: Any) -> int:
+    """The size of a caller's value as JSON, in bytes. InvalidRequest where it is nested too deep to be passed on."""
+    for _ in range(AROUND):
+        value = [value]
+    try:
+        return len(orjson.dumps(value))
+    except orjson.JSONEncodeError:
+        raise InvalidRequest("This is nested deeper than can be passed on.", code="invalid_event") from None
 
 
 def invalid(param: str, reason: str) -> InvalidRequest:
