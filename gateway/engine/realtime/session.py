@@ -154,6 +154,7 @@ class RealtimeSession:
             try:
                 self._send(event)
             except GatewayError as error:
+                self._turns.settings.refused(event.id)
                 self._refuse(error, event)
 
     def _send(self, event: ClientEvent) -> None:

@@ -11,6 +11,7 @@ from support.clock import FakeClock
 
 from gateway.engine.realtime import session as sessions
 from gateway.engine.realtime.session import RealtimeSession, SessionLimits, SessionWatch
+from gateway.errors import RateLimited
 from gateway.neutral.realtime import ServerEvent, SessionLock
 from gateway.settings import load
 from gateway.surfaces.openai.realtime_events import OpenAIEvents
@@ -156,6 +157,19 @@ def test_what_is_no_event_of_a_caller_is_refused_by_its_own_id(run) -> None:
     one.caller.gives.put('{"type": "response.steal", "event_id": "mine"}')
     one.greenlet.join(0.02)
     assert json.loads(one.caller.told[0])["error"]["event_id"] == "mine" and one.upstream.told == []
+
+
+def test_a_change_that_was_not_let_through_is_not_waited_for(run) -> None:
+    one, refused = run(), []
+
+    def grow() -> None:
+        raise RateLimited("Later.")
+
+    one.turns.grow, one.turns.settings.refused = grow, refused.append
+    one.caller.gives.put('{"type": "session.update", "event_id": "mine", "session": {}}')
+    one.greenlet.join(0.02)
+    assert refused == ["mine"] and json.loads(one.caller.told[0])["error"]["event_id"] == "mine"
+    assert one.upstream.told == []
 
 
 def test_events_that_are_not_known_yet_reach_the_caller_as_they_are(run) -> None:

@@ -225,6 +225,15 @@ def test_who_waits_to_send_is_let_go_when_the_provider_ends_the_session(monkeypa
     assert sum(isinstance(caller.exception, SocketClosed) for caller in callers) >= 8
 
 
+def test_a_provider_that_takes_nothing_more_ends_the_session_however_much_it_says() -> None:
+    link = Link(ends=False, sends=False)
+    session = LiveSession(LiveSettings(at(), "sess_1"), LiveConnection(link), None, lambda refused: refused)
+    session.receive()
+    session.send('{"type": "input_audio_buffer.append", "audio": "AAAA"}')
+    with pytest.raises(HandshakeRefused), gevent.Timeout(2):
+        session.receive()
+
+
 RESUMABLE = '{"sessionResumptionUpdate": {"resumable": true, "newHandle": "h"}}'
 
 

@@ -139,7 +139,8 @@ class LiveSession:
         try:
             self._connection.send(message)
         except SocketClosed:
-            pass  # what ended it is read next
+            # What ended it is read next, also where the upstream still speaks and only takes nothing any more.
+            self._connection.link.abort()
 
     # Other connections.
 
