@@ -15,9 +15,12 @@ from support.shared import CREDITS_NUSD, Share, usage_of
 from gateway.accounts import rules
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
+from gateway.errors import Unavailable
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.rate_rules import RateLimits
 from gateway.metering.models import BYOK, CREDITS
+from gateway.store.documents import Documents
+from gateway.store.shared_slots import KIND
 
 MODEL = "gpt-realtime"
 
@@ -353,3 +356,18 @@ def test_the_items_of_a_session_with_the_sandbox_can_be_asked_for_and_taken_away
         assert code_of(connection.recv()) == "invalid_value"
         connection.send({"type": "response.create", "event_id": "again"})
         assert connection.recv().type == "response.created"
+
+
+def test_a_session_that_is_refused_halfway_keeps_no_place(gateway, fake, monkeypatch) -> None:
+    put = Documents.put_if_absent
+
+    def away_for_keys(self: Documents, kind: str, key: str, *rest: Any) -> bool:
+        if key.startswith("realtime key/"):
+            raise Unavailable
+        return put(self, kind, key, *rest)
+
+    monkeypatch.setattr(Documents, "put_if_absent", away_for_keys)
+    with pytest.raises(websockets.InvalidStatus) as caught, session(gateway):
+        pass
+    assert caught.value.response.status_code == 503
+    assert gateway.services.store.documents.entries(KIND) == []
