@@ -1,6 +1,7 @@
 """PostgreSQL through psycopg 3, cooperative, bounded in every wait, and content behind PgBouncer."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import peewee
@@ -15,6 +16,7 @@ T = TypeVar("T")
 
 REPORT_S = 120.0
 CANCEL_S = 5.0
+ABANDON_S = 1.0
 # libpq, "Parameter Key Words": a peer that vanished is noticed in about ten seconds.
 KEEPALIVE = {
     "application_name": "llmgateway",
@@ -44,8 +46,17 @@ class _Connection(psycopg.Connection):
             raise
         except BaseException as error:
             if not isinstance(error, Exception):
-                self.close()  # a killed greenlet's statement goes on: what would follow here cannot be said any more
+                self._abandon()
             raise
+
+    def _abandon(self) -> None:
+        """End what a killed greenlet asked, at the server too, which would go on: callers who ask and hang up would
+        have more of it at work than the pool has connections. Nothing can follow on this one."""
+        try:
+            with suppress(psycopg.Error, OSError):
+                self.cancel_safe(timeout=ABANDON_S)
+        finally:
+            self.close()
 
 
 class _Adapter(peewee.Psycopg3Adapter):

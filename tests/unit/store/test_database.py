@@ -255,6 +255,20 @@ def test_a_greenlet_that_is_killed_within_a_statement_is_no_outage(postgresql_ur
     assert database.read(lambda: database.execute("SELECT 1").fetchone()[0]) == 1
 
 
+def test_what_a_killed_greenlet_asked_of_the_server_ends_there_too(postgresql_url, open_store):
+    database, slept = open_store(postgresql_url), "SELECT pg_sleep(7)"
+    running = "SELECT count(*) FROM pg_stat_activity WHERE query = ? AND state = 'active'"
+    count = lambda: database.read(lambda: database.execute(running, (slept,)).fetchone()[0])  # noqa: E731
+    reader = gevent.spawn(database.report, lambda: database.execute(slept))
+    with gevent.Timeout(1):
+        while not count():
+            gevent.sleep(0.01)
+    reader.kill()
+    with gevent.Timeout(1):
+        while count():
+            gevent.sleep(0.01)
+
+
 def test_a_deadlock_is_tried_again(postgresql_url, open_store):
     database = open_store(postgresql_url)
     database.write(lambda: database.execute("INSERT INTO installation (name, value) VALUES ('a', '0'), ('b', '0')"))
