@@ -202,6 +202,8 @@ class RealtimeSession:
             self._upstream_left()
         if not self._gone:
             self._settle_rest()
+        self._upstream.close(NORMAL)
+        self._upstream.abort()  # nobody reads it any more, and the caller's greenlet may wait until it takes something
 
     def _pass_on(self, event: ServerEvent) -> None:
         """Count an event, then let the caller have it: what it cost is durable by then."""

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gevent.event import Event
 from gevent.queue import Queue
 from support.clock import FakeClock
 
@@ -157,6 +158,22 @@ def test_what_is_no_event_of_a_caller_is_refused_by_its_own_id(run) -> None:
     one.caller.gives.put('{"type": "response.steal", "event_id": "mine"}')
     one.greenlet.join(0.02)
     assert json.loads(one.caller.told[0])["error"]["event_id"] == "mine" and one.upstream.told == []
+
+
+def test_who_waits_to_send_is_let_go_when_nobody_reads_the_provider_any_more(run) -> None:
+    one, over = run(), Event()
+
+    def send(text: str) -> None:
+        over.wait()
+        raise SocketClosed
+
+    one.upstream.send, one.upstream.abort = send, over.set
+    one.caller.gives.put('{"type": "input_audio_buffer.clear"}')
+    one.greenlet.join(0.02)
+    one.caller.deaf = True
+    one.upstream.gives.put(ServerEvent(text="{}"))
+    one.greenlet.join(1)
+    assert one.greenlet.ready()
 
 
 def test_a_change_that_was_not_let_through_is_not_waited_for(run) -> None:
