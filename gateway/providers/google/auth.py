@@ -12,6 +12,7 @@ import orjson
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import UpstreamFailed, UpstreamRefused
 from gateway.lazy_import import LazyImport
+from gateway.threads import compute
 from gateway.transport import Transport
 
 jwt, jwk, jose_errors = LazyImport("joserfc.jwt"), LazyImport("joserfc.jwk"), LazyImport("joserfc.errors")
@@ -23,6 +24,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded", "accept": "applicat
 LIFETIME_S = 3600
 MARGIN_S = 60.0  # a token is renewed this long before it expires
 REMEMBERED = 512
+LONGEST_KEY = 4_000  # one of 4096 bits is 3,300 characters long and takes 0.2 s to check, one of 8192 bits 3 s
 FETCH_S, ANSWER_LIMIT = 15.0, 64 * 1024
 
 # fetch(url, headers, body) → (status, body) of a POST; raises UpstreamUnreachable or UpstreamTimeout.
@@ -105,9 +107,12 @@ class AccessTokens:
         header = {"alg": "RS256", "typ": "JWT"}
         if account.get("private_key_id"):
             header["kid"] = str(account["private_key_id"])
+        pem = account["private_key"]
         try:
-            key = jwk.RSAKey.import_key(account["private_key"])
-            return jwt.encode(header, claims, key, algorithms=["RS256"]).encode()
+            if len(pem) > LONGEST_KEY:
+                raise ValueError
+            read, encode = jwk.RSAKey.import_key, jwt.encode  # loaded here and not in the thread
+            return compute(lambda: encode(header, claims, read(pem), algorithms=["RS256"])).encode()
         except (jose_errors.JoseError, ValueError, TypeError):
             raise UpstreamRefused("The private key of the service account cannot be read.") from None
 

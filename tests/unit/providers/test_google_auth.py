@@ -60,6 +60,27 @@ def test_token_is_kept_until_a_minute_before_it_expires(clock):
     assert tokens.token(account()) == "ya29.2"
 
 
+def test_other_requests_go_on_while_the_key_of_a_service_account_is_read(clock):
+    turns = []
+
+    def others():
+        while True:
+            gevent.sleep(0)
+            turns.append(1)
+
+    service = Service()
+    meanwhile = gevent.spawn(others)
+    assert AccessTokens(service, clock).token(account()) == "ya29.1"
+    meanwhile.kill()
+    assert len(turns) > 1
+
+
+def test_a_key_that_takes_seconds_to_check_is_refused_unread(clock, monkeypatch):
+    monkeypatch.setattr(RSAKey, "import_key", lambda *given: pytest.fail("it is read"))
+    with pytest.raises(UpstreamRefused, match="private key"):
+        AccessTokens(Service(), clock).token(account(private_key="A" * 6_400))
+
+
 def test_many_at_once_ask_once_for_each_account(clock):
     service = Service(wait=0.02)
     tokens = AccessTokens(service, clock)
