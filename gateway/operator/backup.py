@@ -68,6 +68,8 @@ def restore(ctx: click.Context, file: Path, verify: bool) -> None:
     try:
         copy(file, draft)
         facts = prove(draft, epoch)
+        if not verify and target.exists():
+            _check_unused_since(epoch)
         kept = "" if verify else _replace(target, draft)
     finally:
         for name in ("", *BESIDE, ".writer.gate", ".writer.lock"):
@@ -152,6 +154,14 @@ def _epoch_at_rest(current: Installation) -> int:
     if workers:
         raise Conflict(f"{len(workers)} workers serve from this database; stop the gateway first.")
     return int(database.read(lambda: database.execute("SELECT epoch FROM control WHERE id = 1").fetchone()[0]))
+
+
+def _check_unused_since(epoch: int) -> None:
+    """Conflict where a gateway was started on the database since it had `epoch`: the proof of a large one takes
+    minutes."""
+    with opened() as again:
+        if _epoch_at_rest(again) != epoch:
+            raise Conflict("A gateway was started on this database meanwhile; stop it and restore again.")
 
 
 def _replace(target: Path, draft: Path) -> str:

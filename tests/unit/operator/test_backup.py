@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.control import Control
+from gateway.operator import backup
 from gateway.operator.installation import Installation
 
 pytestmark = pytest.mark.parametrize("run", ["sqlite"], indirect=True)
@@ -67,3 +69,26 @@ def epoch() -> int:
         return database.read(lambda: database.execute("SELECT epoch FROM control").fetchone()[0])
     finally:
         installation.close()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_database_that_was_served_from_while_the_backup_was_examined_is_not_replaced(
+    run, tmp_path: Path, monkeypatch, ends: bool
+) -> None:
+    file = tmp_path / "backup.db"
+    run("backup", str(file))
+    prove = backup.prove
+
+    def slow_prove(*given):
+        facts = prove(*given)
+        installation = Installation()
+        worker = Control(installation.database, installation.clock)
+        worker.start()
+        if ends:
+            worker.stop()
+        installation.close()
+        return facts
+
+    monkeypatch.setattr(backup, "prove", slow_prove)
+    assert "gateway" in run("restore", str(file), status=1)
+    assert not list(tmp_path.glob("**/*before*")) and not list(tmp_path.glob("**/.*restore*"))
