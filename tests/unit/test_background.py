@@ -269,6 +269,7 @@ ENDING = {
     "engine/realtime/session.py",
     "providers/google/live/connection.py",
     "store/file_lock.py",
+    "store/shared_slots.py",
     "store/mailboxes.py",  # while somebody listens
 }
 
