@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import report
 from bench.processes import RIG_CORE, BenchError, cpu_seconds, pin, pss_mb
-from bench.targets import MODEL, ROOT, STARTERS, Target, start_targets, write_request
+from bench.targets import MODEL, ROOT, STARTERS, Target, read_metric, start_targets, write_request
 
 BUILD = ROOT / "bench" / "build"
 FLAGS = ["-O2", "-Wall", "-Wextra", "-std=gnu11"]
@@ -44,7 +44,7 @@ PHASES = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 when every answer was good; 1 with a reason when the run means nothing, or with errors in it."""
+    """0 when every answer was good and commits were shared by as many requests as usual; else 1 and the reason."""
     options = read_options(arguments)
     try:
         results = measure(options)
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(report.write_text(results))
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
-    return 1 if report.count_errors(results) else 0
+    return 1 if report.count_errors(results) or report.shares_too_few(results) else 0
 
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
@@ -132,16 +132,26 @@ def run_rounds(options: argparse.Namespace, targets: list[Target], folder: Path)
 
 
 def run_once(phase: Phase, target: Target, seconds: float, folder: Path) -> dict:
-    """What the generator saw, and CPU µs a good answer, load of the core and PSS of the target's process tree."""
+    """What the generator saw, and CPU µs a good answer, load of the core and PSS of the target's process tree; of the
+    gateway also how many requests shared a commit."""
     if target.process is None:
         return run_load(phase, target, seconds, folder)
+    commits = count_commits(target)
     began, before = time.monotonic(), cpu_seconds(target.process.pid)
     figures = run_load(phase, target, seconds, folder)
     used, passed = cpu_seconds(target.process.pid) - before, time.monotonic() - began
     figures["cpu_us"] = round(used * 1e6 / figures["good"], 1) if figures["good"] else None
     figures["core"] = round(used / passed, 3)
     figures["pss_mb"] = round(pss_mb(target.process.pid), 1)
+    commits = count_commits(target) - commits
+    if commits:
+        figures["per_commit"] = round(figures["good"] / commits, 1)
     return figures
+
+
+def count_commits(target: Target) -> float:
+    """Commits of the gateway's journal since its start; 0 for the other targets, which have none."""
+    return read_metric(target.port, "llmgateway_journal_commits") if target.name == "gateway" else 0.0
 
 
 Write = Callable[[int, str, bool, str], bytes]

@@ -74,6 +74,7 @@ def start_gateway(
         "WEB_CONCURRENCY": "1",
         "GATEWAY_DATA_DIR": str(folder / "data"),
         "GATEWAY_BOOTSTRAP_API_KEY": KEY,
+        "GATEWAY_METRICS_TOKEN": KEY,
         "GATEWAY_BOOTSTRAP_CREDITS_USD": "1000000",
         "LLM_OPENAI_BASE_URL": f"http://127.0.0.1:{mock}/v1",
         "LLM_OPENAI_API_KEY": "x",
@@ -192,6 +193,22 @@ def post(port: int, stream: bool) -> bytes:
     if response.status != 200:
         raise BenchError(f"port {port} answers {response.status}: {data[:500]!r}")
     return data
+
+
+def read_metric(port: int, name: str) -> float:
+    """One figure of the gateway's `/metrics`, without labels. BenchError when it is not there."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", "/metrics", headers={"authorization": f"Bearer {KEY}"})
+        text = connection.getresponse().read().decode()
+    except (OSError, http.client.HTTPException) as error:
+        raise BenchError(f"port {port} does not tell its metrics: {error!r}") from None
+    finally:
+        connection.close()
+    for line in text.splitlines():
+        if line.startswith(f"{name} "):
+            return float(line.split()[1])
+    raise BenchError(f"the metrics of port {port} have no {name}: {text[:500]!r}")
 
 
 def wait_until_ready(process: Process, port: int, path: str) -> float:

@@ -210,21 +210,23 @@ def follow(steps: Generator[int, int, T], descriptor: int, most_s: float | None)
 
 
 class IdleWait:
-    """Waits until nothing else in this process is ready to go on, for the one greenlet that made it.
+    """Waits until no other greenlet of this process is ready to run. One greenlet uses it, any number of times.
 
     Its watchers are kept: gevent's own `idle` with a timeout makes five objects for each wait.
     """
 
     def __init__(self, most_s: float) -> None:
         loop = gevent.get_hub().loop
-        self._idle, self._late = loop.idle(), loop.timer(most_s)
+        # The interval is what `again` begins with. A timer that is stopped and started goes on with what was left of its
+        # time, so that all waits together would have `most_s`.
+        self._idle, self._late = loop.idle(), loop.timer(most_s, most_s)
 
     def wait(self) -> None:
-        """Return once no other greenlet and no socket is ready, or so much time has passed."""
+        """Return once no other greenlet and no socket is ready, after `most_s` seconds at the latest."""
         waiter = Waiter()
         try:
             self._idle.start(waiter.switch, None)
-            self._late.start(waiter.switch, None)
+            self._late.again(waiter.switch, None)
             waiter.get()
         finally:
             self._idle.stop()

@@ -112,6 +112,22 @@ def test_who_waits_for_an_idle_moment_does_not_wait_for_ever() -> None:
     never_idle.kill()
 
 
+def test_each_wait_for_an_idle_moment_has_its_whole_time() -> None:
+    def busy() -> None:
+        while True:
+            gevent.sleep(0)
+
+    never_idle = gevent.spawn(busy)
+    idle = IdleWait(0.2)
+    taken_s = []
+    for _ in range(3):
+        start = time.monotonic()
+        idle.wait()
+        taken_s.append(time.monotonic() - start)
+    never_idle.kill()
+    assert min(taken_s) > 0.1
+
+
 def test_what_is_large_moves_a_few_pieces_in_a_moment_whoever_has_them() -> None:
     moved: list[int] = []
 

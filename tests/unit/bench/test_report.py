@@ -54,6 +54,18 @@ def test_errors_are_counted_and_told():
     assert "3 answers were not good" in report.write_text(results)
 
 
+@pytest.mark.parametrize(("per_commit", "fails"), [(31.0, False), (21.0, False), (20.0, True)])
+def test_a_run_fails_where_a_third_fewer_requests_share_a_commit(per_commit, fails):
+    runs = [make_run(0, "direct", 10), make_run(0, "gateway", 30, per_commit=per_commit)]
+    results = results_of(runs)
+    assert report.shares_too_few(results) is fails
+    assert (f"{per_commit:g} requests share a commit" in report.write_text(results)) is fails
+
+
+def test_a_run_without_the_phase_of_32_connections_does_not_judge_commits():
+    assert not report.shares_too_few(results_of([make_run(0, "direct", 10, phase="streams")]))
+
+
 def test_processor_time_counts_children_that_ended():
     before = cpu_seconds(os.getpid())
     subprocess.run(["sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"], check=True)
