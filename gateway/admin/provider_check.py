@@ -11,8 +11,9 @@ from gateway.accounts.authentication import Caller
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provider_keys import StoredCredential as StoredKey
-from gateway.catalogue.catalogue import Catalogue, day_of, state_on
+from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.entries import Mapping, Provider
+from gateway.catalogue.lifecycle import has_ended
 from gateway.catalogue.rates import rates_at
 from gateway.clock import Clock
 from gateway.engine.custom_models import CustomModels
@@ -140,7 +141,7 @@ class ProviderCheck:
             if mapping.provider == info.provider
             and not QUESTIONS.keys().isdisjoint(mapping.operations)
             and ("chat" not in mapping.operations or "text" in one.output_modalities)
-            and state_on(mapping, day) != "deactivated"
+            and not has_ended(mapping, day)
             and (not info.allowed_models or mapping.model in info.allowed_models)
             and (not info.region or not mapping.region or mapping.region == info.region)
         ]

@@ -3,12 +3,11 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.clock import to_iso
 
-Lifecycle = Literal["active", "deprecated", "deactivated"]
 LONGEST_TEXT = 120
 REMEMBERED = 8  # a serialised list is about a megabyte
 
@@ -111,15 +110,6 @@ class Current:
                 derived.popitem(last=False)
         derived.move_to_end(key)
         return derived[key]
-
-
-def state_on(entry: Model | Mapping, day: str) -> Lifecycle:
-    """Where a model or mapping stands on `day` ("YYYY-MM-DD"): its dates are the first day of the new state."""
-    if entry.deactivated and entry.deactivated <= day:
-        return "deactivated"
-    if entry.deprecated and entry.deprecated <= day:
-        return "deprecated"
-    return "active"
 
 
 def day_of(at_us: int) -> str:

@@ -12,6 +12,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.credentials import PREFIX, credentials_for, settings_for, variables_of
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Tier, TokenRates
 from gateway.catalogue.layers import Fields, Layer, overlay, read_folder, read_snapshot, read_tables
+from gateway.catalogue.lifecycle import dates_of
 from gateway.catalogue.protocols import PROTOCOLS, ProtocolEntry
 from gateway.configuration.file import NAME, missing_file
 from gateway.configuration.lines import TomlPlace
@@ -269,18 +270,19 @@ def _with_tools(prices: Prices, usual: dict[str, int]) -> Prices:
 
 
 def _finish_model(fields: dict[str, Any], mappings: tuple[Mapping, ...]) -> Model:
-    """The model with what is derived from its mappings (limits, the last day that any of them serves it), and the
-    mappings with the model's own dates where they have none."""
+    """The model with what is derived from its mappings (limits, dates), and the mappings with the model's own dates
+    where they have none."""
     model = Model(**fields)
     if model.deprecated or model.deactivated:
         mappings = tuple(_with_dates_of(model, mapping) for mapping in mappings)
+    dates = dates_of(mappings)
     return dataclasses.replace(
         model,
         name=model.name or model.id,
         context_length=model.context_length or max(m.context_length for m in mappings),
         max_output=model.max_output or max(m.max_output for m in mappings),
-        deprecated=model.deprecated or _last_date(m.deprecated for m in mappings),
-        deactivated=model.deactivated or _last_date(m.deactivated for m in mappings),
+        deprecated=dates.deprecated,
+        deactivated=dates.deactivated,
         mappings=mappings,
     )
 
@@ -291,11 +293,6 @@ def _with_dates_of(model: Model, mapping: Mapping) -> Mapping:
         deprecated=mapping.deprecated or model.deprecated,
         deactivated=mapping.deactivated or model.deactivated,
     )
-
-
-def _last_date(dates: Any) -> str:
-    known = list(dates)
-    return max(known) if all(known) else ""
 
 
 def _complete(kind: type, fields: dict[str, Any], where: TomlPlace | str, problems: list[str]) -> bool:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
+from gateway.catalogue.lifecycle import ACTIVE, has_ended, state_on
 from gateway.catalogue.rates import UNPRICED, prices_at, rates_at
 from gateway.clock import to_iso
 from gateway.routing.capabilities import UNLIMITED, Ability, read_ability
@@ -115,15 +116,10 @@ def make_candidate(
         handicap=1.0 - provider.priority,
         keep_session=bool(mapping.extra.get("keep_session")),
         barred=barred,
-        aging=has_ended(mapping.deprecated, today),
+        aging=state_on(mapping, today) != ACTIVE,
         flat=not (barred or prices.tiers or prices.peaks),
         blended=blend(figures, GENERAL),
     )
-
-
-def has_ended(date: str, today: str) -> bool:
-    """Whether a life-cycle date ("" = none) has come."""
-    return bool(date) and date <= today
 
 
 def read_figures(rates: TokenRates) -> HealthFigures:
@@ -141,7 +137,7 @@ def read_figures(rates: TokenRates) -> HealthFigures:
 
 
 def _bar(mapping: Mapping, provider: Provider, prices: Prices, today: str) -> str:
-    if has_ended(mapping.deactivated, today):
+    if has_ended(mapping, today):
         return f"deactivated on {mapping.deactivated}"
     if provider.priority <= 0:
         return "switched off by priority 0"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.catalogue.lifecycle import has_ended
 from gateway.errors import InvalidRequest, NotFound, UnknownModel
-from gateway.routing.candidates import has_ended
 
 Kind = Literal["canonical", "pinned", "auto", "smart", "custom"]
 
@@ -177,7 +177,7 @@ def _resolve_pinned(
     if region:
         served = _in_region(served, region, requested)
     others = tuple(mapping for mapping in model.mappings if mapping.provider != provider)
-    if all(has_ended(mapping.deactivated, today) for mapping in served):
+    if all(has_ended(mapping, today) for mapping in served):
         raise _ended(requested, max(mapping.deactivated for mapping in served), provider, others, today)
     return Resolution("pinned", requested, model, provider, region, served, others)
 
@@ -205,7 +205,7 @@ def _custom(offer: CustomModel, requested: str) -> Resolution:
 
 def _ended(requested: str, day: str, provider: str, others: tuple[Mapping, ...], today: str) -> UnknownModel:
     """The provider serves the model no more; perhaps others do."""
-    going = sorted({mapping.provider for mapping in others if not has_ended(mapping.deactivated, today)})
+    going = sorted({mapping.provider for mapping in others if not has_ended(mapping, today)})
     hint = f"it is still served by: {', '.join(going)}." if going else "choose another from GET /v1/models."
     return UnknownModel(
         f"The model {requested!r} was deactivated at {provider} on {day}; {hint}",
@@ -215,7 +215,7 @@ def _ended(requested: str, day: str, provider: str, others: tuple[Mapping, ...],
 
 
 def _check_alive(model: Model, requested: str, today: str) -> None:
-    if has_ended(model.deactivated, today):
+    if has_ended(model, today):
         raise UnknownModel(
             f"The model {requested!r} was deactivated on {model.deactivated}; choose another from GET /v1/models.",
             param="model",

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gateway.catalogue.entries import RESPONSES_PROTOCOL, Mapping, Model, Provider
+from gateway.catalogue.lifecycle import ACTIVE, state_on
 from gateway.clock import DAY_US, Clock, to_iso
-from gateway.routing.candidates import Candidate, has_ended, make_candidate
+from gateway.routing.candidates import Candidate, make_candidate
 from gateway.routing.resolve import CatalogueView, CustomRoutes, Resolution, is_common, resolve
 
 NOTHING_LOST: frozenset[str] = frozenset()
@@ -90,13 +91,10 @@ class Tables:
         if found is None:
             if len(self._cheapest) >= CAPACITY:
                 self._cheapest.clear()
-            alive = (model for model in models(catalogue) if model and not self._is_old(model))
+            alive = (model for model in models(catalogue) if model and state_on(model, self._today) == ACTIVE)
             rows = [candidate for model in alive for candidate in self.of_model(model)]
             found = self._cheapest[name] = tuple(sorted(rows, key=lambda one: one.figures.mean))
         return found
-
-    def _is_old(self, model: Model) -> bool:
-        return has_ended(model.deprecated, self._today) or has_ended(model.deactivated, self._today)
 
     def _others(self, resolution: Resolution) -> tuple[Candidate, ...]:
         return self._compile_all(resolution, resolution.others)

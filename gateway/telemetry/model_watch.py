@@ -22,7 +22,7 @@ class ModelWatch:
         used = {key for key in health.windows if "#" not in key}
         for model in catalogue.models.values():
             for mapping in model.mappings:
-                end = _read_day(mapping.deactivated or model.deactivated)
+                end = _read_day(mapping.deactivated)
                 if mapping.key in used and end is not None and today <= end <= today + timedelta(days=self._days):
                     self._states.fire(_change_of(mapping.key, end, (end - today).days))
 

@@ -11,8 +11,9 @@ import orjson
 
 from gateway.accounts.access import CUSTOM, Predicate, predicate
 from gateway.accounts.authentication import Caller
-from gateway.catalogue.catalogue import Catalogue, day_of, state_on
+from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.catalogue.lifecycle import has_ended
 from gateway.catalogue.rates import prices_at
 from gateway.clock import DAY_US
 from gateway.money import format_price
@@ -95,7 +96,7 @@ def _serves(mapping: Mapping, provider: Provider, at_us: int) -> bool:
     """Whether it can be called at all for text."""
     if OPERATION not in mapping.operations or provider.priority <= 0:
         return False
-    return mapping.priced and state_on(mapping, day_of(at_us)) != "deactivated"
+    return mapping.priced and not has_ended(mapping, day_of(at_us))
 
 
 def _entry(model: Model, mapping: Mapping, provider: Provider, at_us: int) -> Json:

@@ -7,8 +7,9 @@ from typing import Any
 import orjson
 
 from gateway.accounts.access import CUSTOM, Predicate, predicate
-from gateway.catalogue.catalogue import Catalogue, day_of, state_on
+from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.entries import Mapping, Model, TokenRates
+from gateway.catalogue.lifecycle import shown_on
 from gateway.catalogue.rates import UNPRICED, prices_at
 from gateway.money import format_price, usd_number
 from gateway.surfaces import image_uploads, listing
@@ -90,15 +91,10 @@ def _visible(
         rooms.insert(0, (own.current(), listing.own_models(catalogue, own.current())))
     for room, models in rooms:
         for model in models:
-            mappings = [one for one in model.mappings if _passes(room, one, refuse)]
-            states = {state_on(one, day) for one in mappings}
-            if not mappings or (states == {"deactivated"} and not deactivated):
-                continue
-            if active_only and "active" not in states:
-                continue
-            if not deactivated:
-                mappings = [one for one in mappings if state_on(one, day) != "deactivated"]
-            yield room, model, mappings
+            allowed = (one for one in model.mappings if _passes(room, one, refuse))
+            mappings = shown_on(allowed, day, include_deactivated=deactivated, exclude_deprecated=active_only)
+            if mappings:
+                yield room, model, mappings
 
 
 def _passes(catalogue: Catalogue, mapping: Mapping, refuse: Predicate | None) -> bool:

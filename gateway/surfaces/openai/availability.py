@@ -2,8 +2,9 @@
 
 from gateway.accounts.access import CUSTOM, Predicate
 from gateway.accounts.authentication import Caller
-from gateway.catalogue.catalogue import day_of, state_on
+from gateway.catalogue.catalogue import day_of
 from gateway.catalogue.entries import Mapping, Provider
+from gateway.catalogue.lifecycle import ACTIVE, has_ended, state_on
 from gateway.services import Services
 from gateway.surfaces.openai.model_entries import AUTO
 
@@ -21,7 +22,7 @@ def reach_of(services: Services, caller: Caller | None) -> frozenset[str]:
         for mapping in model.mappings
         if mapping.priced
         and catalogue.providers[mapping.provider].priority > 0
-        and state_on(mapping, day) != "deactivated"
+        and not has_ended(mapping, day)
         and usable(mapping)
     }
     if found:
@@ -36,7 +37,7 @@ def choices_of(services: Services, reach: frozenset[str] | None) -> list[Mapping
     within `reach`, all that are."""
     catalogue, day = services.routing.catalogue.current(), day_of(services.clock.now_us())
     models = [model for name in services.settings.catalogue.auto_models if (model := catalogue.find(name))]
-    listed = [one for model in models for one in model.mappings if state_on(one, day) == "active"]
+    listed = [one for model in models for one in model.mappings if state_on(one, day) == ACTIVE]
     if reach is None:
         return listed
     everything = (one for model in catalogue.models.values() for one in model.mappings if "chat" in one.operations)

@@ -8,8 +8,9 @@ from typing import Any
 import orjson
 
 from gateway.accounts.access import CUSTOM, Predicate
-from gateway.catalogue.catalogue import Catalogue, day_of, state_on
+from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
+from gateway.catalogue.lifecycle import Dates, dates_of, shown_on
 from gateway.clock import from_datetime
 from gateway.money import format_price
 
@@ -76,7 +77,7 @@ def write_entries(
 ) -> Iterator[dict[str, Any]]:
     """The entries (service.md "Model list") of the models of one catalogue that pass the query's filters and rules."""
     for model in models:
-        mappings = _allowed(catalogue, _listed(catalogue, model, query, day_of(at_us)), refuse)
+        mappings = _shown(_allowed(catalogue, _offered(catalogue, model, query), refuse), query, day_of(at_us))
         if query.mapped:
             yield from (_mapped_entry(catalogue, model, mapping, at_us) for mapping in mappings)
         elif mappings:
@@ -90,14 +91,15 @@ def serialise_entries(
     touches, by their ids: it belongs to this catalogue, day and query."""
     day = day_of(at_us)
     for model in catalogue.models.values():
-        listed = _listed(catalogue, model, query, day)
-        mappings = _allowed(catalogue, listed, refuse)
+        offered = _offered(catalogue, model, query)
+        allowed = _allowed(catalogue, offered, refuse)
+        mappings = _shown(allowed, query, day)
         if query.mapped:
             for mapping in mappings:
                 if mapping.key not in known:
                     known[mapping.key] = orjson.dumps(_mapped_entry(catalogue, model, mapping, at_us))
                 yield known[mapping.key]
-        elif mappings and len(mappings) < len(listed):
+        elif mappings and len(allowed) < len(offered):
             yield orjson.dumps(_model_entry(catalogue, model, mappings, at_us))
         elif mappings:
             if model.id not in known:
@@ -135,11 +137,24 @@ def _form(own: Catalogue, model: Model, query: Query, at_us: int) -> list[bytes]
     return orjson.dumps(entry).split(MARK.encode())
 
 
-def _listed(catalogue: Catalogue, model: Model, query: Query, day: str) -> list[Mapping]:
-    """The model's mappings that pass the query's filters."""
-    if query.exclude_deprecated and not query.mapped and state_on(model, day) != "active":
-        return []
-    return [mapping for mapping in model.mappings if _is_listed(catalogue, mapping, query, day)]
+def _offered(catalogue: Catalogue, model: Model, query: Query) -> list[Mapping]:
+    """The model's mappings that pass the query's filter of providers."""
+    if not query.no_training:
+        return list(model.mappings)
+    providers = catalogue.providers
+    return [one for one in model.mappings if providers[one.provider].data_policy.api_training is False]
+
+
+def _shown(mappings: list[Mapping], query: Query, day: str) -> list[Mapping]:
+    """The mappings that pass the query's filters of state: an entry is left out by the dates that it would show."""
+    entries = [[one] for one in mappings] if query.mapped else [mappings]
+    return [
+        one
+        for entry in entries
+        for one in shown_on(
+            entry, day, include_deactivated=query.include_deactivated, exclude_deprecated=query.exclude_deprecated
+        )
+    ]
 
 
 def _allowed(catalogue: Catalogue, mappings: list[Mapping], refuse: Predicate | None) -> list[Mapping]:
@@ -147,15 +162,6 @@ def _allowed(catalogue: Catalogue, mappings: list[Mapping], refuse: Predicate | 
         return mappings
     providers = catalogue.providers
     return [mapping for mapping in mappings if refuse(mapping, providers[mapping.provider]) is None]
-
-
-def _is_listed(catalogue: Catalogue, mapping: Mapping, query: Query, day: str) -> bool:
-    state = state_on(mapping, day)
-    if state == "deactivated" and not query.include_deactivated:
-        return False
-    if state != "active" and query.exclude_deprecated and query.mapped:
-        return False
-    return not query.no_training or catalogue.providers[mapping.provider].data_policy.api_training is False
 
 
 def _model_entry(catalogue: Catalogue, model: Model, mappings: list[Mapping], at_us: int) -> dict[str, Any]:
@@ -170,7 +176,7 @@ def _model_entry(catalogue: Catalogue, model: Model, mappings: list[Mapping], at
         pricing=_pricing(priced, at_us, PRICES + MODEL_PRICES),
         context_length=max(m.context_length for m in mappings) or model.context_length,
         max_output=max(m.max_output for m in mappings) or model.max_output,
-        dates=(_last(m.deprecated for m in mappings), _last(m.deactivated for m in mappings)),
+        dates=dates_of(mappings),
         stability=model.stability,
     )
 
@@ -188,7 +194,7 @@ def _mapped_entry(catalogue: Catalogue, model: Model, mapping: Mapping, at_us: i
         pricing=_pricing(mapping, at_us, PRICES + MODEL_PRICES),
         context_length=mapping.context_length or model.context_length,
         max_output=mapping.max_output or model.max_output,
-        dates=(mapping.deprecated, mapping.deactivated),
+        dates=dates_of((mapping,)),
         stability=mapping.stability,
     )
 
@@ -204,7 +210,7 @@ def _entry(
     pricing: dict[str, Any],
     context_length: int,
     max_output: int,
-    dates: tuple[str, str],
+    dates: Dates,
     stability: str,
 ) -> dict[str, Any]:
     return {
@@ -232,8 +238,8 @@ def _entry(
         "json_output": any(m.json_output for m in mappings),
         "structured_outputs": any(m.json_output_schema for m in mappings),
         "free": model.free,
-        "deprecated_at": _iso(dates[0]),
-        "deactivated_at": _iso(dates[1]),
+        "deprecated_at": _iso(dates.deprecated),
+        "deactivated_at": _iso(dates.deactivated),
         "stability": stability,
     }
 
@@ -338,12 +344,6 @@ def _parameters(model: Model, mappings: list[Mapping]) -> list[str]:
 def _limits(model: Model) -> dict[str, str]:
     seconds = model.max_video_seconds
     return {"max_video_duration_seconds": str(seconds)} if seconds else {}
-
-
-def _last(dates: Iterable[str]) -> str:
-    """The last of the dates when every mapping has one: until then the model is served."""
-    known = list(dates)
-    return max(known) if all(known) else ""
 
 
 def _unix(day: str) -> int:

@@ -2,8 +2,9 @@ import tomllib
 
 import pytest
 
-from gateway.catalogue.catalogue import Current, state_on
+from gateway.catalogue.catalogue import Current
 from gateway.catalogue.entries import Mapping
+from gateway.catalogue.lifecycle import state_on
 from gateway.catalogue.loader import load
 from gateway.settings import CONFIG
 

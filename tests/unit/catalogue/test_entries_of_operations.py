@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.catalogue import loader
-from gateway.catalogue.catalogue import state_on
 from gateway.catalogue.entries import Mapping
+from gateway.catalogue.lifecycle import state_on
 from gateway.catalogue.videos import fit, most_cost
 from gateway.neutral.speech import FORMATS
 from gateway.neutral.videos import VideosInput

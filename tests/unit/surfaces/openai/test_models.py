@@ -466,3 +466,25 @@ def test_a_list_of_thousands_that_are_alike_writes_one_entry(monkeypatch):
     monkeypatch.setattr(model_entries, "_entry", lambda *args, **more: written.append(1) or whole(*args, **more))
     assert len(list(serialise_alike(own, own.models.values(), Query(), NOW_US, None))) == 3000
     assert len(written) == 1
+
+
+def test_a_model_is_excluded_by_the_dates_that_its_entry_shows(services):
+    """Its other provider ended long ago and was never deprecated, so it says nothing about the one that is left."""
+    ended, fading = (
+        mapping("keen", "fading", deactivated="2025-01-01"),
+        mapping("safe", "fading", deprecated="2026-01-01"),
+    )
+    services.routing.catalogue = Current(Catalogue((model("fading", ended, fading), BOTH), (SAFE, KEEN), {}, "v2"))
+    assert entries(services)["fading"]["deprecated_at"].startswith("2026-01-01")
+    for query in ("exclude_deprecated=true", "exclude_deprecated=true&mapped=true"):
+        shown = entries(services, query)
+        assert not any("fading" in ident for ident in shown)
+        assert not any(entry["deprecated_at"] for entry in shown.values())
+
+
+def test_a_model_is_excluded_where_the_callers_rules_leave_a_deprecated_provider_alone(services):
+    kept = mapping("safe", "mixed")
+    fading = mapping("keen", "mixed", deprecated="2026-01-01")
+    services.routing.catalogue = Current(Catalogue((model("mixed", kept, fading),), (SAFE, KEEN), {}, "v3"))
+    assert "mixed" in entries(services, "exclude_deprecated=true")
+    assert "mixed" not in entries(services, "exclude_deprecated=true", authorization="Bearer good")
