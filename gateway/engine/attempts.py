@@ -92,10 +92,10 @@ class Walk(Struct, eq=False):
 
     def _next_payer(self, error: GatewayError) -> Target | None:
         """The platform's key after the organization's own failed: after key errors once all own keys were tried, and
-        after any error when the own key is for an address of its own."""
+        after any error when the own key is used at another address."""
         group = self.groups[self.place]
         credential = group[self.key].credential
-        if credential.source != BYOK or not (isinstance(error, KEY_FAULTS) or credential.base_url):
+        if credential.source != BYOK or not (isinstance(error, KEY_FAULTS) or credential.elsewhere):
             return None
         for key in range(self.key + 1, len(group)):
             if group[key].credential.source != BYOK:

@@ -38,6 +38,7 @@ class Credentials:
         self._platform: dict[str, tuple[Credential, ...]] = {}
         self._places: dict[str, tuple[str, dict[str, str]]] = {}
         self._targets: dict[tuple[str, str], Target] = {}
+        self._moved: dict[str, bool] = {}
 
     def usable(self, caller: Caller | None) -> Callable[[Mapping], tuple[Credential, ...]]:
         """A function that returns the caller's credentials for a mapping, in the order in which to try them; without a
@@ -68,10 +69,8 @@ class Credentials:
         return found
 
     def _make_target(self, mapping: Mapping, provider: Provider, credential: Credential) -> Target:
-        base_url, settings = ("", {}) if _is_custom(provider.id) else self._place(provider)
+        base_url, settings = ("", {}) if _is_custom(provider.id) else self._place(provider, mapping)
         own = credential.source == BYOK
-        if mapping.region:
-            settings = {**settings, "region": mapping.region}
         if own:
             base_url = credential.base_url or (mapping.address if _is_custom(provider.id) else "")
         return Target(
@@ -121,7 +120,7 @@ class Credentials:
         catalogue = self._catalogue()
         if catalogue.version != self._version:
             self._platform = {p.id: keys for p in catalogue.providers.values() if (keys := self._read(p))}
-            self._places, self._targets = {}, {}
+            self._places, self._targets, self._moved = {}, {}, {}
             self._version = catalogue.version
         return self._platform
 
@@ -148,18 +147,33 @@ class Credentials:
             for one in mine
         )
 
-    def _place(self, provider: Provider) -> tuple[str, dict[str, str]]:
+    def _place(self, provider: Provider, mapping: Mapping) -> tuple[str, dict[str, str]]:
+        """The operator's base URL ("": none) and the settings of a mapping."""
         place = self._places.get(provider.id)
         if place is None:
-            base_url = join_base(provider, base_url_for(provider, self._environment))
-            place = (base_url, settings_for(provider, self._environment))
+            place = (base_url_for(provider, self._environment), settings_for(provider, self._environment))
             self._places[provider.id] = place
-        return place
+        base_url, settings = place
+        return base_url, {**settings, "region": mapping.region} if mapping.region else settings
 
     def _own(self, organization_id: str, mapping: Mapping) -> tuple[Credential, ...]:
         keys = self._provider_keys.keys_for(organization_id, mapping.provider)
-        usual = mapping.address if _is_custom(mapping.provider) else ""
-        return tuple(_read_own(key, usual) for key in keys if _fits(key, mapping))
+        if not keys:
+            return ()
+        custom = _is_custom(mapping.provider)
+        usual, moved = mapping.address if custom else "", custom or self._is_moved(mapping)
+        return tuple(_read_own(key, usual, moved) for key in keys if _fits(key, mapping))
+
+    def _is_moved(self, mapping: Mapping) -> bool:
+        """Whether the operator sends the platform's keys to another address than the provider's own, where those of
+        organizations go."""
+        moved = self._moved.get(mapping.key)
+        provider = self._catalogue().provider(mapping.provider)
+        if moved is None and provider is not None:
+            base_url, settings = self._place(provider, mapping)
+            usual, own = (address_of(provider, base, settings, mapping.address) for base in (base_url, ""))
+            moved = self._moved[mapping.key] = usual != own
+        return bool(moved)
 
     def _fingerprint(self, secret: str) -> str:
         return hmac.new(self._fingerprint_key, secret.encode(), hashlib.sha256).hexdigest()[:12]
@@ -176,7 +190,8 @@ def _is_custom(provider_id: str) -> bool:
     return provider_id.partition(":")[0] == CUSTOM
 
 
-def _read_own(key: StoredKey, usual: str) -> Credential:
+def _read_own(key: StoredKey, usual: str, moved: bool) -> Credential:
     info = key.info
     bounded = info.max_spend_nusd is not None
-    return Credential(key.secret, BYOK, info.id, info.label, info.base_url or usual, bounded)
+    base_url = info.base_url or usual
+    return Credential(key.secret, BYOK, info.id, info.label, base_url, bounded, moved or bool(base_url))

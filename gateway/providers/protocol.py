@@ -25,7 +25,8 @@ class Credential:
     """A provider's key. `source` is "platform" (environment) or "byok" (the caller's organization's own).
 
     `ident` identifies it without revealing it: a short keyed fingerprint, or the id of the stored provider key.
-    `bounded`: it has a spending limit.
+    `elsewhere`: its requests go to another address than those with the platform's keys, so they have a health of their
+    own. `bounded`: it has a spending limit.
     """
 
     secret: str = field(repr=False)
@@ -34,6 +35,7 @@ class Credential:
     label: str = ""
     base_url: str = ""
     bounded: bool = False
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,8 +202,8 @@ class CandidateFilter:
         ready, late, shut = [], [], []
         for one in credentials:
             own = health.credential_cooldown(candidate.key, candidate.provider.id, one, now, self._organization)
-            # Keys with an address of their own do not depend on how the usual one does.
-            pauses = [pause for pause in (own, None if one.base_url else whole) if pause is not None]
+            # Keys that are used elsewhere do not depend on how the platform's address does.
+            pauses = [pause for pause in (own, None if one.elsewhere else whole) if pause is not None]
             closed = [pause for pause in pauses if pause.shut_until]
             shut += closed
             if not pauses:

@@ -29,7 +29,8 @@ OnCooldown = Callable[[str, str, float], None]
 
 
 class KnownCredential(Protocol):
-    """What routing needs of a provider's key. `ident` names it without revealing it; `base_url` "" = usual."""
+    """What routing needs of a provider's key. `ident` names it without revealing it; `base_url` "" = usual;
+    `elsewhere`: its requests go to another address than those with the platform's keys."""
 
     @property
     def ident(self) -> str: ...
@@ -37,6 +38,8 @@ class KnownCredential(Protocol):
     def source(self) -> str: ...
     @property
     def base_url(self) -> str: ...
+    @property
+    def elsewhere(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class Health:
         self._clock = clock
         self._windows: dict[str, Window] = {}
         # Most attempts are good ones: each is a few additions here, and enters its windows before anybody reads those.
-        self._tallies: dict[tuple[str, ...], Tally] = {}
+        self._tallies: dict[tuple[str | bool, ...], Tally] = {}
         self._unread: list[Tally] = []
         self._changed: set[str] = set()
         # Empty most of the time: then a success has nothing to end.
@@ -109,9 +112,9 @@ class Health:
         """Note the outcome of one attempt. Errors that are not the provider's fault count on neither side.
 
         `ttft_ms` is the time to the first token of a stream (None otherwise), `tokens` the output made within
-        `duration_ms`. A caller's own key says something of its provider only when it is used at the usual address,
-        and a refusal of it nothing at all. `organization` is whose request it was: what one may have provoked counts
-        for the others only once they met it too.
+        `duration_ms`. An organization's own key says something of its provider only where the platform's keys are used
+        at the same address, and a refusal of it never does. `organization` made the request: failures that one
+        organization may have provoked count for the others only when they met them too.
         """
         if error is None:
             self.count_success(self.tally(mapping, credential), self._clock.monotonic(), tokens, duration_ms, ttft_ms)
@@ -125,9 +128,9 @@ class Health:
 
     def tally(self, mapping: Mapping, credential: KnownCredential | None) -> Tally:
         """Where good attempts of a mapping with a credential are counted, to be kept by who counts often."""
-        key: tuple[str, ...] = mapping.provider, mapping.model, mapping.region
+        key: tuple[str | bool, ...] = mapping.provider, mapping.model, mapping.region
         if credential is not None:
-            key = (*key, credential.source, credential.ident, credential.base_url)
+            key = (*key, credential.source, credential.ident, credential.elsewhere)
         tally = self._tallies.get(key)
         if tally is None:
             if len(self._tallies) >= MAX_WINDOWS:
@@ -310,9 +313,8 @@ class Health:
                 self.cooldowns.clear(_own_key(key, organization))
 
     def _fails_often(self, mapping: Mapping, credential: KnownCredential | None) -> bool:
-        if _is_foreign(credential):
-            return False
-        window = self.windows.get(mapping.key)
+        # The first window is the one of the model at the address that was used.
+        window = self.windows.get(_window_keys(mapping, credential)[0])
         return window is not None and window.streak >= FAILURES_IN_A_ROW
 
     def _pause(self, keys: Iterable[str], now: float) -> Pause | None:
@@ -328,27 +330,24 @@ def _is_own(credential: KnownCredential | None) -> bool:
     return credential is not None and credential.source == OWN_SOURCE
 
 
-def _is_foreign(credential: KnownCredential | None) -> bool:
-    # An organization's key at an address of its own: nobody else's requests go there.
-    return credential is not None and credential.source == OWN_SOURCE and bool(credential.base_url)
-
-
 def _window_keys(mapping: Mapping, credential: KnownCredential | None) -> tuple[str, ...]:
-    """The windows that an attempt counts in: its mapping's and its credential's; none of a foreign address."""
-    if _is_foreign(credential):
-        return ()
+    """The windows that an attempt counts in: its mapping's and its credential's; at another address than the
+    platform's only that of the credential with this model, which no score reads."""
     if credential is None or not credential.ident:
         return (mapping.key,)
+    if credential.elsewhere:
+        return (f"{mapping.key}#{credential.ident}",)
     return mapping.key, f"{mapping.provider}#{credential.ident}"
 
 
 def _keys_of(mapping: Mapping, credential: KnownCredential | None) -> tuple[str, ...]:
-    """Place, mapping, credential with this model, credential. At an address of its own all belong to the key."""
+    """Place, mapping, credential with this model, credential. At another address than the platform's all belong to the
+    credential."""
     key = mapping.key
     if credential is None or not credential.ident:
         return place_of(mapping), key
     pair, account = _credential_keys(key, mapping.provider, credential)
-    if _is_foreign(credential):
+    if credential.elsewhere:
         return account, pair, pair, account
     return place_of(mapping), key, pair, account
 

@@ -1,7 +1,9 @@
 """Routing through the whole gateway: failover, keys that take turns, sessions, explanations, custom providers."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -166,6 +168,62 @@ def test_a_failing_own_key_goes_on_to_the_platforms_in_the_same_request(chat, tw
         answer = chat()
         assert trail(answer) == [("north", status, False), ("north", 200, True)]
         assert [one["credentialSource"] for one in answer.metadata["routing"]] == ["byok", "platform"]
+
+
+@contextmanager
+def moved_north(settings: Callable[..., Any], folder: Path, platform: str, vendor: str) -> Iterator[LocalGateway]:
+    """`twin` at north alone, whose platform key is used at the address `platform`; the organization's own key goes to
+    north itself, at `vendor`."""
+    environment = write_twins(folder / "catalogue", vendor, vendor) | {"SOUTH_KEYS": ""}
+    with local_gateway(settings, LLM_NORTH_BASE_URL=platform, **environment) as gateway:
+        organization = set_project(gateway, mode="hybrid")
+        gateway.services.accounts.provider_keys.add(organization, ProviderKeyDraft("north", "own-key"), actor="test")
+        yield gateway
+
+
+def sources_of(gateway: LocalGateway, **headers: str) -> list[str]:
+    """Which credentials a chat tried, in order; it was answered."""
+    answer = post(gateway, "/v1/chat/completions", {"model": "twin", "messages": HELLO}, **headers)
+    assert answer.status_code == 200, answer.text
+    return [one["credentialSource"] for one in answer.json()["metadata"]["routing"]]
+
+
+def test_an_own_key_at_a_dead_address_shuts_a_moved_provider_for_nobody(settings, tmp_path, upstream):
+    dead = f"http://127.0.0.1:{free_port()}/v1"
+    with moved_north(settings, tmp_path, upstream.url, dead) as gateway:
+        neighbour = {"Authorization": f"Bearer {gateway.add_organization('neighbour')}"}
+        assert sources_of(gateway) == ["byok", "platform"]
+        assert sources_of(gateway, **neighbour) == ["platform"]
+        # The own key is in cooldown, so the platform's serves first.
+        assert sources_of(gateway) == ["platform"]
+
+
+def test_faults_of_an_own_key_at_the_vendor_rest_that_key_alone(settings, tmp_path, upstream, other):
+    with moved_north(settings, tmp_path, upstream.url, other.url) as gateway:
+        neighbour = {"Authorization": f"Bearer {gateway.add_organization('neighbour')}"}
+        other.script(*[Answer(status=500) for _ in range(5)])
+        assert [sources_of(gateway) for _ in range(6)] == [["byok", "platform"]] * 5 + [["platform"]]
+        explained = post(gateway, "/v1/route/explain", {"model": "twin", "messages": HELLO}, **neighbour).json()
+        assert "resting" not in explained
+        assert gateway.services.routing.health.view("north/twin").uptime == 100.0
+
+
+def test_an_own_key_serves_while_nothing_answers_at_the_moved_provider(settings, tmp_path, other):
+    dead = f"http://127.0.0.1:{free_port()}/v1"
+    with moved_north(settings, tmp_path, dead, other.url) as gateway:
+        neighbour = {"Authorization": f"Bearer {gateway.add_organization('neighbour')}"}
+        body = {"model": "twin", "messages": HELLO}
+        assert post(gateway, "/v1/chat/completions", body, **neighbour).status_code == 502
+        assert sources_of(gateway) == ["byok"]
+        assert post(gateway, "/v1/chat/completions", body, **neighbour).status_code == 503
+
+
+def test_the_address_of_a_mapping_wins_over_its_providers(settings, tmp_path, upstream, other):
+    address = f'address = "{other.url}"'
+    environment = write_twins(tmp_path / "catalogue", upstream.url, upstream.url, address) | {"SOUTH_KEYS": ""}
+    with local_gateway(settings, **environment) as gateway:
+        assert sources_of(gateway) == ["platform"]
+    assert (len(upstream.calls), len(other.calls)) == (0, 1)
 
 
 def test_a_stream_that_says_nothing_is_given_up_once_for_a_provider_that_waits(settings, tmp_path, upstream, other):

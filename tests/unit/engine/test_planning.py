@@ -17,9 +17,9 @@ class Place(NamedTuple):
     mapping: Mapping
 
 
-def groups(*names, model="m", source="platform", base_url=""):
+def groups(*names, model="m", source="platform", elsewhere=False):
     """One group for each text of comma-separated names."""
-    credential = Credential("secret", source, base_url=base_url)
+    credential = Credential("secret", source, elsewhere=elsewhere)
     return tuple(tuple(Place(one, credential, Mapping("p", model, model)) for one in text.split(",")) for text in names)
 
 
@@ -83,7 +83,7 @@ def test_a_failing_own_key_goes_on_to_the_platforms_however_many_own_ones_there_
 
 
 def test_an_own_address_that_fails_goes_on_to_the_platforms_key_at_the_usual_one():
-    own, (platform,) = groups("o1", source="byok", base_url="https://own.example"), groups("p1")
+    own, (platform,) = groups("o1", source="byok", elsewhere=True), groups("p1")
     walk = Walk(((*own[0], *platform),), 1)
     assert names(walk.after(ConnectFailed("refused"))) == ["p1"]
     usual = Walk(((*groups("o1", source="byok")[0], *platform),), 1)

@@ -20,6 +20,7 @@ class Key:
     ident: str = "k1"
     source: str = "platform"
     base_url: str = ""
+    elsewhere: bool = False
 
 
 def make_mapping(provider: str, model: str = "m", price: int = 1_000_000_000, **more: Any) -> Mapping:

@@ -171,10 +171,19 @@ def test_a_callers_own_bad_key_says_nothing_of_the_provider(health, clock, mappi
 
 
 def test_a_callers_own_address_cannot_rest_the_provider_for_others(health, clock, mapping, key):
-    own = key("own", "byok", "https://example.invalid")
+    own = key("own", "byok", "https://example.invalid", elsewhere=True)
     feed(health, mapping("p"), own, failed=10, error=ConnectFailed("refused"))
     assert health.view("p/m").uptime == 100.0
     assert not cooling_down(health, clock, mapping("p"), key()) and cooling_down(health, clock, mapping("p"), own)
+
+
+def test_failures_of_a_key_that_is_used_elsewhere_rest_that_key_alone(health, clock, mapping, key):
+    own, other = key("own", "byok", elsewhere=True), key("other", "byok", elsewhere=True)
+    feed(health, mapping("p"), own, failed=5)
+    assert cooling_down(health, clock, mapping("p"), own) and not cooling_down(health, clock, mapping("p"), key())
+    assert not cooling_down(health, clock, mapping("p"), other)
+    assert not cooling_down(health, clock, mapping("p", model="other"), own)
+    assert health.view("p/m").events == 0
 
 
 def test_outcomes_and_rests_travel_to_other_workers_once(health, clock, mapping, key):
@@ -238,7 +247,7 @@ def test_a_success_ends_the_failures_in_a_row_before_the_next_one(health, clock,
 def test_models_regions_and_credentials_are_counted_apart(health, mapping, key):
     feed(health, mapping("p", region="eu"), key("one"), succeeded=3)
     feed(health, mapping("p"), key("two"), succeeded=4)
-    feed(health, mapping("p"), key("own", source="byok", base_url="https://a.example"), succeeded=5)
+    feed(health, mapping("p"), key("own", source="byok", elsewhere=True), succeeded=5)
     events = {name: health.view(name).events for name in ("p/m:eu", "p/m", "p#one", "p#two", "p#own")}
     assert events == {"p/m:eu": 3, "p/m": 4, "p#one": 3, "p#two": 4, "p#own": 0}
 

@@ -209,13 +209,13 @@ def test_refusals_that_one_organization_provokes_move_nobody_else(trio):
 
 
 def test_own_keys_at_own_addresses_serve_while_the_provider_rests(world, mapping, key):
-    made = world(mapping("a"), keys={"a": (key("own", "byok", "https://own.example"), key())})
+    made = world(mapping("a"), keys={"a": (key("own", "byok", "https://own.example", elsewhere=True), key())})
     made.outcomes("a", 0, 1, ConnectFailed("refused"))
     assert [one.ident for one in made.plan().first.credentials] == ["own"]
 
 
 def test_a_service_tier_leaves_keys_with_own_addresses_out(world, mapping, key):
-    own = key("own", "byok", "https://own.example")
+    own = key("own", "byok", "https://own.example", elsewhere=True)
     made = world(mapping("a", service_tiers={"flex": "0.5"}), keys={"a": (own, key())})
     plan = made.plan(options=Options(service_tier="flex"))
     assert [one.ident for one in plan.first.credentials] == ["k1"]
