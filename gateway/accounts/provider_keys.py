@@ -1,7 +1,9 @@
 """An organization's own provider keys: encrypted at rest, remembered under the control version."""
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import peewee
@@ -14,11 +16,13 @@ from gateway.accounts.models import Organization, ProviderKey
 from gateway.accounts.quotas import MOST_PROVIDER_KEYS, check_quota
 from gateway.accounts.vault import Vault
 from gateway.control import Control
-from gateway.errors import Internal, InvalidRequest, NotFound
-from gateway.ids import mask
+from gateway.errors import Internal, InvalidRequest, NotFound, Unavailable
 from gateway.store.database import Database
 
 REMEMBERED = 10_000  # organizations a worker remembers
+SHORT_SECRET, LONG_SECRET, LAST_SHOWN = 16, 32, 4  # characters
+CUT = "…"
+OLD_MASK = "•"  # in masks of releases that did not show the last characters
 # What else is encrypted and stays: table, its key, the column.
 ALSO_SEALED = (
     ("project", "id", "callback_secret"),
@@ -123,7 +127,7 @@ class ProviderKeys:
         """All keys of the organization that were not removed, oldest first."""
 
         def read() -> list[ProviderKeyInfo]:
-            return [_info(row) for row in _select(organization_id)]
+            return [self._show(row) for row in _select(organization_id)]
 
         return self._database.read(read)
 
@@ -134,7 +138,7 @@ class ProviderKeys:
             return _load(organization_id, key_id)
 
         row = self._database.read(read)
-        return StoredCredential(_info(row), self._vault.open(row.secret))
+        return StoredCredential(self._show(row), self._vault.open(row.secret))
 
     def organization_of(self, key_id: str) -> str:
         """The organization that a key belongs to. NotFound."""
@@ -161,7 +165,7 @@ class ProviderKeys:
             audit.append(
                 "provider_key.update", key_id, actor=actor, at_us=now, organization_id=organization_id, detail=detail
             )
-            return _info(_load(organization_id, key_id))
+            return self._show(_load(organization_id, key_id))
 
         return commit(self._database, self._control, work)
 
@@ -199,8 +203,10 @@ class ProviderKeys:
         def work(now: int) -> int:
             rows = list(ProviderKey.select().where(ProviderKey.secret != ""))
             for row in rows:
-                sealed = self._vault.seal(self._vault.open(row.secret))
-                ProviderKey.update(secret=sealed).where(ProviderKey.id == row.id).execute()
+                secret = self._vault.open(row.secret)
+                ProviderKey.update(secret=self._vault.seal(secret), mask=mask_secret(secret)).where(
+                    ProviderKey.id == row.id
+                ).execute()
             for table, key, column in ALSO_SEALED:
                 self._reseal_column(table, key, column)
             return len(rows)
@@ -223,15 +229,23 @@ class ProviderKeys:
             action = "provider_key.delete" if status == "deleted" else "provider_key.update_status"
             detail = {"provider": row.provider, "status": status}
             audit.append(action, key_id, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
-            return _info(row)
+            return self._show(row)
 
         return commit(self._database, self._control, work)
+
+    def _show(self, row: ProviderKey) -> ProviderKeyInfo:
+        """A row as it may be shown. The mask of an earlier release is made anew from the secret, where that can be
+        read."""
+        if OLD_MASK in row.mask and row.secret:
+            with suppress(Unavailable):
+                row.mask = mask_secret(self._vault.open(row.secret))
+        return _info(row)
 
     def _read(self, organization_id: str) -> dict[str, tuple[StoredCredential, ...]]:
         rows = self._database.read(lambda: list(_select(organization_id).where(ProviderKey.status == "active")))
         found: dict[str, tuple[StoredCredential, ...]] = {}
         for row in rows:
-            credential = StoredCredential(_info(row), self._vault.open(row.secret))
+            credential = StoredCredential(self._show(row), self._vault.open(row.secret))
             found[row.provider] = (*found.get(row.provider, ()), credential)
         return found
 
@@ -285,8 +299,14 @@ def _insert(
 
 
 def mask_secret(secret: str) -> str:
-    """What may be shown of a provider's key: twelve characters of a long one, two of a short one."""
-    return mask(secret) if len(secret) >= 32 else secret[:2] + "•" * 5
+    """The part of a provider's key that may be shown: its first and its last characters, by which keys are told apart.
+    Of a short key less is shown. The documents of service accounts all end alike, so of those a short hash is shown."""
+    if secret.startswith("{"):
+        return f"{{{CUT}{hashlib.sha256(secret.encode()).hexdigest()[:LAST_SHOWN]}"
+    if len(secret) < SHORT_SECRET:
+        return secret[:2] + CUT
+    first = 12 if len(secret) >= LONG_SECRET else 2
+    return f"{secret[:first]}{CUT}{secret[-LAST_SHOWN:]}"
 
 
 def _select(organization_id: str) -> "peewee.ModelSelect[ProviderKey]":

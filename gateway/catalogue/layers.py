@@ -14,12 +14,16 @@ from typing import Any
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.fields import MODEL_ID, PROVIDER_ID, read_fields
 from gateway.configuration.file import API_KEY, BASE_URL, VALUES
+from gateway.configuration.file import NAME as CONFIGURATION
 from gateway.configuration.lines import TomlLines, TomlPlace
 from gateway.configuration.names import near
 
 Key = tuple[str, str, str]  # provider, model, region
 Fields = dict[str, Any]
 REMOVED = "remove"
+READ = ("providers", "models", "aliases.toml")  # of a catalogue folder
+# Files beside them that other parts read: signs of client applications, and the operator's configuration.
+OTHERS = ("clients.toml", CONFIGURATION)
 
 
 @dataclass(slots=True)
@@ -65,9 +69,11 @@ def read_snapshot(path: Path) -> Layer:
 
 
 def read_folder(folder: Path) -> Layer:
-    """Every TOML file of a catalogue folder: providers/, models/ and aliases.toml, each optional."""
+    """Every TOML file of a catalogue folder: providers/, models/ and aliases.toml, each optional. A file
+    anywhere else is a mistake, unless its name is in OTHERS."""
     layer = Layer()
     digest = hashlib.sha256()
+    layer.problems.extend(_misplaced(folder))
     for path in sorted(folder.glob("models/*.toml")):
         tree, lines = _read_file(path, digest, layer.problems)
         for place, raw in _tables(tree.pop("models", []), TomlPlace(path.name, "", lines, "models"), layer.problems):
@@ -84,6 +90,16 @@ def read_folder(folder: Path) -> Layer:
         _refuse_rest(tree, TomlPlace("aliases.toml", "", lines), layer.problems, ("alias", "join", "maker"))
     layer.digest = digest.hexdigest()
     return layer
+
+
+def _misplaced(folder: Path) -> list[str]:
+    """The TOML files at the root and in subfolders that are not read, and where they belong."""
+    found = []
+    for path in sorted([*folder.glob("*.toml"), *folder.glob("*/*.toml")]):
+        place = path.relative_to(folder)
+        if place.parts[0] not in (*READ, *OTHERS):
+            found.append(f"{place}: not read here: a provider belongs to providers/, models belong to models/")
+    return found
 
 
 def read_tables(tables: Fields, file: TomlPlace) -> Layer:

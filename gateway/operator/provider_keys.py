@@ -9,6 +9,7 @@ from gateway.accounts.access import CUSTOM
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.custom_providers import CustomProviders, read_provider_caps
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeys
+from gateway.admin.key_use import MOST_SHOWN, find_key_use, summarize_use, switch_command
 from gateway.configuration.names import near
 from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Budgets
@@ -63,7 +64,16 @@ def add_key(ctx: click.Context, organization_id: str, provider: str, max_spend: 
     if provider not in known:
         raise InvalidRequest(f"There is no provider {provider}{near(provider, known)}")
     made = _keys(installation).add(organization_id, draft, actor=OPERATOR)
-    print_result(made.id, id=made.id)
+    use = find_key_use(installation.database, organization_id)
+    commands = [switch_command(one) for one in use.unused_by[:MOST_SHOWN]]
+    print_result(
+        "\n".join([made.id, f"{made.mask}: {summarize_use(use)}", *(f"  {line}" for line in commands)]),
+        id=made.id,
+        key=made.mask,
+        used_by=[one.id for one in use.used_by],
+        unused_by=[one.id for one in use.unused_by],
+        switch_commands=commands,
+    )
 
 
 @provider_keys.command("limit")

@@ -27,6 +27,7 @@ from gateway.store.disk import check_folder, check_room, full_disks
 from gateway.store.installation import check_secrets
 from gateway.store.redis import answers, check_url
 
+KEY_VARIABLE = "LLMGATEWAY_API_KEY"  # in the example of the banner and in those of the documents
 INHERITED = "LISTEN_FDS"  # set by whoever listens for the gateway, as systemd may
 
 
@@ -171,7 +172,8 @@ def describe_providers(keyed: list[str]) -> str:
     """Which providers have a key, and how another one gets one."""
     how = "set LLM_<ID>_API_KEY or the vendor's usual variable"
     if not keyed:
-        return f"Providers: none has a key, the sandbox answers; to add one, {how} and start again"
+        echo = "the sandbox answers and echoes what it is sent; no model runs"
+        return f"Providers: none has a key, so {echo}; to add one, {how} and start again"
     return f"Providers with a key: {', '.join(keyed)}; to add one, {how}, then restart"
 
 
@@ -223,11 +225,12 @@ def describe_credits(granted_nusd: int | None) -> str:
 
 def describe_request(address: str, first: FirstKey) -> list[str]:
     """A first request as a curl command that works without any provider's credential."""
-    token = first.token or "$LLMGATEWAY_API_KEY"
+    token = first.token or "<your API key>"
     body = '{"model": "auto", "stream": true, "messages": [{"role": "user", "content": "Hello!"}]}'
     return [
         "Try:",
+        f"  export {KEY_VARIABLE}='{token}'",
         f"  curl -N {address}/v1/chat/completions \\",
-        f'    -H "Authorization: Bearer {token}" -H "Content-Type: application/json" \\',
+        f'    -H "Authorization: Bearer ${KEY_VARIABLE}" -H "Content-Type: application/json" \\',
         f"    -d '{body}'",
     ]

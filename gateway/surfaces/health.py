@@ -4,6 +4,7 @@
 worker will succeed.
 """
 
+import re
 from typing import Any
 
 from gateway import __version__
@@ -14,6 +15,10 @@ from gateway.surfaces.shapes import TEXT as TEXT_SHAPE
 from gateway.surfaces.shapes import named, one_of, shape
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
+VARY = ("Vary", "Accept")
+PAGES = "/connect"  # where a browser is redirected
+MOST_RANGES = 20  # media ranges of an Accept header that are read
+WEIGHT = re.compile(r"(0(\.\d{0,3})?|1(\.0{0,3})?)")
 NO_STORE = ("Cache-Control", "no-store")
 
 Check = dict[str, bool | str]
@@ -27,7 +32,10 @@ DATABASE_AWAY: Check = {"connected": False, "error": "Database connection failed
 
 
 def report(services: Services, inbound: Inbound) -> Outbound:
-    """The health report of the product: 200 when every check that was not skipped passed, otherwise 503."""
+    """The health report of the product: 200 when every check that was not skipped passed, otherwise 503. A browser is
+    redirected to the pages; programs and checkers that accept JSON as readily as HTML are not."""
+    if not inbound.query and prefers_html(inbound.header("accept")):
+        return Outbound(303, [("Location", inbound.base_url + PAGES), NO_STORE, VARY])
     skipped = {item.strip().lower() for item in inbound.arguments().get("skip", "").split(",")}
     redis, database = FINE, FINE
     if "redis" not in skipped:
@@ -51,7 +59,22 @@ def write_report(version: str, redis: Check, database: Check, shown_id: str = ""
         "version": version,
         "health": {"status": "error" if down else "ok", "redis": redis, "database": database},
     }
-    return json_reply(body, shown_id, 503 if down else 200)
+    return json_reply(body, shown_id, 503 if down else 200, [VARY])
+
+
+def prefers_html(accept: str) -> bool:
+    """Whether an Accept header prefers HTML to JSON (RFC 9110, 12.5.1), as those of browsers do."""
+    weights = dict(_weigh(one) for one in accept.lower().split(",")[:MOST_RANGES])
+    anything = weights.get("*/*", 0.0)
+    html = weights.get("text/html", weights.get("text/*", anything))
+    return html > weights.get("application/json", weights.get("application/*", anything))
+
+
+def _weigh(media_range: str) -> tuple[str, float]:
+    """A media range without its parameters, and its weight; 0 where that is no number."""
+    name, *parameters = [part.strip() for part in media_range.split(";")]
+    weight = next((one[2:] for one in parameters if one.startswith("q=")), "1")
+    return name, float(weight) if WEIGHT.fullmatch(weight) else 0.0
 
 
 def _message(down: list[str]) -> str:

@@ -43,6 +43,30 @@ def test_the_health_report_has_exactly_the_documented_shape(gateway: LocalGatewa
     assert get(gateway, "/?skip=redis").json()["health"]["redis"] == fine
 
 
+BROWSERS = (
+    "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+    "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8,application/signed-exchange;v=b3",
+)
+PROGRAMS = ("", "*/*", "application/json", "application/json, text/plain, */*", "text/html;q=0", "text/html;q=x, */*")
+
+
+@pytest.mark.parametrize("accept", BROWSERS)
+def test_a_browser_at_the_root_is_redirected_to_the_pages(gateway: LocalGateway, accept: str) -> None:
+    with httpx.Client(trust_env=False, headers={"Accept": accept}) as http:
+        answer = http.get(gateway.address + "/")
+        assert (answer.status_code, answer.headers["location"]) == (303, f"{gateway.address}/connect")
+        assert "Accept" in answer.headers.get_list("vary", split_commas=True)
+        assert http.get(gateway.address + "/?skip=redis").json()["message"] == "OK"
+
+
+@pytest.mark.parametrize("accept", PROGRAMS)
+def test_programs_at_the_root_get_the_health_report(gateway: LocalGateway, accept: str) -> None:
+    with httpx.Client(trust_env=False, headers={"Accept": accept}) as http:
+        answer = http.get(gateway.address + "/")
+    assert answer.json()["health"]["status"] == "ok"
+    assert {"Accept", "Authorization"} <= set(answer.headers.get_list("vary", split_commas=True))
+
+
 def test_a_database_that_is_away_is_reported_unless_it_is_skipped(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from gateway.accounts.provider_keys import ProviderKeyInfo
 from gateway.accounts.rule_values import RuleInfo
 from gateway.accounts.skills import SkillInfo
 from gateway.accounts.teams import TeamInfo
+from gateway.admin.key_use import MOST_SHOWN, SUGGESTED, KeyUse, switch_command
 from gateway.clock import to_iso
 from gateway.limits.budgets import Status
 from gateway.limits.ledger import Balance
@@ -186,6 +187,25 @@ def show_provider_key(info: ProviderKeyInfo, spent_nusd: int) -> dict[str, Any]:
         "spent": format_usd(spent_nusd),
         "status": info.status,
     }
+
+
+def show_key_use(use: KeyUse) -> dict[str, Any]:
+    """The first MOST_SHOWN projects of either kind."""
+    return {
+        "usedBy": [_show_use(one) for one in use.used_by[:MOST_SHOWN]],
+        "unusedBy": [
+            {
+                **_show_use(one),
+                "switchRequest": {"method": "PATCH", "path": f"/projects/{one.id}", "body": {"mode": SUGGESTED}},
+                "switchCommand": switch_command(one),
+            }
+            for one in use.unused_by[:MOST_SHOWN]
+        ],
+    }
+
+
+def _show_use(project: ProjectInfo) -> dict[str, str]:
+    return {"id": project.id, "name": project.name, "mode": project.mode}
 
 
 def show_custom_provider(info: CustomProviderInfo) -> dict[str, Any]:

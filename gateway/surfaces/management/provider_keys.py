@@ -8,12 +8,13 @@ from marshmallow import ValidationError, fields
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft
 from gateway.accounts.throttle import ThrottleGate
+from gateway.admin.key_use import find_key_use, summarize_use
 from gateway.configuration.names import near
 from gateway.errors import InvalidRequest
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, require_some
-from gateway.surfaces.management.presenters import show_custom_provider, show_provider_key
+from gateway.surfaces.management.presenters import show_custom_provider, show_key_use, show_provider_key
 from gateway.surfaces.replies import json_reply
 from gateway.surfaces.schemas import Body, Names, OneOf, StrictBody, TextField, Usd, WholeNumber, read_body, read_query
 from gateway.surfaces.visitor import Visitor
@@ -99,7 +100,9 @@ def list_keys(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def add_key(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """Store a provider key, encrypted. `provider` is one of the catalogue, "custom" or "custom:<name>"."""
+    """Store a provider key, encrypted. `provider` is one of the catalogue, "custom" or "custom:<name>". Projects in
+    mode `credits` never use it: `unusedBy` lists them, each with the request and the operator's command that switch
+    it."""
     given = read_body(NewProviderKey, inbound)
     organization_id = given["organizationId"]
     visitor.manager(organization_id)
@@ -115,7 +118,9 @@ def add_key(visitor: Visitor, inbound: Inbound) -> Outbound:
         given["maxSpend"],
     )
     made = visitor.services.management.provider_keys.add(organization_id, draft, actor=visitor.user_id)
-    return json_reply({"providerKey": show_provider_key(made, 0)}, inbound.shown_id, 201)
+    use = find_key_use(visitor.services.store.database, organization_id)
+    answer = {"providerKey": show_provider_key(made, 0), "message": summarize_use(use), **show_key_use(use)}
+    return json_reply(answer, inbound.shown_id, 201)
 
 
 def update_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -247,6 +252,9 @@ def _is_address(text: str) -> bool:
 
 
 ONE_KEY = shapes.shape(providerKey=shapes.PROVIDER_KEY)
+NEW_KEY = shapes.shape(
+    providerKey=shapes.PROVIDER_KEY, message="string", usedBy=[shapes.USING_PROJECT], unusedBy=[shapes.UNUSED_PROJECT]
+)
 ONE_PROVIDER = shapes.shape(customProvider=shapes.CUSTOM_PROVIDER)
 KEY = "/keys/provider/<key_id>"
 ALL = "/orgs/<organization_id>/custom-providers"
@@ -255,7 +263,7 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/keys/provider", list_keys, "List provider keys", tag=KEYS, query=ProviderKeyQuery,
             answer=shapes.shape(providerKeys=[shapes.PROVIDER_KEY])),
     managed("POST", "/keys/provider", add_key, "Add a provider key", tag=KEYS, request=NewProviderKey,
-            answer=ONE_KEY, success=201),
+            answer=NEW_KEY, success=201),
     managed("PATCH", KEY, update_key, "Change a provider key", tag=KEYS, request=ProviderKeySettings, answer=ONE_KEY),
     managed("POST", f"{KEY}/rotate", rotate_key, "Replace a provider key's secret", tag=KEYS, request=Rotation,
             answer=ONE_KEY),

@@ -110,6 +110,10 @@ PROVIDER_KEY = named(
     spent="string",
     status="string",
 )
+USING_PROJECT = named("UsingProject", id="string", name="string", mode="string")
+UNUSED_PROJECT = named(
+    "UnusedProject", id="string", name="string", mode="string", switchRequest="object", switchCommand="string"
+)
 CUSTOM_PROVIDER = named(
     "CustomProvider",
     id="string",

@@ -194,3 +194,33 @@ def test_a_custom_name_is_taken_once(company) -> None:
     custom.add(company.organization_id, "own", "https://example.com", **BY)
     with pytest.raises(Conflict):
         custom.add(company.organization_id, "own", "https://example.org", **BY)
+
+
+def test_keys_of_one_provider_are_told_apart_by_their_last_characters(company, provider_keys) -> None:
+    organization = company.organization_id
+    first = provider_keys.add(organization, ProviderKeyDraft("alpha", "sk-proj-abcdefghijklmnopqrstuvwxyz-1111"), **BY)
+    second = provider_keys.add(organization, ProviderKeyDraft("alpha", "sk-proj-abcdefghijklmnopqrstuvwxyz-2222"), **BY)
+    assert (first.mask, second.mask) == ("sk-proj-abcd…1111", "sk-proj-abcd…2222")
+    assert provider_keys.add(organization, ProviderKeyDraft("alpha", "abcdefghijklmnop"), **BY).mask == "ab…mnop"
+    assert provider_keys.add(organization, ProviderKeyDraft("alpha", "abcdefghij"), **BY).mask == "ab…"
+
+
+def test_documents_of_service_accounts_are_told_apart(company, provider_keys) -> None:
+    drafts = [ProviderKeyDraft("alpha", f'{{"private_key_id": "{n}"}}') for n in range(2)]
+    first, second = [provider_keys.add(company.organization_id, draft, **BY).mask for draft in drafts]
+    assert first != second and first.startswith("{…")
+
+
+def test_a_key_of_an_earlier_release_shows_its_last_characters_too(company, provider_keys) -> None:
+    secret = "sk-proj-abcdefghijklmnopqrstuvwxyz-1111"
+    made = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", secret), **BY)
+
+    def age() -> None:
+        company.database.execute("UPDATE provider_key SET mask = 'sk-proj-abcd•••••'")
+
+    company.database.write(age)
+    assert [one.mask for one in provider_keys.list_keys(company.organization_id)] == [made.mask]
+    unreadable = ProviderKeys(company.database, company.control, Vault(["another-key" * 4]))
+    assert [one.mask for one in unreadable.list_keys(company.organization_id)] == ["sk-proj-abcd•••••"]
+    provider_keys.reseal()
+    assert [one.mask for one in unreadable.list_keys(company.organization_id)] == [made.mask]

@@ -166,3 +166,11 @@ def test_the_sandbox_can_be_left_out():
 def test_loading_takes_few_steps_a_mapping():
     mappings = sum(len(model.mappings) for model in load().models.values())
     assert count_steps(load) < STEPS * mappings
+
+
+def test_a_file_where_nothing_reads_it_is_a_mistake(folder):
+    files = {"acme.toml": PROVIDER, "provider/example.toml": PROVIDER, "providers/example.toml": PROVIDER}
+    files |= {"models/some.toml": MODEL, "gateway.toml": "", "aliases.toml": ""}
+    found = check(folder=folder(files))
+    assert [line.partition(":")[0] for line in found] == ["acme.toml", "provider/example.toml"]
+    assert all("providers/" in line and "models/" in line for line in found)

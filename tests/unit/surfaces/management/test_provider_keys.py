@@ -25,6 +25,24 @@ def test_a_provider_key_is_kept_encrypted_and_never_shown(shared_tenants) -> Non
     assert SECRET not in str(rows)
 
 
+def test_a_new_provider_key_names_the_projects_that_use_it_and_how_to_switch_the_others(tenants) -> None:
+    owner = tenants["acme owner"]
+    [spending] = tenants.ok("GET", f"/orgs/{owner.organization_id}/projects", owner)["projects"]
+    body = {"organizationId": owner.organization_id, "name": "Own", "mode": "api-keys"}
+    own = tenants.ok("POST", "/projects", owner, body)["project"]
+    given = {"organizationId": owner.organization_id, "provider": "openai", "token": SECRET}
+    answer = tenants.ok("POST", "/keys/provider", owner, given)
+    assert [one["id"] for one in answer["usedBy"]] == [own["id"]]
+    [unused] = answer["unusedBy"]
+    assert unused["id"] == spending["id"] and unused["switchCommand"].endswith(f"{spending['id']} --mode hybrid")
+    assert "1 project spends credits and does not use it" in answer["message"]
+    step = unused["switchRequest"]
+    tenants.ok(step["method"], step["path"], owner, step["body"])
+    answer = tenants.ok("POST", "/keys/provider", owner, given)
+    assert answer["unusedBy"] == [] and len(answer["usedBy"]) == 2
+    assert answer["message"] == "Every active project of the organization uses it."
+
+
 def test_what_was_spent_with_a_bounded_key_is_shown(shared_tenants) -> None:
     owner = shared_tenants["acme owner"]
     made = add(shared_tenants, owner, maxSpend="5")

@@ -1,0 +1,45 @@
+"""Which projects use the provider keys of their organization, and how to switch the others."""
+
+from typing import NamedTuple
+
+from gateway.accounts.projects import ProjectInfo, list_projects
+from gateway.settings import MANAGE
+from gateway.store.database import Database
+
+CREDITS, SUGGESTED = "credits", "hybrid"
+MOST_SHOWN = 50  # projects of either list
+
+
+class KeyUse(NamedTuple):
+    """The active projects of an organization, oldest first: those whose mode uses its provider keys, and those that
+    spend credits and never use them."""
+
+    used_by: list[ProjectInfo]
+    unused_by: list[ProjectInfo]
+
+
+def find_key_use(database: Database, organization_id: str) -> KeyUse:
+    """The projects of an organization by whether they use its provider keys."""
+    active = [one for one in list_projects(database, [organization_id]) if one.status == "active"]
+    return KeyUse(
+        [one for one in active if one.mode != CREDITS],
+        [one for one in active if one.mode == CREDITS],
+    )
+
+
+def summarize_use(use: KeyUse) -> str:
+    """One sentence for the person who added a key."""
+    if not use.used_by and not use.unused_by:
+        return "The organization has no active project yet."
+    if not use.unused_by:
+        return "Every active project of the organization uses it."
+    named = ", ".join(one.name for one in use.used_by[:MOST_SHOWN]) or "No project"
+    verb = "use" if len(use.used_by) > 1 else "uses"
+    count = len(use.unused_by)
+    others = "1 project spends credits and does" if count == 1 else f"{count:,} projects spend credits and do"
+    return f"{named} {verb} it. {others} not use it until switched to mode {SUGGESTED} or api-keys."
+
+
+def switch_command(project: ProjectInfo) -> str:
+    """The operator's command that lets a project use its organization's provider keys."""
+    return f"{MANAGE} projects set {project.id} --mode {SUGGESTED}"
