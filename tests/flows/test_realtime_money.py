@@ -317,6 +317,45 @@ def test_a_transcript_that_fails_costs_nothing(gateway, fake) -> None:
     assert costs(gateway) == []
 
 
+def transcript_left_behind(sound_s: float, tells: bool) -> Any:
+    """A provider that takes sound and is left before its transcript is complete."""
+
+    def play(talk: Conversation) -> None:
+        updated(talk)
+        talk.hear("input_audio_buffer.commit")
+        talk.send("input_audio_buffer.committed", item_id="item_1")
+        if tells:
+            heard(talk, "item_1", {"type": "duration", "seconds": sound_s})
+
+    return play
+
+
+@pytest.mark.parametrize(("model", "expected_nusd"), [("whisper-1", 1_000_000), ("gpt-4o-transcribe", 1_000_000)])
+def test_a_caller_who_leaves_before_a_transcript_is_complete_pays_for_its_sound(
+    gateway, fake, model, expected_nusd
+) -> None:
+    """Ten seconds of sound: $0.0001 a second at whisper-1; 100 tokens in and 40 out at gpt-4o-transcribe."""
+    fake.plays = [transcript_left_behind(10, tells=False)]
+    with session(gateway) as connection:
+        set_transcriber(connection, model)
+        wait(connection, "session.updated")
+        connection.input_audio_buffer.append(audio=sound(10))
+        connection.input_audio_buffer.commit()
+        wait(connection, "input_audio_buffer.committed")
+    assert until(lambda: bool(costs(gateway)), 15) and costs(gateway) == [(model, "client_disconnect", expected_nusd)]
+
+
+def test_a_caller_who_leaves_right_after_the_commit_pays_for_the_transcript(gateway, fake) -> None:
+    fake.plays = [transcript_left_behind(10, tells=True)]
+    with session(gateway) as connection:
+        set_transcriber(connection, "whisper-1")
+        wait(connection, "session.updated")
+        connection.input_audio_buffer.append(audio=sound(10))
+        connection.input_audio_buffer.commit()
+        connection._connection.socket.close()
+    assert until(lambda: bool(costs(gateway)), 15) and costs(gateway) == [("whisper-1", "stop", 1_000_000)]
+
+
 # What is reserved.
 
 

@@ -146,14 +146,13 @@ class SessionBooks:
             self._blame(turn, error)
 
     def abandon(self, turn: Turn, usage: Usage, error: GatewayError | None) -> None:
-        """Record a turn in progress that nobody waits for any more, or that broke with an `error`: at `usage` as far as
-        anything came of it. Never waits, never raises."""
+        """Record a turn that the provider had begun, and whose caller left or which broke with an `error`. It is billed
+        by the estimated `usage`; a turn that broke before any content is free. Never waits, never raises."""
         attempt, parts = turn.attempt, self._parts
         attempt.ended = parts.clock.monotonic()
         attempt.finish = "error" if error is not None else "client_disconnect"
         attempt.error, attempt.status = error or Cancelled(LEFT), 0
-        if attempt.first_at:
-            # Billed as drained: by what came, which is more than is known of any other answer that was left.
+        if attempt.first_at or error is None:
             attempt.usage = usage
         turn.settlement.abandon(attempt)
         self._end(turn)

@@ -9,6 +9,7 @@ from gateway.neutral.realtime import (
     USUAL_BYTES_A_TOKEN_MADE,
     ClientEvent,
 )
+from gateway.neutral.transcriptions import OUTPUT_TOKENS_A_SECOND
 from gateway.neutral.usage import Usage
 
 UNKNOWN_CONTEXT = 131_072  # tokens that a model reads whose limit is not known
@@ -72,11 +73,15 @@ def tokens_made(text: int, sound: int) -> int:
     return text // TEXT_BYTES_A_TOKEN + sound // USUAL_BYTES_A_TOKEN_MADE
 
 
-def heard_of(sound: int, text: int) -> Usage:
-    """What a transcript used that nobody counted: of so many bytes of sound, with so long a text."""
+def heard_of(sound: int, text: int | None = None) -> Usage:
+    """Estimate the usage of a transcript from the bytes of its sound and of its text (None: the text is not known)."""
+    if text is None:
+        output = -(-sound * OUTPUT_TOKENS_A_SECOND // SECOND_BYTES)
+    else:
+        output = -(-text // TEXT_BYTES_A_TOKEN)
     return Usage(
         input_audio=-(-sound // USUAL_BYTES_A_TOKEN),
-        output=-(-text // TEXT_BYTES_A_TOKEN),
+        output=output,
         audio_ms=sound * 1000 // SECOND_BYTES,
         basis="estimated",
     )

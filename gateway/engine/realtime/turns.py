@@ -45,13 +45,16 @@ class SessionTurns:
         self._active: dict[str, Turn] = {}
         self._listening: Turn | None = None  # for what is said now
         self._said = 0  # bytes of sound since it was last taken as said
+        self._committing = False  # the caller ended a turn of sound, and the provider has not confirmed it yet
         self._unheard: dict[str, Turn] = {}  # by item: said, and not transcribed yet
         self._ended: deque[str] = deque(maxlen=REMEMBERED)
 
     @property
     def busy(self) -> bool:
         """Whether the provider makes something that was asked for, or is about to."""
-        return bool(self._active or self._unheard) or any(not turn.sound for turn in self._waiting)
+        if self._active or self._unheard or (self._committing and self._listening is not None):
+            return True
+        return any(not turn.sound for turn in self._waiting)
 
     def ask(self, event: str, most_output: int | None) -> None:
         """Admit the response that the caller's `event` asks for. RateLimited, SpendingLimitReached, OutOfCredits,
@@ -72,6 +75,7 @@ class SessionTurns:
         """Admit what sound may bring about: a response that the provider begins by itself, and the transcript where
         there is a model for it. Errors as of `ask`."""
         self._said += sound_bytes
+        self._committing = not sound_bytes
         if self.settings.listens and not self.grow():
             waiting = self._open(None)
             waiting.sound = True
@@ -95,6 +99,7 @@ class SessionTurns:
     def forget(self, event: str) -> None:
         """The caller's `event` had no effect: what was admitted for it is given back."""
         self.settings.refused(event)
+        self._committing = False
         for turn in self._waiting:
             if turn.event == event and event:
                 self._waiting.remove(turn)
@@ -127,18 +132,21 @@ class SessionTurns:
         return list(self._active)
 
     def close(self, error: GatewayError | None) -> None:
-        """The end of the session: what was not begun is given back; responses in progress are recorded by what came of
-        them, as left by the caller or, with an `error`, as broken. Never waits, never raises."""
+        """End the session: reservations of turns that the provider did not begin are released. Responses in progress
+        and transcripts of committed sound are recorded by estimate, as left by the caller or, with an `error`, as
+        broken. Never waits, never raises."""
         self.books.closed = True
-        left = [*self._waiting, *self._unheard.values(), *([self._listening] if self._listening else [])]
+        left = [*self._waiting, *([self._listening] if self._listening else [])]
         self._waiting.clear()
-        self._unheard.clear()
         self._listening = None
         for turn in left:
             self.books.void(turn)
         active, self._active = list(self._active.values()), {}
         for turn in active:
             self.books.abandon(turn, self.conversation.estimate(turn.text_made, turn.sound_made), error)
+        unheard, self._unheard = list(self._unheard.values()), {}
+        for turn in unheard:
+            self.books.abandon(turn, heard_of(turn.sound_made), error)
 
     # A response.
 
@@ -208,6 +216,7 @@ class SessionTurns:
         """What was said until now is to be transcribed, by what the provider said last."""
         turn, self._listening = self._listening, None
         said, self._said = self._said, 0
+        self._committing = False
         place, error = self.settings.heard, None
         known = item in self._unheard or item in self._ended or len(self._unheard) >= AT_ONCE
         if turn is not None and (turn.place is not place or known):
