@@ -10,6 +10,7 @@ from gateway.accounts.authentication import Authentication
 from gateway.accounts.cleanup import AccountCleanup
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.discounts import Discounts
+from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.realtime_secrets import RealtimeSecrets
 from gateway.accounts.throttle import Throttle
@@ -175,6 +176,7 @@ class BackgroundServices:
     counters: Counters
     # Apart from `threads`, so that callers who unpack much do not keep commits waiting.
     unpackers: Threads
+    passwords: Passwords
     # By organization, in all workers.
     exports: SharedSlots
 
@@ -246,6 +248,7 @@ class Services:
             self.store.database.close,
             self.background.threads.close,
             self.background.unpackers.close,
+            self.background.passwords.close,
         ):
             try:
                 step()

@@ -1,5 +1,5 @@
-"""Native threads for the few things that would block the event loop (SQLite commits, argon2, reports), and work that
-outlives the greenlet which asked for it."""
+"""Native threads for the few things that would block the event loop (SQLite commits, reports, large bodies), and work
+that outlives the greenlet that started it."""
 
 import os
 import sys
@@ -15,6 +15,8 @@ from gevent.monkey import get_original
 from gevent.queue import Queue
 from gevent.threadpool import ThreadPool
 
+from gateway.fair_threads import FairThreads
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -22,7 +24,7 @@ T = TypeVar("T")
 # The event loop gets the interpreter back from a computing thread after so long; each of its waits may cost it once.
 SWITCH_S = 0.001
 EITHER = 3  # what a socket is told that may be read or written, in the event loop's numbers
-COMPUTING = 2  # threads that compute at the same time
+COMPUTING, COMPUTING_EACH = 2, 1  # threads that compute at the same time, and those of one owner
 # Of what is large (256 KB or less a piece: some 0.3 ms from the caller to the disk, or from there to an upstream).
 PIECES_A_MOMENT, MOMENT_S = 2, 0.001
 
@@ -126,32 +128,41 @@ class OwnThread:
 
 def compute(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call `work`, pure computing that may take more than 20 ms, in a native thread and wait for its result; its
-    exception is raised here. It must neither wait nor touch anything of the event loop."""
+    exception is raised here. It must neither wait nor touch anything of the event loop. Owners of work (`work_for`)
+    take turns."""
 
     if getattr(_here, "computing", False):
         return work(*args, **kwargs)
 
-    def attempt() -> tuple[T | None, BaseException | None]:
-        # Carried over by hand: the thread pool would print every exception.
+    def attempt() -> T:
         _here.computing = True
-        try:
-            return work(*args, **kwargs), None
-        except BaseException as error:
-            return None, error
+        return work(*args, **kwargs)
 
     hub = gevent.get_hub()
     pool = _computing.get(id(hub))
     if pool is None:
         sys.setswitchinterval(SWITCH_S)
-        pool = _computing[id(hub)] = ThreadPool(COMPUTING, hub=hub)
-    result, error = pool.apply(attempt)
-    if error is None:
-        return result
-    try:
-        raise error
-    finally:
-        # Its traceback has this frame: a circle would keep all that the work looked at until the collector comes by.
-        del error
+        pool = _computing[id(hub)] = FairThreads(COMPUTING, each=COMPUTING_EACH, hub=hub)
+    return pool.run(_owner(), attempt)
+
+
+def work_for(owner: str) -> None:
+    """Attribute the computing of this greenlet, and of greenlets that it starts, to `owner`: an organization or a user.
+    Only large work needs it; work without an owner shares one turn."""
+    gevent.getcurrent().work_owner = owner
+
+
+def _owner() -> str:
+    return getattr(gevent.getcurrent(), "work_owner", "")
+
+
+def _start(work: Callable[..., object], args: tuple[object, ...]) -> gevent.Greenlet:
+    """Start a greenlet that computes for the owner of this one."""
+    made = gevent.Greenlet(work, *args)
+    if owner := _owner():
+        made.work_owner = owner
+    made.start()
+    return made
 
 
 def compute_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -159,13 +170,13 @@ def compute_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwa
     return compute(work, *args, **kwargs) if large else work(*args, **kwargs)
 
 
-_computing: dict[int, ThreadPool] = {}
+_computing: dict[int, FairThreads] = {}
 _here = get_original("_thread", "_local")()  # of a native thread, whatever greenlet runs in it
 
 
 def spawn(work: Callable[..., object], *args: object) -> gevent.Greenlet:
     """Start a background greenlet of this process (sweepers, pollers, writers)."""
-    return gevent.spawn(work, *args)
+    return _start(work, args)
 
 
 def later(seconds: float, work: Callable[..., object], *args: object) -> gevent.Greenlet:
@@ -312,7 +323,7 @@ class Job(Generic[T]):
     """Work in a greenlet of its own: when the one who waits for it is killed, the work goes on."""
 
     def __init__(self, work: Callable[..., T], *args: object) -> None:
-        self._greenlet = gevent.spawn(work, *args)
+        self._greenlet = _start(work, args)
 
     def result(self, timeout_s: float | None = None) -> T:
         """The result, or the work's exception; TimeoutError when it takes longer than `timeout_s`."""
@@ -342,7 +353,7 @@ class Pump(Generic[T]):
     def __init__(self, items: Iterator[T], ahead: int = 16) -> None:
         self._queue: Queue = Queue(maxsize=ahead)
         self._failure: BaseException | None = None
-        self._greenlet = gevent.spawn(self._run, items)
+        self._greenlet = _start(self._run, (items,))
 
     def _run(self, items: Iterator[T]) -> None:
         try:

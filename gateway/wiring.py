@@ -274,7 +274,7 @@ def _open_management(base: WorkerBase, accounts: AccountServices, routing: Routi
         base.store.database,
         base.store.control,
         base.store.secrets,
-        base.background.threads,
+        base.background.passwords,
         accounts.provider_keys,
         accounts.custom_providers,
         check,

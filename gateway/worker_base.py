@@ -6,6 +6,7 @@ from pathlib import Path
 from gateway import __version__
 from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.accounts.passwords import Passwords
 from gateway.accounts.vault import Vault
 from gateway.clock import Clock
 from gateway.control import Control
@@ -96,6 +97,7 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
         threads,
         Counters(data / "metrics"),
         unpackers=Threads(UNPACKERS),
+        passwords=Passwords(),
         exports=SharedSlots(documents, clock, "export", EXPORTS),
     )
     transport = Transport(settings.timeouts, settings.security, clock=clock)
@@ -146,3 +148,4 @@ def let_go(base: WorkerBase) -> None:
     base.store.database.close()
     base.background.threads.close()
     base.background.unpackers.close()
+    base.background.passwords.close()

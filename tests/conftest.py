@@ -33,6 +33,7 @@ from support import (  # noqa: E402
 from support.clock import FakeClock  # noqa: E402
 
 from gateway import settings as settings_module  # noqa: E402
+from gateway.accounts.passwords import Passwords  # noqa: E402
 from gateway.clock import Clock  # noqa: E402
 from gateway.settings import Settings  # noqa: E402
 from gateway.store.database import Database, open_database  # noqa: E402
@@ -115,6 +116,13 @@ def clock() -> FakeClock:
 @pytest.fixture
 def threads() -> Iterator[Threads]:
     pool = Threads()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def password_threads() -> Iterator[Passwords]:
+    pool = Passwords()
     yield pool
     pool.close()
 

@@ -10,11 +10,10 @@ from gateway import ids
 from gateway.accounts import audit, quotas
 from gateway.accounts.changes import commit
 from gateway.accounts.models import ApiKey, DeviceCode, Member, MemberStatus, Organization, Role, Session, User
-from gateway.accounts.passwords import check_password, hash_password
+from gateway.accounts.passwords import Passwords
 from gateway.control import Control
 from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
 from gateway.store.database import Database
-from gateway.threads import Threads
 
 ROLES: tuple[Role, ...] = ("owner", "admin", "developer")
 
@@ -41,11 +40,15 @@ class MemberInfo:
     status: MemberStatus
 
 
-def sign_in(database: Database, threads: Threads, email: str, password: str) -> UserInfo:
-    """The user with this password. Unauthenticated alike for a wrong password and an unknown address; Forbidden
-    (code account_deactivated) for a deactivated account whose password is right."""
+def sign_in(
+    database: Database, passwords: Passwords, email: str, password: str, *, owner: str = "", known: bool = True
+) -> UserInfo:
+    """The user with this password; `owner` and `known` as for `Passwords`. Unauthenticated alike for a wrong password
+    and an unknown address; Forbidden (code account_deactivated) for the right password of a deactivated account;
+    PasswordsBusy."""
     row = database.read(lambda: User.get_or_none(User.email == email.strip().lower()))
-    if not check_password(threads, password, row.password_hash if row else "") or row is None:
+    stored = row.password_hash if row else ""
+    if not passwords.check(password, stored, owner, known=known) or row is None:
         raise Unauthenticated("The e-mail address or the password is wrong.", code="invalid_credentials")
     if row.status != "active":
         raise Forbidden("This account was deactivated.", code="account_deactivated")
@@ -63,7 +66,7 @@ def find_user(database: Database, user_id: str) -> UserInfo:
 def set_password(
     database: Database,
     control: Control,
-    threads: Threads,
+    passwords: Passwords,
     user_id: str,
     password: str,
     *,
@@ -72,7 +75,7 @@ def set_password(
 ) -> None:
     """Replace the password; every session but `current_session` and every device that was approved and is not signed in
     yet ends with it. NotFound, InvalidRequest (12 to 1024 characters)."""
-    hashed = hash_password(threads, password)
+    hashed = passwords.hash(password, user_id)
 
     def work(now: int) -> None:
         count = User.update(password_hash=hashed, updated_at=now).where(User.id == user_id).execute()

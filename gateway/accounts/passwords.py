@@ -1,27 +1,69 @@
 """Passwords: argon2id, always in a native thread, equally slow for people who do not exist."""
 
+from functools import partial
+from typing import TypeVar
+
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from gateway.errors import InvalidRequest
-from gateway.threads import Threads
+from gateway.errors import InvalidRequest, Unavailable
+from gateway.fair_threads import FairThreads, QueueFull
+
+T = TypeVar("T")
 
 SHORTEST, LONGEST = 12, 1024
+# A hash takes 64 MB and some 70 ms of a core, so one at a time: a queue of sixteen is over after about a second.
+AT_ONCE, WAITING, WAITING_EACH = 1, 16, 8
+RETRY_S = 2.0
+NICE = 10  # of the thread, so that sign-ins yield the processor to requests in progress
 
 # Checked when the user is unknown, so that the answer takes as long; nobody has a password for it.
 NOBODY = "$argon2id$v=19$m=65536,t=3,p=4$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
 
-def hash_password(threads: Threads, password: str) -> str:
-    """The argon2id hash. InvalidRequest unless the password has 12 to 1024 characters."""
-    if not SHORTEST <= len(password) <= LONGEST:
-        raise InvalidRequest(f"A password needs {SHORTEST} to {LONGEST} characters.", param="password")
-    return threads.run(PasswordHasher().hash, password)
+class PasswordsBusy(Unavailable):
+    """As many passwords wait to be checked as may; nothing was checked."""
+
+    code = "sign_in_busy"
 
 
-def check_password(threads: Threads, password: str, stored: str) -> bool:
-    """Whether `password` belongs to `stored`; "" (no password, no such user) is as slow and always False."""
-    return threads.run(_verify, password[: LONGEST + 1], stored or NOBODY) and bool(stored)
+class Passwords:
+    """Hashes and checks passwords in a thread apart from the store's, which every request needs.
+
+    Owners, which are addresses or users, take turns. Sign-ins that are `known` (from a device or place that signed in
+    before, with a live session or an invitation) have a separate queue, which goes first and which strangers cannot
+    fill.
+    """
+
+    def __init__(self) -> None:
+        self._threads = FairThreads(AT_ONCE, each=AT_ONCE, most_waiting=WAITING, most_each=WAITING_EACH, nice=NICE)
+
+    @property
+    def waiting(self) -> int:
+        """Passwords that wait to be hashed."""
+        return self._threads.waiting
+
+    def hash(self, password: str, owner: str = "", *, known: bool = True) -> str:
+        """The argon2id hash. InvalidRequest unless the password has 12 to 1024 characters; PasswordsBusy."""
+        if not SHORTEST <= len(password) <= LONGEST:
+            raise InvalidRequest(f"A password needs {SHORTEST} to {LONGEST} characters.", param="password")
+        return self._run(owner, partial(PasswordHasher().hash, password), known)
+
+    def check(self, password: str, stored: str, owner: str = "", *, known: bool = True) -> bool:
+        """Whether `password` belongs to `stored`; "" (no password, no such user) is as slow and always False.
+        PasswordsBusy."""
+        found = self._run(owner, partial(_verify, password[: LONGEST + 1], stored or NOBODY), known)
+        return found and bool(stored)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._threads.close()
+
+    def _run(self, owner: str, work: partial[T], known: bool) -> T:
+        try:
+            return self._threads.run(owner, work, urgent=known)
+        except QueueFull:
+            raise PasswordsBusy("Too many people are signing in; try again.", retry_after=RETRY_S) from None
 
 
 def _verify(password: str, stored: str) -> bool:

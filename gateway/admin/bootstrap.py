@@ -7,13 +7,12 @@ from typing import Any
 from gateway import ids, money
 from gateway.accounts import keys, members, organizations, projects, tokens
 from gateway.accounts.changes import OPERATOR, commit
-from gateway.accounts.passwords import LONGEST, SHORTEST, hash_password
+from gateway.accounts.passwords import LONGEST, SHORTEST, Passwords
 from gateway.control import Control
 from gateway.errors import InvalidRequest
 from gateway.settings import Settings, SettingsError
 from gateway.store.database import Database
 from gateway.store.installation import Secrets
-from gateway.threads import Threads
 
 # (organization id, nano-dollars or None for unlimited, reference that makes the grant happen once); called within the
 # transaction.
@@ -72,11 +71,11 @@ def check_first_start(settings: Settings) -> None:
 class Administration:
     """Changes of organizations as a whole."""
 
-    def __init__(self, database: Database, control: Control, secrets: Secrets, threads: Threads) -> None:
+    def __init__(self, database: Database, control: Control, secrets: Secrets, passwords: Passwords) -> None:
         self._database = database
         self._control = control
         self._hash_keys = secrets.hash_keys
-        self._threads = threads
+        self._passwords = passwords
 
     def bootstrap(self, settings: Settings, grant: Grant | None = None) -> FirstKey:
         """Make the first organization, project, owner and key, once; later starts find the oldest active key.
@@ -101,7 +100,7 @@ class Administration:
         return _Plan(
             token=_read_key(settings),
             email=_read_email(settings),
-            password_hash=hash_password(self._threads, password) if password else "",
+            password_hash=self._passwords.hash(password) if password else "",
             credits_nusd=_read_credits(settings),
             organization_id=ids.new("org"),
             project_id=ids.new("proj"),

@@ -8,7 +8,7 @@ from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.devices import DeviceRequest, Devices
 from gateway.accounts.discounts import Discounts
 from gateway.accounts.invitations import InvitationInfo, Invitations
-from gateway.accounts.passwords import hash_password
+from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.second_factor import WRONG, SecondFactors
 from gateway.accounts.sessions import NewSession, Sessions
@@ -25,7 +25,6 @@ from gateway.limits.models import KEY, MEMBER, TEAM
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.store.installation import Secrets
-from gateway.threads import Threads
 
 MINUTE_S = 60
 DAY_S = 86_400
@@ -44,7 +43,7 @@ class Management:
         database: Database,
         control: Control,
         secrets: Secrets,
-        threads: Threads,
+        passwords: Passwords,
         provider_keys: ProviderKeys,
         custom_providers: CustomProviders,
         provider_check: ProviderCheck,
@@ -59,7 +58,7 @@ class Management:
         self._defaults = defaults
         self._database = database
         self._control = control
-        self._threads = threads
+        self._passwords = passwords
         self._hash_keys = secrets.hash_keys
         self._caps, self._limits = key_caps.read_caps(limits), limits
         self.sessions = Sessions(database, secrets)
@@ -76,7 +75,7 @@ class Management:
         self.vault = vault
         self.second_factors = SecondFactors(database, self.vault, secrets.hash_keys)
         self.sign_in = SignInService(
-            database, threads, self.sessions, self.throttle, self.second_factors, secrets.hash_keys[0], documents
+            database, passwords, self.sessions, self.throttle, self.second_factors, secrets.hash_keys[0], documents
         )
 
     def count_change(self, member: members.MemberInfo) -> None:
@@ -88,7 +87,7 @@ class Management:
         gate = ThrottleGate("sign up, place", peer, SIGN_UPS, SPAN_S)
         self.throttle.take(gate)
         self.invitations.find(token)
-        hashed = hash_password(self._threads, password)
+        hashed = self._passwords.hash(password, peer)
         member = self.invitations.sign_up(token, name, hashed)
         self.throttle.forgive(gate)
         return self.sessions.open(member.user_id, agent)
@@ -113,14 +112,14 @@ class Management:
         self.check_password(user_id, email, current)
         self.throttle.take(ThrottleGate("passwords, changed in a day", user_id, DAY_PASSWORDS, DAY_S))
         members.set_password(
-            self._database, self._control, self._threads, user_id, new, actor=user_id, current_session=current_session
+            self._database, self._control, self._passwords, user_id, new, actor=user_id, current_session=current_session
         )
 
     def check_password(self, user_id: str, email: str, password: str) -> None:
         """Unauthenticated unless it is the one of who is signed in; RateLimited."""
         gate = ThrottleGate("change password", user_id, KNOWN, SPAN_S)
         self.throttle.take(gate)
-        members.sign_in(self._database, self._threads, email, password)
+        members.sign_in(self._database, self._passwords, email, password, owner=user_id)
         self.throttle.forgive(gate)
 
     def remove_second_factor(self, user_id: str, email: str, password: str, code: str) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gateway.accounts import audit, members
 from gateway.accounts.models import User
+from gateway.accounts.passwords import Passwords, PasswordsBusy
 from gateway.accounts.second_factor import WRONG, SecondFactors
 from gateway.accounts.sessions import NewSession, Sessions
 from gateway.accounts.throttle import Throttle, ThrottleGate
@@ -15,7 +16,7 @@ from gateway.clock import DAY_US, SECOND_US
 from gateway.errors import GatewayError, RateLimited, Unauthenticated
 from gateway.store.database import Database
 from gateway.store.documents import Documents
-from gateway.threads import Threads, spawn
+from gateway.threads import spawn
 
 # Wrong passwords within the span: of one address from one place, of one address, from one place.
 SPAN_S = 900
@@ -57,26 +58,29 @@ class SignInService:
     def __init__(
         self,
         database: Database,
-        threads: Threads,
+        passwords: Passwords,
         sessions: Sessions,
         throttle: Throttle,
         factors: SecondFactors,
         hash_key: bytes,
         documents: Documents,
     ) -> None:
-        self._database, self._threads, self._sessions = database, threads, sessions
+        self._database, self._passwords, self._sessions = database, passwords, sessions
         self._throttle, self._factors, self._hash_key = throttle, factors, hash_key
         self._documents = documents
 
     def begin(self, email: str, password: str, place: Place) -> SignedIn | PendingSignIn:
         """A session for the right password, or what is still needed for one. Unauthenticated, Forbidden
-        (deactivated), RateLimited (too many tries)."""
+        (deactivated), RateLimited (too many tries), PasswordsBusy (too many sign-ins of others)."""
         address = email.strip().lower()[:255].replace("\0", "")
         user = self._database.read(lambda: User.get_or_none(User.email == address))
-        gates = self._gates(address, place, user)
+        gates, known = self._gates(address, place, user)
         self._throttle.take(*gates)
         try:
-            found = members.sign_in(self._database, self._threads, address, password)
+            found = members.sign_in(self._database, self._passwords, address, password, owner=place.peer, known=known)
+        except PasswordsBusy:
+            self._throttle.forgive(*gates)
+            raise
         except GatewayError as error:
             # Beside the answer, so that its time tells nobody whether the address is known.
             spawn(self._note, user.id if user else "", place.peer, error.code)
@@ -104,18 +108,20 @@ class SignInService:
         nonce = self._nonce(user, place) or secrets.token_urlsafe(12)
         return SignedIn(self._sessions.open(user_id, place.agent), f"{nonce}.{self._mac(user, nonce)}")
 
-    def _gates(self, address: str, place: Place, user: User | None) -> list[ThrottleGate]:
+    def _gates(self, address: str, place: Place, user: User | None) -> tuple[list[ThrottleGate], bool]:
+        """The counters of the attempt, and whether the device or the place signed in as this user before."""
         nonce = self._nonce(user, place) if user is not None else ""
         if nonce:
-            return [ThrottleGate("sign in, known device", f"{address} {nonce}", KNOWN, SPAN_S)]
+            return [ThrottleGate("sign in, known device", f"{address} {nonce}", KNOWN, SPAN_S)], True
         subjects = (f"{address} {place.peer}", address, place.peer)
         gates = [
             ThrottleGate(f"sign in, {what}", subject, most, SPAN_S)
             for (what, most), subject in zip(GATES, subjects, strict=True)
         ]
         # Asked whoever it is: an answer that comes sooner would tell that an address is unknown.
-        known = self._documents.get(KNOWN_KIND, self._place_key(address, place.peer)) is not None
-        return gates[:1] if known and user is not None else gates
+        signed_in = self._documents.get(KNOWN_KIND, self._place_key(address, place.peer)) is not None
+        known = signed_in and user is not None
+        return (gates[:1] if known else gates), known
 
     def _nonce(self, user: User, place: Place) -> str:
         """What the device cookie names, when it is of this user and their password of now; else ""."""

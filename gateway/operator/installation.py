@@ -10,6 +10,7 @@ from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.known_names import KnownNames
 from gateway.accounts.models import MODELS
 from gateway.accounts.organizations import find_organization
+from gateway.accounts.passwords import Passwords
 from gateway.accounts.projects import find_project
 from gateway.accounts.vault import Vault
 from gateway.admin.bootstrap import Administration, Grant
@@ -63,6 +64,10 @@ class Installation:
         return Threads()
 
     @cached_property
+    def passwords(self) -> Passwords:
+        return Passwords()
+
+    @cached_property
     def raw_database(self) -> Database:
         """The store as it is, migrated or not."""
         running.announce(self.settings.database)
@@ -104,7 +109,7 @@ class Installation:
 
     @cached_property
     def administration(self) -> Administration:
-        return Administration(self.database, self.control, self.secrets, self.threads)
+        return Administration(self.database, self.control, self.secrets, self.passwords)
 
     @cached_property
     def vault(self) -> Vault:
@@ -133,6 +138,8 @@ class Installation:
             self.raw_database.close()
         if "threads" in self.__dict__:
             self.threads.close()
+        if "passwords" in self.__dict__:
+            self.passwords.close()
 
 
 @contextmanager

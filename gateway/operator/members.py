@@ -103,8 +103,8 @@ def set_password(ctx: click.Context, email: str) -> None:
     installation = ctx.with_resource(opened())
     user_id, address = _user(installation, email)
     password = sys.stdin.readline().rstrip("\r\n")
-    database, control, threads = installation.database, installation.control, installation.threads
-    accounts.set_password(database, control, threads, user_id, password, actor=OPERATOR)
+    database, control, passwords = installation.database, installation.control, installation.passwords
+    accounts.set_password(database, control, passwords, user_id, password, actor=OPERATOR)
     print_result(f"The password of {address} is set; their sessions have ended.", email=address, user=user_id)
 
 

@@ -11,6 +11,7 @@ from gateway.oauth.tokens import is_access_token
 from gateway.routing.sticky import SESSION_HEADERS, read_session
 from gateway.services import Services
 from gateway.surfaces.http import LABEL_LENGTH, Inbound
+from gateway.threads import work_for
 
 # What a caller may say beside the body; most requests have none of it.
 OWN_HEADERS = frozenset((*SESSION_HEADERS, "x-request-id", "x-no-fallback", "x-no-cache", "x-debug", "idempotency-key"))
@@ -40,6 +41,7 @@ def caller_of(services: Services, inbound: Inbound) -> Caller:
     else:
         caller = services.accounts.authentication.caller(token)
     inbound.caller = caller
+    work_for(caller.organization_id)
     return caller
 
 

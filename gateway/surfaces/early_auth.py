@@ -12,6 +12,7 @@ from gateway.services import Services
 from gateway.surfaces.auth import caller_of, token_of
 from gateway.surfaces.http import Inbound, Sender
 from gateway.surfaces.visitor import COOKIE, read_cookie, visit
+from gateway.threads import work_for
 
 TLS = "https:"  # how a base address begins behind TLS, where the cookie has another name
 
@@ -30,6 +31,7 @@ class EarlyAuth:
         services = self._services
         known = sender.caller if sender is not None else None
         if known is not None and services.accounts.authentication.holds(known):
+            work_for(known.organization_id)
             return known.organization_id
         inbound = Inbound("", "", headers)
         token = (

@@ -19,6 +19,7 @@ from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.services import Services
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
 from gateway.surfaces.replies import json_reply
+from gateway.threads import work_for
 
 # How errors are told to signed-in visitors; `error` is true, or the code where somebody signs in.
 MANAGEMENT = ErrorFormat(
@@ -154,6 +155,7 @@ def visit(services: Services, token: str, method: str = "GET") -> Visitor:
     if not token.startswith(PREFIX):
         raise Unauthenticated("This takes a session (sign in), not an API key.", code="session_invalid")
     session = services.management.sessions.find(token)
+    work_for(session.user_id)
     found = members.list_members(services.store.database, user_id=session.user_id)
     memberships = {one.organization_id: one for one in found if one.status == "active"}
     return Visitor(services, session, memberships, {method} & ADDING_METHODS)

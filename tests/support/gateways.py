@@ -70,7 +70,7 @@ class LocalGateway:
         self.key = key
         services = build(settings)
         administration = Administration(
-            services.store.database, services.store.control, services.store.secrets, services.background.threads
+            services.store.database, services.store.control, services.store.secrets, services.background.passwords
         )
         administration.bootstrap(settings, services.billing.ledger.begin)
         self.app: Application = create_app(settings, services)

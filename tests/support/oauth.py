@@ -119,7 +119,7 @@ def owner_of(gateway: LocalGateway) -> Person:
     services = gateway.services
     database, control = services.store.database, services.store.control
     caller = services.accounts.authentication.caller(gateway.key)
-    set_password(database, control, services.background.threads, caller.user_id, PASSWORD, actor="test")
+    set_password(database, control, services.background.passwords, caller.user_id, PASSWORD, actor="test")
     database.write(lambda: database.execute("DELETE FROM attempt"))
     return Person(gateway.address, find_member(database, gateway.organization_id, caller.user_id).email)
 

@@ -84,38 +84,38 @@ def test_an_address_has_a_form(email: str) -> None:
         members.read_email(email)
 
 
-def test_a_password_lets_its_owner_in_and_nobody_else(company, threads) -> None:
+def test_a_password_lets_its_owner_in_and_nobody_else(company, password_threads) -> None:
     user_id = members.list_members(company.database)[0].user_id
-    members.set_password(company.database, company.control, threads, user_id, PASSWORD, **BY)
-    assert members.sign_in(company.database, threads, "Owner@example.com ", PASSWORD).id == user_id
+    members.set_password(company.database, company.control, password_threads, user_id, PASSWORD, **BY)
+    assert members.sign_in(company.database, password_threads, "Owner@example.com ", PASSWORD).id == user_id
     for email, password in [("owner@example.com", "wrong password!"), ("nobody@example.com", PASSWORD)]:
         with pytest.raises(Unauthenticated, match="e-mail address or the password"):
-            members.sign_in(company.database, threads, email, password)
+            members.sign_in(company.database, password_threads, email, password)
 
 
-def test_a_deactivated_account_cannot_sign_in(company, threads) -> None:
+def test_a_deactivated_account_cannot_sign_in(company, password_threads) -> None:
     user_id = members.list_members(company.database)[0].user_id
-    members.set_password(company.database, company.control, threads, user_id, PASSWORD, **BY)
+    members.set_password(company.database, company.control, password_threads, user_id, PASSWORD, **BY)
     company.database.write(lambda: company.database.execute("UPDATE \"user\" SET status = 'inactive'"))
     with pytest.raises(Forbidden):
-        members.sign_in(company.database, threads, "owner@example.com", PASSWORD)
+        members.sign_in(company.database, password_threads, "owner@example.com", PASSWORD)
 
 
-def test_somebody_without_a_password_cannot_sign_in_with_an_empty_one(company, threads) -> None:
+def test_somebody_without_a_password_cannot_sign_in_with_an_empty_one(company, password_threads) -> None:
     with pytest.raises(Unauthenticated):
-        members.sign_in(company.database, threads, "owner@example.com", "")
+        members.sign_in(company.database, password_threads, "owner@example.com", "")
 
 
-def test_an_unknown_person_costs_as_much_time_as_a_known_one(threads) -> None:
-    known = passwords.hash_password(threads, PASSWORD)
+def test_an_unknown_person_costs_as_much_time_as_a_known_one(password_threads) -> None:
+    known = password_threads.hash(PASSWORD)
     assert known.split("$")[:4] == passwords.NOBODY.split("$")[:4]
     assert [len(part) for part in known.split("$")] == [len(part) for part in passwords.NOBODY.split("$")]
 
 
 @pytest.mark.parametrize("password", ["short", "x" * 1025])
-def test_a_password_has_bounds(threads, password: str) -> None:
+def test_a_password_has_bounds(password_threads, password: str) -> None:
     with pytest.raises(InvalidRequest):
-        passwords.hash_password(threads, password)
+        password_threads.hash(password)
 
 
 def test_a_team_takes_members_of_its_own_organization_only(company) -> None:

@@ -15,9 +15,9 @@ SECRETS = Secrets((b"hash-key-of-the-tests",), ("encryption-key-of-the-tests",))
 
 
 @pytest.fixture
-def administration(database, clock, threads) -> Administration:
+def administration(database, clock, password_threads) -> Administration:
     database.bind(MODELS)
-    return Administration(database, Control.observer(database, clock), SECRETS, threads)
+    return Administration(database, Control.observer(database, clock), SECRETS, password_threads)
 
 
 def caller_of(database, clock, token: str):
@@ -69,11 +69,13 @@ def test_a_key_brought_along_is_never_printed(administration, database, clock, s
 
 
 def test_the_owner_signs_in_with_the_password_of_the_environment(
-    administration, database, threads, settings: Callable
+    administration, database, password_threads, settings: Callable
 ) -> None:
     given = {"GATEWAY_BOOTSTRAP_EMAIL": "Boss@Example.com", "GATEWAY_BOOTSTRAP_PASSWORD": "a long enough one"}
     administration.bootstrap(settings(**given))
-    assert members.sign_in(database, threads, "boss@example.com", "a long enough one").email == "boss@example.com"
+    assert (
+        members.sign_in(database, password_threads, "boss@example.com", "a long enough one").email == "boss@example.com"
+    )
 
 
 def test_processes_that_start_at_once_make_one_organization(administration, database, settings: Callable) -> None:

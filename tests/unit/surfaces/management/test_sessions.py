@@ -2,14 +2,16 @@
 
 import base64
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
 import gevent
 import pytest
+from gevent.monkey import get_original
 from support.management import PASSWORD, Tenants
 
-from gateway.accounts import keys, members
+from gateway.accounts import keys, members, passwords
 from gateway.accounts.audit import list_entries
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.second_factor import code_at
@@ -30,6 +32,47 @@ def sign_in(tenants: Tenants, password: str = PASSWORD, **more: Any) -> tuple[in
     return tenants.call("POST", SIGN_IN, body={"email": OWNER, "password": password, **more})
 
 
+class HeldHasher:
+    """Checks no password until `gate` is released."""
+
+    gate = get_original("_thread", "allocate_lock")()
+
+    def verify(self, stored: str, password: str) -> bool:
+        with self.gate:
+            return False
+
+
+def test_a_flood_of_sign_ins_is_refused_early_and_leaves_the_threads_of_the_store_free(
+    tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tenants.ok("POST", SIGN_IN, body={"email": OWNER, "password": PASSWORD})["token"]
+    monkeypatch.setattr(passwords, "PasswordHasher", HeldHasher)
+    body = {"email": "stranger@example.com", "password": PASSWORD}
+    with HeldHasher.gate:
+        flood = [gevent.spawn(tenants.call, "POST", SIGN_IN, body=body) for _ in range(10)]
+        waiting = tenants.services.background.passwords
+        until = time.monotonic() + 20
+        while waiting.waiting < passwords.WAITING_EACH and time.monotonic() < until:
+            gevent.sleep(0.005)
+        assert tenants.refused("POST", SIGN_IN, body=body) == "503 sign_in_busy"
+        assert tenants.services.background.threads.run(lambda: "free") == "free"
+        assert tenants.ok("GET", "/auth/get-session", token)
+    answers = [one.get(timeout=20)[0] for one in flood]
+    assert sorted(answers)[: passwords.WAITING_EACH + 1] == [401] * (passwords.WAITING_EACH + 1)
+    assert set(answers[passwords.WAITING_EACH + 1 :]) <= {429, 503}, "the tenth attempt may be one too many"
+
+
+def test_a_sign_in_that_was_not_checked_counts_as_no_attempt(tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> bool:
+        raise passwords.PasswordsBusy("busy")
+
+    with monkeypatch.context() as full:
+        full.setattr(passwords.Passwords, "check", refuse)
+        for _ in range(12):
+            assert tenants.refused("POST", SIGN_IN, body={"email": OWNER, "password": PASSWORD}) == "503 sign_in_busy"
+    assert sign_in(tenants)[0] == 200
+
+
 def root(tenants: Tenants) -> members.MemberInfo:
     return members.list_members(tenants.services.store.database)[0]
 
@@ -39,7 +82,7 @@ def set_password(tenants: Tenants, password: str = "another long one") -> None:
     members.set_password(
         services.store.database,
         services.store.control,
-        services.background.threads,
+        services.background.passwords,
         root(tenants).user_id,
         password,
         actor=OPERATOR,
