@@ -141,10 +141,10 @@ class Mapping:
 
     `service_tiers` maps each tier that it offers to the decimal multiplier of its token prices. `responses_api`: it is
     served by OpenAI's Responses API too, beside the protocol that its entry names. `formats` are those of the sound
-    that it makes, `image_sizes` those of its images, `image_tokens` the most tokens that one counts as by
-    `quality/size`, `max_inputs` how many texts, images or documents one call takes. `key` is provider/model, with
-    :region when it has one. `steady` are the rates of every request, None where dates, tiers or peaks decide or there
-    is no price at all.
+    that it makes, `image_sizes`, `image_ratios` and `image_qualities` the words that it takes for images (() = any),
+    `image_tokens` the most tokens that one counts as by `quality/size`, `max_inputs` how many texts, images or
+    documents one call takes. `key` is provider/model, with :region when it has one. `steady` are the rates of every
+    request, None where dates, tiers or peaks decide or there is no price at all.
     """
 
     provider: str
@@ -187,6 +187,8 @@ class Mapping:
     voices: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
     image_sizes: tuple[str, ...] = ()
+    image_ratios: tuple[str, ...] = ()
+    image_qualities: tuple[str, ...] = ()
     image_tokens: dict[str, int] = field(default_factory=dict)
     max_inputs: int = 0
     quirks: tuple[str, ...] = ()

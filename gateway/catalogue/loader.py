@@ -21,7 +21,9 @@ from gateway.settings import CONFIG, Settings, SettingsError
 
 FOLDER = CONFIG / "catalogue"
 SNAPSHOT = "snapshot.json.gz"
-EMBEDDINGS = "embeddings"  # the operation whose inputs are sent in several calls where one takes too few
+# Operations that are sent in several calls where one takes or makes too few.
+EMBEDDINGS = "embeddings"
+IMAGES = "images"
 VERSION_END = re.compile(r"/v\d+[a-z0-9]*$")
 DATE = re.compile(r"20\d\d-[01]\d-[0-3]\d")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -248,10 +250,20 @@ def _finish_mapping(fields: dict[str, Any], provider: Provider, where: TomlPlace
         for name, table in (("deprecated", provider.deprecated_models), ("deactivated", provider.deactivated_models))
         if fields["model"] in table and not fields.get(name)
     }
-    if EMBEDDINGS in fields.get("operations", ()) and not fields.get("max_inputs"):
-        protocol = PROTOCOLS.get(fields.get("protocol") or provider.protocol) or ProtocolEntry()
+    return Mapping(**_with_most_of_a_call(fields, provider) | dates)
+
+
+def _with_most_of_a_call(fields: dict[str, Any], provider: Provider) -> dict[str, Any]:
+    """The fields with how much one call takes or makes, where the entry does not say it."""
+    protocol = PROTOCOLS.get(fields.get("protocol") or provider.protocol) or ProtocolEntry()
+    operations = fields.get("operations", ())
+    if EMBEDDINGS in operations and not fields.get("max_inputs"):
         fields = fields | {"max_inputs": protocol.max_inputs}
-    return Mapping(**fields | dates)
+    if IMAGES in operations and not fields.get("max_n"):
+        parameters = fields.get("supported_parameters")
+        most = 1 if parameters and "n" not in parameters else protocol.max_images
+        fields = fields | {"max_n": most}
+    return fields
 
 
 def _with_tools(prices: Prices, usual: dict[str, int]) -> Prices:

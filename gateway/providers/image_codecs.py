@@ -1,13 +1,17 @@
-"""What all image codecs share: complete answers as a stream, images given by URL, and checks of masks."""
+"""What all image codecs share: wishes fitted to a model, complete answers as a stream, images given by URL, and checks
+of masks."""
 
+import re
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch, Failed, Finished, ImageMade, Started
 from gateway.neutral.file_types import HEAD, type_of
-from gateway.neutral.images import ENDINGS, ImagesInput, ImagesResult, Picture
+from gateway.neutral.images import AUTO, ENDINGS, ImagesInput, ImagesResult, Picture, shape_of
 from gateway.neutral.parts import Image, Media
 from gateway.providers import offload
 from gateway.providers.base64_files import Base64Files
@@ -16,6 +20,48 @@ from gateway.providers.protocol import Target, UpstreamReply
 from gateway.threads import Job, compute
 
 FETCH_S = 60.0
+WISHES = ("size", "quality", "aspect_ratio", "background", "output_format", "moderation", "style", "input_fidelity")
+STEP = re.compile(r"\dK")  # a size that names the longer edge
+SHOWN = 32  # characters of a value that a warning repeats
+
+
+@dataclass(frozen=True, slots=True)
+class ImageChoices:
+    """The words that a model takes for sizes, ratios and qualities; () where any are passed on. `lost` are the wishes
+    that it has no field for."""
+
+    size: tuple[str, ...] = ()
+    aspect_ratio: tuple[str, ...] = ()
+    quality: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+def fit_wishes(wanted: ImagesInput, target: Target, choices: ImageChoices, warnings: list[str]) -> ImagesInput:
+    """The input without the wishes that the model cannot fulfil. `warnings` gets a line for each of them.
+
+    Everything that follows reads the result: prices are by the quality and size that were sent.
+    """
+    dropped: dict[str, Any] = {}
+    for name in WISHES:
+        value: str = getattr(wanted, name)
+        reason = _reason_against(name, value, target, choices) if value else ""
+        if reason:
+            dropped[name] = ""
+            if value != AUTO:
+                warnings.append(reason)
+    return replace(wanted, **dropped) if dropped else wanted
+
+
+def _reason_against(name: str, value: str, target: Target, choices: ImageChoices) -> str:
+    """Why a wish is left out; "" where it is sent."""
+    offered: tuple[str, ...] = getattr(choices, name, ())
+    if name in choices.lost:
+        return f"{name} is not supported by {target.mapping.key} and was left out."
+    if offered and value not in offered:
+        return f"{name} {value[:SHOWN]} was left out: {target.mapping.key} takes {', '.join(offered)}."
+    if name == "size" and value != AUTO and not shape_of(value) and not STEP.fullmatch(value):
+        return f"size {value[:SHOWN]} was left out: it is no width and height."
+    return ""
 
 
 def refuse_marks(wanted: ImagesInput, target: Target) -> None:

@@ -24,6 +24,10 @@ from gateway.providers.sandbox.image_files import png
 PIXEL = base64.b64encode(png(2, 2, "pixel")).decode()
 TEXT_TOKENS, READ_TOKENS, MADE_TOKENS = 9, 323, 1056
 GOOGLE_READ, GOOGLE_MADE = 7, 1290
+GOOGLE_RATIOS = ("1:1", "2:3", "3:2", "3:4", "4:3", "4:5", "5:4", "9:16", "16:9", "21:9")
+XAI_RATIOS = (
+    "auto", "1:1", "3:4", "4:3", "9:16", "16:9", "2:3", "3:2", "9:19.5", "19.5:9", "9:20", "20:9", "1:2", "2:1",
+)  # fmt: skip
 
 
 @dataclass
@@ -73,7 +77,8 @@ class FakeImageServices(FakeServer):
         if call.path.startswith(("/xai/", "/ark/")):
             known = {"model", "prompt", "response_format", "image", "n", "aspect_ratio", "size"}
             if call.path.startswith("/xai/"):
-                known |= {"images", "resolution"} - {"size"}
+                known = known - {"size"} | {"images", "resolution"}
+                assert call.body.get("aspect_ratio", "auto") in XAI_RATIOS, "ratio"
                 given = call.body.get("images", [call.body["image"]] if "image" in call.body else [])
                 assert call.path == f"/xai/v1/images/{'edits' if given else 'generations'}", "another address"
                 assert all(one.keys() == {"type", "url"} for one in given) and len(given) <= 3, "pictures"
@@ -136,7 +141,10 @@ class FakeImageServices(FakeServer):
 
     def _gemini(self, body: dict[str, Any]) -> dict[str, Any]:
         given = body["generationConfig"]
-        genai.types.ImageConfig.model_validate(given.get("imageConfig", {}))
+        config = given.get("imageConfig", {})
+        genai.types.ImageConfig.model_validate(config)
+        assert config.get("aspectRatio", "1:1") in GOOGLE_RATIOS, "ratio"
+        assert config.get("imageSize", "1K") in ("1K", "2K", "4K"), "size"
         assert given["responseModalities"] == ["TEXT", "IMAGE"] and body["contents"][0]["parts"][0]["text"], "shape"
         if self.blocked:
             return {"candidates": [{"finishReason": "IMAGE_SAFETY"}], "usageMetadata": {"promptTokenCount": 7}}

@@ -202,13 +202,45 @@ def test_a_ratio_is_honoured_in_each_vendors_words(gateway, upstream):
     assert upstream.calls[-1].body["parameters"] == {"sampleCount": 4, "aspectRatio": "4:3"}
     post(gateway, model=XAI, aspect_ratio="3:2")
     assert upstream.calls[-1].body["aspect_ratio"] == "3:2"
-    for body, code in (({"aspect_ratio": "21:9"}, "unsupported_size"), ({"n": 5}, "unsupported_n")):
-        assert post(gateway, model=IMAGEN, **body).json()["error"]["code"] == code
+    before = len(upstream.calls)
+    assert len(post(gateway, model=IMAGEN, n=5).json()["data"]) == 5
+    assert sorted(call.body["parameters"]["sampleCount"] for call in upstream.calls[before:]) == [1, 4]
 
 
-def test_a_size_that_a_model_does_not_make_is_refused_by_name(gateway, upstream):
-    error = post(gateway, size="100x100").json()["error"]
-    assert (error["param"], error["code"]) == ("size", "unsupported_size") and upstream.calls == []
+@pytest.mark.parametrize("ratio", ["1:1", "16:9", "4:3", "5:4", "4:5"])
+def test_every_documented_ratio_reaches_google(gateway, upstream, ratio):
+    answer = post(gateway, model=GOOGLE, aspect_ratio=ratio)
+    assert answer.status_code == 200 and "warnings" not in answer.json()["metadata"]
+    assert upstream.calls[-1].body["generationConfig"]["imageConfig"] == {"aspectRatio": ratio}
+
+
+LACKING = [
+    (OPENAI, {"size": "100x100", "quality": "max"}),
+    (GOOGLE, {"aspect_ratio": "7:3", "size": "huge", "quality": "high", "style": "vivid"}),
+    (IMAGEN, {"aspect_ratio": "5:4", "size": "4K", "quality": "low"}),
+    (XAI, {"aspect_ratio": "5:4", "size": "1024x1024", "quality": "high"}),
+    (ARK, {"aspect_ratio": "5:4", "quality": "low"}),
+    (QWEN, {"aspect_ratio": "5:4", "size": "big", "quality": "high"}),
+]
+CHANGED = [("/images/edits", *one) for one in LACKING if one[0] != IMAGEN]
+
+
+@pytest.mark.parametrize(("path", "model", "wishes"), [("/images/generations", *one) for one in LACKING] + CHANGED)
+def test_wishes_that_a_model_lacks_are_left_out_with_a_warning(gateway, upstream, path, model, wishes):
+    given = {"images": [{"image_url": DATA_URL}]} if path == "/images/edits" else {}
+    answer = post(gateway, path, model=model, **given, **wishes)
+    assert answer.status_code == 200, answer.text
+    warnings = answer.json()["metadata"]["warnings"]
+    expected = set(wishes) - ({"style"} if path == "/images/edits" and model == OPENAI else set())
+    assert {text.split()[0] for text in warnings} == expected
+    assert warnings[0].split()[0] in answer.headers["x-llmgateway-warnings"]
+    row = row_of(gateway, answer.json()["metadata"]["log_id"])
+    assert row.details["price_key"].startswith(("auto/", "medium/"))
+
+
+def test_a_stream_of_images_names_what_was_left_out(gateway):
+    answer = post(gateway, model=IMAGEN, aspect_ratio="5:4", stream=True)
+    assert answer.status_code == 200 and "image_generation.completed" in answer.text
 
 
 def test_what_a_filter_stops_is_an_empty_answer(gateway, upstream, monkeypatch):
@@ -258,3 +290,25 @@ def test_a_number_of_a_form_that_is_none_is_named(gateway: LocalGateway, number:
 @pytest.mark.parametrize("size", ["²x³", "1024x²"])
 def test_a_size_that_is_none_is_no_fault_of_ours(gateway: LocalGateway, size: str) -> None:
     assert post(gateway, model=GOOGLE, size=size).status_code in (200, 400)
+
+
+def call_tool(gateway: LocalGateway, name: str, **arguments: Any) -> dict[str, Any]:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+    headers = {"Authorization": f"Bearer {gateway.key}", "Accept": "application/json, text/event-stream"}
+    with httpx.Client(trust_env=False, timeout=20, headers=headers) as http:
+        return http.post(f"{gateway.url.removesuffix('/v1')}/mcp", json=message).json()["result"]
+
+
+def test_the_tools_take_every_ratio_and_tell_what_was_left_out(gateway, upstream):
+    made = call_tool(gateway, "generate-alt-image", prompt="A boat", aspect_ratio="5:4")
+    assert [block["type"] for block in made["content"]] == ["image"]
+    assert upstream.calls[-1].body["generationConfig"]["imageConfig"] == {"aspectRatio": "5:4"}
+    made = call_tool(gateway, "generate-image", prompt="A boat", model=XAI, size="1024x1024")
+    assert [block["type"] for block in made["content"]] == ["image", "text"]
+    assert made["content"][1]["text"].startswith("Note: size is not supported by xai/")
+
+
+@pytest.mark.parametrize(("ratio", "edges"), [("1:1", (1024, 1024)), ("5:4", (1152, 912)), ("16:9", (1360, 768))])
+def test_the_sandbox_draws_in_the_ratio_that_is_named(gateway, ratio, edges):
+    answer = post(gateway, model=SANDBOX, aspect_ratio=ratio).json()
+    assert answer["size"] == f"{edges[0]}x{edges[1]}" and "warnings" not in answer["metadata"]

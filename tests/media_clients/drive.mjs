@@ -80,7 +80,7 @@ const calls = {
   video_remix: async () => openai.videos.remix(given.video.id, { prompt: "Blue" }),
   video_deleted: () => openai.videos.delete(given.video.id),
   video_afterwards: () => openai.videos.retrieve(given.video.id),
-  refused: () => openai.images.generate({ model: image, prompt: "x", size: "7x7" }),
+  refused: () => openai.images.generate({ model: image, prompt: "x", n: 99 }),
 };
 
 const given = {};

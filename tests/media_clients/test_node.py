@@ -105,4 +105,4 @@ def test_videos_are_made_followed_and_loaded(given: dict[str, Any]) -> None:
 
 def test_a_refusal_is_the_clients_own_error(given: dict[str, Any]) -> None:
     error = given["refused"]["error"]
-    assert (error["name"], error["status"], error["code"]) == ("BadRequestError", 400, "unsupported_size")
+    assert (error["name"], error["status"], error["code"]) == ("BadRequestError", 400, "invalid_parameters")

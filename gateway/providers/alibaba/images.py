@@ -9,11 +9,19 @@ import dataclasses
 from typing import Any
 
 from gateway.errors import NotSupported, UpstreamFailed
-from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult
+from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResult, shape_of
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
-from gateway.providers.image_codecs import WholeImages, data_url, load_images, refuse_marks
+from gateway.providers.image_codecs import (
+    SHOWN,
+    ImageChoices,
+    WholeImages,
+    data_url,
+    fit_wishes,
+    load_images,
+    refuse_marks,
+)
 from gateway.providers.media_fetching import Fetcher
 from gateway.providers.openai.address import way_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
@@ -37,14 +45,15 @@ class AlibabaImages(WrittenCodec, WholeImages):
 
     def write(self, request: ImagesRequest, target: Target) -> Call:
         """The call. NotSupported for a mask, and for more images than it reads or makes at once."""
-        wanted: ImagesInput = request.content()
-        _check(wanted, target)
+        asked: ImagesInput = request.content()
+        _check(asked, target)
+        warnings: list[str] = []
+        wanted = _fit(asked, target, warnings)
         files = Base64Files()
         parts: list[dict[str, str]] = [{"image": data_url(one, files)} for one in wanted.pictures]
         parts.append({"text": wanted.prompt})
         parameters: dict[str, Any] = {"n": wanted.n, "watermark": False}
-        warnings = [f"{name} is not supported by {target.mapping.key} and was left out." for name in _strange(wanted)]
-        if size := _size_of(wanted, target, warnings):
+        if size := _size_of(wanted, target):
             parameters["size"] = size
         body = {
             "model": target.mapping.external_id,
@@ -93,16 +102,21 @@ def _check(wanted: ImagesInput, target: Target) -> None:
         raise NotSupported(f"{key} makes up to {most} images a request.", param="n", code="unsupported_n")
 
 
-def _strange(wanted: ImagesInput) -> list[str]:
-    return [name for name in LEFT_OUT if getattr(wanted, name) not in ("", "auto")]
+def _fit(asked: ImagesInput, target: Target, warnings: list[str]) -> ImagesInput:
+    """The input without what the model does not take: sizes are in pixels, ratios those of the mapping."""
+    ratios = tuple(target.mapping.extra.get(RATIO_SIZES) or ())
+    lost = LEFT_OUT if ratios else (*LEFT_OUT, "aspect_ratio")
+    wanted = fit_wishes(asked, target, ImageChoices(aspect_ratio=ratios, lost=lost), warnings)
+    if wanted.size not in ("", AUTO) and not shape_of(wanted.size):
+        warnings.append(f"size {wanted.size[:SHOWN]} was left out: {target.mapping.key} takes a width and a height.")
+        wanted = dataclasses.replace(wanted, size="")
+    return wanted
 
 
-def _size_of(wanted: ImagesInput, target: Target, warnings: list[str]) -> str:
+def _size_of(wanted: ImagesInput, target: Target) -> str:
     """Its words for a size: width*height; "" for the usual."""
     if wanted.aspect_ratio:
-        sizes: dict[str, str] = target.mapping.extra.get(RATIO_SIZES) or {}
-        if wanted.aspect_ratio in sizes:
-            return sizes[wanted.aspect_ratio]
-        warnings.append(f"aspect_ratio is one of {', '.join(sizes)} at {target.mapping.key} and was left out.")
+        size: str = target.mapping.extra[RATIO_SIZES][wanted.aspect_ratio]
+        return size
     width, _, height = wanted.size.partition("x")
-    return f"{width}*{height}" if width.isdigit() and height.isdigit() else ""
+    return f"{width}*{height}" if width.isdecimal() and height.isdecimal() else ""

@@ -1,29 +1,32 @@
 """Images of Google's models: generateContent with images in the answer, and Imagen's :predict.
 
-Facts: Gemini API, "Image generation": responseModalities, imageConfig; Vertex AI reference, Imagen: instances,
-parameters, predictions with bytesBase64Encoded.
+Facts: Gemini API, "Image generation": responseModalities, imageConfig (gateway/providers/google/image_config.py has
+ratios and sizes); Vertex AI reference, Imagen: instances, parameters, predictions with bytesBase64Encoded.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from gateway.dialects import google as dialect
 from gateway.errors import NotSupported, UpstreamFailed
-from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResult, nearest_shape
+from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResult, nearest_shape, shape_of
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.google.generate import WHOLE, Authorize, address_of
-from gateway.providers.image_codecs import WholeImages, refuse_marks
+from gateway.providers.google.image_config import IMAGE_SIZES, PREDICTED_RATIOS, USUAL_SIZE, ratios_of, sizes_of
+from gateway.providers.google.traits import Traits, traits_of
+from gateway.providers.image_codecs import SHOWN, ImageChoices, WholeImages, fit_wishes, refuse_marks
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
 
 PREDICT = "predict"
 PREDICTS = "imagen"  # how models that are asked by :predict begin
-RATIOS = ("1:1", "3:2", "2:3", "4:3", "3:4", "16:9", "9:16", "21:9")
-PREDICTED_RATIOS, MOST_PREDICTED = ("1:1", "4:3", "3:4", "16:9", "9:16"), 4
-SIZES = ("1K", "2K", "4K")
+MOST_PREDICTED = 4
+LARGE_SIZE, HUGE_SIZE = "2K", "4K"
 LARGE_EDGE, HUGE_EDGE = 1536, 3072
+LOST = ("quality", "background", "output_format", "moderation", "style", "input_fidelity")
 BLOCKED = ("IMAGE_SAFETY", "PROHIBITED_CONTENT", "SAFETY", "BLOCKLIST", "IMAGE_PROHIBITED_CONTENT", "RECITATION")
 
 
@@ -38,19 +41,20 @@ class GoogleImages(WrittenCodec, WholeImages):
 
     def write(self, request: ImagesRequest, target: Target) -> Call:
         """The call. NotSupported for a mask, and for several images where one call makes one."""
-        wanted: ImagesInput = request.content()
-        refuse_marks(wanted, target)
+        asked: ImagesInput = request.content()
+        refuse_marks(asked, target)
         predicts = target.mapping.external_id.startswith(PREDICTS)
-        _check(wanted, target, predicts)
+        _check(asked, target, predicts)
+        warnings: list[str] = []
+        wanted = _fit(asked, target, predicts, warnings)
         files = Base64Files()
-        body = _predict(wanted) if predicts else _generate(wanted, files)
+        body = _predict(wanted) if predicts else _generate(wanted, traits_of(target), files)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
         url = address_of(target, PREDICT if predicts else WHOLE)
-        return Call(
-            "POST", url, headers, files.encode(body), reader=_ImageReader(wanted.price_key, counts_images(target))
-        )
+        reader = _ImageReader(wanted.price_key, counts_images(target))
+        return Call("POST", url, headers, files.encode(body), warnings=tuple(warnings), reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
         """As of a request that named no size; a call brings its own reader."""
@@ -81,22 +85,36 @@ class _ImageReader(WholeImages):
 
 def _check(wanted: ImagesInput, target: Target, predicts: bool) -> None:
     """NotSupported for what one call of the model does not make."""
-    key, most = target.mapping.key, MOST_PREDICTED if predicts else 1
-    ratios = PREDICTED_RATIOS if predicts else RATIOS
+    key = target.mapping.key
+    most = MOST_PREDICTED if predicts else 1
     if predicts and wanted.pictures:
         raise NotSupported(f"{key} changes no images.", param="images", code="unsupported_input")
     if wanted.n > most:
         raise NotSupported(f"{key} makes up to {most} images at a time.", param="n", code="unsupported_n")
-    if wanted.aspect_ratio and wanted.aspect_ratio not in ratios:
-        what = f"{key} makes no images of {wanted.aspect_ratio[:16]}; it makes {', '.join(ratios)}."
-        raise NotSupported(what, param="aspect_ratio", code="unsupported_size")
 
 
-def _generate(wanted: ImagesInput, files: Base64Files) -> dict[str, Any]:
+def _fit(asked: ImagesInput, target: Target, predicts: bool, warnings: list[str]) -> ImagesInput:
+    """The input without what the model has no word for. A size in pixels counts as its ratio and as 1K, 2K or 4K."""
+    ratios = PREDICTED_RATIOS if predicts else ratios_of(traits_of(target))
+    sizes = (USUAL_SIZE,) if predicts else sizes_of(traits_of(target))
+    wanted = fit_wishes(asked, target, ImageChoices(aspect_ratio=ratios, lost=LOST), warnings)
+    size = wanted.size
+    if size in ("", AUTO) or (size in sizes or shape_of(size)) and (size_of(wanted) or USUAL_SIZE) in sizes:
+        return wanted
+    # The shape of a size in pixels is kept where its number is not.
+    kept = ", its shape kept" if shape_of(size) else ""
+    warnings.append(f"size {size[:SHOWN]} was left out{kept}: {target.mapping.key} takes {', '.join(sizes)}.")
+    return replace(wanted, aspect_ratio=ratio_of(wanted, ratios), size="")
+
+
+def _generate(wanted: ImagesInput, traits: Traits, files: Base64Files) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": wanted.prompt}]
     for one in wanted.pictures:
         parts.append({"inlineData": {"mimeType": one.media_type, "data": files.hold(one.file)}})
-    config = {"aspectRatio": ratio_of(wanted), "imageSize": size_of(wanted)}
+    size = size_of(wanted)
+    if size == USUAL_SIZE or size not in sizes_of(traits):
+        size = ""
+    config = {"aspectRatio": ratio_of(wanted, ratios_of(traits)), "imageSize": size}
     chosen = {name: value for name, value in config.items() if value}
     return {
         "contents": [{"role": "user", "parts": parts}],
@@ -111,18 +129,20 @@ def _predict(wanted: ImagesInput) -> dict[str, Any]:
     return {"instances": [{"prompt": wanted.prompt}], "parameters": parameters}
 
 
-def ratio_of(wanted: ImagesInput, offered: tuple[str, ...] = RATIOS) -> str:
+def ratio_of(wanted: ImagesInput, offered: tuple[str, ...]) -> str:
     """The aspect ratio: as named, else the nearest to that of the size; "" where neither is given."""
     return wanted.aspect_ratio or nearest_shape(wanted.size, offered)
 
 
 def size_of(wanted: ImagesInput) -> str:
-    """1K, 2K or 4K by the longer edge; "" for the usual."""
-    if wanted.size in SIZES:
+    """1K, 2K or 4K, as named or by the longer edge; "" for the usual."""
+    if wanted.size in IMAGE_SIZES:
         return wanted.size
     edges = [int(one) for one in wanted.size.split("x") if one.isdecimal()]
     longest = max(edges, default=0)
-    return "" if longest <= LARGE_EDGE else "2K" if longest <= HUGE_EDGE else "4K"
+    if longest <= LARGE_EDGE:
+        return ""
+    return LARGE_SIZE if longest <= HUGE_EDGE else HUGE_SIZE
 
 
 def _parts(wire: dict[str, Any]) -> tuple[list[tuple[str, str]], bool]:

@@ -6,6 +6,7 @@ from gateway.dialects.google import BUDGETS, LEVELS
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, ReasoningOptions, ResponseFormat, WebSearch
 from gateway.providers.google.contents import Contents
+from gateway.providers.google.image_config import write_image_output
 from gateway.providers.google.tools import write_schema, write_tool_config, write_tools
 from gateway.providers.google.traits import Traits, makes_images
 from gateway.providers.protocol import Target
@@ -29,7 +30,6 @@ SAMPLING = {
     "frequency_penalty": "frequencyPenalty",
     "presence_penalty": "presencePenalty",
 }
-IMAGE_CONFIG = {"aspect_ratio": "aspectRatio", "image_size": "imageSize"}
 
 
 def write_body(request: ChatRequest, target: Target, traits: Traits, warnings: list[str]) -> Body:
@@ -81,7 +81,7 @@ def _write_generation(
     if thinking:
         config["thinkingConfig"] = thinking
     if request.requirements.image_output or makes_images(target.mapping):
-        _write_image_output(request.options.image_config or {}, config, warnings)
+        write_image_output(request.options.image_config or {}, target, traits, config, warnings)
     return config
 
 
@@ -132,18 +132,6 @@ def _write_format(wanted: ResponseFormat, traits: Traits, config: Body, warnings
             warnings.append(
                 f"Words of the response schema that this provider lacks were left out: {', '.join(dropped)}."
             )
-
-
-def _write_image_output(options: dict[str, Any], config: Body, warnings: list[str]) -> None:
-    config["responseModalities"] = ["TEXT", "IMAGE"]
-    image = {wire: options[name] for name, wire in IMAGE_CONFIG.items() if options.get(name)}
-    if image:
-        config["imageConfig"] = image
-    if options.get("seed") is not None:
-        config["seed"] = int(options["seed"])
-    lost = [name for name in ("image_quality", "n") if options.get(name) not in (None, 1, "auto")]
-    if lost:
-        warnings.append(f"image_config: {', '.join(lost)} has no counterpart at this provider and was left out.")
 
 
 def _write_thinking(ask: ReasoningOptions, target: Target, traits: Traits, warnings: list[str], *, shown: bool) -> Body:

@@ -8,6 +8,7 @@ edits URL (xAI's); `image_stream`: it streams.
 
 from base64 import b64decode
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from gateway.dialects import openai as dialect
@@ -28,7 +29,7 @@ from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
 from gateway.providers.base64_files import Base64Files
-from gateway.providers.image_codecs import WholeImages, data_url, refuse_marks
+from gateway.providers.image_codecs import WISHES, ImageChoices, WholeImages, data_url, fit_wishes, refuse_marks
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of, way_of
 from gateway.providers.openai.typed_events import TypedEvents
@@ -44,8 +45,7 @@ STREAMS = "image_stream"
 MARKS = ("mask", "markup")
 EVENT_STREAM = "text/event-stream"
 ASKS_BASE64 = "response_format"  # models that give addresses unless asked take this field; the others refuse it
-FIELDS = ("size", "quality", "background", "output_format", "moderation", "style", "input_fidelity", "aspect_ratio")
-EDITS_ONLY, MAKES_ONLY = ("input_fidelity",), ("moderation", "style")
+COMPRESSION = "output_compression"
 # What every model takes whose mapping names none.
 USUAL = ("size", "quality", "background", "output_format", "output_compression", "moderation", "input_fidelity", "n")
 
@@ -60,9 +60,10 @@ class OpenAIImages(WrittenCodec, WholeImages):
 
     def write(self, request: ImagesRequest, target: Target) -> Call:
         """The call. NotSupported for a mask where none is taken."""
-        wanted: ImagesInput = request.content()
         warnings: list[str] = []
-        body = _body(wanted, target, isinstance(request, ImageEditsRequest), warnings)
+        edits = isinstance(request, ImageEditsRequest)
+        wanted = _fit(request.content(), target, edits, warnings)
+        body = _body(wanted, target)
         reader = _ImageReader(wanted, counts_images(target))
         files = Base64Files()
         inline: str = target.mapping.extra.get(IN_JSON) or ""
@@ -72,8 +73,8 @@ class OpenAIImages(WrittenCodec, WholeImages):
             refuse_marks(wanted, target)
             body |= _inlined([data_url(one, files) for one in wanted.pictures], inline, target)
         streams = _streams(wanted, target)
-        edits = bool(wanted.pictures and target.mapping.extra.get(IN_OBJECTS))
-        way = way_of(target, EDIT if edits else MAKE, streams, self._tokens)
+        path = EDIT if wanted.pictures and target.mapping.extra.get(IN_OBJECTS) else MAKE
+        way = way_of(target, path, streams, self._tokens)
         return Call("POST", way.url, way.headers, files.encode(body), streams, tuple(warnings), way=way, reader=reader)
 
     def _form(
@@ -175,42 +176,46 @@ def _streams(wanted: ImagesInput, target: Target) -> bool:
     return wanted.stream and wanted.n == 1 and bool(target.mapping.extra.get(STREAMS))
 
 
-def _body(wanted: ImagesInput, target: Target, edits: bool, warnings: list[str]) -> dict[str, Any]:
-    taken = target.mapping.supported_parameters or USUAL
+def _fit(asked: ImagesInput, target: Target, edits: bool, warnings: list[str]) -> ImagesInput:
+    """The input without what the model does not take; a ratio as the nearest size where it takes none. NotSupported
+    for several images where one call makes one."""
+    mapping, taken = target.mapping, _taken(target)
+    if asked.n > 1 and "n" not in taken:
+        raise NotSupported(f"{mapping.key} makes one image at a time.", param="n", code="unsupported_n")
+    if edits:
+        wanted = replace(asked, moderation="", style="")
+    else:
+        wanted = replace(asked, input_fidelity="")
+    if "aspect_ratio" not in taken and (size := nearest_shape(wanted.aspect_ratio, mapping.image_sizes)):
+        wanted = replace(wanted, size=size, aspect_ratio="")  # the ratio wins over the size
+    if wanted.output_compression is not None and COMPRESSION not in taken:
+        wanted = replace(wanted, output_compression=None)
+        warnings.append(f"{COMPRESSION} is not supported by {mapping.key} and was left out.")
+    choices = ImageChoices(
+        mapping.image_sizes,
+        mapping.image_ratios,
+        mapping.image_qualities,
+        lost=tuple(name for name in WISHES if name not in taken),
+    )
+    return fit_wishes(wanted, target, choices, warnings)
+
+
+def _taken(target: Target) -> tuple[str, ...]:
+    return target.mapping.supported_parameters or USUAL
+
+
+def _body(wanted: ImagesInput, target: Target) -> dict[str, Any]:
     body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": wanted.prompt}
-    given = _given(wanted, taken, target)
-    for name, value in given.items():
-        if name in (MAKES_ONLY if edits else EDITS_ONLY):
-            continue
-        if name == "size" and value not in (target.mapping.image_sizes or (value,)):
-            sizes = ", ".join(target.mapping.image_sizes)
-            what = f"{target.mapping.key} makes no images of {value[:32]}; it makes {sizes}."
-            raise NotSupported(what, param="size", code="unsupported_size")
-        if name in taken:
-            body[name] = value
-        elif name == "n":
-            raise NotSupported(f"{target.mapping.key} makes one image at a time.", param="n", code="unsupported_n")
-        else:
-            warnings.append(f"{name} is not supported by {target.mapping.key} and was left out.")
+    body |= {name: value for name in WISHES if (value := getattr(wanted, name))}
+    if wanted.output_compression is not None:
+        body[COMPRESSION] = wanted.output_compression
+    if wanted.n > 1:
+        body["n"] = wanted.n
     if _streams(wanted, target):
         body |= {"stream": True} | ({"partial_images": wanted.partial_images} if wanted.partial_images else {})
-    if ASKS_BASE64 in taken:
+    if ASKS_BASE64 in _taken(target):
         body[ASKS_BASE64] = "b64_json"
     return body
-
-
-def _given(wanted: ImagesInput, taken: tuple[str, ...], target: Target) -> dict[str, Any]:
-    """The fields that were named; a ratio as the nearest size where the model takes none."""
-    given: dict[str, Any] = {name: value for name in FIELDS if (value := getattr(wanted, name))}
-    ratio = given.get("aspect_ratio", "")
-    if "aspect_ratio" not in taken and (size := nearest_shape(ratio, target.mapping.image_sizes)):
-        given["size"] = size  # the ratio wins over the size
-        del given["aspect_ratio"]
-    if wanted.n > 1:
-        given["n"] = wanted.n
-    if wanted.output_compression is not None:
-        given["output_compression"] = wanted.output_compression
-    return given
 
 
 def _form_text(value: Any) -> str:

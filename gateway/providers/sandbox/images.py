@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from gateway.neutral.images import shape_of
 from gateway.providers.sandbox import image_files
 from gateway.providers.sandbox.checks import Check, check_fields, of, one_of
 from gateway.providers.sandbox.counting import count
@@ -18,6 +19,7 @@ from gateway.providers.sandbox.response import Response, write_event
 
 MOST_EDGE = 4096
 USUAL = "1024x1024"
+EDGE, STEP, MOST_SHAPE = 1024, 16, 16  # of images that are asked for by their ratio
 TOKENS = {"low": 272, "medium": 1056, "high": 4160}
 READ_TOKENS, PARTIAL_TOKENS = 300, 100
 
@@ -34,8 +36,7 @@ def directive_text(body: dict[str, Any]) -> str:
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
     """The answer to a checked body; images on their way are of other colours."""
-    size = body.get("size") or USUAL
-    width, height = edges_of(USUAL if size == "auto" else size)
+    width, height = _edges_for(body)
     prompt, number = strip(body["prompt"]), int(body.get("n") or 1)
     made, quality = body.get("output_format") or "png", body.get("quality") or "medium"
     shared = {"size": f"{width}x{height}", "quality": quality, "output_format": made}
@@ -81,6 +82,21 @@ def edges_of(size: str) -> tuple[int, int]:
     return int(width), int(height)
 
 
+def _edges_for(body: dict[str, Any]) -> tuple[int, int]:
+    """Width and height by the ratio, else by the size; a ratio has about as many pixels as the usual size."""
+    shape = shape_of(body.get("aspect_ratio") or "")
+    if shape:
+        width, height = (max(1, round(edge / STEP)) * STEP for edge in (EDGE * shape**0.5, EDGE / shape**0.5))
+        return min(width, MOST_EDGE), min(height, MOST_EDGE)
+    size = body.get("size") or USUAL
+    return edges_of(USUAL if size == "auto" else size)
+
+
+def _ratio(value: Any, param: str) -> None:
+    if not isinstance(value, str) or not (value == "auto" or 1 / MOST_SHAPE <= shape_of(value) <= MOST_SHAPE):
+        raise refuse(f"Invalid '{param}': expected a ratio such as 16:9.", param)
+
+
 def _number(value: Any, param: str) -> None:
     """Forms send numbers as text."""
     if not str(value).isdigit() or not 1 <= int(value) <= 10:
@@ -102,6 +118,7 @@ FIELDS: dict[str, Check] = {
     "prompt": of(str),
     "n": _number,
     "size": of(str),
+    "aspect_ratio": _ratio,
     "quality": one_of("low", "medium", "high", "auto"),
     "background": one_of("transparent", "opaque", "auto"),
     "output_format": one_of(*image_files.FORMATS),

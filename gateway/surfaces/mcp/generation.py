@@ -1,6 +1,7 @@
 """The tools that spend money. Each call is a separate request to the engine: admitted, limited, billed, failed over."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -103,10 +104,8 @@ def _make(ctx: ToolContext, wanted: ImagesInput, model: str) -> ImagesResult:
         units=units_of(wanted),
     )
     request = ImagesRequest(model, needs, lambda: wanted)
-    result: ImagesResult = ctx.services.engine.executor.generate(
-        _context_of(ctx, ImagesRequest.operation), request
-    ).result
-    return result
+    answer = ctx.services.engine.executor.generate(_context_of(ctx, ImagesRequest.operation), request)
+    return replace(answer.result, warnings=tuple(dict.fromkeys(answer.outcome.warnings)))
 
 
 def _show(result: ImagesResult) -> list[Json]:
@@ -122,4 +121,4 @@ def _show(result: ImagesResult) -> list[Json]:
             text_of("No image was made" + (": the provider's filter let none pass." if result.blocked else "."))
         )
     revised = [text_of(f"Made of the prompt: {prompt}") for prompt in result.revised if prompt]
-    return [*revised, *shown]
+    return [*revised, *shown, *(text_of(f"Note: {warning}") for warning in result.warnings)]

@@ -69,10 +69,15 @@ class SentRefusal(Struct):
     error: SentError
 
 
+class SentMetadata(Struct):
+    warnings: list[str] = []
+
+
 class SentImages(Struct):
     """The fields that are read from an answer with images."""
 
     data: list[SentImage] = []
+    metadata: SentMetadata | None = None
 
 
 def address_of(ctx: ToolContext) -> str:
@@ -115,7 +120,8 @@ def images(ctx: ToolContext, address: str, wanted: ImagesInput, model: str) -> I
         if value := getattr(wanted, name):
             body[name] = value
     sent = _ask(ctx, address, IMAGES, body, SentImages)
-    return ImagesResult(tuple(Image(_media_of(one)) for one in sent.data))
+    warnings = sent.metadata.warnings if sent.metadata else []
+    return ImagesResult(tuple(Image(_media_of(one)) for one in sent.data), warnings=tuple(warnings))
 
 
 def _media_of(sent: SentImage) -> Media:

@@ -385,6 +385,18 @@ def test_image_models_are_asked_for_images():
     assert "image_quality" in warnings_of(ask(options=options), target)
 
 
+@pytest.mark.parametrize(
+    ("model", "kept"), [("gemini-2.5-flash-image", {}), ("gemini-3-pro-image", {"imageSize": "4K"})]
+)
+def test_an_image_config_that_a_model_lacks_is_left_out(model, kept):
+    options = Options(image_config={"aspect_ratio": "7:3", "image_size": "4K"})
+    target = at(model=model, operations=("chat", "images"), reasoning=False)
+    assert write(ask(options=options), target)["generationConfig"].get("imageConfig", {}) == kept
+    warning = warnings_of(ask(options=options), target)
+    assert "aspect_ratio 7:3 was left out" in warning
+    assert ("image_size 4K was left out" in warning) is not bool(kept)
+
+
 # The call.
 
 

@@ -1,0 +1,53 @@
+"""Aspect ratios and sizes of Google's image models, and `imageConfig` of a chat request.
+
+Facts: Gemini API, "Image generation", tables of aspect ratios and sizes by model; Imagen, "aspectRatio".
+"""
+
+from typing import Any
+
+from gateway.providers.google.traits import Traits
+from gateway.providers.image_codecs import SHOWN
+from gateway.providers.protocol import Target
+
+RATIOS = ("1:1", "3:2", "2:3", "4:3", "3:4", "5:4", "4:5", "16:9", "9:16", "21:9")
+LONG_RATIOS = ("4:1", "1:4", "8:1", "1:8")  # of the small models of generation 3.1
+LONG_FROM = 3.1
+PREDICTED_RATIOS = ("1:1", "4:3", "3:4", "16:9", "9:16")
+IMAGE_SIZES = ("1K", "2K", "4K")
+USUAL_SIZE = "1K"  # what is made without imageSize
+SIZES_FROM = 3  # the generation before makes images of one size
+
+
+def ratios_of(traits: Traits) -> tuple[str, ...]:
+    """The aspect ratios of a model that makes images by generateContent."""
+    return RATIOS + LONG_RATIOS if traits.generation >= LONG_FROM and not traits.pro else RATIOS
+
+
+def sizes_of(traits: Traits) -> tuple[str, ...]:
+    """The sizes of such a model."""
+    return IMAGE_SIZES if traits.generation >= SIZES_FROM else (USUAL_SIZE,)
+
+
+def write_image_output(
+    options: dict[str, Any], target: Target, traits: Traits, config: dict[str, Any], warnings: list[str]
+) -> None:
+    """Write the fields of an answer with images. `options` are the caller's `image_config`."""
+    config["responseModalities"] = ["TEXT", "IMAGE"]
+    image: dict[str, str] = {}
+    words = {"aspect_ratio": ("aspectRatio", ratios_of(traits)), "image_size": ("imageSize", sizes_of(traits))}
+    for name, (wire, offered) in words.items():
+        value = options.get(name)
+        if not value or value == USUAL_SIZE:
+            continue
+        if value in offered:
+            image[wire] = value
+        else:
+            reason = f"{target.mapping.key} takes {', '.join(offered)}"
+            warnings.append(f"image_config: {name} {value[:SHOWN]} was left out: {reason}.")
+    if image:
+        config["imageConfig"] = image
+    if options.get("seed") is not None:
+        config["seed"] = int(options["seed"])
+    lost = [name for name in ("image_quality", "n") if options.get(name) not in (None, 1, "auto")]
+    if lost:
+        warnings.append(f"image_config: {', '.join(lost)} has no counterpart at this provider and was left out.")
