@@ -238,7 +238,7 @@ def measure_purge(database: Database, url: str, clock: Clock, rows: int) -> Iter
     rollups.catch_up()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     keep_days = DAYS - round(DAYS * min(0.9, PURGED / rows))
-    purge, live = UsagePurge(database, clock, keep_days, "%never%"), LiveWriter(url)
+    purge, live = UsagePurge(database, clock, keep_days, "%never%", database.now_us), LiveWriter(url)
     start, cpu = time.perf_counter(), time.process_time()
     gone, least = purge.run(), LIVE_S / 2
     taken, spent = time.perf_counter() - start, time.process_time() - cpu

@@ -228,8 +228,8 @@ class IdleWait:
 
     def __init__(self, most_s: float) -> None:
         loop = gevent.get_hub().loop
-        # The interval is what `again` begins with. A timer that is stopped and started goes on with what was left of its
-        # time, so that all waits together would have `most_s`.
+        # `again` begins with the whole interval. A timer that is stopped and started goes on with what was left of its
+        # time, and all waits together would have `most_s`.
         self._idle, self._late = loop.idle(), loop.timer(most_s, most_s)
 
     def wait(self) -> None:

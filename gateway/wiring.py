@@ -14,7 +14,7 @@ from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.funding import Funding
 from gateway.admin.management import Management
 from gateway.admin.provider_check import ProviderCheck
-from gateway.billing.ledger_close import LedgerClose
+from gateway.billing.ledger_close import LedgerClose, closed_until_us
 from gateway.billing.reconciliation import MARKED
 from gateway.billing.reconciliation_gauge import ReconciliationGauge
 from gateway.billing.recovery import Recovery
@@ -205,7 +205,9 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
         recovery=Recovery(database, folder, control, clock, base.settings.timeouts.request_s, base.telemetry.states),
         ledger_close=LedgerClose(database, store.documents, funding.ledger),
         rollups=rollups,
-        usage_purge=UsagePurge(database, clock, base.settings.metering.usage_days, MARKED),
+        usage_purge=UsagePurge(
+            database, clock, base.settings.metering.usage_days, MARKED, lambda: closed_until_us(database)
+        ),
         reports=Reports(database, clock, funding.budgets, funding.ledger, catalogue.current, accounts.sources),
         reconciliation_gauge=ReconciliationGauge(database, store.documents, clock, rollups, base.telemetry.states),
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from gateway.billing.hour_sums import REMOVED, hour_sums
 from gateway.clock import HOUR_US, SECOND_US
 from gateway.errors import Unavailable
 from gateway.limits.ledger import LedgerBook
@@ -17,6 +18,9 @@ GRACE_US = HOUR_US
 # clock may be slow. What waited for longer, on a node that was cut off, the rollups notice and mark its hour.
 AGAIN_US = 3 * HOUR_US
 KIND, KEY = "mark", "closed_hours"
+# Stored when hours of which rows were removed have been compared with the ledger once: earlier releases removed rows
+# before they were posted.
+COMPARED = "compared_removed_hours"
 FOREVER_S = 100 * 366 * 86_400.0
 
 SPENT = f"(mode = {CREDITS} OR storage_nusd IS NOT NULL)"
@@ -56,6 +60,9 @@ class LedgerClose:
         until = _end_of_closed(now)
         params = (since, until, since, until // HOUR_US)
         found = self._database.report(lambda: self._database.execute(TOUCHED, params).fetchall())
+        compared = self._documents.get(KIND, COMPARED) is not None
+        if not compared:
+            found = {*found, *self._removed_unposted(until // HOUR_US)}
         owners = {ident[-32:]: ident for (ident,) in self._database.read(self._select_owners)}
         booked = 0
         for (hour,) in sorted(found):
@@ -63,7 +70,14 @@ class LedgerClose:
                 raise Unavailable("The closing of hours was interrupted.")
             booked += self._close(int(hour) * HOUR_US, owners)
         self._documents.put(KIND, KEY, str(now).encode(), FOREVER_S)
+        if not compared:
+            self._documents.put(KIND, COMPARED, b"", FOREVER_S)
         return booked
+
+    def _removed_unposted(self, end_hour: int) -> list[tuple[int]]:
+        """Hours before `end_hour` of which rows were removed, and of which the ledger has not what they spent."""
+        sql = self._database.exact_sums(hour_sums(self._database.kind) + REMOVED)
+        return self._database.report(lambda: self._database.execute(sql, (end_hour,)).fetchall())
 
     def _close(self, start_us: int, owners: dict[str, str]) -> int:
         params = (start_us - AGAIN_US, start_us, start_us + HOUR_US, start_us // HOUR_US)

@@ -7,30 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from gateway.billing.hour_sums import CLOSED, DIGITS, LATE_REF, hour_sums
 from gateway.billing.ledger_close import closed_until_us
 from gateway.billing.usage_rows import BOUNDED
 from gateway.clock import HOUR_US
 from gateway.errors import Unavailable
-from gateway.limits.ledger import LATE
-from gateway.metering.models import CREDITS
 from gateway.metering.rollups.proof import compare_rollups
+from gateway.metering.rollups.rows import HEX
 from gateway.money import format_usd
 from gateway.store.database import Database
 
-# The 32 hex digits of an id, whatever its prefix: budgets and the ledger have it as text, usage rows as bytes.
-DIGITS = "substr({0}, length({0}) - 31)"
-LATE_REF = f"substr(ref, 1, {len(LATE)}) = '{LATE}'"
-WORDS = {
-    "sqlite": {
-        "hex": "lower(hex({0}))",
-        "hour": "CAST(strftime('%s', {0}) AS INTEGER) / 3600",
-        "provider_key": "json_extract(extra, '$.provider_key')",
-    },
-    "postgresql": {
-        "hex": "encode({0}, 'hex')",
-        "hour": "CAST(EXTRACT(EPOCH FROM CAST({0} AS timestamp)) AS BIGINT) / 3600",
-        "provider_key": "CAST(extra AS json) ->> 'provider_key'",
-    },
+PROVIDER_KEY = {
+    "sqlite": "json_extract(extra, '$.provider_key')",
+    "postgresql": "CAST(extra AS json) ->> 'provider_key'",
 }
 # What comes in as (id, nano-dollars) from two sides, and differs.
 UNLIKE = """
@@ -49,31 +38,6 @@ BALANCES = "SELECT scope_id AS id, limit_nusd AS nusd FROM budget WHERE kind = '
 SETTLED = f"""
 SELECT {DIGITS.format("b.scope_id")} AS id, b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l
     WHERE l.budget = b.id AND l.generation = b.generation), 0) AS nusd FROM budget b WHERE b.kind = '{{kind}}'
-"""
-# Credits by hour since the epoch: of the usage rows and those that were removed, and of the ledger, whose entries of
-# usage and storage and whose adjustments of closed hours have the ref [usage:]<organization>:<hour>[:n].
-HOURS = f"""
-WITH spent AS (
-    SELECT organization, at / {HOUR_US} AS hour,
-        SUM(COALESCE(storage_nusd, 0) + CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END) AS nusd FROM usage
-    WHERE mode = {CREDITS} OR storage_nusd IS NOT NULL GROUP BY organization, at / {HOUR_US}
-), rows AS (
-    SELECT id, hour, SUM(nusd) AS nusd FROM (
-        SELECT {{organization}} AS id, hour, nusd FROM spent
-        UNION ALL SELECT owner, hour, nusd FROM removed_spend WHERE kind IN ('credits', 'storage')
-    ) s GROUP BY id, hour
-), entries AS (
-    SELECT {DIGITS.format("organization")} AS id, amount_nusd,
-        substr(ref, length(organization) + CASE WHEN {LATE_REF} THEN {len(LATE) + 2} ELSE 2 END, 13) AS moment
-    FROM ledger WHERE kind IN ('usage', 'storage') OR (kind = 'adjustment' AND {LATE_REF})
-), booked AS (SELECT id, {{hour}} AS hour, -SUM(amount_nusd) AS nusd FROM entries GROUP BY 1, 2)
-"""
-MOMENT = "substr(moment, 1, 10) || ' ' || substr(moment, 12, 2) || ':00:00'"
-# Every hour that is closed, and every one that has an entry.
-CLOSED = """
-SELECT id || ' hour ' || hour, SUM(mine), SUM(theirs) FROM (
-    SELECT id, hour, nusd AS mine, 0 AS theirs, 1 AS entries FROM booked UNION ALL SELECT id, hour, 0, nusd, 0 FROM rows
-) h GROUP BY id, hour HAVING SUM(mine) <> SUM(theirs) AND (hour < ? OR MAX(entries) = 1) ORDER BY 1
 """
 USED = "SELECT id, nusd FROM rows"
 COUNTED = (
@@ -162,10 +126,10 @@ class Examination:
 
     def __init__(self, database: Database, go_on: Callable[[], bool]) -> None:
         self._database, self._wanted = database, go_on
-        words = WORDS[database.kind]
-        self._columns = {name: words["hex"].format(name) for name in ("organization", "api_key", "member", "team")}
-        self._columns["provider_key"] = words["provider_key"]
-        self._hours = HOURS.format(organization=self._columns["organization"], hour=words["hour"].format(MOMENT))
+        written = HEX[database.kind]
+        self._columns = {name: written.format(name) for name in ("api_key", "member", "team")}
+        self._columns["provider_key"] = PROVIDER_KEY[database.kind]
+        self._hours = hour_sums(database.kind)
 
     def differences(self) -> Iterator[Difference]:
         funds = UNLIKE.format(mine=FUNDED, theirs=BALANCES)

@@ -8,7 +8,7 @@ from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.errors import Unavailable
 from gateway.metering.rollups.job import GoOn, forever
 from gateway.metering.rollups.pieces import add_pieces, count_pieces, list_pieces, sweep_pieces
-from gateway.metering.rollups.removed import Spent, keep_spent, sum_spent
+from gateway.metering.rollups.removed import RemovedSpend, keep_spent, sum_spent
 from gateway.metering.rollups.rows import Group, sum_rows
 from gateway.metering.rollups.sum_tables import VALUES
 from gateway.metering.rollups.table import (
@@ -53,7 +53,7 @@ ON CONFLICT ({", ".join(KEY_COLUMNS)}) DO UPDATE SET
 # A range, or SQLite would take the series for what narrows it down, not the hour.
 OF_PROJECTS = f"hour = ? AND series >= {Series.PROJECT} AND series <= {Series.PROJECT}"
 OF_PARTS = f"SELECT part, SUM(rows) FROM rollup WHERE {OF_PROJECTS} GROUP BY part"
-MARK = "UPDATE rollup_hour SET dirty = 1 WHERE hour = ?"
+MARK = "UPDATE rollup_hour SET dirty = 1, late_at = ? WHERE hour = ?"
 
 
 class Removal(NamedTuple):
@@ -68,26 +68,31 @@ class Removal(NamedTuple):
     whole: list[int]
     wrong: list[int]
     groups: list[Group]
-    spent: Spent
+    spent: RemovedSpend
 
 
 class UsagePurge:
     """Removes usage rows, with the rows that tell which teams paid, whose request came more than `days` days ago
-    (0: none is ever removed). For the one worker that leads; safe to repeat and to run twice at once.
+    (0: none is ever removed) and before the last hour that the ledger has posted. For the one worker that leads; safe
+    to repeat and to run twice at once.
 
     On PostgreSQL usage lies in partitions, which are dropped whole once all of them is old. Where it did not always,
     the first partition holds all that was before; of that one, and on SQLite, rows go in small steps.
     """
 
-    def __init__(self, database: Database, clock: Clock, days: int, marked: str) -> None:
-        """`marked` is how the details of a row look whose cost a bound provider key counted (see reconciliation.py).
-        SettingsError when `days` are too few: hours must be closed, and late rows have come, before rows may go."""
+    def __init__(
+        self, database: Database, clock: Clock, days: int, marked: str, closed_until: Callable[[], int]
+    ) -> None:
+        """`marked` is how the details of a row look whose cost a bound provider key counted (see reconciliation.py);
+        `closed_until` tells before when (µs) the ledger has closed every hour. SettingsError when `days` are too few:
+        late rows must have come before rows may go."""
         if days < 0 or 0 < days < LEAST_DAYS:
             raise SettingsError(f"[metering] usage_days: at least {LEAST_DAYS}, or 0 to keep usage rows for ever")
         self._database, self._clock, self._days = database, clock, days
         width_us = (7 if days == 0 or days > WEEKS_FROM_DAYS else 1) * DAY_US
         self.partitions = Partitions(database, "usage", ("request", "attempt", "kind"), width_us)
         self._marked, self._rows = marked, FIRST_ROWS
+        self._closed_until, self._closed_us = closed_until, 0
 
     def run(self, go_on: GoOn = forever) -> int:
         """One round; how many rows went. Unavailable when the store is away or busy: the next round goes on."""
@@ -97,7 +102,8 @@ class UsagePurge:
         # While attempts of a day wait to be counted, no earlier ones of their requests may go.
         if not self._days or state is None or state.filling or state.watermark < now_us - DAY_US:
             return 0
-        cut = id_at((now_us - self._days * DAY_US) // HOUR_US * HOUR_US)
+        self._closed_us = self._closed_until()
+        cut = id_at(min((now_us - self._days * DAY_US) // HOUR_US * HOUR_US, self._closed_us))
         self._finish(go_on)
         gone = 0
         for partition in self.partitions.ended(cut):
@@ -214,7 +220,7 @@ class UsagePurge:
             if is_whole is False:
                 wrong.append(hour)
             groups += self._groups_of(state, hour, condition, params)
-        spent = sum_spent(self._database, condition, params, self._marked)
+        spent = sum_spent(self._database, condition, params, self._marked, self._closed_us)
         return Removal(condition, params, end, sum(counts.values()), whole, wrong, groups, spent)
 
     def _is_whole(self, hour: int, part: int, count: int, end: bytes) -> bool | None:
@@ -238,7 +244,7 @@ class UsagePurge:
         for hour in removal.whole:
             self._move_hour(hour)
         for hour in removal.wrong:
-            run(MARK, (hour,))
+            run(MARK, (self._database.now_us(), hour))
         add_pieces(self._database, removal.groups, self._clock.now_us())
         keep_spent(self._database, removal.spent)
         run(
@@ -274,7 +280,9 @@ class UsagePurge:
         groups: list[Group] = []
         for hour in cut_off:
             groups += self._database.report(partial(self._groups_of, state, hour, counted, bounds))
-        spent = self._database.report(partial(sum_spent, self._database, condition, params, self._marked))
+        spent = self._database.report(
+            partial(sum_spent, self._database, condition, params, self._marked, self._closed_us)
+        )
 
         def write() -> int:
             run = self._database.execute

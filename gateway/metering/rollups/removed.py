@@ -1,7 +1,7 @@
 """The spending of deleted usage rows: the reconciliation compares counters and the ledger with it."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.clock import HOUR_US
 from gateway.metering.models import CREDITS
@@ -9,7 +9,14 @@ from gateway.metering.rollups.sum_tables import run_many
 from gateway.metering.rollups.table import fetch_exact
 from gateway.store.database import Database
 
-Spent = dict[tuple[str, str, int], int]  # (kind, owner, hour) → nano-dollars
+
+class RemovedSpend(NamedTuple):
+    """What rows that are removed spent: nano-dollars by (kind, owner, hour), and the hours of which the ledger may not
+    have posted all of these rows."""
+
+    amounts: dict[tuple[str, str, int], int]
+    unposted: set[int]
+
 
 PROVIDER_KEY = {
     "sqlite": "substr(json_extract(w.extra, '$.provider_key'), -32)",
@@ -17,7 +24,7 @@ PROVIDER_KEY = {
 }
 COSTS = """
 SELECT w.api_key, w.member, w.organization, w.at / {hour}, w.mode, SUM(w.cost_nusd), SUM(COALESCE(w.storage_nusd, 0)),
-    COUNT(w.storage_nusd)
+    COUNT(w.storage_nusd), MAX(w.posted_at)
 FROM usage w WHERE {condition} GROUP BY w.api_key, w.member, w.organization, w.at / {hour}, w.mode
 """
 OF_TEAMS = """
@@ -25,28 +32,33 @@ SELECT t.team, SUM(w.cost_nusd) FROM team_usage t
 JOIN usage w ON w.request = t.request AND w.attempt = t.attempt AND w.kind = t.kind WHERE {condition} GROUP BY t.team
 """
 OF_PROVIDER_KEYS = "SELECT {key}, SUM(w.cost_nusd) FROM usage w WHERE {condition} AND w.extra LIKE ? GROUP BY {key}"
+# The closing of hours looks at such an hour again.
+LOOK_AGAIN = "UPDATE rollup_hour SET late_at = ? WHERE hour = ?"
 KEEP = """
 INSERT INTO removed_spend (kind, owner, hour, nusd) VALUES (?, ?, ?, ?)
 ON CONFLICT (kind, owner, hour) DO UPDATE SET nusd = removed_spend.nusd + excluded.nusd
 """
 
 
-def sum_spent(database: Database, condition: str, params: Sequence[Any], marked: str) -> Spent:
-    """What the rows `w` that meet a condition on their request and time of posting have spent. Inside a report."""
-    spent: Spent = {}
+def sum_spent(database: Database, condition: str, params: Sequence[Any], marked: str, closed_us: int) -> RemovedSpend:
+    """What the rows `w` that meet a condition on their request and time of posting have spent. Inside a report. Rows
+    recorded since `closed_us`, before which every hour was closed, may be missing in the ledger."""
+    spent = RemovedSpend({}, set())
 
     def add(kind: str, owner: str, nusd: Any, hour: int = 0) -> None:
         place = kind, owner, hour
-        spent[place] = spent.get(place, 0) + int(nusd)
+        spent.amounts[place] = spent.amounts.get(place, 0) + int(nusd)
 
     sql = COSTS.format(condition=condition, hour=HOUR_US)
-    for key, member, organization, hour, mode, cost, storage, stored in fetch_exact(database, sql, params):
+    for key, member, organization, hour, mode, cost, storage, stored, last_us in fetch_exact(database, sql, params):
         add("api_key", bytes(key).hex(), cost)
         add("member", bytes(member).hex(), cost)
         if mode == CREDITS:
             add("credits", bytes(organization).hex(), cost, int(hour))
         if stored:
             add("storage", bytes(organization).hex(), storage, int(hour))
+        if last_us >= closed_us:
+            spent.unposted.add(int(hour))
     of_teams = OF_TEAMS.format(condition=condition.replace("w.request", "t.request"))
     for team, cost in fetch_exact(database, of_teams, params):
         add("team", bytes(team).hex(), cost)
@@ -56,6 +68,8 @@ def sum_spent(database: Database, condition: str, params: Sequence[Any], marked:
     return spent
 
 
-def keep_spent(database: Database, spent: Spent) -> None:
-    """Remember it, within the transaction that removes the rows."""
-    run_many(database, KEEP, [(*place, nusd) for place, nusd in sorted(spent.items())])
+def keep_spent(database: Database, spent: RemovedSpend) -> None:
+    """Store it, within the transaction that removes the rows."""
+    run_many(database, KEEP, [(*place, nusd) for place, nusd in sorted(spent.amounts.items())])
+    now_us = database.now_us()
+    run_many(database, LOOK_AGAIN, [(now_us, hour) for hour in sorted(spent.unposted)])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from support.billing import DOLLAR, attempt_at, target
 
 from gateway import ids
-from gateway.billing.ledger_close import LedgerClose
+from gateway.billing.ledger_close import COMPARED, LedgerClose, closed_until_us
 from gateway.billing.reconciliation import MARKED, doctor
 from gateway.clock import DAY_US
 from gateway.errors import Unavailable
@@ -28,11 +28,14 @@ class Books:
         start_billing.ledger.grant(account.organization, DOLLAR, "start")
         self.rollups = Rollups(start_billing.database)
         self.hours = LedgerClose(start_billing.database, Documents(start_billing.database), start_billing.ledger)
-        self.purge = UsagePurge(start_billing.database, start_billing.clock, 3, MARKED)
+        self.purge = self.keep_rows(3)
         self.ahead_us = 0
         now = start_billing.database.now_us
         start_billing.database.now_us = lambda: now() + self.ahead_us
         self.rollups.catch_up()
+
+    def keep_rows(self, days: int) -> UsagePurge:
+        return UsagePurge(self.database, self.start_billing.clock, days, MARKED, lambda: closed_until_us(self.database))
 
     def spend(
         self, used, hours_later: int = 0, source: str = "platform", retries: int = 0, posted: bool = True
@@ -80,10 +83,50 @@ def books(start_billing, account, used):
     made.spend(used, 1, source="byok")
     made.close()
     made.ahead_us = 5 * DAY_US
-    made.rollups.catch_up()
+    assert made.close() == 0
     assert doctor(made.database) == []
     yield made
     del made.database.now_us
+
+
+@pytest.fixture
+def unposted(start_billing, account, used):
+    """Two requests whose hour was not over when the ledger closed last, five days ago."""
+    made = Books(start_billing(), account)
+    made.close()
+    made.spend(used)
+    made.spend(used, retries=1)
+    made.run("UPDATE usage SET at = ?, posted_at = ?", made.database.now_us(), made.database.now_us() - 1)
+    made.ahead_us = 5 * DAY_US
+    made.rollups.catch_up()
+    yield made
+    del made.database.now_us
+
+
+def test_rows_stay_until_the_ledger_has_posted_their_hour(unposted):
+    assert unposted.purge.run() == 0 and unposted.count("usage") == 3
+    assert unposted.close() == 60_000
+    assert unposted.purge.run() == 3 and unposted.count("usage") == 0
+    assert unposted.close() == 0 and doctor(unposted.database) == []
+
+
+def test_a_late_row_that_is_removed_before_the_ledger_closes_again_is_posted(books, used):
+    books.spend(used, 1)
+    books.rollups.catch_up()
+    assert books.purge.run() == 9 and books.count("usage") == 0
+    assert books.close() == 20_000 and books.adjustments() == [-20_000]
+    assert doctor(books.database) == [] and books.close() == 0
+
+
+def test_an_installation_whose_ledger_lacks_removed_rows_is_repaired(unposted):
+    """Earlier releases removed rows before their hour was posted, and did not look at a removed hour again."""
+    unposted.purge._closed_until = unposted.database.now_us
+    assert unposted.purge.run() == 3
+    assert unposted.close() == 0
+    unposted.run("DELETE FROM document WHERE key = ?", COMPARED)
+    assert any("ledger usage 0" in line for line in doctor(unposted.database))
+    assert unposted.close() == 60_000
+    assert doctor(unposted.database) == [] and unposted.close() == 0
 
 
 def test_after_a_purge_the_books_agree_and_one_nano_dollar_is_reported_still(books):
@@ -104,7 +147,7 @@ def test_a_row_that_comes_for_a_purged_hour_is_booked_and_the_purged_rest_is_not
     assert doctor(books.database) == []
     assert books.close() == 0 and doctor(books.database) == []
     books.ahead_us += 5 * DAY_US
-    books.rollups.catch_up()
+    books.close()
     assert books.purge.run() == 1
     assert books.close() == 0 and doctor(books.database) == [] and books.adjustments() == [-20_000]
 
@@ -185,10 +228,10 @@ def test_a_row_that_goes_unnoticed_is_reported_once_it_is_gone(books, used):
 
 
 def test_nothing_goes_where_rows_are_kept_for_ever_or_are_young(books):
-    assert UsagePurge(books.database, books.start_billing.clock, 0, MARKED).run() == 0
-    assert UsagePurge(books.database, books.start_billing.clock, 6, MARKED).run() == 0
+    assert books.keep_rows(0).run() == 0
+    assert books.keep_rows(6).run() == 0
     with pytest.raises(SettingsError, match="at least 3"):
-        UsagePurge(books.database, books.start_billing.clock, 2, MARKED)
+        books.keep_rows(2)
 
 
 STEPS = ["spend", "spend", "spend late", "close", "purge", "purge a little", "rebuild", "days"]
@@ -227,7 +270,7 @@ def test_a_partition_that_is_old_is_dropped_whole(books, used):
     books.purge.partitions.keep_ready()
     first = books.purge.partitions.ranges()[0]
     books.ahead_us = 20 * DAY_US
-    books.rollups.catch_up()
+    books.close()
     deleted = books.purge._delete
     books.purge._delete = lambda *_: 0  # what is dropped is not deleted
     books.purge.run()
@@ -238,7 +281,7 @@ def test_a_partition_that_is_old_is_dropped_whole(books, used):
     assert books.close() == 20_000 and doctor(books.database) == [] and books.adjustments() == [-20_000]
     books.purge._delete = deleted
     books.ahead_us += 5 * DAY_US
-    books.rollups.catch_up()
+    books.close()
     assert books.purge.run() == 1 and doctor(books.database) == []
 
 
@@ -247,7 +290,7 @@ def test_a_row_that_came_unnoticed_keeps_its_partition_until_it_is_counted(books
         pytest.skip("SQLite has no partitions")
     books.purge.partitions.keep_ready()
     books.ahead_us = 20 * DAY_US
-    books.rollups.catch_up()
+    books.close()
     books.purge._delete = lambda *_: 0
     copy = "INSERT INTO usage SELECT * FROM usage WHERE attempt = 0 LIMIT 1"
     books.run("CREATE TABLE spare AS SELECT * FROM usage WHERE attempt = 0 LIMIT 1")

@@ -69,7 +69,7 @@ class World:
     def __init__(self, database: Database, clock: FakeClock, seed: int) -> None:
         self.database, self.clock, self.dice = database, clock, random.Random(seed)
         self.rollups, self.rows = Rollups(database), []
-        self.purge = UsagePurge(database, clock, 3, "%never%")
+        self.purge = UsagePurge(database, clock, 3, "%never%", lambda: database.now_us())
         self.open: list = []
 
     def post(self, count: int = 8, ago_us: int = 0, late_us: int = 0) -> None:

@@ -40,7 +40,7 @@ Database.execute, Database.execute_many = die_at(Database.execute), die_at(Datab
 database = open_database(settings.DatabaseSettings(url, "", 3, 5.0), Clock(), Threads())
 job.Rollups(database).catch_up()
 purge.SHARE = 1.0
-purge.UsagePurge(database, Clock(), 3, "%never%").run()
+purge.UsagePurge(database, Clock(), 3, "%never%", database.now_us).run()
 """
 
 
@@ -80,5 +80,5 @@ def test_whoever_comes_next_goes_on(store, postgresql_url, clock, verb, times) -
     assert state is not None and (state.filling or "removed" in verb or "usage" in verb)
     rollups.catch_up()
     assert stored_sums(database) == sum_up(rows)
-    UsagePurge(database, clock, 3, "%never%").run()
+    UsagePurge(database, clock, 3, "%never%", lambda: database.now_us()).run()
     assert stored_sums(database) == sum_up(rows) and count_removed(database) == 30

@@ -27,7 +27,10 @@ class Hour:
         monkeypatch.setattr(purge, "ROUND_STEPS", 1)
         self.database, self.dice = database, random.Random(4)
         self.start_us = database.now_us() // HOUR_US * HOUR_US - 5 * DAY_US
-        self.rollups, self.purge = Rollups(database), UsagePurge(database, clock, 3, "%never%")
+        self.rollups, self.purge = (
+            Rollups(database),
+            UsagePurge(database, clock, 3, "%never%", lambda: database.now_us()),
+        )
         self.rows = [self.row(n * (HOUR_US // ROWS)) for n in range(ROWS)]
         insert_rows(database, *self.rows)
         self.rollups.catch_up()
@@ -170,7 +173,7 @@ def test_an_hour_of_two_partitions_goes_with_the_second_and_is_right_in_between(
     postgresql_url, open_store, clock
 ) -> None:
     database = open_store(postgresql_url)
-    rollups, going = Rollups(database), UsagePurge(database, clock, 3, "%never%")
+    rollups, going = Rollups(database), UsagePurge(database, clock, 3, "%never%", lambda: database.now_us())
     going.partitions.keep_ready()
     high = going.partitions.ranges()[0].high
     assert high is not None

@@ -31,7 +31,7 @@ def summed(database, clock, monkeypatch) -> Database:
         for _ in range(6)
     ))  # fmt: skip
     Rollups(database).catch_up()
-    assert UsagePurge(database, clock, 3, "%never%").run() == 12
+    assert UsagePurge(database, clock, 3, "%never%", lambda: database.now_us()).run() == 12
     assert not is_unlike(database)
     return database
 

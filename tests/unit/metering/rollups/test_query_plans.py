@@ -43,7 +43,7 @@ def test_every_statement_finds_its_rows_by_an_index(sqlite_url, open_store, cloc
     noted = note_statements(monkeypatch)
     rollups.catch_up()
     rollups.rebuild(now_us // HOUR_US - 2, now_us // HOUR_US)
-    assert UsagePurge(database, clock, 3, "%never%").run() == 100
+    assert UsagePurge(database, clock, 3, "%never%", lambda: database.now_us()).run() == 100
     monkeypatch.undo()
     statements = {sql for sql, _ in noted}
     assert len(statements) > 25

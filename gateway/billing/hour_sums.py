@@ -1,0 +1,52 @@
+"""SQL that sums up credits by organization and hour: what usage rows spent and what the ledger has posted."""
+
+from gateway.clock import HOUR_US
+from gateway.limits.ledger import LATE
+from gateway.metering.models import CREDITS
+from gateway.metering.rollups.rows import HEX
+
+# The 32 hex digits of an id, whatever its prefix: budgets and the ledger have it as text, usage rows as bytes.
+DIGITS = "substr({0}, length({0}) - 31)"
+LATE_REF = f"substr(ref, 1, {len(LATE)}) = '{LATE}'"
+MOMENT = "substr(moment, 1, 10) || ' ' || substr(moment, 12, 2) || ':00:00'"
+HOUR = {
+    "sqlite": f"CAST(strftime('%s', {MOMENT}) AS INTEGER) / 3600",
+    "postgresql": f"CAST(EXTRACT(EPOCH FROM CAST({MOMENT} AS timestamp)) AS BIGINT) / 3600",
+}
+# Hours are counted since the epoch. `rows` has the usage rows and those that were removed, `booked` the ledger, whose
+# entries of usage and storage and whose adjustments of closed hours have the ref [usage:]<organization>:<hour>[:n].
+SUMS = f"""
+WITH spent AS (
+    SELECT organization, at / {HOUR_US} AS hour,
+        SUM(COALESCE(storage_nusd, 0) + CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END) AS nusd FROM usage
+    WHERE mode = {CREDITS} OR storage_nusd IS NOT NULL GROUP BY organization, at / {HOUR_US}
+), rows AS (
+    SELECT id, hour, SUM(nusd) AS nusd FROM (
+        SELECT {{organization}} AS id, hour, nusd FROM spent
+        UNION ALL SELECT owner, hour, nusd FROM removed_spend WHERE kind IN ('credits', 'storage')
+    ) s GROUP BY id, hour
+), entries AS (
+    SELECT {DIGITS.format("organization")} AS id, amount_nusd,
+        substr(ref, length(organization) + CASE WHEN {LATE_REF} THEN {len(LATE) + 2} ELSE 2 END, 13) AS moment
+    FROM ledger WHERE kind IN ('usage', 'storage') OR (kind = 'adjustment' AND {LATE_REF})
+), booked AS (SELECT id, {{hour}} AS hour, -SUM(amount_nusd) AS nusd FROM entries GROUP BY 1, 2)
+"""
+UNLIKE = """
+SELECT id, hour, SUM(mine) AS posted, SUM(theirs) AS used, MAX(entries) AS has_entry FROM (
+    SELECT id, hour, nusd AS mine, 0 AS theirs, 1 AS entries FROM booked UNION ALL SELECT id, hour, 0, nusd, 0 FROM rows
+) h GROUP BY id, hour HAVING SUM(mine) <> SUM(theirs)
+"""
+# Every hour that is closed, and every one that has an entry.
+CLOSED = f"""
+SELECT id || ' hour ' || hour, posted, used FROM ({UNLIKE}) x WHERE hour < ? OR has_entry = 1 ORDER BY 1
+"""
+# Closed hours that differ and of which rows were removed.
+REMOVED = f"""
+SELECT DISTINCT hour FROM ({UNLIKE}) x WHERE hour < ?
+AND hour IN (SELECT hour FROM removed_spend WHERE kind IN ('credits', 'storage'))
+"""
+
+
+def hour_sums(kind: str) -> str:
+    """The beginning of a statement for a kind of store that reads `rows` and `booked`, each of (id, hour, nusd)."""
+    return SUMS.format(organization=HEX[kind].format("organization"), hour=HOUR[kind])
