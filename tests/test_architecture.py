@@ -65,6 +65,7 @@ RANKS = {
     "gateway.surfaces.proxies": 6.55,
     "gateway.surfaces.wsgi": 6.6,
     "gateway.surfaces.replies": 6.6,
+    "gateway.surfaces.attribution": 6.65,
     "gateway.surfaces.auth": 6.7,
     "gateway.surfaces.facts": 6.7,
     "gateway.surfaces.payload_log": 6.7,

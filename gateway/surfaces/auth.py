@@ -10,14 +10,12 @@ from gateway.oauth import scopes
 from gateway.oauth.tokens import is_access_token
 from gateway.routing.sticky import SESSION_HEADERS, read_session
 from gateway.services import Services
+from gateway.surfaces import attribution
 from gateway.surfaces.http import LABEL_LENGTH, Inbound
 from gateway.threads import work_for
 
 # What a caller may say beside the body; most requests have none of it.
 OWN_HEADERS = frozenset((*SESSION_HEADERS, "x-request-id", "x-no-fallback", "x-no-cache", "x-debug", "idempotency-key"))
-METADATA_PREFIX = "x-llmgateway-"
-# What is kept of it, so that nobody fills the disk: so many pieces, characters of a name and of a value, and in all.
-METADATA_PIECES, METADATA_NAME, METADATA_VALUE, METADATA_ALL = 16, 64, 256, 2048
 
 
 def token_of(inbound: Inbound) -> str:
@@ -99,7 +97,7 @@ def _begin(
 
 def _says_more(headers: Mapping[str, str]) -> bool:
     """Whether there is a wish or metadata: one search over all names, since nearly no request has any."""
-    return not OWN_HEADERS.isdisjoint(headers) or METADATA_PREFIX in "\n".join(headers)
+    return not OWN_HEADERS.isdisjoint(headers) or attribution.PREFIX in "\n".join(headers)
 
 
 def _read_options(context: RequestContext, inbound: Inbound) -> None:
@@ -110,7 +108,7 @@ def _read_options(context: RequestContext, inbound: Inbound) -> None:
     context.no_cache = header("x-no-cache").lower() == "true"
     context.debug = header("x-debug").lower() == "true"
     context.idempotency_key = header("idempotency-key")
-    context.metadata = _metadata(inbound)
+    context.metadata = attribution.read_headers(inbound.headers)
 
 
 def require_json(inbound: Inbound) -> None:
@@ -124,28 +122,3 @@ def require_user_key(caller: Caller) -> Caller:
     if caller.key_kind != "user":
         raise Forbidden("This key may call models only; use a project API key to read the account.")
     return caller
-
-
-def _metadata(inbound: Inbound) -> dict[str, str]:
-    """The caller's own metadata: X-LLMGateway-Team: search is {"team": "search"}. Longer values are cut, and what finds
-    no room is left out."""
-    kept: dict[str, str] = {}
-    room = METADATA_ALL
-    for header, value in inbound.headers.items():
-        name = header.removeprefix(METADATA_PREFIX)
-        if name == header or not 0 < len(name) <= METADATA_NAME:
-            continue
-        text = _as_text(value.strip())[:METADATA_VALUE]
-        room -= len(name) + len(text)
-        if room < 0 or len(kept) == METADATA_PIECES:
-            break
-        kept[name] = text
-    return kept
-
-
-def _as_text(value: str) -> str:
-    """A header's value, which servers read as Latin-1, in the UTF-8 that most clients mean."""
-    try:
-        return value.encode("latin-1").decode()
-    except (UnicodeEncodeError, UnicodeDecodeError):
-        return value

@@ -82,6 +82,34 @@ def test_a_paid_request_is_in_the_log_with_what_its_caller_said(gateway: LocalGa
     assert found["log"]["cost"] == found["attempts"][0]["cost"] and found["routing"]["selectionReason"]
 
 
+OPENAI_USERS = (CHAT, "/v1/completions", "/v1/embeddings", "/v1/images/generations", "/v1/responses")
+
+
+@pytest.mark.parametrize("path", OPENAI_USERS)
+def test_the_user_of_a_body_is_its_metadata_where_no_header_says_otherwise(gateway: LocalGateway, path: str) -> None:
+    label = f"user-{OPENAI_USERS.index(path)}"
+    assert send(gateway, path, "Hello", label, user="customer-17").status_code == 200
+    assert look_up(gateway, label)["log"]["metadata"] == {"user": "customer-17"}
+    headers = {"X-LLMGateway-User": "from-header"}
+    assert send(gateway, path, "Hello", f"{label}-header", user="customer-17", headers=headers).status_code == 200
+    assert look_up(gateway, f"{label}-header")["log"]["metadata"] == {"user": "from-header"}
+
+
+@pytest.mark.parametrize("path", (CHAT, "/v1/responses"))
+def test_the_metadata_of_a_body_joins_that_of_headers(gateway: LocalGateway, path: str) -> None:
+    label = f"joined-{path[4:8]}"
+    more = {"metadata": {"Team": "body", "Feature": "f" * 300}, "headers": {"X-LLMGateway-Team": "search"}}
+    assert send(gateway, path, "Hello", label, **more).status_code == 200
+    assert look_up(gateway, label)["log"]["metadata"] == {"team": "search", "feature": "f" * 256}
+
+
+@pytest.mark.parametrize("metadata", (None, [], "text", 3, {"deep": {"er": 1}, "list": []}, {}))
+def test_metadata_of_another_type_has_no_effect(gateway: LocalGateway, metadata: Any) -> None:
+    label = f"typed-{type(metadata).__name__}-{len(str(metadata))}"
+    assert send(gateway, CHAT, "Hello", label, metadata=metadata).status_code == 200
+    assert look_up(gateway, label)["log"]["metadata"] == {}
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_a_refused_request_is_in_the_log_with_its_code(gateway: LocalGateway, path: str) -> None:
     label = f"refused-{list(BODIES).index(path)}"

@@ -4,7 +4,7 @@ from gateway.billing.context import RequestContext
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
 from gateway.settings import LimitSettings
-from gateway.surfaces import auth, caps, replies
+from gateway.surfaces import attribution, auth, caps, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer, legacy_functions, shapes
@@ -17,6 +17,8 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat")
     limits, raw = services.settings.limits, inbound.body
     body, request = read_here(limits, raw) if len(raw) < caps.LARGE else read(limits, raw)
+    if body.user is not None or body.metadata is not None:
+        attribution.add_body(context, body.user, body.metadata)
     if type(body) is chat_schema.OlderBody:
         return legacy_functions.write(_answer(services, context, request))
     return _answer(services, context, request)

@@ -308,6 +308,7 @@ class ChatBody(Shape, kw_only=True):
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
     prompt_cache_options: PromptCacheOptions | None = None
     user: str | None = None
+    metadata: Any = None  # kept with the request where it is an object, of any other type without effect
     image_config: ImageConfig | None = None
     sensitive_word_check: SensitiveWordCheck | None = None
     functions: None = None  # the older forms of tools and tool_choice: refused here, so that they are put right

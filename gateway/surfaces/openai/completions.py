@@ -24,7 +24,7 @@ from gateway.neutral.chat import (
 )
 from gateway.neutral.parts import Message, Text
 from gateway.services import Services
-from gateway.surfaces import auth, caps, json_bodies, replies
+from gateway.surfaces import attribution, auth, caps, json_bodies, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import completions_writer, shapes
@@ -83,6 +83,7 @@ def _complete(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", "completions")
     raw = inbound.body
     requests, echoed, unfence = caps.read(services.settings.limits, raw, _read, raw)
+    attribution.add_body(context, requests[0].user)
     if len(requests) > 1:
         return _complete_batch(services, PromptBatch(services, context, requests, echoed, unfence, ID_PREFIX))
     return _complete_one(services, context, requests[0], echoed[0], unfence)

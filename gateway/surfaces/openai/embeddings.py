@@ -14,7 +14,7 @@ from gateway.neutral.request import Native, Options, Requirements
 from gateway.operations import ID_BYTES
 from gateway.services import Services
 from gateway.settings import LimitSettings
-from gateway.surfaces import auth, caps, replies
+from gateway.surfaces import attribution, auth, caps, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import decode_json
@@ -57,6 +57,7 @@ def embed(services: Services, inbound: Inbound) -> Outbound:
     raw = inbound.body
     limits = services.settings.limits
     body, request = caps.read(limits, raw, read, raw, limits)
+    attribution.add_body(context, body.user)
     try:
         answer = services.engine.executor.generate(context, request)
     except NotSupported as error:

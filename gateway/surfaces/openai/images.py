@@ -14,7 +14,7 @@ from gateway.neutral.events import Batch, Failed, Finished, ImageMade
 from gateway.neutral.images import ImageEditsRequest, ImagesInput, ImagesRequest, ImagesResult, Picture, units_of
 from gateway.neutral.request import Options, Requirements
 from gateway.services import Services
-from gateway.surfaces import auth, caps, image_uploads, replies
+from gateway.surfaces import attribution, auth, caps, image_uploads, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.forms import Form, FormLimits, describe_fields, describe_form, read_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
@@ -56,6 +56,7 @@ class ImagesFields(Struct, kw_only=True, gc=False):
     partial_images: Annotated[int, Meta(ge=0, le=3)] | None = None
     service_tier: Word | None = None
     routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    user: str | None = None
 
 
 class PictureAddress(Struct, kw_only=True, gc=False):
@@ -177,6 +178,7 @@ def _request(
     found: tuple[Picture, ...],
     marks: Marks,
 ) -> ImagesRequest:
+    attribution.add_body(context, body.user)
     quality = OLD_QUALITIES.get(body.quality or "", body.quality or "")
     wanted = ImagesInput(
         body.prompt,

@@ -13,7 +13,7 @@ from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotSu
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
 from gateway.settings import LimitSettings
-from gateway.surfaces import auth, caps, replies
+from gateway.surfaces import attribution, auth, caps, replies
 from gateway.surfaces.estimates import estimate_tokens
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
@@ -40,6 +40,7 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", DIALECT)
     limits, raw = services.settings.limits, inbound.body
     body = caps.read(limits, raw, schema.decode, raw)
+    attribution.add_body(context, body.user, body.metadata)
     if keeps_nothing(context.caller.rules):
         if body.store:
             raise storage_conflict("store")

@@ -1,0 +1,37 @@
+"""Bounds of what a request may store as metadata."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from gateway.surfaces import attribution
+
+
+def record(user: str | None, metadata: Any, headers: dict[str, str] | None = None, rules: tuple = ()) -> dict[str, str]:
+    context: Any = SimpleNamespace(metadata=headers or {}, caller=SimpleNamespace(rules=rules))
+    attribution.add_body(context, user, metadata)
+    return context.metadata
+
+
+def test_pairs_names_values_and_all_together_are_bounded() -> None:
+    assert len(record("u", {f"n{n}": "v" for n in range(1000)})) == attribution.MOST_PAIRS
+    assert record(None, {"n" * 65: "v", "": "v", "short": "v" * 10_000}) == {"short": "v" * 256}
+    large = record(None, {f"n{n}": "v" * 256 for n in range(16)})
+    assert sum(len(name) + len(value) for name, value in large.items()) <= attribution.MOST_CHARACTERS
+
+
+def test_headers_win_and_are_never_displaced() -> None:
+    headers = {f"h{n}": "v" for n in range(16)}
+    assert record("u", {"h0": "other", "more": "x"}, headers) == headers
+
+
+def test_numbers_become_text_and_other_values_are_left_out() -> None:
+    assert record(None, {"tier": 3, "share": 0.5, "none": None, "list": [1]}) == {"tier": "3", "share": "0.5"}
+
+
+def test_text_that_no_store_takes_is_replaced() -> None:
+    assert record("\ud800", None) == {"user": "?"}
+
+
+def test_nothing_of_a_body_is_kept_under_zero_data_retention() -> None:
+    rules = (SimpleNamespace(policy=SimpleNamespace(zero_data_retention=True)),)
+    assert record("u", {"team": "search"}, {"team": "header"}, rules) == {"team": "header"}
