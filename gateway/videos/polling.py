@@ -9,7 +9,15 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.clock import SECOND_US, Clock
-from gateway.errors import GatewayError, Internal, Unavailable
+from gateway.errors import (
+    GatewayError,
+    Internal,
+    Unavailable,
+    UpstreamOverloaded,
+    UpstreamRateLimited,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 from gateway.neutral.videos import VideoStatus
 from gateway.providers.job_calls import CALL_S, JobCalls
 from gateway.videos.ending import Endings
@@ -22,8 +30,10 @@ from gateway.videos.tasks import Sealed, Targets, Task
 OF_ONE, OF_ALL = 16, 256
 # Whoever asks for a job has it for so long; then another worker may.
 CLAIM_US = round((CALL_S + 5) * SECOND_US)
-# After a question that was not answered: so long, doubling, to the longest; given up after so many in a row.
+# The wait after a failed poll doubles, up to the longest. A job is given up after so many failures in a row, except those
+# of an outage: the provider goes on meanwhile, and bills the video.
 FIRST_S, LONGEST_S, MOST_FAILURES = 10.0, 300.0, 5
+OUTAGES = (UpstreamUnreachable, UpstreamTimeout, UpstreamRateLimited, UpstreamOverloaded)
 MOST_PROGRESS = 99  # of a video that is not there yet
 
 log = logging.getLogger("gateway")
@@ -96,11 +106,11 @@ class Poller:
 
     def _fail(self, job: VideoJob, task: Task, error: GatewayError) -> None:
         failures = job.failures + 1
-        if failures >= MOST_FAILURES:
+        if failures >= MOST_FAILURES and not _is_outage(error):
             message = f"The provider could not be asked for the video any more: {error.message}"
             self._endings.give_up(job, task, FAILED, "poll_error", message)
             return
-        wait_s = min(FIRST_S * 2 ** (failures - 1), LONGEST_S)
+        wait_s = min(FIRST_S * 2 ** min(failures - 1, MOST_FAILURES), LONGEST_S)
         self._move(job, due_at=self._clock.now_us() + round(wait_s * SECOND_US), failures=failures)
 
     def _time_out(self, job: VideoJob, task: Task) -> None:
@@ -112,3 +122,8 @@ class Poller:
 
     def _move(self, job: VideoJob, **values: object) -> VideoJob | None:
         return self._jobs.database.write(lambda: self._jobs.change(job, **values))
+
+
+def _is_outage(error: GatewayError) -> bool:
+    """Whether the provider could not be asked at present, which says nothing of the job."""
+    return isinstance(error, OUTAGES) or error.upstream_status >= 500

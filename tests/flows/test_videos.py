@@ -19,7 +19,7 @@ from gateway.accounts.projects import ProjectChange, update_project
 from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import rerate
 from gateway.clock import HOUR_US, MINUTE_US, Clock
-from gateway.errors import UpstreamUnreachable
+from gateway.errors import UpstreamFailed, UpstreamRateLimited, UpstreamRefused, UpstreamUnreachable
 from gateway.videos.states import COMPLETED, CREATING
 from gateway.videos.table import VideoJob
 from gateway.videos.tasks import KeptFile
@@ -165,12 +165,53 @@ def test_an_organization_with_many_jobs_keeps_none_of_another_waiting(share):
     assert [job.id for job in jobs.due(len(waiting), 2, 3)] == [first, other, second]
 
 
-def test_a_provider_that_cannot_be_asked_is_asked_less_often_and_then_no_more(gateway, monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [
+        UpstreamUnreachable("Nothing answers."),
+        UpstreamRateLimited("Too many.", upstream_status=429),
+        UpstreamFailed("It broke.", upstream_status=500),
+    ],
+)
+def test_a_video_survives_an_outage_of_its_providers_status(gateway, monkeypatch, error):
+    job = begin(gateway)
+    videos = gateway.services.engine.videos
+
+    def fail(ident, target):
+        raise error
+
+    with monkeypatch.context() as outage:
+        outage.setattr(videos.calls, "status", fail)
+        for _ in range(8):
+            look(gateway)
+    seen = row(gateway, job["id"])
+    assert round((seen.due_at - gateway.services.clock.now_us()) / 1e6) == 300
+    done = end_of(gateway, job["id"])
+    assert done["status"] == "completed" and done["usage"]["cost"] > 0
+
+
+def test_an_outage_beyond_a_videos_deadline_ends_it(gateway, monkeypatch):
     job = begin(gateway, LONG)
     videos = gateway.services.engine.videos
 
     def fail(ident, target):
         raise UpstreamUnreachable("Nothing answers.")
+
+    monkeypatch.setattr(videos.calls, "status", fail)
+    look(gateway)
+    videos.jobs.database.write(lambda: videos.jobs.change(row(gateway, job["id"]), deadline_at=1))
+    look(gateway)
+    done = call(gateway, "GET", f"/videos/{job['id']}").json()
+    assert (done["status"], done["error"]["code"]) == ("failed", "timeout")
+    assert left_of(gateway) == (0, 0)
+
+
+def test_a_provider_that_refuses_every_poll_is_polled_less_often_and_then_no_more(gateway, monkeypatch):
+    job = begin(gateway, LONG)
+    videos = gateway.services.engine.videos
+
+    def fail(ident, target):
+        raise UpstreamRefused("Unknown.", upstream_status=404)
 
     monkeypatch.setattr(videos.calls, "status", fail)
     waits = []
