@@ -311,8 +311,8 @@ class Slots:
     def __init__(self, size: int) -> None:
         self._free = BoundedSemaphore(size)
 
-    def take(self, timeout_s: float) -> bool:
-        """Wait for a free one; False when none came in time."""
+    def take(self, timeout_s: float | None) -> bool:
+        """Wait for a free one; False when none came in time (None: without an end)."""
         return bool(self._free.acquire(timeout=timeout_s))
 
     def give(self) -> None:

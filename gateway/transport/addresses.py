@@ -10,7 +10,8 @@ from gevent import socket
 from gevent.monkey import get_original
 
 from gateway.errors import ConnectFailed, InvalidRequest, UpstreamUnreachable
-from gateway.threads import Threads
+from gateway.shared_calls import SharedCalls
+from gateway.threads import Slots, Threads
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], list[str]]
@@ -18,7 +19,9 @@ Resolver = Callable[[str, int], list[str]]
 # The system's own, which waits in the thread that calls it.
 system_look_up = get_original("socket", "getaddrinfo")
 LONGEST_URL = 2_000  # of a receiver
-AT_ONCE = 4  # names of callers that are looked up at the same time
+# Lookups of callers' names at the same time, and those of one zone: a caller whose name service never answers holds its
+# threads for as long as the system's resolver waits, ten seconds and more.
+AT_ONCE, OF_ZONE = 32, 2
 
 GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -40,25 +43,65 @@ def resolve(host: str, port: int) -> list[str]:
 
 
 class StrangersNames:
-    """Looks up names that callers chose, in threads of their own: whose name service never answers keeps such names
-    alone waiting, and no provider's."""
+    """Looks up names that callers chose, in threads of their own. A name service that never answers delays the names of
+    its zone, neither those of other callers nor the providers'."""
 
     def __init__(self) -> None:
         self._threads = Threads(AT_ONCE)
+        self._zones: dict[str, _Zone] = {}
+        self._running: SharedCalls[tuple[Any, ...], Any] = SharedCalls()
 
     def resolve(self, host: str, port: int) -> list[str]:
-        """As `resolve`."""
-        return _resolve(host, port, self._look_up)
+        """As `resolve`; waits until a lookup of the same zone has ended where OF_ZONE are running. Calls for the same name
+        at the same time share one lookup."""
+        return _resolve(host, port, lambda *asked: self._running.run(asked, lambda: self._look_up(*asked)))
 
-    def _look_up(self, *asked: Any) -> Any:
-        return self._threads.run(_found, *asked)
+    def _look_up(self, host: str, *more: Any) -> Any:
+        name = zone_of(host)
+        zone = self._zones.get(name)
+        if zone is None:
+            zone = self._zones[name] = _Zone()
+        zone.users += 1
+
+        def leave() -> None:
+            zone.users -= 1
+            if not zone.users:
+                del self._zones[name]
+
+        def give_back() -> None:
+            zone.places.give()
+            leave()
+
+        try:
+            zone.places.take(None)
+        except BaseException:
+            leave()
+            raise
+        # A caller that gave up leaves its thread occupied: the place is free when the lookup has ended.
+        return self._threads.finish(lambda: _found(host, *more), give_back)
+
+
+class _Zone:
+    """The lookups of one zone: `users` are those that run or wait."""
+
+    def __init__(self) -> None:
+        self.places, self.users = Slots(OF_ZONE), 0
+
+
+def zone_of(host: str) -> str:
+    """The last labels of a name, roughly what one owner registers: two, three below a short label of a country
+    ("co.uk")."""
+    labels = host.lower().rstrip(".").split(".")
+    short = len(labels) > 2 and len(labels[-1]) == 2 and len(labels[-2]) <= 3
+    return ".".join(labels[-3:] if short else labels[-2:])
 
 
 def _found(*asked: Any) -> Any:
-    """What the system finds, nothing where that fails: an error that leaves a thread is reported as nobody's."""
+    """The addresses that the system finds; none where that fails, since an error in the thread would be logged as
+    uncaught."""
     try:
         return system_look_up(*asked)
-    except (OSError, UnicodeError):
+    except (OSError, ValueError):
         return ()
 
 

@@ -1,9 +1,18 @@
 import gevent
 import pytest
+from gevent.monkey import get_original
 
 from gateway.errors import InvalidRequest, UpstreamUnreachable
 from gateway.threads import report_uncaught
-from gateway.transport.addresses import StrangersNames, check_public, check_spelling, is_public, resolve
+from gateway.transport import addresses
+from gateway.transport.addresses import (
+    StrangersNames,
+    check_public,
+    check_spelling,
+    is_public,
+    resolve,
+    zone_of,
+)
 
 PRIVATE = (
     "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "100.100.100.200",
@@ -87,3 +96,63 @@ def test_name_of_a_caller_that_is_not_found_is_no_failure_of_the_gateway(host, m
     with pytest.raises(UpstreamUnreachable) as refusal:
         StrangersNames().resolve(host, 443)
     assert "cannot be resolved" in str(refusal.value) and reported == []
+
+
+def test_a_name_service_that_never_answers_delays_only_the_names_of_its_zone(monkeypatch):
+    lock = get_original("_thread", "allocate_lock")()
+    lock.acquire()
+
+    def look_up(host, *more):
+        if host.endswith(".silent.example"):
+            with lock:
+                return ()
+        return [(0, 0, 0, "", ("8.8.8.8", 443))]
+
+    monkeypatch.setattr(addresses, "system_look_up", look_up)
+    names = StrangersNames()
+    waiting = [gevent.spawn(names.resolve, f"n{number}.silent.example", 443) for number in range(100)]
+    gevent.sleep(0)
+    try:
+        with gevent.Timeout(20):
+            assert names.resolve("api.busy.example", 443) == ["8.8.8.8"]
+        # Callers that gave up leave the places of their lookups taken, not more threads.
+        gevent.killall(waiting[:50])
+        with gevent.Timeout(20):
+            assert names.resolve("api.busy.example", 443) == ["8.8.8.8"]
+    finally:
+        lock.release()
+    gevent.joinall(waiting)
+    assert not names._zones
+
+
+def test_calls_for_one_name_share_its_lookup(monkeypatch):
+    lock = get_original("_thread", "allocate_lock")()
+    lock.acquire()
+    looked_up = []
+
+    def look_up(host, *more):
+        looked_up.append(host)
+        with lock:
+            return [(0, 0, 0, "", ("8.8.8.8", 443))]
+
+    monkeypatch.setattr(addresses, "system_look_up", look_up)
+    names = StrangersNames()
+    waiting = [gevent.spawn(names.resolve, "api.busy.example", 443) for _ in range(50)]
+    gevent.sleep(0)
+    lock.release()
+    gevent.joinall(waiting)
+    assert [one.value for one in waiting] == [["8.8.8.8"]] * 50 and len(looked_up) == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "zone"),
+    [
+        ("a.b.example.com", "example.com"),
+        ("api.Example.com.", "example.com"),
+        ("shop.example.co.uk", "example.co.uk"),
+        ("api.example.io", "example.io"),
+        ("localhost", "localhost"),
+    ],
+)
+def test_the_zone_of_a_name_is_what_one_owner_registers(host, zone):
+    assert zone_of(host) == zone
