@@ -10,6 +10,8 @@ from typing import Literal, get_args
 from gateway.clock import Clock
 
 Kind = Literal["unreachable", "failing", "refused", "limited"]
+# Called with the key, the kind ("" at the end), its seconds, and the organization that owns the key ("": none does).
+OnCooldown = Callable[[str, Kind | Literal[""], float, str], None]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -48,13 +50,15 @@ SEPARATORS = re.compile("[/:#]")  # every key begins with its provider's id
 
 @dataclass(slots=True)
 class Cooldown:
-    """`again`: when the next request may try, where the policy is `shut`."""
+    """`again`: when the next request may try, where the policy is `shut`; `organization` owns what cools down ("": the
+    platform does)."""
 
     until: float
     trips: int
     kind: Kind
     probe_until: float = 0.0
     again: float = 0.0
+    organization: str = ""
 
 
 class Cooldowns:
@@ -67,10 +71,9 @@ class Cooldowns:
         self,
         clock: Clock,
         watched: Counter[str] | None = None,
-        on_change: Callable[[str, Kind | Literal[""], float], None] = lambda key, kind, seconds: None,
+        on_change: OnCooldown = lambda *change: None,
     ) -> None:
-        """`on_change` is called with each cooldown that this worker began or ended itself: the key, the kind ("" at the
-        end) and its seconds."""
+        """`on_change` is called with each cooldown that this worker began or ended itself."""
         self._clock, self._on_change = clock, on_change
         self._cooldowns: dict[str, Cooldown] = {}
         self._changed: set[str] = set()
@@ -85,9 +88,9 @@ class Cooldowns:
         """Whether anything of a provider may be cooling down: a cheap first check."""
         return provider in self.providers
 
-    def trip(self, key: str, kind: Kind, retry_after_s: float | None = None) -> None:
+    def trip(self, key: str, kind: Kind, retry_after_s: float | None = None, organization: str = "") -> None:
         """Start the cooldown of `key` after a failure, for at least `retry_after_s`. Failures during a cooldown
-        do not lengthen it: they are of requests that were in progress already."""
+        do not lengthen it: they are of requests that were in progress already. `organization` owns the key."""
         now = self._clock.monotonic()
         cooldown, policy = self._cooldowns.get(key), POLICIES[kind]
         strikes = 1
@@ -99,15 +102,18 @@ class Cooldowns:
         if cooldown is not None and now < cooldown.until:
             until, kind = max(cooldown.until, now + retry_after_s), cooldown.kind
         # Earlier tries may fail long after a later one began: they do not put off the next.
-        self._put(key, Cooldown(until, strikes, kind, again=cooldown.again if cooldown else now + RETRY_S))
+        again = cooldown.again if cooldown else now + RETRY_S
+        self._put(key, Cooldown(until, strikes, kind, again=again, organization=organization))
         self._changed.add(key)
-        self._on_change(key, kind, until - now)
+        self._on_change(key, kind, until - now, organization)
 
     def clear(self, key: str) -> None:
         """`key` works: forget its failures."""
-        if self._drop(key):
+        cooldown = self._cooldowns.get(key)
+        if cooldown is not None:
+            self._drop(key)
             self._changed.add(key)
-            self._on_change(key, "", 0.0)
+            self._on_change(key, "", 0.0, cooldown.organization)
 
     def until(self, key: str, now: float) -> float:
         """When `key` has its turn again: 0.0 for at once."""

@@ -1,7 +1,7 @@
 """How well each mapping and each credential does: an hour of outcomes, and cooldowns after failures."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,7 +9,7 @@ from gateway.catalogue.entries import Mapping
 from gateway.clock import Clock
 from gateway.errors import ConnectFailed, ConnectTimeout, GatewayError, UpstreamRateLimited, UpstreamRefused
 from gateway.routing.candidates import place_of
-from gateway.routing.cooldowns import POLICIES, Cooldowns
+from gateway.routing.cooldowns import POLICIES, Cooldowns, Kind, OnCooldown
 from gateway.routing.refusals import Refusals
 from gateway.routing.windows import DEFAULTS, MINUTES, TICK_S, TICKS_A_MINUTE, Counts, Figures, Tally, Window
 
@@ -25,7 +25,7 @@ ACCOUNT_STATUSES = (401, 402)
 # Refusals that a single request may bring about, by a file or a feature that its credential may not use.
 PROVOKED_STATUSES = (400, 401, 403, 404, 405)
 OWN_SOURCE = "byok"
-OnCooldown = Callable[[str, str, float], None]
+CREDENTIAL = "#"  # in the keys of credentials, before the ident
 
 
 class KnownCredential(Protocol):
@@ -78,7 +78,7 @@ class Health:
     that organization alone are refused.
     """
 
-    def __init__(self, clock: Clock, on_cooldown: OnCooldown = lambda key, kind, seconds: None) -> None:
+    def __init__(self, clock: Clock, on_cooldown: OnCooldown = lambda *change: None) -> None:
         """`on_cooldown` is called when a cooldown begins or ends, as by `Cooldowns`."""
         self._clock = clock
         self._windows: dict[str, Window] = {}
@@ -273,21 +273,26 @@ class Health:
     ) -> None:
         place, whole, *narrow = _keys_of(mapping, credential)
         pair, account = narrow or (whole, whole)
+        owner = organization if _is_own(credential) else ""
         if error.upstream_status and self.cooldowns:
             self.cooldowns.clear(place)  # it answered
         if isinstance(error, UpstreamRefused):
             key = account if error.upstream_status in ACCOUNT_STATUSES else pair
             if self._concerns_all(key, error, organization):
                 self._count_failure(mapping, credential, error)
-                self.cooldowns.trip(key, "refused")
+                self._trip(key, "refused", None, owner)
             return
         self._count_failure(mapping, credential, error)
         if isinstance(error, UNANSWERED):
-            self.cooldowns.trip(place, "unreachable", error.retry_after)
+            self._trip(place, "unreachable", error.retry_after, owner)
         elif isinstance(error, UpstreamRateLimited):
-            self.cooldowns.trip(pair, "limited", error.retry_after)
+            self._trip(pair, "limited", error.retry_after, owner)
         elif self._fails_often(mapping, credential) or error.retry_after:
-            self.cooldowns.trip(whole, "failing", error.retry_after)
+            self._trip(whole, "failing", error.retry_after, owner)
+
+    def _trip(self, key: str, kind: Kind, retry_after_s: float | None, owner: str) -> None:
+        # What is not one credential's concerns everybody.
+        self.cooldowns.trip(key, kind, retry_after_s, owner if CREDENTIAL in key else "")
 
     def _concerns_all(self, key: str, error: GatewayError, organization: str) -> bool:
         """Whether a refusal tells more than of one caller's requests; one whose requests are refused again and again
@@ -298,7 +303,7 @@ class Health:
         if self.refusals.met_by_several(key):
             return True
         if self.refusals.met_again(key, organization):
-            self.cooldowns.trip(_own_key(key, organization), "refused")
+            self.cooldowns.trip(_own_key(key, organization), "refused", None, organization)
         return False
 
     def _count_failure(self, mapping: Mapping, credential: KnownCredential | None, error: GatewayError) -> None:

@@ -48,15 +48,16 @@ class Alerts:
 
     def note(self, change: StateChange) -> None:
         """Remember a state change that somebody may have subscribed to."""
-        if change.event in EVENTS:
-            self._noted.append((change, self._clock.now_us()))
+        at_us = self._clock.now_us()
+        if change.event in EVENTS and self._has_room(str(change.facts.get("organization", "")), at_us):
+            self._noted.append((change, at_us))
 
     def spread(self) -> None:
         """Write what was noted, for each address that subscribed. Unavailable: it is retried in the next round."""
         while self._noted:
             change, at_us = self._noted[0]
             event, owner = event_of(change, at_us), str(change.facts.get("organization", ""))
-            for hook in self._hooks.concerned(change.event, owner) if self._has_room(owner, at_us) else ():
+            for hook in self._hooks.concerned(change.event, owner):
                 waiting: dict[str, Any] = {"hook": hook.id, "organization": hook.organization_id, "event": event}
                 waiting |= {"attempts": 0, "due": at_us}
                 key = f"{hook.id}:{event['id']}"

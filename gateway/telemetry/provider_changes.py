@@ -25,10 +25,10 @@ class ProviderChanges:
         self._states, self._clock = states, clock
         self._ended: dict[str, float] = {}
 
-    def __call__(self, key: str, kind: str, seconds: float) -> None:
-        """`key` is cooling down for `seconds` after a failure of `kind`; "" = it works again."""
-        place, _, organization = key.partition("@")
-        target, _, credential = place.partition("#")
+    def __call__(self, key: str, kind: str, seconds: float, organization: str) -> None:
+        """`key` is cooling down for `seconds` after a failure of `kind`; "" = it works again. `organization`: whom alone
+        it concerns ("": everybody)."""
+        target, _, credential = key.partition("@")[0].partition("#")
         provider = target.partition("/")[0].partition(":")[0]
         facts: dict[str, object] = {"provider": provider}
         facts |= {"model": target} if "/" in target else {}
