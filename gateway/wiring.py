@@ -167,7 +167,7 @@ def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingService
     store.control.on_change(planner.forget)
     return RoutingServices(
         catalogue=catalogue,
-        custom_catalogue=CustomCatalogue(accounts.custom_models, base.background.threads),
+        custom_catalogue=CustomCatalogue(accounts.custom_models),
         discovery=Discovery(base.transport, catalogue, settings.environment),
         credentials=credentials,
         health=health,

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.clock import to_iso
+from gateway.shared_calls import SharedCalls
 
 LONGEST_TEXT = 120
 REMEMBERED = 8  # a serialised list is about a megabyte
@@ -93,6 +94,7 @@ class Current:
         self._catalogue = catalogue
         self._size = remembered
         self._derived: OrderedDict[Hashable, Any] = OrderedDict()
+        self._making: SharedCalls[Hashable, Any] = SharedCalls()
 
     def current(self) -> Catalogue:
         return self._catalogue
@@ -102,14 +104,18 @@ class Current:
         self._derived = OrderedDict()
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gave for `key`, made now when it is not remembered. The key names the catalogue's version."""
+        """The result of `make` for `key`, made once for all concurrent callers when it is not remembered. The key names
+        the catalogue's version."""
         derived = self._derived
-        if key not in derived:
-            derived[key] = make()
-            while len(derived) > self._size:
-                derived.popitem(last=False)
+        if key in derived:
+            derived.move_to_end(key)
+            return derived[key]
+        made = self._making.run(key, make)
+        derived[key] = made
         derived.move_to_end(key)
-        return derived[key]
+        while len(derived) > self._size:
+            derived.popitem(last=False)
+        return made
 
 
 def day_of(at_us: int) -> str:

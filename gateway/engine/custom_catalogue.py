@@ -2,14 +2,14 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gateway.accounts.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue, Current
 from gateway.engine.custom_models import CustomModels, ProviderModels, make_known
 from gateway.providers.credentials import CREDITS
 from gateway.shared_calls import SharedCalls
-from gateway.threads import Threads
+from gateway.threads import compute_if
 
 REMEMBERED = 60_000  # models, over all organizations; the most recent organization's list stays whatever its size
 LISTS = 2  # cached for each organization; one list of 30,000 models takes 50 MB
@@ -22,12 +22,11 @@ class CustomCatalogue:
     """Built once, and again when the store's data changed, which is noticed within a second. Concurrent callers wait
     for the same build."""
 
-    def __init__(self, offers: CustomModels, threads: Threads | None = None) -> None:
+    def __init__(self, offers: CustomModels) -> None:
         self._offers = offers
-        self._threads = threads
         self._nothing = Current(Catalogue((), (), {}))
         self._made: OrderedDict[str, tuple[tuple[ProviderModels, ...], Current]] = OrderedDict()
-        self._shared_calls: SharedCalls[Hashable, Any] = SharedCalls()
+        self._shared_calls: SharedCalls[str, Current] = SharedCalls()
 
     def of(self, caller: Caller) -> Current:
         """The models that the caller's organization can call at its own providers, by the id to call them with
@@ -42,14 +41,14 @@ class CustomCatalogue:
             self._made.move_to_end(caller.organization_id)
             return made[1]
         size = sum(len(part.entries) for part in parts)
-        current = self._once(("models", caller.organization_id), size, lambda: _make(parts))
+        current = self._shared_calls.run(caller.organization_id, lambda: compute_if(size > FEW, _make, parts))
         self._keep(caller.organization_id, parts, current)
         return current
 
     def listed(self, own: Current, key: Hashable, make: Callable[[], T]) -> T:
         """The result of `make` for an organization's models, cached with them under `key`. It must not wait."""
         size = len(own.current().models)
-        return own.remember(key, lambda: self._once((id(own), key), size, make))
+        return own.remember(key, lambda: compute_if(size > FEW, make))
 
     def _keep(self, organization_id: str, parts: tuple[ProviderModels, ...], current: Current) -> None:
         made = self._made
@@ -59,13 +58,6 @@ class CustomCatalogue:
         while total > REMEMBERED and len(made) > 1:
             _, (_, oldest) = made.popitem(last=False)
             total -= len(oldest.current().models)
-
-    def _once(self, key: Hashable, size: int, make: Callable[[], T]) -> T:
-        """The result of `make`, built once for all concurrent callers; in a thread when it is large."""
-        if self._threads is None or size <= FEW:
-            return self._shared_calls.run(key, make)
-        threads = self._threads
-        return self._shared_calls.run(key, lambda: threads.run(make))
 
 
 def _make(parts: tuple[ProviderModels, ...]) -> Current:

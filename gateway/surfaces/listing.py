@@ -8,8 +8,8 @@ import re
 from gateway.accounts.access import CUSTOM
 from gateway.catalogue.catalogue import Catalogue, Current
 from gateway.catalogue.entries import Model
-from gateway.services import Services
 from gateway.surfaces.http import Inbound, Outbound
+from gateway.threads import compute
 
 JSON = ("Content-Type", "application/json")
 HEADERS = (("Cache-Control", "private, no-cache"), ("Vary", "Authorization, x-api-key, Origin, Accept-Encoding"))
@@ -17,12 +17,12 @@ LEVEL = 6  # of compression: a tenth of the size; more takes much longer for lit
 NO_WEIGHT = re.compile(r"q=0(\.0*)?")
 
 
-def reply(services: Services, inbound: Inbound, holder: Current, tag: str, body: bytes) -> Outbound:
+def reply(inbound: Inbound, holder: Current, tag: str, body: bytes) -> Outbound:
     """The list with its tag, or 304 when the caller's If-None-Match names it. What is compressed is remembered by
     `holder`, with what the list was made of."""
     packed = accepts_gzip(inbound.header("accept-encoding"))
     if packed:
-        tag, body = _packed(services, holder, tag, body)
+        tag, body = _packed(holder, tag, body)
     headers = [*HEADERS, ("ETag", tag), ("x-request-id", inbound.shown_id)]
     if _matches(inbound.header("if-none-match"), tag):
         return Outbound(304, headers)
@@ -51,11 +51,11 @@ def accepts_gzip(header: str) -> bool:
     return False
 
 
-def _packed(services: Services, holder: Current, tag: str, body: bytes) -> tuple[str, bytes]:
-    """The list compressed, with a tag of its own: made once for each list, in a thread, for it takes a while."""
+def _packed(holder: Current, tag: str, body: bytes) -> tuple[str, bytes]:
+    """The list compressed, with a separate tag: made once for all lists of the same content, in a thread."""
 
     def make() -> bytes:
-        return services.background.threads.run(gzip.compress, body, LEVEL, mtime=0)
+        return compute(gzip.compress, body, LEVEL, mtime=0)
 
     return f'{tag[:-1]}-gzip"', holder.remember(("packed model list", tag), make)
 

@@ -20,6 +20,7 @@ from gateway.money import format_price
 from gateway.services import Services
 from gateway.surfaces import auth, listing
 from gateway.surfaces.http import Inbound, Outbound
+from gateway.threads import compute
 
 Json = dict[str, Any]
 
@@ -39,27 +40,27 @@ def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
     catalogue = holder.current()
     refuse = predicate(caller.rules, at_us)
     key = ("ai models", catalogue.version, at_us // DAY_US, caller.rules)
-    # All versions in one place, for few places are remembered: what differs between them is a word.
-    lists: dict[int, tuple[str, bytes]] = holder.remember(key, dict)
-    if version not in lists:
-        if NEWEST not in lists:
-            entries = _serialise(catalogue, catalogue.models.values(), at_us, refuse)
-            lists[NEWEST] = _tagged(HEAD + b",".join(entries) + END)
-        lists[version] = _tagged(_as_version(lists[NEWEST][1], version))
-    tag, shared = lists[version]
+    # The entries are written once for all versions and rules.
+    known: dict[str, bytes] = holder.remember(("ai model entries", catalogue.version, at_us // DAY_US), dict)
+
+    def make() -> tuple[str, bytes]:
+        entries = _serialise(catalogue, catalogue.models.values(), at_us, refuse, known)
+        return _tagged(_as_version(HEAD + b",".join(entries) + END, version))
+
+    tag, shared = holder.remember((*key, version), lambda: compute(make))
     own = services.routing.custom_catalogue.of(caller) if _reads_own(caller) else None
     if own is None or not own.current().models:
-        return listing.reply(services, inbound, holder, tag, shared)
+        return listing.reply(inbound, holder, tag, shared)
     source = own
 
     def make_own() -> tuple[str, bytes]:
         models = listing.own_models(catalogue, source.current())
-        entries = _serialise(source.current(), models, at_us, refuse)
+        entries = _serialise(source.current(), models, at_us, refuse, {})
         body = _as_version(HEAD + b",".join(entries) + END, version)
         return _tagged(_join(body, shared))
 
     tag, body = services.routing.custom_catalogue.listed(own, (*key, version), make_own)
-    return listing.reply(services, inbound, own, tag, body)
+    return listing.reply(inbound, own, tag, body)
 
 
 def _reads_own(caller: Caller) -> bool:
@@ -81,7 +82,10 @@ def _join(first: bytes, second: bytes) -> bytes:
     return HEAD + former + (b"," if former and latter else b"") + latter + END
 
 
-def _serialise(catalogue: Catalogue, models: Iterable[Model], at_us: int, refuse: Predicate | None) -> Iterator[bytes]:
+def _serialise(
+    catalogue: Catalogue, models: Iterable[Model], at_us: int, refuse: Predicate | None, known: dict[str, bytes]
+) -> Iterator[bytes]:
+    """The entries in JSON; `known` holds, and gets, those of this catalogue and day by the mapping's key."""
     for model in models:
         if model.output_modalities and MODALITY not in model.output_modalities:
             continue
@@ -89,7 +93,9 @@ def _serialise(catalogue: Catalogue, models: Iterable[Model], at_us: int, refuse
             provider = catalogue.providers[mapping.provider]
             if not _serves(mapping, provider, at_us) or (refuse is not None and refuse(mapping, provider) is not None):
                 continue
-            yield orjson.dumps(_entry(model, mapping, provider, at_us))
+            if mapping.key not in known:
+                known[mapping.key] = orjson.dumps(_entry(model, mapping, provider, at_us))
+            yield known[mapping.key]
 
 
 def _serves(mapping: Mapping, provider: Provider, at_us: int) -> bool:

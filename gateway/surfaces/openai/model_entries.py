@@ -1,6 +1,6 @@
 """An entry of the model list (service.md "Model list"): one a model or, mapped, one a provider mapping."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any
@@ -43,6 +43,9 @@ NO_RATES = TokenRates()
 # What is read beside text → the ability of a mapping that it takes.
 MODALITIES = {"image": "vision", "audio": "audio", "pdf": "documents", "file": "documents"}
 
+# Writes one mapping of an entry's `providers`, as a dict or as finished JSON.
+WriteProvider = Callable[[Catalogue, Mapping, int], Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -84,27 +87,51 @@ def write_entries(
             yield _model_entry(catalogue, model, mappings, at_us)
 
 
-def serialise_entries(
-    catalogue: Catalogue, query: Query, at_us: int, refuse: Predicate | None, known: dict[str, bytes]
-) -> Iterator[bytes]:
-    """All entries of a catalogue as `write_entries` has them, in JSON. `known` holds, and gets, those that no rule
-    touches, by their ids: it belongs to this catalogue, day and query."""
-    day = day_of(at_us)
-    for model in catalogue.models.values():
-        offered = _offered(catalogue, model, query)
-        allowed = _allowed(catalogue, offered, refuse)
-        mappings = _shown(allowed, query, day)
-        if query.mapped:
-            for mapping in mappings:
-                if mapping.key not in known:
-                    known[mapping.key] = orjson.dumps(_mapped_entry(catalogue, model, mapping, at_us))
-                yield known[mapping.key]
-        elif mappings and len(allowed) < len(offered):
-            yield orjson.dumps(_model_entry(catalogue, model, mappings, at_us))
-        elif mappings:
-            if model.id not in known:
-                known[model.id] = orjson.dumps(_model_entry(catalogue, model, mappings, at_us))
-            yield known[model.id]
+class EntryParts:
+    """The JSON of a catalogue's entries on one day. Each provider and each entry that no rule touches is written once,
+    whatever lists it is in."""
+
+    def __init__(self, catalogue: Catalogue, at_us: int) -> None:
+        self._catalogue, self._at_us = catalogue, at_us
+        self._providers: dict[str, orjson.Fragment] = {}
+        self._mapped: dict[str, bytes] = {}
+        self._models: dict[tuple[str, ...], bytes] = {}  # by the model's id and the keys of the mappings shown
+
+    def serialise(self, query: Query, refuse: Predicate | None) -> Iterator[bytes]:
+        """All entries as `write_entries` has them, in JSON."""
+        catalogue, day = self._catalogue, day_of(self._at_us)
+        for model in catalogue.models.values():
+            offered = _offered(catalogue, model, query)
+            allowed = _allowed(catalogue, offered, refuse)
+            mappings = _shown(allowed, query, day)
+            if query.mapped:
+                yield from (self._mapped_entry(model, mapping) for mapping in mappings)
+            elif mappings:
+                yield self._model_entry(model, mappings, touched=len(allowed) < len(offered))
+
+    def _mapped_entry(self, model: Model, mapping: Mapping) -> bytes:
+        known = self._mapped.get(mapping.key)
+        if known is None:
+            entry = _mapped_entry(self._catalogue, model, mapping, self._at_us, self._provider)
+            known = self._mapped[mapping.key] = orjson.dumps(entry)
+        return known
+
+    def _model_entry(self, model: Model, mappings: list[Mapping], *, touched: bool) -> bytes:
+        """The entry of a model; `touched` by rules, of which there are too many kinds to keep what they leave."""
+        place = (model.id, *(one.key for one in mappings))
+        known = self._models.get(place)
+        if known is None:
+            known = orjson.dumps(_model_entry(self._catalogue, model, mappings, self._at_us, self._provider))
+            if not touched:
+                self._models[place] = known
+        return known
+
+    def _provider(self, catalogue: Catalogue, mapping: Mapping, at_us: int) -> orjson.Fragment:
+        known = self._providers.get(mapping.key)
+        if known is None:
+            written = orjson.dumps(_provider_entry(catalogue, mapping, at_us))
+            known = self._providers[mapping.key] = orjson.Fragment(written)
+        return known
 
 
 def serialise_alike(
@@ -164,7 +191,10 @@ def _allowed(catalogue: Catalogue, mappings: list[Mapping], refuse: Predicate | 
     return [mapping for mapping in mappings if refuse(mapping, providers[mapping.provider]) is None]
 
 
-def _model_entry(catalogue: Catalogue, model: Model, mappings: list[Mapping], at_us: int) -> dict[str, Any]:
+def _model_entry(
+    catalogue: Catalogue, model: Model, mappings: list[Mapping], at_us: int, provider: WriteProvider | None = None
+) -> dict[str, Any]:
+    write_provider = provider or _provider_entry
     priced = next((mapping for mapping in mappings if mapping.priced), mappings[0])
     return _entry(
         model,
@@ -172,7 +202,7 @@ def _model_entry(catalogue: Catalogue, model: Model, mappings: list[Mapping], at
         ident=model.id,
         name=model.name,
         owner=model.family or mappings[0].provider,
-        providers=[_provider_entry(catalogue, mapping, at_us) for mapping in mappings],
+        providers=[write_provider(catalogue, mapping, at_us) for mapping in mappings],
         pricing=_pricing(priced, at_us, PRICES + MODEL_PRICES),
         context_length=max(m.context_length for m in mappings) or model.context_length,
         max_output=max(m.max_output for m in mappings) or model.max_output,
@@ -181,16 +211,19 @@ def _model_entry(catalogue: Catalogue, model: Model, mappings: list[Mapping], at
     )
 
 
-def _mapped_entry(catalogue: Catalogue, model: Model, mapping: Mapping, at_us: int) -> dict[str, Any]:
+def _mapped_entry(
+    catalogue: Catalogue, model: Model, mapping: Mapping, at_us: int, provider: WriteProvider | None = None
+) -> dict[str, Any]:
     """One mapping under the id that pins it: provider/model, with :region when it has one. An organization's own
     provider is called by its bare name."""
+    write_provider = provider or _provider_entry
     return _entry(
         model,
         [mapping],
         ident=mapping.key.removeprefix(f"{CUSTOM}:"),
         name=f"{model.name} ({catalogue.providers[mapping.provider].name})",
         owner=mapping.provider,
-        providers=[_provider_entry(catalogue, mapping, at_us)],
+        providers=[write_provider(catalogue, mapping, at_us)],
         pricing=_pricing(mapping, at_us, PRICES + MODEL_PRICES),
         context_length=mapping.context_length or model.context_length,
         max_output=mapping.max_output or model.max_output,

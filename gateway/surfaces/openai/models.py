@@ -18,13 +18,14 @@ from gateway.surfaces.listing import HEADERS, JSON, own_models, tag_of
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.availability import choices_of, reach_of, within
 from gateway.surfaces.openai.model_entries import (
+    EntryParts,
     Query,
     pseudo_entries,
     serialise_alike,
-    serialise_entries,
     write_entries,
 )
 from gateway.surfaces.schemas import Body, OneOf
+from gateway.threads import compute
 
 LIST_HEAD, LIST_END = b'{"object":"list","data":[', b"]}"
 
@@ -78,15 +79,16 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
     credentials."""
     query = read_query(inbound.arguments())
     audience = audience_of(services, inbound)
-    if query.include_restricted:
-        audience = PUBLIC
+    if query.include_restricted or audience is PUBLIC:
+        # The parameter makes no difference to the public: one list serves both.
+        audience, query = PUBLIC, replace(query, include_restricted=False)
     if query.available:
         audience = replace(audience, reach=reach_of(services, _caller(services, inbound)))
     tag, body = _listed(services, query, audience)
     # One with an organization's own models is remembered with them.
     own = audience.own is not None and audience.own.current().models
     holder = audience.own if own and audience.own is not None else services.routing.catalogue
-    return listing.reply(services, inbound, holder, tag, body)
+    return listing.reply(inbound, holder, tag, body)
 
 
 def handle_model(services: Services, inbound: Inbound) -> Outbound:
@@ -117,21 +119,20 @@ def _matching(services: Services, ident: str, audience: Audience) -> Iterator[di
 
 
 def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, bytes]:
-    """The ETag and the serialised list: what all callers under equal rules see, made once for each catalogue, day and
-    query, with the organization's own models before it, made once for each of its changes. Entries that no rule touches
-    are written once for all rules."""
+    """The ETag and the serialised list that all callers under equal rules see, after the organization's own models.
+    Entries are written once for each catalogue and day; a list is made from them in a thread."""
     at_us = services.clock.now_us()
     holder = services.routing.catalogue
     catalogue = holder.current()
-    place = (catalogue.version, at_us // DAY_US, query)
-    known: dict[str, bytes] = holder.remember(("model entries", *place), dict)
+    day = (catalogue.version, at_us // DAY_US)
+    parts = holder.remember(("model entries", *day), lambda: EntryParts(catalogue, at_us))
 
     def make() -> tuple[str, bytes]:
         pseudo = map(orjson.dumps, pseudo_entries(query, audience.reach, choices_of(services, audience.reach)))
-        return _serialise([*pseudo, *serialise_entries(catalogue, query, at_us, audience.shows, known)])
+        return _serialise([*pseudo, *parts.serialise(query, audience.shows)])
 
-    key = ("model list", *place, audience.rules, audience.reach)
-    tag, shared = holder.remember(key, make)
+    key = ("model list", *day, query, audience.rules, audience.reach)
+    tag, shared = holder.remember(key, lambda: compute(make))
     if audience.own is None or not audience.own.current().models:
         return tag, shared
     source = audience.own

@@ -11,7 +11,6 @@ from gateway.accounts.provider_keys import ProviderKeyInfo, StoredCredential
 from gateway.engine import custom_catalogue as module
 from gateway.engine.custom_catalogue import CustomCatalogue
 from gateway.engine.custom_models import CustomModels
-from gateway.threads import Threads
 
 
 def caller(organization: str, mode: str = "hybrid") -> Caller:
@@ -76,19 +75,15 @@ def test_models_beyond_a_few_are_made_in_a_thread_and_by_one_for_all_who_ask(sto
     key = StoredCredential(ProviderKeyInfo("k", "org", "custom:house", "…"), "secret")
     providers = SimpleNamespace(providers_of=lambda ident: store.providers.get(ident, {}))
     keys = SimpleNamespace(keys_for=lambda ident, name: (key,) if name == "custom:house" else ())
-    threads = Threads()
-    own, made = CustomCatalogue(CustomModels(providers, keys), threads), []
+    own, made = CustomCatalogue(CustomModels(providers, keys)), []
 
     def make() -> str:
         made.append(threading.get_native_id())
         time.sleep(0.1)
         return "list"
 
-    try:
-        asking = [gevent.spawn(lambda: own.listed(own.of(caller("org")), "key", make)) for _ in range(5)]
-        gevent.joinall(asking, raise_error=True)
-    finally:
-        threads.close()
+    asking = [gevent.spawn(lambda: own.listed(own.of(caller("org")), "key", make)) for _ in range(5)]
+    gevent.joinall(asking, raise_error=True)
     assert [one.value for one in asking] == ["list"] * 5 and len(made) == 1
     assert made[0] != threading.get_native_id()
 

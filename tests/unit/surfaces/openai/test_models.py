@@ -1,5 +1,8 @@
+import gzip
+import itertools
 from types import SimpleNamespace
 
+import gevent
 import msgspec
 import pytest
 
@@ -343,6 +346,48 @@ def test_a_list_is_serialised_once_and_again_after_a_swap(services):
     assert first.body is second.body
     services.routing.catalogue.swap(Catalogue((OLD,), (SAFE,), {}, "v2"))
     assert "both" not in entries(services)
+
+
+FLAGS = ("include_restricted", "include_deactivated", "exclude_deprecated", "no_training", "mapped", "available")
+
+
+def test_all_variants_of_the_list_write_each_provider_once(services, monkeypatch):
+    written, write = [], model_entries._provider_entry
+
+    def note(catalogue, mapping, at_us):
+        written.append(mapping.key)
+        return write(catalogue, mapping, at_us)
+
+    monkeypatch.setattr(model_entries, "_provider_entry", note)
+    services.routing.catalogue.swap(CATALOGUE)
+    for count in range(len(FLAGS)):
+        for chosen in itertools.combinations(FLAGS[:-1], count):
+            handle_models(services, ask("&".join(f"{flag}=true" for flag in chosen)))
+    written = [key for key in written if not key.startswith(model_entries.PSEUDO_PROVIDER)]
+    assert written and sorted(written) == sorted(set(written))
+
+
+def test_callers_who_ask_at_once_share_one_making_of_the_list(services, monkeypatch):
+    made, serialise = [], model_entries.EntryParts.serialise
+
+    def note(parts, query, refuse):
+        made.append(query)
+        return serialise(parts, query, refuse)
+
+    monkeypatch.setattr(model_entries.EntryParts, "serialise", note)
+    services.routing.catalogue.swap(CATALOGUE)
+    asking = [gevent.spawn(lambda: handle_models(services, ask("mapped=true")).body) for _ in range(8)]
+    gevent.joinall(asking, timeout=10, raise_error=True)
+    assert len(made) == 1 and len({one.value for one in asking}) == 1
+
+
+def test_equal_lists_of_other_queries_are_compressed_once(services, monkeypatch):
+    packed, compress = [], gzip.compress
+    monkeypatch.setattr(gzip, "compress", lambda body, *args, **more: packed.append(1) or compress(body, *args, **more))
+    services.routing.catalogue.swap(CATALOGUE)
+    for query in ("", "include_restricted=true", "include_restricted=1&unknown=2"):
+        assert dict(handle_models(services, ask(query, accept_encoding="gzip")).headers)["Content-Encoding"] == "gzip"
+    assert len(packed) == 1
 
 
 def test_lists_under_other_rules_made_before_change_nothing_of_ones_own(services):
