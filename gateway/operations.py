@@ -22,7 +22,7 @@ from gateway.neutral.transcriptions import TranscriptionRequest, TranslationRequ
 from gateway.neutral.videos import VideosRequest
 
 MESSAGE_TOKENS = 8  # roles and separators around each message or input
-MEDIA_TOKENS = 16_384  # the most that one image or file was seen to count as, pages of a document included
+MEDIA_TOKENS = 16_384  # an image or file that was not counted: the most that one image was seen to count as
 ID_BYTES = 4  # what a token id counts as among the bytes of a prompt
 
 
@@ -52,7 +52,8 @@ class ModelOperation:
 def chat_tokens(request: ChatRequest) -> int:
     """A token is at least one byte, so bytes bound tokens."""
     needs = request.requirements
-    return needs.prompt_bytes + MESSAGE_TOKENS * (needs.messages + 1) + MEDIA_TOKENS * needs.media
+    text = needs.prompt_bytes + MESSAGE_TOKENS * (needs.messages + 1)
+    return text + (needs.media_tokens or MEDIA_TOKENS * needs.media) if needs.media else text
 
 
 def embeddings_tokens(request: EmbeddingsRequest) -> int:

@@ -9,6 +9,7 @@ from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import Dearest, dearest
 from gateway.clock import HOUR_US
 from gateway.limits.cost_bound import CostBound
+from gateway.media.counting import MOST_CONTEXT_TOKENS
 from gateway.money import MILLION
 from gateway.neutral.request import Request
 from gateway.neutral.usage import NOTHING, Units, Usage
@@ -52,17 +53,36 @@ class Bounds:
             known = self._known[terms] = self._price(terms)
         prices, rate = known
         tokens = OPERATIONS[request.operation].prompt_tokens(request)
-        fixed = 0
-        for each, per_million in prices:
-            prompt = each - (-tokens * per_million // MILLION)
-            if prompt > fixed:
-                fixed = prompt
+        fixed = unforeseen = 0
+        if media and needs.media_tokens:
+            fixed, unforeseen = self._price_media(terms, tokens, needs.unseen_media)
+        else:
+            for each, per_million in prices:
+                prompt = each - (-tokens * per_million // MILLION)
+                if prompt > fixed:
+                    fixed = prompt
         limit = needs.max_tokens
         if limit is None:
             output = self._longest or default_output
         else:
             output = limit if self._most is None or limit < self._most else self._most
-        return CostBound(fixed, rate, output * needs.n, limit is not None, needs.n, tokens)
+        return CostBound(fixed, rate, output * needs.n, limit is not None, needs.n, tokens, unforeseen)
+
+    def _price_media(self, terms: Terms, tokens: int, unseen: int) -> tuple[int, int]:
+        """The price of a prompt with media, and what of it is for files that only the provider sees.
+
+        No prompt is longer than the context of its model, which refuses it without a charge.
+        """
+        least = most = 0
+        for mapping in self._mappings:
+            rates = _dearest(_Priced(mapping), *terms)
+            context = mapping.context_length or MOST_CONTEXT_TOKENS
+            read = min(tokens, context)
+            least = max(least, rates.fixed - (-read * rates.input // MILLION))
+            if unseen:
+                read = context
+            most = max(most, rates.fixed - (-read * rates.input // MILLION))
+        return most, most - least
 
     def _ask_units(self, request: Request, units: Units, at_us: int) -> CostBound:
         """Of an operation that is not priced by its text alone: all that it may use is known before."""

@@ -11,6 +11,7 @@ from gateway.engine import healing, streaming, unary
 from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.planning import RoutePlan
 from gateway.engine.run import Run
+from gateway.media.counting import counted
 from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch
 from gateway.threads import compute_if
@@ -28,6 +29,8 @@ class ChatEngine(Executor[ChatRequest]):
         """As for every request, with the caller's cache key hashed, and the response format prepared for JSON
         repair."""
         options = request.options
+        if request.requirements.media:
+            request = counted(request, context.caller.organization_id)
         if options.prompt_cache_key:
             request = self._veil_cache_key(context, request)
         if options.heal and healing.wanted_of(request) is not None:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.clock import to_iso
 from gateway.errors import GatewayError, OutOfCredits, SpendingLimitReached
@@ -29,7 +30,9 @@ class CostBound(Struct, frozen=True, gc=False):
     million).
 
     `explicit`: the caller set the output limit, so it is not reduced; `choices` share `max_output`. `input_tokens` is
-    the most that the prompt can count as.
+    the most that the prompt can count as. `unforeseen_nusd` is the part of `fixed_nusd` that is known only when the
+    provider answers: for a file at an address. It is reserved like the rest, also by the one request for which a budget
+    has no room with it, and then no other is admitted until that request has ended.
     """
 
     fixed_nusd: int
@@ -38,6 +41,7 @@ class CostBound(Struct, frozen=True, gc=False):
     explicit: bool
     choices: int = 1
     input_tokens: int = 0
+    unforeseen_nusd: int = 0
 
     @property
     def bound_nusd(self) -> int:
@@ -46,7 +50,13 @@ class CostBound(Struct, frozen=True, gc=False):
     @property
     def least_nusd(self) -> int:
         """The least that must be available for the request to be admitted."""
-        return self.bound_nusd if self.explicit else self.priced(min(self.max_output, LEAST_OUTPUT * self.choices))
+        tokens = self.max_output if self.explicit else min(self.max_output, LEAST_OUTPUT * self.choices)
+        return self.priced(tokens) - self.unforeseen_nusd
+
+    @property
+    def foreseen(self) -> "CostBound":
+        """The same without what only the provider sees."""
+        return replace(self, fixed_nusd=self.fixed_nusd - self.unforeseen_nusd, unforeseen_nusd=0)
 
     def priced(self, output_tokens: int) -> int:
         """The most that it costs with this many output tokens."""
@@ -127,9 +137,17 @@ class Need(NamedTuple):
 def fit(ask: CostBound, available_nusd: int | None) -> Need | None:
     """The reservation for `ask` when `available_nusd` is left (None: no limit); None when that is not enough.
 
-    Without an explicit limit the output gets at most half of what remains, but never less than LEAST_OUTPUT tokens
-    while those can be paid.
+    It is above `available_nusd` by at most `unforeseen_nusd`. Without an explicit limit the output gets at most half of
+    what remains, but never less than LEAST_OUTPUT tokens while those can be paid.
     """
+    need = _fit(ask, available_nusd)
+    if need is not None or not ask.unforeseen_nusd:
+        return need
+    foreseen = _fit(ask.foreseen, available_nusd)
+    return foreseen and foreseen._replace(amount_nusd=foreseen.amount_nusd + ask.unforeseen_nusd)
+
+
+def _fit(ask: CostBound, available_nusd: int | None) -> Need | None:
     full = ask.bound_nusd
     if available_nusd is None or not full or (ask.explicit and full <= available_nusd):
         return Need(full, None)

@@ -91,8 +91,9 @@ class LeaseKeeper:
             held.spare_nusd = slice_.rest_nusd
         held.used_at = now
         held.payers.add(payer)
-        if held.limit != slice_.limit_nusd:
-            self.retire(held)  # its limit was changed, which this worker has not heard of yet
+        changed = held.limit != slice_.limit_nusd  # which this worker has not heard of yet
+        if changed or slice_.rest_nusd < 0:  # more than was left: it belongs to one request
+            self.retire(held)
         return held
 
     def retire(self, held: BudgetLease) -> None:

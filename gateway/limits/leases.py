@@ -244,7 +244,7 @@ def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, g
         changed = database.execute(
             "UPDATE budget SET leased_nusd = leased_nusd + ? WHERE id = ? "
             "AND (limit_nusd IS NULL OR limit_nusd - settled_nusd - leased_nusd >= ?)",
-            (granted, hold.budget, granted),
+            (granted, hold.budget, min(granted, row.left_nusd)),
         )
         if not changed.rowcount:
             raise Unavailable("A budget changed while it was read; try again.")
@@ -268,11 +268,12 @@ def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, g
 
 def _size(hold: LeaseRequest, row: BudgetRow, amount: int, running: bool) -> int:
     """How much to take so that `amount` is free: enough for the next requests too, near the limit only what this one
-    needs. Without a limit nothing, except for a `running` request whose lease dates from when there was a limit."""
+    needs, and more than is left for what nobody can foresee. Without a limit nothing, except for a `running` request
+    whose lease dates from when there was a limit."""
     short = amount - hold.free_nusd
     if short <= 0 or (row.limit_nusd is None and not running):
         return 0
-    if row.limit_nusd is None:
+    if row.limit_nusd is None or short > row.left_nusd:
         return short
     ahead = min(row.left_nusd // SHARE, amount * MOST)
     return max(0, min(row.left_nusd, max(short, ahead, hold.wanted_nusd - hold.free_nusd)))

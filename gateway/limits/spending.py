@@ -189,7 +189,8 @@ class Spending:
             return outcome
         leases = tuple(self._keeper.accept(slice_, epoch, payer, version) for slice_ in outcome.slices)
         budget_set = BudgetSet(leases, version, epoch)
-        self._budget_sets[payer] = budget_set
+        if not any(lease.retired for lease in leases):
+            self._budget_sets[payer] = budget_set
         if not budget_set.covers(outcome.need.amount_nusd, 0):
             return None
         nusd, cap = outcome.need

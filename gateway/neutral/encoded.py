@@ -4,6 +4,7 @@ from base64 import b64decode
 from collections.abc import Iterator
 
 PIECE = 1 << 20  # characters, a multiple of four
+TO_STANDARD = str.maketrans("-_", "+/", " \t\r\n")  # base64 of addresses, and lines that were wrapped
 
 
 def decode_base64(text: str) -> bytes:
@@ -17,3 +18,9 @@ def decode_pieces(text: str, start: int = 0) -> Iterator[bytes]:
         raise ValueError("the end stands before the end")
     for at in range(start, len(text), PIECE):
         yield b64decode(text[at : at + PIECE], validate=True)
+
+
+def mended(text: str) -> str:
+    """The text as lenient readers of base64 take it: the alphabet of addresses, line breaks, a missing end."""
+    standard = text.translate(TO_STANDARD)
+    return standard + "=" * (-len(standard) % 4)

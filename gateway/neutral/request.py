@@ -18,6 +18,8 @@ class Requirements(Struct, frozen=True, gc=False):
     are one prompt); `messages` their number; `media` the number of images and files.
     Tools of providers that are offered and not forced can be left out: `search_offered` tells it of web search, and
     `hosted` names the dialect that alone has the others. `units` is None where tokens of text tell the whole cost.
+    Of media that were counted (gateway/media/counting.py), `media_tokens` is the most that they can count as,
+    `likely_media_tokens` what they usually do, and `unseen_media` how many only the provider sees.
     """
 
     stream: bool = False
@@ -47,6 +49,9 @@ class Requirements(Struct, frozen=True, gc=False):
     keeps_reasoning: bool = False  # the caller takes reasoning and brings it back, sealed, with the next turn
     longest_input: int = 0
     units: Units | None = None
+    media_tokens: int = 0
+    likely_media_tokens: int = 0
+    unseen_media: int = 0
 
 
 TIERS_JOINED = "+"  # between the names of service tiers that one request has at once

@@ -3,7 +3,7 @@
 from base64 import b64decode
 
 from gateway.errors import InvalidRequest
-from gateway.neutral.encoded import PIECE, decode_base64, decode_pieces
+from gateway.neutral.encoded import PIECE, decode_base64, decode_pieces, mended
 from gateway.neutral.parts import Audio, CacheMark, File, Image, Media, Part, Text
 from gateway.surfaces.aisdk import schema as wire
 from gateway.surfaces.validation_errors import invalid
@@ -25,7 +25,6 @@ FORMATS = {
     "x-aiff": "aiff",
     "x-flac": "flac",
 }
-TO_STANDARD = str.maketrans("-_", "+/", " \t\r\n")  # base64 of addresses, and what was wrapped into lines
 KEPT_ELSEWHERE = "files that a vendor keeps cannot be named here; send the bytes or an address"
 
 
@@ -95,11 +94,10 @@ def _mend_base64(data: str, path: str) -> str:
     InvalidRequest: what is none is refused here, where the caller's own path is known."""
     if _is_base64(data):
         return data
-    mended = data.translate(TO_STANDARD)
-    mended += "=" * (-len(mended) % 4)
-    if not _is_base64(mended):
+    standard = mended(data)
+    if not _is_base64(standard):
         raise invalid(path, "it is no base64")
-    return mended
+    return standard
 
 
 def _is_base64(data: str) -> bool:

@@ -606,3 +606,62 @@ def test_bounds_are_rounded_up_and_half_of_what_remains_is_the_most_without_a_li
     assert fit(CostBound(0, MILLION, 600, False), 1000) == (500, 500)
     assert fit(CostBound(0, MILLION, 500, False), 1000) == (500, None)
     assert fit(CostBound(0, MILLION, 600, True), 1000) == (600, None)
+
+
+UNFORESEEN = CostBound(5 * DOLLAR, 0, 0, True, unforeseen_nusd=5 * DOLLAR - CENT)
+
+
+@pytest.mark.parametrize("scope", ["key", "member", "team", "credits"])
+def test_a_budget_without_room_for_the_unforeseen_admits_one_at_a_time(worker, books, payer, scope):
+    fund(books, payer, DOLLAR if scope == "credits" else 100 * DOLLAR)
+    if scope == "team":
+        payer = payer._replace(teams=((ids.new("team"), "Research"),))
+    owner = {"key": payer.key_id, "member": payer.member_id, "team": payer.teams and payer.teams[0][0]}
+    if scope in owner:
+        books.budgets.set_limits(scope, owner[scope], Limits(total_nusd=DOLLAR))
+    workers = [worker() for _ in range(3)]
+    workers[1].spending.reserve(payer, CostBound(CENT, 0, 0, True)).release()  # it holds an idle lease
+    one = workers[0].spending.reserve(payer, UNFORESEEN)
+    assert one.amount_nusd == 5 * DOLLAR
+    for each in workers:
+        for ask in (UNFORESEEN, CostBound(20 * CENT, 0, 0, True)):
+            with pytest.raises((SpendingLimitReached, OutOfCredits)):
+                each.spending.reserve(payer, ask, patient=False)
+    workers[0].pay(one, 2 * CENT)
+    for each in workers:
+        each.be_idle()
+    two = workers[2].spending.reserve(payer, UNFORESEEN)
+    workers[2].pay(two, 4 * DOLLAR)
+    for each in workers:
+        each.be_idle()
+        with pytest.raises((SpendingLimitReached, OutOfCredits)):
+            each.spending.reserve(payer, CostBound(CENT, 0, 0, True), patient=False)
+
+
+def test_what_was_reserved_beyond_a_limit_is_free_for_no_other_request(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=DOLLAR))
+    one = worker()
+    one.pay(one.spending.reserve(payer, UNFORESEEN), CENT)
+    with pytest.raises(SpendingLimitReached):
+        one.spending.reserve(payer, CostBound(2 * DOLLAR, 0, 0, True), patient=False)
+    one.be_idle()
+    with pytest.raises(SpendingLimitReached):
+        one.spending.reserve(payer, CostBound(DOLLAR, 0, 0, True), patient=False)
+    one.spending.reserve(payer, CostBound(DOLLAR - CENT, 0, 0, True), patient=False).release()
+
+
+def test_a_budget_with_room_for_the_unforeseen_admits_several(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=11 * DOLLAR))
+    one = worker()
+    reservations = [one.spending.reserve(payer, UNFORESEEN) for _ in range(3)]
+    assert [each.amount_nusd for each in reservations] == [5 * DOLLAR] * 3
+    with pytest.raises(SpendingLimitReached):
+        one.spending.reserve(payer, CostBound(CENT, 0, 0, True), patient=False)
+
+
+def test_no_part_of_a_known_cost_is_reserved_beyond_what_is_left():
+    assert fit(CostBound(DOLLAR, 0, 0, True), DOLLAR - 1) is None
+    assert fit(UNFORESEEN, CENT - 1) is None
+    assert fit(UNFORESEEN, CENT).amount_nusd == 5 * DOLLAR

@@ -1,0 +1,212 @@
+"""The program of a child process that reads one PDF: `python -I pdf_program.py`, the PDF on standard input.
+
+It writes `pages most text` to standard output: the pages of the page tree, an upper bound of what any reader takes for
+pages, and an upper bound of the bytes of text on those. It writes nothing for a file that cannot be read. The limits on
+its memory and processor time come first; the file was made by a caller, so it may be built to exhaust both.
+
+Nothing of the gateway is imported here: the process has neither its settings nor its secrets.
+"""
+
+import os
+import re
+import resource
+import sys
+import zlib
+from io import BytesIO
+from typing import Any
+
+from pypdf import PdfReader
+from pypdf.generic import ArrayObject, DictionaryObject, IndirectObject, StreamObject
+
+MEMORY_BYTES, PROCESSOR_S = 1 << 30, 6
+DEPTH = 40  # of the page tree, and of forms within forms
+# Page objects and object streams by their names, which may be spelled with hexadecimal digits.
+PAGE = re.compile(rb"/Type\s{0,8}/P(?:a|#61)(?:g|#67)(?:e|#65)(?![a-zA-Z#])")
+STREAM = re.compile(rb"stream\r?\n")
+PAREN = re.compile(rb"\\.|[()]", re.DOTALL)
+HEX = re.compile(rb"<([0-9A-Fa-f\s]*)>")
+SHOWN_FORM = re.compile(rb"/([^\s/<>\[\](){}%]+)\s+Do\b")
+# A code of a font may stand for a whole text: what is shown then is longer than its bytes.
+LONG_TARGET = re.compile(rb"<([0-9A-Fa-f\s]{17,})>")
+HEX_DIGITS_A_CODE = 16
+MOST_INFLATED = 64 << 20
+
+Count = tuple[int, int]
+
+
+class Unreadable(Exception):
+    """The file says something that readers understand in different ways."""
+
+
+class Pages:
+    """Pages and text below the nodes of a page tree. A node that is referred to twice counts twice, computed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, Any], Count] = {}
+        self._forms: dict[Any, int] = {}
+        self._open: set[Any] = set()
+
+    def count(self, reference: Any, inherited: Any, depth: int = 0) -> Count:
+        """Pages and bytes of text below a node."""
+        node = _resolved(reference)
+        if depth > DEPTH or not isinstance(node, DictionaryObject):
+            raise Unreadable
+        resources = node.raw_get("/Resources") if "/Resources" in node else inherited
+        key = (_key(reference), _key(resources))
+        if key in self._known:
+            return self._known[key]
+        if key in self._open:
+            raise Unreadable
+        self._open.add(key)
+        if "/Kids" in node:
+            below = [self.count(kid, resources, depth + 1) for kid in _array(node["/Kids"])]
+            found = (sum(pages for pages, _ in below), sum(text for _, text in below))
+        else:
+            found = (1, self._text_of_page(node, resources))
+        self._open.discard(key)
+        self._known[key] = found
+        return found
+
+    def _text_of_page(self, page: DictionaryObject, resources: Any) -> int:
+        contents = _resolved(page.get("/Contents"))
+        streams = _array(contents) if isinstance(contents, ArrayObject) else [contents]
+        data = b"\n".join(_data(_resolved(one)) for one in streams)
+        text = self._text_of(data, resources, 0)
+        for annotation in _array(_resolved(page.get("/Annots"))):
+            text += self._text_of_annotation(_resolved(annotation))
+        return text
+
+    def _text_of_annotation(self, annotation: Any) -> int:
+        if not isinstance(annotation, DictionaryObject) or "/AP" not in annotation:
+            return 0
+        shown = _resolved(_dictionary(annotation["/AP"]).raw_get("/N"))
+        if isinstance(shown, StreamObject):
+            return self._text_of_form(shown, None, 0)
+        return sum(self._text_of_form(_resolved(one), None, 0) for one in _dictionary(shown).values())
+
+    def _text_of_form(self, form: Any, inherited: Any, depth: int) -> int:
+        if depth > DEPTH or not isinstance(form, StreamObject):
+            raise Unreadable
+        if form.get("/Subtype") == "/Image":
+            return 0
+        key = id(form)
+        if key not in self._forms:
+            self._forms[key] = -1
+            resources = form.raw_get("/Resources") if "/Resources" in form else inherited
+            self._forms[key] = self._text_of(_data(form), resources, depth + 1)
+        if self._forms[key] < 0:
+            raise Unreadable
+        return self._forms[key]
+
+    def _text_of(self, data: bytes, resources: Any, depth: int) -> int:
+        found = _dictionary(_resolved(resources))
+        text = _shown_bytes(data) * _longest_code(found)
+        forms = _dictionary(_resolved(found.get("/XObject")))
+        for name in SHOWN_FORM.findall(data):
+            form = forms.get("/" + name.decode("latin-1"))
+            if form is not None:
+                text += self._text_of_form(_resolved(form), resources, depth)
+        return text
+
+
+def _resolved(value: Any) -> Any:
+    return value.get_object() if isinstance(value, IndirectObject) else value
+
+
+def _key(value: Any) -> Any:
+    return (value.idnum, value.generation) if isinstance(value, IndirectObject) else id(value)
+
+
+def _array(value: Any) -> list[Any]:
+    """The elements as they are written: references stay references."""
+    value = _resolved(value)
+    if value is None:
+        return []
+    if not isinstance(value, ArrayObject):
+        raise Unreadable
+    return [list.__getitem__(value, place) for place in range(len(value))]
+
+
+def _dictionary(value: Any) -> Any:
+    value = _resolved(value)
+    return value if isinstance(value, DictionaryObject) else DictionaryObject()
+
+
+def _data(stream: Any) -> bytes:
+    return stream.get_data() if isinstance(stream, StreamObject) else b""
+
+
+def _shown_bytes(data: bytes) -> int:
+    """The bytes within strings: in parentheses, which may be nested, or as hexadecimal digits."""
+    depth = begun = shown = 0
+    for found in PAREN.finditer(data):
+        sign = found[0]
+        if sign == b"(":
+            if not depth:
+                begun = found.end()
+            depth += 1
+        elif sign == b")" and depth:
+            depth -= 1
+            if not depth:
+                shown += found.start() - begun
+    if depth:
+        shown += len(data) - begun
+    return shown + sum(len(one) // 2 + 1 for one in HEX.findall(data))
+
+
+def _longest_code(resources: Any) -> int:
+    """The most times that a byte of a string may be as long as text."""
+    longest = 1
+    for font in _dictionary(resources.get("/Font")).values():
+        codes = _dictionary(font).get("/ToUnicode")
+        for target in LONG_TARGET.findall(_data(_resolved(codes))):
+            longest = max(longest, -(-len(target) // HEX_DIGITS_A_CODE))
+    return longest
+
+
+def _pages_anywhere(data: bytes) -> int:
+    """Page objects in all of the file, those of earlier revisions and of packed objects among them."""
+    pages = len(PAGE.findall(data))
+    left = MOST_INFLATED
+    for found in STREAM.finditer(data):
+        head = data[max(0, found.start() - 512) : found.start()]
+        if b"ObjStm" not in head and b"#" not in head:
+            continue
+        try:
+            inflated = zlib.decompressobj().decompress(data[found.end() :], left)
+        except zlib.error:
+            continue
+        left -= len(inflated)
+        if left <= 0:
+            raise Unreadable
+        pages += len(PAGE.findall(inflated))
+    return pages
+
+
+def read(data: bytes) -> tuple[int, int, int]:
+    """Pages of the tree, pages that any reader may find, and the most bytes of text on those."""
+    reader = PdfReader(BytesIO(data))
+    root = _dictionary(reader.trailer["/Root"])
+    pages, text = Pages().count(root.raw_get("/Pages"), None)
+    if not pages:
+        raise Unreadable
+    most = pages if reader.is_encrypted else max(pages, _pages_anywhere(data))
+    return pages, most, -(-text * most // pages)
+
+
+def main() -> None:
+    """Read standard input within the limits; any failure leaves standard output empty."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_S, PROCESSOR_S))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(10)
+    try:
+        found = read(sys.stdin.buffer.read())
+    except BaseException:
+        os._exit(1)
+    os.write(1, " ".join(map(str, found)).encode() + b"\n")
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
