@@ -41,6 +41,7 @@ class GatewayError(Exception):
     narrowed per instance, `details` are extra members of the error object (strings), `upstream_status` the
     status that the provider answered (0 when it answered none), `headers` are added to the answer.
 
+    `upstream_text` is the provider's own error text, scrubbed, for operators and logs; callers see `message`.
     `spent` is what the provider counted before it failed (a neutral Usage), to be metered; None when it told none.
     `whose` tells operators whose request it was where nobody was let in (key, project, organization, member); it is
     logged and never sent.
@@ -50,6 +51,7 @@ class GatewayError(Exception):
     status = 500
     code = "internal_error"
     blame = "gateway"
+    upstream_text: str = ""
     spent: object | None = None
     whose: "tuple[str, str, str, str] | None" = None
 

@@ -84,6 +84,12 @@ def keeps_nothing(levels: tuple[Level, ...]) -> bool:
     return any(level.policy is not None and level.policy.zero_data_retention for level in levels)
 
 
+def logs_text(levels: tuple[Level, ...]) -> bool:
+    """Whether logs may quote what was sent and answered: no policy forbids to retain or to log it."""
+    policies = [level.policy for level in levels if level.policy is not None]
+    return not any(policy.zero_data_retention or policy.block_prompt_logging for policy in policies)
+
+
 def check_address(levels: tuple[Level, ...], ip: str) -> None:
     """Forbidden when a rule keeps out the client address `ip`; once a request, before anything else is planned."""
     reason = address_refusal(levels, ip)

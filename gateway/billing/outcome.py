@@ -19,6 +19,7 @@ from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 
 PAYMENT_REQUIRED = 402
+LONGEST_TEXT = 500  # characters of a provider's error text that are kept
 TRAIL = "trail"  # what a target keeps of its entries
 
 
@@ -120,6 +121,15 @@ def _successful_attempt(target: Target) -> dict:
     elif credential.ident:
         entry["apiKeyHash"] = credential.ident
     return entry
+
+
+def upstream_text(error: GatewayError) -> str:
+    """The provider's own words about a failure, on one line and capped; "" where it gave none. Scrubbed of keys."""
+    text = error.upstream_text or (error.details or {}).get("responseText", "")
+    if not text and error.upstream_status and error.blame == "caller":
+        text = error.message
+    text = " ".join(text.replace("\0", "").split())
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
 def error_type(error: GatewayError | None) -> str:

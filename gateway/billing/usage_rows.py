@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import orjson
 from msgspec import Struct, structs
 
+from gateway.accounts.access import logs_text
 from gateway.billing import units
 from gateway.billing.calls import BilledCall
 from gateway.billing.context import RequestContext
 from gateway.billing.identity import BillingIdentity, billing_identity_of
-from gateway.billing.outcome import Attempt
+from gateway.billing.outcome import Attempt, upstream_text
 from gateway.billing.units import BYTES_PER_TOKEN
 from gateway.catalogue.prices import COMPONENTS, FREE, Charge, capped, cost_of, discounted, reduced
 from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at
@@ -25,6 +26,7 @@ from gateway.store.journal import Row
 
 INTERRUPTED = "interrupted"
 PROVIDER_KEY, BOUNDED, PRICE_KEY = "provider_key", "bounded", "price_key"  # of a row's `extra`
+UPSTREAM_ERROR = "upstream_error"
 HUNG_UP = "client_disconnect"
 BASIS = {name: number for number, name in enumerate(BASES)}
 COLUMN_UNITS = {"input", "cache_read", "cache_write", "output", "reasoning", "basis", "price_key"}
@@ -209,9 +211,17 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
     extra, ppm = extra_of(usage, charge, attempt), charge.discount_ppm
     if extra is None and error is None and not ppm and not context.label:
         return PLAIN, columns
-    code, label = _code(error) if error is not None else None, context.label or None
+    code, label = None, context.label or None
+    if error is not None:
+        code, extra = _code(error), _add_text(extra, error, context)
     # The fee for storage is known where the payload is.
     return RECORD, (*columns, code, label, extra, None, ppm or None, charge.saved if ppm else None)
+
+
+def _add_text(extra: str | None, error: GatewayError, context: RequestContext) -> str | None:
+    """`extra` with the provider's own error text, unless a policy forbids to log what it may quote."""
+    text = upstream_text(error) if logs_text(context.caller.rules) else ""
+    return _write({**(orjson.loads(extra) if extra else {}), UPSTREAM_ERROR: text}) if text else extra
 
 
 def mode_of(target: Target) -> int:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from gateway.accounts import audit
+from gateway.accounts.access import logs_text
 from gateway.accounts.authentication import Caller
 from gateway.accounts.vault import Vault
 from gateway.billing.context import RequestContext
@@ -37,10 +38,7 @@ class PayloadBodies(NamedTuple):
 
 def retains(caller: Caller) -> bool:
     """Whether the project retains payloads and no policy of its organization forbids it."""
-    if caller.retention != RETAIN:
-        return False
-    policies = [level.policy for level in caller.rules if level.policy is not None]
-    return not any(policy.zero_data_retention or policy.block_prompt_logging for policy in policies)
+    return caller.retention == RETAIN and logs_text(caller.rules)
 
 
 class Retention:

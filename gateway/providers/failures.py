@@ -131,6 +131,15 @@ def upstream_failure(reply: UpstreamReply, target: Target) -> GatewayError:
 
 def classify(status: int, cause: Explanation, target: Target | None, wait: float | None = None) -> GatewayError:
     """An error by status and explanation; `target` None when it is unknown (inside a stream)."""
+    return _with_text(_classify(status, cause, target, wait), cause)
+
+
+def _with_text(error: GatewayError, cause: Explanation) -> GatewayError:
+    error.upstream_text = cause.message or cause.text
+    return error
+
+
+def _classify(status: int, cause: Explanation, target: Target | None, wait: float | None) -> GatewayError:
     code = cause.code.lower()
     if status in (400, 403) and (code in REFUSED_CONTENT_CODES or cause.kind.lower() in REFUSED_CONTENT_CODES):
         return ContentRefused(
@@ -210,6 +219,10 @@ def stream_failure(data: Any) -> GatewayError:
     """The error for an error object inside a 200 response: by then the provider's fault, except for content and for
     a prompt that is too long."""
     cause = explain_object(data, orjson.dumps(data)[: TEXT_LIMIT * 2])
+    return _with_text(_classify_event(cause), cause)
+
+
+def _classify_event(cause: Explanation) -> GatewayError:
     words = f"{cause.code} {cause.kind}".lower()
     details = diagnose(cause, None)
     if cause.code.lower() in REFUSED_CONTENT_CODES:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 from gateway.accounts import keys
 from gateway.accounts.keys import list_keys
 from gateway.accounts.projects import list_projects
+from gateway.billing.usage_rows import UPSTREAM_ERROR
 from gateway.clock import to_iso
 from gateway.errors import Forbidden, InvalidRequest, NotFound
 from gateway.metering.log.records import LoggedRequest, find_request, input_of, output_of
@@ -28,6 +29,7 @@ MOST_KEYS = 50
 MOST_TAGS = 5
 CURSOR = re.compile(r"[0-9a-f]{32}")
 MODES = ("credits", "api-keys")
+CREDENTIAL_REFUSALS = (401, 403)  # statuses by which a provider refuses a credential
 # Components of a cost that have a column of the usage row.
 COMPONENTS = {
     "inputCost": "input_nusd",
@@ -203,6 +205,7 @@ def show_attempt(record: UsageRecord) -> dict[str, Any]:
         "region": details.get("region"),
         "status": record.status,
         "error": record.error,
+        "upstreamError": _upstream_error(record, details),
         "finish": record.finish or None,
         "mode": MODES[record.mode == BYOK],
         "usageBasis": record.usage_basis,
@@ -219,6 +222,13 @@ def show_attempt(record: UsageRecord) -> dict[str, Any]:
         "discountSavings": format_usd(record.discount_nusd or 0),
         "priceVersion": record.price_version or None,
     }
+
+
+def _upstream_error(record: UsageRecord, details: Mapping[str, Any]) -> str | None:
+    """The provider's own error text. Not of a refusal of the platform's credential: that is the operator's account."""
+    if record.status in CREDENTIAL_REFUSALS and record.mode != BYOK:
+        return None
+    return details.get(UPSTREAM_ERROR)
 
 
 def _camel(name: str) -> str:

@@ -10,10 +10,13 @@ from typing import Any, TypeVar
 
 import orjson
 
+from gateway.accounts.access import logs_text
 from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
-from gateway.billing.outcome import Outcome, error_type
+from gateway.billing.outcome import Attempt, Outcome, error_type, upstream_text
+from gateway.billing.usage_rows import UPSTREAM_ERROR
 from gateway.clock import SECOND_US, to_iso
+from gateway.errors import GatewayError
 from gateway.money import format_usd
 from gateway.providers.protocol import Target
 from gateway.telemetry.finished import FinishedRequest
@@ -72,7 +75,7 @@ class ReadableLine:
             cost_nusd += sum(attempt.charge.total for attempt in attempts[:-1])
             provider_s += sum(attempt.ended - attempt.started for attempt in attempts[:-1])
         rest = f" finish={last.finish}" if last.finish else ""
-        if outcome.cached or last.first_at or finished.error is not None:
+        if outcome.cached or last.first_at or finished.error is not None or count > 1:
             rest = self._stream_of(context, outcome) + rest + _failure_of(finished)
         if usage is not None:
             rest = f" input_tokens={usage.input_total} output_tokens={usage.output_total}{rest}"
@@ -154,23 +157,34 @@ def _begin_of(asked: tuple[str, int]) -> str:
 
 
 def _failure_of(finished: FinishedRequest) -> str:
-    """Why it failed and what to do."""
-    reason = finished.error
+    """Which attempts failed; for a request that failed also its code and the remedy."""
+    reason, tried = finished.error, tried_of(finished.context)
+    text = field("tried", tried) if tried else ""
     if reason is None:
-        return ""
-    tried, remedy = tried_of(finished), remedy_of(reason)
-    told = field("code", reason.code) + (field("tried", tried) if tried else "")
-    return told + (field("remedy", remedy) if remedy else "")
+        return text
+    remedy = remedy_of(reason)
+    return field("code", reason.code) + text + (field("remedy", remedy) if remedy else "")
 
 
-def tried_of(finished: FinishedRequest) -> list[dict[str, Any]]:
-    """Its attempts that failed. Not their messages: they may repeat what the caller or a provider said."""
-    return [
-        {"provider": attempt.target.provider.id, "status": attempt.status, "error": error_type(attempt.error)}
-        | {"code": attempt.error.code, "key": attempt.target.credential.ident}
-        for attempt in finished.attempts
-        if attempt.error is not None
-    ]
+def tried_of(context: RequestContext | None) -> list[dict[str, Any]]:
+    """The failed attempts of a request, each with the provider's own text, unless a policy forbids to log what it may
+    quote."""
+    if context is None or context.outcome is None:
+        return []
+    with_text, attempts = logs_text(context.caller.rules), context.outcome.attempts
+    return [_tried(attempt, attempt.error, with_text) for attempt in attempts if attempt.error is not None]
+
+
+def _tried(attempt: Attempt, error: GatewayError, with_text: bool) -> dict[str, Any]:
+    fact = {
+        "provider": attempt.target.provider.id,
+        "status": attempt.status,
+        "error": error_type(error),
+        "code": error.code,
+        "key": attempt.target.credential.ident,
+    }
+    text = upstream_text(error) if with_text else ""
+    return fact | {UPSTREAM_ERROR: text} if text else fact
 
 
 def field(name: str, value: Any) -> str:

@@ -141,7 +141,7 @@ def json_line(finished: FinishedRequest) -> bytes:
         if outcome is not None and outcome.attempts:
             _add_served(line, context, outcome)
     if error is not None:
-        line.code, line.tried, line.remedy = error.code, tried_of(finished) or None, remedy_of(error) or None
+        line.code, line.tried, line.remedy = error.code, tried_of(context) or None, remedy_of(error) or None
     return write_json(line)
 
 
@@ -165,6 +165,7 @@ def _add_served(line: RequestLine, context: RequestContext, outcome: Outcome) ->
     if count > 1:
         cost_nusd += sum(attempt.charge.total for attempt in attempts[:-1])
         provider_s += sum(attempt.ended - attempt.started for attempt in attempts[:-1])
+        line.tried = tried_of(context) or None
     line.provider, line.served, line.attempts = target.provider.id, target.mapping.key, count
     line.cost_usd = format_usd(cost_nusd)
     line.provider_ms = (provider_s * 10_000 + 0.5) // 1 / 10

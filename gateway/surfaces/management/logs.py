@@ -119,6 +119,7 @@ ATTEMPT = shapes.named(
     region="string?",
     status="integer",
     error="string?",
+    upstreamError="string?",
     finish="string?",
     mode="string",
     usageBasis="string",

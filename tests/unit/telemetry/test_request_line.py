@@ -1,5 +1,6 @@
 """The request line, whole and letter by letter: which facts, by which names, in which order, in both forms."""
 
+import dataclasses
 import json
 import sys
 from types import SimpleNamespace
@@ -9,11 +10,12 @@ import msgspec
 import pytest
 
 from gateway.accounts.authentication import Caller
+from gateway.accounts.compliance import CompliancePolicy
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import Charge
-from gateway.errors import Unauthenticated, UpstreamFailed
+from gateway.errors import Unauthenticated, UpstreamFailed, UpstreamRefused
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.telemetry import request_line
@@ -120,6 +122,29 @@ def test_a_failure_names_what_was_tried_and_is_a_warning() -> None:
     said = {"status": 500, "error": "server_error", "code": "all_providers_failed"}
     assert facts["tried"] == [{"provider": one, **said, "key": f"own-{one}"} for one in ("north", "south")]
     assert "said words" not in written("json", failed()) + written("text", failed())
+
+
+def refused_upstream() -> FinishedRequest:
+    error = UpstreamRefused("refused", upstream_status=401)
+    error.upstream_text = "Incorrect API key provided:\n[hidden]. " + "See the documentation. " * 100
+    refusal = attempt_at("north", error=error, status=401, usage=None, charge=Charge())
+    return ended(refusal, attempt_at("south", finish="stop"))
+
+
+def test_a_failed_attempt_has_the_providers_own_text_also_where_another_provider_served() -> None:
+    facts = json.loads(written("json", refused_upstream()))
+    [tried] = facts["tried"]
+    assert tried["upstream_error"].startswith("Incorrect API key provided: [hidden]. See the")
+    assert len(tried["upstream_error"]) == 501 and facts["status"] == 200 and "code" not in facts
+    assert "Incorrect API key provided" in written("text", refused_upstream())
+
+
+@pytest.mark.parametrize("policy", ["zero_data_retention", "block_prompt_logging"])
+def test_a_policy_against_logging_keeps_the_providers_text_out_of_the_line(policy: str) -> None:
+    finished = refused_upstream()
+    rules = (SimpleNamespace(policy=CompliancePolicy(**{policy: True})),)
+    finished.context.caller = dataclasses.replace(CALLER, rules=rules)
+    assert "Incorrect API key" not in written("json", finished) + written("text", finished)
 
 
 def test_the_id_of_a_path_that_nobody_knows_is_the_callers_own_and_quoted() -> None:

@@ -309,3 +309,31 @@ def test_no_parameter_shows_a_developer_the_requests_of_another_key(retaining: T
                 assert theirs not in str(answer) and owner.key.info.id not in str(answer), (path, query)
                 if path == "/logs" and status == 200:
                     assert answer == {"logs": [], "next": None}, query
+
+
+def fail(tenants: Tenants, person: Person, model: str) -> dict:
+    """The logged attempt of a request that the sandbox refused."""
+    body = {"model": f"sandbox/{model}", "messages": [{"role": "user", "content": "Hello"}]}
+    status, _ = tenants.call("POST", "/v1/chat/completions", person.key.token, body, x_request_id=model)
+    assert status >= 400
+    tenants.services.store.journal.flush(5)
+    return tenants.ok("GET", f"/logs/{model}", person)["attempts"][0]
+
+
+def test_an_attempt_shows_the_providers_own_error_text(paying: Tenants) -> None:
+    attempt = fail(paying, paying["acme owner"], "sandbox-fail-500")
+    assert attempt["status"] == 500 and "had an error" in attempt["upstreamError"]
+
+
+def test_the_refusal_of_the_platforms_credential_is_shown_to_the_operator_alone(paying: Tenants) -> None:
+    attempt = fail(paying, paying["acme owner"], "sandbox-fail-401")
+    assert (attempt["status"], attempt["upstreamError"]) == (401, None)
+    database = paying.services.store.database
+    rows = database.read(lambda: database.execute("SELECT extra FROM usage WHERE status = 401").fetchall())
+    assert "upstream_error" in rows[0][0]
+
+
+def test_no_providers_text_is_kept_under_a_policy_against_logging(paying: Tenants) -> None:
+    owner = paying["acme owner"]
+    paying.ok("PUT", f"/orgs/{owner.organization_id}/policy", owner, {"blockPromptLogging": True})
+    assert fail(paying, owner, "sandbox-fail-500")["upstreamError"] is None
