@@ -1,5 +1,6 @@
 """Planning: the order of targets for a request, from access rules, credentials and health."""
 
+import math
 import zlib
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -22,6 +23,7 @@ from gateway.metering.counters import Count, Counters, Durations, provider_label
 from gateway.neutral.request import Request
 from gateway.providers.credentials import PLATFORM, Credentials
 from gateway.providers.protocol import Credential, Target
+from gateway.routing.answer_times import AnswerTimes
 from gateway.routing.auto import SANDBOX
 from gateway.routing.candidate_filter import NoCredential
 from gateway.routing.decision import Plan
@@ -111,8 +113,14 @@ class _Books(Struct, eq=False):
 
     totals: _AttemptTotals
     tally: Tally
+    times: AnswerTimes
 
 
+# A plain answer is waited for so many times as long as 99 of 100 answers of its kind took.
+USUAL_TIMES = 3
+LEAST_PATIENCE_S = 10.0
+# Tokens a second of a slow model, for the time of an answer of which no others are known.
+SLOW = 20
 LONGEST_SESSION = 4096  # characters that are used of a session id
 STRATEGY = "routing"  # in a project's settings
 
@@ -205,6 +213,25 @@ class Planner:
             totals.first.observe(attempt.first_at - attempt.started)
         self._health.count_success(books.tally, attempt.ended, output, took_s * 1000, first_ms)
 
+    def answered(self, target: Target, request: Request, took_s: float) -> None:
+        """Learn how long a plain answer took."""
+        books = target.memo.get((self, request.operation)) or self._open_books(target, request.operation)
+        books.times.observe(request.requirements, took_s)
+
+    def patience_s(self, target: Target, request: Request, first_byte_s: float) -> float:
+        """How long a plain answer is waited for while another provider could serve: by the model's own times, else by
+        `first_byte_s` and the most that it may write; for ever where neither says anything."""
+        books = target.memo.get((self, request.operation)) or self._open_books(target, request.operation)
+        usual_s = books.times.usual_s(request.requirements)
+        if usual_s is not None:
+            return max(LEAST_PATIENCE_S, USUAL_TIMES * usual_s)
+        most = request.requirements.max_tokens or target.mapping.max_output
+        return first_byte_s + most / SLOW if most else math.inf
+
+    def left(self, target: Target, operation: str) -> None:
+        """Count a call that was left for another provider because nothing came."""
+        self._counters.add("calls_left_total", _place_of(target, operation))
+
     def charged(self, target: Target, operation: str, cost_nusd: int) -> None:
         """Count what a job cost, which is known when it ends."""
         self._totals_of(_place_of(target, operation)).cost.value += cost_nusd
@@ -220,11 +247,9 @@ class Planner:
                 return
 
     def _open_books(self, target: Target, operation: str) -> _Books:
-        totals, tally = (
-            self._totals_of(_place_of(target, operation)),
-            self._health.tally(target.mapping, target.credential),
-        )
-        books = target.memo[self, operation] = _Books(totals, tally)
+        totals = self._totals_of(_place_of(target, operation))
+        tally = self._health.tally(target.mapping, target.credential)
+        books = target.memo[self, operation] = _Books(totals, tally, AnswerTimes())
         return books
 
     def _totals_of(self, place: tuple[str, str, str]) -> _AttemptTotals:

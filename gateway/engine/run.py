@@ -35,7 +35,8 @@ class Run(Struct, eq=False):
 
     `deadline` is monotonic seconds, `drain_s` how long to read on for exact usage after the caller disconnected (0: the
     upstream call is cancelled; `timeouts.silence_s` for providers that continue whether we listen or not);
-    `default_output` the output tokens of a model whose limit is unknown. `passed` are provider keys that were skipped.
+    `default_output` the output tokens of a model whose limit is unknown. `passed` are provider keys that were skipped,
+    `left` is the attempt that was left because nothing came.
     """
 
     context: RequestContext
@@ -53,6 +54,7 @@ class Run(Struct, eq=False):
     decisions: Decisions
     default_output: int
     passed: tuple[Passed, ...] = ()
+    left: Attempt | None = None
 
     def request_for(self, target: Target) -> Request:
         """The request as `target` gets it, with cache marks by the project's policy where its format has them."""
@@ -78,17 +80,34 @@ class Run(Struct, eq=False):
         return now + (self.deadline - now) * SHARE
 
     def gives_up(self, attempt: Attempt) -> bool:
-        """Whether a stream that has produced nothing yet is abandoned for another target that is not in cooldown; once
-        per request. It is tried again when the others fail: it may only be slow."""
-        walk, mapping, timeouts = self.walk, attempt.target.mapping, self.timeouts
-        longest_s = timeouts.first_byte_reasoning_s if mapping.reasoning else timeouts.first_byte_s
-        if walk.gave_up or self.clock.monotonic() - attempt.started < longest_s:
+        """Whether a call of which nothing came yet is left for another target that is not in cooldown; once per
+        request. It is tried again when the others fail: it may only be slow."""
+        walk, target, timeouts = self.walk, attempt.target, self.timeouts
+        if walk.gave_up:
+            return False
+        longest_s = timeouts.first_byte_reasoning_s if target.mapping.reasoning else timeouts.first_byte_s
+        if not self.request.requirements.stream:
+            longest_s = self.planner.patience_s(target, self.request, longest_s)
+        if self.clock.monotonic() - attempt.started < longest_s:
             return False
         following = walk.following()
         if following is None or self.route_plan.cooldowns(following):
             return False
         walk.give_up()
+        self.left = attempt
+        self.planner.left(target, self.request.operation)
         return True
+
+    def learn_time(self, attempt: Attempt) -> None:
+        """Learn how long a plain answer took, where another provider could have given it. One that took longer than
+        another provider was waited for tells that this request is long, and is counted there too."""
+        if len(self.walk.groups) == 1:
+            return
+        took_s = attempt.ended - attempt.started
+        self.planner.answered(attempt.target, self.request, took_s)
+        left = self.left
+        if left is not None and left is not attempt and took_s >= left.ended - left.started:
+            self.planner.answered(left.target, self.request, took_s)
 
     def begin(self, target: Target) -> Attempt:
         """Begin an attempt, recorded outside this process before anything is sent: at `target`, or at the next of the

@@ -22,18 +22,25 @@ AT_ONCE = 4
 MOST_TOKENS = "max_batch_tokens"  # in a mapping's `extra`: the tokens that one call accepts, all inputs together
 
 
-def send(upstreams: Upstreams, request: Request, target: Target, deadline: float, listener: CallListener | None) -> Any:
+def send(
+    upstreams: Upstreams,
+    request: Request,
+    target: Target,
+    deadline: float,
+    listener: CallListener | None,
+    gives_up: Callable[[], bool] | None = None,
+) -> Any:
     """Like Upstreams.send, in as many calls as the target's mapping needs; concurrently unless there is a listener."""
     parts = _parts_of(request, target)
     join = OPERATIONS[request.operation].join
     if join is None or len(parts) < 2:
-        return upstreams.send(request, target, deadline, listener)
+        return upstreams.send(request, target, deadline, listener, gives_up)
     done: list[Any] = []
     running: deque[Job[Any]] = deque()
     waiting = iter(parts)
     try:
         for part in waiting:
-            running.append(Job(upstreams.send, part, target, deadline, listener))
+            running.append(Job(upstreams.send, part, target, deadline, listener, gives_up))
             if len(running) >= (AT_ONCE if listener is None else 1):
                 done.append(running.popleft().result())
         while running:

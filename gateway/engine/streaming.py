@@ -22,12 +22,11 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import LENGTH
 from gateway.providers.answers import ODD
-from gateway.providers.upstream import Answering
+from gateway.providers.upstream import MUTE, Answering
 from gateway.threads import Pump, spawn
 
 ENDS = (Finished, Failed)
 LATE = "The provider began no answer in time."
-MUTE = "The provider said nothing while another one waited."
 TRUNCATED = "The provider's answer ended before it was complete."
 
 

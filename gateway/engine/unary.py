@@ -28,6 +28,7 @@ def answer(run: Run) -> Any:
         if result.warnings:
             run.outcome.warnings.extend(result.warnings)
         run.finished(attempt)
+        run.learn_time(attempt)
         return result
 
 
@@ -44,12 +45,14 @@ def _send(run: Run, attempt: Attempt) -> Any:
     """One upstream call. A disconnect kills this greenlet: then the attempt is settled by the policy."""
     target = attempt.target
     drains, until, listener = run.drains(target), run.patience(), run.listener(target)
+    # The last provider is waited for to the end.
+    gives_up = partial(run.gives_up, attempt) if until < run.deadline else None
     try:
         limited = (target.mapping.max_inputs or target.mapping.max_n) and OPERATIONS[run.request.operation].split
         send = partial(split_calls.send, run.upstreams) if limited else run.upstreams.send
         if not drains:
-            return send(run.request_for(target), target, until, listener)
-        job = Job(send, run.request_for(target), target, until, listener)
+            return send(run.request_for(target), target, until, listener, gives_up)
+        job = Job(send, run.request_for(target), target, until, listener, gives_up)
         return job.result()
     except Exception:
         raise

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from gateway.clock import Clock
-from gateway.errors import ContentNeeded, GatewayError, NotSupported
+from gateway.errors import ContentNeeded, GatewayError, NotSupported, UpstreamTimeout
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.events import Batch, Heartbeat, Notice, Started
 from gateway.neutral.realtime import RealtimeRequest
@@ -23,6 +23,7 @@ from gateway.providers.think_tags import split_batches, split_result
 from gateway.providers.tool_names import restore_batches, restore_result
 from gateway.transport.handshakes import HandshakeRefused
 
+MUTE = "The provider said nothing while another one waited."
 NOT_THERE = (404, 405, 501)
 ABSENT_S = 300.0
 TOOLS_REASON = "tools_reason_by_responses"  # of a mapping's `extra`
@@ -112,15 +113,22 @@ class Upstreams:
         self._heartbeat_s = heartbeat_s
         self.marked = frozenset(name for name, wire in wires.items() if wire.marks)  # with cache marks
 
-    def send(self, request: Request, target: Target, deadline: float, listener: CallListener | None = None) -> Any:
+    def send(
+        self,
+        request: Request,
+        target: Target,
+        deadline: float,
+        listener: CallListener | None = None,
+        gives_up: Callable[[], bool] | None = None,
+    ) -> Any:
         """The complete answer, the result of the request's operation. Errors of Wire.failure and the transport, and
-        NotSupported."""
+        NotSupported. While no answer begins `gives_up` is called every few seconds; UpstreamTimeout when it is true."""
         served, call, relayed, pending = self._send(request, target, deadline, listener)
-        reply = pending.wait()
+        reply = pending.wait() if gives_up is None else self._wait(pending, gives_up)
         if reply.status in NOT_THERE and (first := self._first_of(served, request, target)) is not None:
             reply.close()
             served, call, relayed, pending = self._send(request, target, deadline, listener, first)
-            reply = pending.wait()
+            reply = pending.wait() if gives_up is None else self._wait(pending, gives_up)
             self._note_absence(first, reply)
         try:
             if not 200 <= reply.status < 300:
@@ -321,6 +329,15 @@ class Upstreams:
         if call.renamed:
             batches = restore_batches(batches, call.renamed)
         yield from _with_warnings(batches, call.warnings) if call.warnings else batches
+
+    def _wait(self, pending: PendingCall, gives_up: Callable[[], bool]) -> UpstreamReply:
+        reply = pending.wait(self._heartbeat_s)
+        while reply is None:
+            if gives_up():
+                pending.close()
+                raise UpstreamTimeout(MUTE)
+            reply = pending.wait(self._heartbeat_s)
+        return reply
 
     def _await(self, pending: PendingCall) -> Generator[Batch, None, UpstreamReply]:
         reply = pending.wait(self._heartbeat_s)

@@ -30,6 +30,7 @@ COUNTERS = {
     "attempts_total": ("Upstream calls by what they were for and how they ended.", (*PLACE, "outcome")),
     "tokens_total": ("Tokens by direction.", (*PLACE, "direction")),
     "cost_nano_usd_total": ("Inference cost in nano-dollars.", PLACE),
+    "calls_left_total": ("Calls that were left for another provider because nothing came.", PLACE),
     "streams_cut_total": ("Streams that broke after their first content.", PLACE),
     "requests_unlogged_total": ("Refused requests that the request log says nothing of, being beyond its bounds.", ()),
     "state_changes_total": ("Changes of state that were logged, by event.", ("event",)),

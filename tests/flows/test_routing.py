@@ -250,6 +250,51 @@ def test_a_stream_that_says_nothing_is_waited_for_where_nobody_else_is(settings,
         assert "Late." in post(gateway, "/v1/chat/completions", body).text
 
 
+def test_a_plain_answer_that_does_not_begin_comes_from_a_provider_that_waits(settings, tmp_path, upstream, other):
+    """A provider hangs: it is left once, after the time that an answer of that length may take."""
+    environment = write_twins(tmp_path / "catalogue", upstream.url, other.url)
+    body = {"model": "twin", "messages": HELLO, "max_tokens": 2}
+    with local_gateway(settings, GATEWAY_TIMEOUTS_FIRST_BYTE_S="0.3", **environment) as gateway:
+        upstream.script(Answer("Late.", silence_s=60))
+        metadata = post(gateway, "/v1/chat/completions", body).json()["metadata"]
+        assert metadata["used_provider"] == "south"
+        assert [one["provider"] for one in metadata["routing"]] == ["north", "south"]
+        assert sum(gateway.services.background.counters.totals()["calls_left_total"].values()) == 1
+
+
+def test_a_plain_call_that_was_left_is_made_again_when_the_others_fail(settings, tmp_path, upstream, other):
+    environment = write_twins(tmp_path / "catalogue", upstream.url, other.url)
+    body = {"model": "twin", "messages": HELLO, "max_tokens": 2}
+    with local_gateway(settings, GATEWAY_TIMEOUTS_FIRST_BYTE_S="0.3", **environment) as gateway:
+        upstream.script(Answer("Late.", silence_s=1), Answer("Late.", silence_s=1))
+        other.script(Answer(status=500))
+        assert post(gateway, "/v1/chat/completions", body).json()["metadata"]["used_provider"] == "north"
+        assert (len(upstream.calls), len(other.calls)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Answer("Slow.", silence_s=1.5), Answer("Slow, in small pieces.", fragment=7, gap_s=0.05)],
+    ids=["late", "in pieces"],
+)
+def test_a_slow_plain_answer_is_waited_for_and_paid_once(settings, tmp_path, upstream, other, answer):
+    environment = write_twins(tmp_path / "catalogue", upstream.url, other.url)
+    body = {"model": "twin", "messages": HELLO, "max_tokens": 100 if answer.silence_s else 2}
+    with local_gateway(settings, GATEWAY_TIMEOUTS_FIRST_BYTE_S="0.3", **environment) as gateway:
+        upstream.script(answer)
+        assert post(gateway, "/v1/chat/completions", body).json()["metadata"]["used_provider"] == "north"
+        assert other.calls == [] and "calls_left_total" not in gateway.services.background.counters.totals()
+
+
+def test_a_plain_answer_is_waited_for_where_nobody_else_is(settings, tmp_path, upstream, other):
+    environment = write_twins(tmp_path / "catalogue", upstream.url, other.url)
+    body = {"model": "twin", "messages": HELLO, "max_tokens": 2}
+    with local_gateway(settings, GATEWAY_TIMEOUTS_FIRST_BYTE_S="0.2", **environment) as gateway:
+        upstream.script(Answer("Late.", silence_s=1))
+        answer = post(gateway, "/v1/chat/completions", body, **{"x-no-fallback": "true"})
+        assert answer.json()["metadata"]["used_provider"] == "north" and other.calls == []
+
+
 def test_a_model_that_may_think_in_silence_is_waited_for_longer(settings, tmp_path, upstream, other):
     environment = write_twins(tmp_path / "catalogue", upstream.url, other.url, more="reasoning = true")
     body = {"model": "twin", "messages": HELLO, "stream": True}

@@ -82,6 +82,9 @@ class Planned(Books):
         super().__init__()
         self.told, self._books = books.told, books
 
+    def patience_s(self, target: Target, request: Request, first_byte_s: float) -> float:
+        return first_byte_s
+
     def is_shut(self, target: Target) -> bool:
         return target.provider.id in self._books.shut
 
@@ -107,7 +110,9 @@ class Providers:
     def __init__(self, **script: Any) -> None:
         self.script, self.answering = script, []
 
-    def send(self, request: Request, target: Target, until: float, tap: Any) -> Any:
+    def send(
+        self, request: Request, target: Target, until: float, tap: Any, gives_up: Callable[[], bool] | None = None
+    ) -> Any:
         said = self.script[target.provider.id]
         if isinstance(said, Exception):
             raise said

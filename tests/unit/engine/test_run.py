@@ -47,8 +47,25 @@ def test_a_model_that_reasons_may_be_silent_for_longer(clock):
     attempt = run.begin(run.walk.first())
     clock.advance(TIMEOUTS.first_byte_reasoning_s - 1)
     assert not run.gives_up(attempt)
-    clock.advance(1)
+    clock.advance(1.5)  # an exact sum would depend on the rounding of the clock
     assert run.gives_up(attempt)
+
+
+def test_a_plain_answer_that_takes_as_long_elsewhere_counts_where_it_was_not_waited_for(run, clock):
+    """Else a model whose answers grow longer would be left at each of them, and paid twice."""
+    attempt = run.begin(run.walk.first())
+    clock.advance(TIMEOUTS.first_byte_s)
+    assert run.gives_up(attempt)
+    following = run.failed(attempt, UpstreamTimeout("mute"))
+    again = run.begin(following)
+    clock.advance(TIMEOUTS.first_byte_s - 1)
+    again.ended = clock.monotonic()
+    run.learn_time(again)
+    clock.advance(2)
+    again.ended = clock.monotonic()
+    run.learn_time(again)
+    learned = [target.provider.id for word, target in run.planner.told if word == "answered"]
+    assert learned == ["south", "south", "north"]
 
 
 def test_the_callers_budget_caps_what_the_provider_is_asked_for(run):

@@ -1,0 +1,55 @@
+"""How long plain answers usually take: a provider that says nothing for much longer is left for another one."""
+
+from bisect import bisect_left
+
+from gateway.neutral.request import Requirements
+
+# Upper bounds in seconds, by a factor of √2: from a quarter of a second to twenty minutes.
+BOUNDS = tuple(0.25 * 2 ** (step / 2) for step in range(25))
+SHARE = 0.99
+LEAST_SEEN = 30
+# With so many answers their counts are halved, so that those of long ago fade.
+MOST_SEEN = 2_000
+MOST_KINDS = 64
+
+Kind = tuple[int, int, str]
+
+
+class AnswerTimes:
+    """Times of the answers of one model at one provider, by kind: the size of the prompt and of the output that was
+    asked for (both by factors of eight), and the effort of reasoning."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[Kind, list[int]] = {}
+
+    def observe(self, requirements: Requirements, seconds: float) -> None:
+        """Count an answer that took `seconds`."""
+        kind = _kind_of(requirements)
+        counts = self._counts.get(kind)
+        if counts is None:
+            if len(self._counts) >= MOST_KINDS:
+                return
+            counts = self._counts[kind] = [0] * (len(BOUNDS) + 1)
+        counts[bisect_left(BOUNDS, seconds)] += 1
+        if sum(counts) >= MOST_SEEN:
+            counts[:] = [count // 2 for count in counts]
+
+    def usual_s(self, requirements: Requirements) -> float | None:
+        """Within how many seconds 99 of 100 answers of that kind came; None while too few are known."""
+        counts = self._counts.get(_kind_of(requirements), ())
+        seen = sum(counts)
+        if seen < LEAST_SEEN:
+            return None
+        passed = 0
+        for bound, count in zip(BOUNDS, counts, strict=False):
+            passed += count
+            if passed >= SHARE * seen:
+                return bound
+        return None
+
+
+def _kind_of(requirements: Requirements) -> Kind:
+    output = -1 if requirements.max_tokens is None else requirements.max_tokens.bit_length() // 3
+    return output, requirements.prompt_bytes.bit_length() // 3, requirements.effort
