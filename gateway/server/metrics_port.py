@@ -5,20 +5,42 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gevent.pywsgi import WSGIServer
+import gevent
+from gevent.pool import Pool
+from gevent.pywsgi import WSGIHandler, WSGIServer
+
+from gateway.shared_calls import SharedCalls
 
 PATHS = ("/metrics", "/")
 BACKLOG = 16
+# Each connection costs a descriptor of the worker that callers are served by, and each answer its processor.
+CONNECTIONS, LONGEST_S = 16, 10.0
 
 log = logging.getLogger("gateway.server")
 
 
+class _Handler(WSGIHandler):
+    """Closes a connection that takes too long for its request and the answer."""
+
+    def handle(self) -> None:
+        with gevent.Timeout(LONGEST_S, False):
+            super().handle()
+
+    def handle_error(self, kind: Any, value: Any, trace: Any) -> None:
+        if isinstance(value, gevent.Timeout):
+            self.close_connection = True  # while the answer was written
+        else:
+            super().handle_error(kind, value, trace)
+
+
 class MetricsPort:
-    """Serves `expose()` at /metrics of `host`:`port` until `close`; `port` 0 is a free one."""
+    """Serves `expose()` at /metrics of `host`:`port` until `close`; `port` 0 is a free one. Scrapers that come at the
+    same time share one answer."""
 
     def __init__(self, host: str, port: int, expose: Callable[[], tuple[str, bytes]]) -> None:
         """OSError when another program uses the port."""
         self._expose = expose
+        self._running: SharedCalls[str, tuple[str, bytes]] = SharedCalls()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -27,7 +49,9 @@ class MetricsPort:
         listener.listen(BACKLOG)
         listener.setblocking(False)
         self.port = listener.getsockname()[1]
-        self._server = WSGIServer(listener, self._answer, log=None, error_log=log)
+        self._server = WSGIServer(
+            listener, self._answer, log=None, error_log=log, handler_class=_Handler, spawn=Pool(CONNECTIONS)
+        )
         self._server.start()
 
     def close(self) -> None:
@@ -38,8 +62,9 @@ class MetricsPort:
         if environ["REQUEST_METHOD"] != "GET" or environ.get("PATH_INFO") not in PATHS:
             start_response("404 Not Found", [("Content-Length", "0")])
             return [b""]
-        kind, text = self._expose()
-        start_response("200 OK", [("Content-Type", kind), ("Content-Length", str(len(text)))])
+        kind, text = self._running.run("", self._expose)
+        headers = [("Content-Type", kind), ("Content-Length", str(len(text))), ("Connection", "close")]
+        start_response("200 OK", headers)
         return [text]
 
 
