@@ -131,6 +131,15 @@ class Master(Arbiter):
 
     # Signals.
 
+    def wait_for_signals(self, timeout: float = 1.0) -> list[int]:
+        """The signals that came meanwhile: SIGHUP once, and not at all beside one to end. A reload takes seconds and
+        boots every worker anew, and the last of several reads the same files."""
+        came: list[int] = super().wait_for_signals(timeout)
+        others = [one for one in came if one != signal.SIGHUP]
+        if len(others) == len(came) or not set(ENDS).isdisjoint(others):
+            return others
+        return [*others, signal.SIGHUP]
+
     def reload(self) -> None:
         """SIGHUP: use the configuration as it is now, or keep the current one and log why."""
         self._stats["reloads"] += 1

@@ -135,3 +135,17 @@ def test_every_signal_to_end_counts_as_asking_again(master: Master) -> None:
     for sent in (signal.SIGCHLD, signal.SIGTERM):
         master.SIG_QUEUE.put(sent)
     assert master._signalled_again() and set(module.ENDS) == {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
+
+
+def test_hang_ups_that_came_together_are_one_reload_and_none_beside_an_end(master: Master) -> None:
+    master.SIG_QUEUE = queue.SimpleQueue()
+    came = []
+    for sent in (
+        [signal.SIGHUP, signal.SIGCHLD, signal.SIGHUP, signal.SIGHUP],
+        [signal.SIGHUP, signal.SIGTERM, signal.SIGHUP],
+        [signal.SIGCHLD],
+    ):
+        for one in sent:
+            master.SIG_QUEUE.put(one)
+        came.append(master.wait_for_signals(0))
+    assert came == [[signal.SIGCHLD, signal.SIGHUP], [signal.SIGTERM], [signal.SIGCHLD]]
