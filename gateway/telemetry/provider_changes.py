@@ -26,8 +26,8 @@ class ProviderChanges:
         self._ended: dict[str, float] = {}
 
     def __call__(self, key: str, kind: str, seconds: float, organization: str) -> None:
-        """`key` is cooling down for `seconds` after a failure of `kind`; "" = it works again. `organization`: whom alone
-        it concerns ("": everybody)."""
+        """`key` is cooling down for `seconds` after a failure of `kind`; "" = it works again. It concerns
+        `organization` alone ("": all callers)."""
         target, _, credential = key.partition("@")[0].partition("#")
         provider = target.partition("/")[0].partition(":")[0]
         facts: dict[str, object] = {"provider": provider}

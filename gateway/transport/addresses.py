@@ -52,8 +52,8 @@ class StrangersNames:
         self._running: SharedCalls[tuple[Any, ...], Any] = SharedCalls()
 
     def resolve(self, host: str, port: int) -> list[str]:
-        """As `resolve`; waits until a lookup of the same zone has ended where OF_ZONE are running. Calls for the same name
-        at the same time share one lookup."""
+        """As `resolve`; waits until a lookup of the same zone has ended where OF_ZONE are running. Calls for one name
+        at the same time share its lookup."""
         return _resolve(host, port, lambda *asked: self._running.run(asked, lambda: self._look_up(*asked)))
 
     def _look_up(self, host: str, *more: Any) -> Any:

@@ -30,8 +30,8 @@ from gateway.videos.tasks import Sealed, Targets, Task
 OF_ONE, OF_ALL = 16, 256
 # Whoever asks for a job has it for so long; then another worker may.
 CLAIM_US = round((CALL_S + 5) * SECOND_US)
-# The wait after a failed poll doubles, up to the longest. A job is given up after so many failures in a row, except those
-# of an outage: the provider goes on meanwhile, and bills the video.
+# The wait after a failed poll doubles, up to the longest. A job is given up after so many failures in a row, except
+# those of an outage: the provider goes on meanwhile, and bills the video.
 FIRST_S, LONGEST_S, MOST_FAILURES = 10.0, 300.0, 5
 OUTAGES = (UpstreamUnreachable, UpstreamTimeout, UpstreamRateLimited, UpstreamOverloaded)
 MOST_PROGRESS = 99  # of a video that is not there yet
