@@ -47,6 +47,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "config": ("config", "config", "Check and show the configuration."),
     "catalogue": ("catalogue", "catalogue", "The model catalogue."),
     "check-catalogue": ("catalogue", "check_catalogue", "Print every mistake in the catalogue's files."),
+    "logs": ("logs", "logs", "Requests of the whole installation, with filters; --follow shows new ones."),
+    "explain": ("logs", "explain", "All that is known of one request, and what to do about it."),
     "audit": ("audit", "audit", "The audit trail."),
 }
 

@@ -1,7 +1,7 @@
 """Stores the routing decision of each request for some days, so that it can be explained."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -22,6 +22,13 @@ UNKNOWN = (None, b"")
 RECORD = Statement(
     "decision", "INSERT INTO decision (request, project, record) VALUES (?, ?, ?) ON CONFLICT (request) DO NOTHING"
 )
+
+
+class StoredDecision(NamedTuple):
+    """The decision of a request; `project` is a raw id."""
+
+    project: bytes
+    record: dict[str, Any]
 
 
 class Decisions:
@@ -68,28 +75,21 @@ class Decisions:
             request = bytes.fromhex(request_id)
         except ValueError:
             raise missing from None
-        row = self._database.read(lambda: self._select(request))
-        if row is None or bytes(row[0]) != raw_id(project_id):
+        decision = read_decision(self._database, request)
+        if decision is None or decision.project != raw_id(project_id):
             raise missing
-        try:
-            record = unpack(orjson.loads(bytes(row[1])))
-        except ValueError:
-            raise missing from None
         attempts = find(self._database, request_id)
         # Without an attempt no row tells whose request it was.
         owners = (attempts[0].api_key, attempts[0].member) if attempts else (b"", b"")
         for owner, ident in zip(owners, (key_id, member_id), strict=True):
             if ident and owner != raw_id(ident):
                 raise missing
-        return {**record, "attempts": [_write_attempt(one) for one in attempts]}
+        return {**decision.record, "attempts": [_write_attempt(one) for one in attempts]}
 
     def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
         """Delete decisions older than the retention period; returns how many. In small steps while `go_on()`, or whole
         partitions; idempotent."""
         return self._tables.purge(self._clock.now_us(), go_on)
-
-    def _select(self, request: bytes) -> tuple | None:
-        return self._database.execute("SELECT project, record FROM decision WHERE request = ?", (request,)).fetchone()
 
     def _delete(self, oldest: bytes) -> int:
         # Ids begin with their creation time in milliseconds (RFC 9562, version 7), so they are their own time index.
@@ -98,6 +98,18 @@ class Decisions:
             f"(SELECT request FROM decision WHERE request < ? ORDER BY request LIMIT {aging.STEP_ROWS})"
         )
         return self._database.execute(sql, (oldest,)).rowcount
+
+
+def read_decision(database: Database, request: bytes) -> StoredDecision | None:
+    """The stored decision of a request; None for one that is unknown or expired. Unavailable."""
+    sql = "SELECT project, record FROM decision WHERE request = ?"
+    row = database.read(lambda: database.execute(sql, (request,)).fetchone())
+    if row is None:
+        return None
+    try:
+        return StoredDecision(bytes(row[0]), unpack(orjson.loads(bytes(row[1]))))
+    except ValueError:
+        return None
 
 
 def _write_attempt(record: UsageRecord) -> dict[str, Any]:

@@ -4,7 +4,7 @@ The management API, its exports and the pages read the log only through this mod
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -71,7 +71,7 @@ def filter_of(given: Mapping[str, Any], inbound: Inbound) -> LogFilter:
         error=given.get("errorCode", ""),
         source="" if source == "unknown" else source,
         label=given.get("requestId", ""),
-        tags=_read_tags(inbound),
+        tags=read_tags([value for name, value in parse_qsl(inbound.query) if name == "metadata"]),
         from_us=first,
         to_us=last,
         retained=given.get("retained") == "true",
@@ -144,9 +144,10 @@ def write_cursor(page: LogPage) -> str | None:
     return None if page.following is None else page.following.hex()
 
 
-def _read_tags(inbound: Inbound) -> tuple[tuple[str, str], ...]:
+def read_tags(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """The pairs of texts like "team:search". InvalidRequest."""
     tags: list[tuple[str, str]] = []
-    for text in (value for name, value in parse_qsl(inbound.query) if name == "metadata"):
+    for text in given:
         name, separator, value = text.partition(":")
         if not separator or not name.strip() or len(tags) == MOST_TAGS:
             text = f"Give metadata as name:value, such as team:search, {MOST_TAGS} at most."
@@ -192,8 +193,9 @@ def show_request(one: LoggedRequest) -> dict[str, Any]:
     }
 
 
-def show_attempt(record: UsageRecord) -> dict[str, Any]:
-    """One upstream call with its cost by components, which add up to it."""
+def show_attempt(record: UsageRecord, for_operator: bool = False) -> dict[str, Any]:
+    """One upstream call with its cost by components, which add up to it. Only the operator sees why a provider refused
+    the platform's credential."""
     details = record.details
     parts = {name: getattr(record, column) for name, column in COMPONENTS.items()}
     parts |= {f"{_camel(name)}Cost": nusd for name, nusd in details.get("nusd", {}).items()}
@@ -205,7 +207,7 @@ def show_attempt(record: UsageRecord) -> dict[str, Any]:
         "region": details.get("region"),
         "status": record.status,
         "error": record.error,
-        "upstreamError": _upstream_error(record, details),
+        "upstreamError": details.get(UPSTREAM_ERROR) if for_operator or _is_tenants(record) else None,
         "finish": record.finish or None,
         "mode": MODES[record.mode == BYOK],
         "usageBasis": record.usage_basis,
@@ -224,11 +226,9 @@ def show_attempt(record: UsageRecord) -> dict[str, Any]:
     }
 
 
-def _upstream_error(record: UsageRecord, details: Mapping[str, Any]) -> str | None:
-    """The provider's own error text. Not of a refusal of the platform's credential: that is the operator's account."""
-    if record.status in CREDENTIAL_REFUSALS and record.mode != BYOK:
-        return None
-    return details.get(UPSTREAM_ERROR)
+def _is_tenants(record: UsageRecord) -> bool:
+    """Whether the provider's error text concerns the tenant, and not the account of the operator."""
+    return record.status not in CREDENTIAL_REFUSALS or record.mode == BYOK
 
 
 def _camel(name: str) -> str:

@@ -39,7 +39,7 @@ def test_a_newcomer_gets_address_key_and_a_first_request_once(run) -> None:
     shown = run("serve-info")
     token = next(line for line in shown.splitlines() if line.startswith("API key: ")).removeprefix("API key: ")
     assert shown.startswith("Gateway: http://127.0.0.1:") and len(token) == 48
-    assert f"Bearer {token}" in shown and '"model": "auto"' in shown
+    assert f"export LLMGATEWAY_API_KEY='{token}'" in shown and '"model": "auto"' in shown
     again = run("serve-info")
     assert token not in again and token[:12] in again and "keys create" in again
 
