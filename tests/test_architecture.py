@@ -85,6 +85,7 @@ RANKS = {
     "gateway.surfaces.usage_report": 6.72,
     "gateway.surfaces.listing": 6.7,
     "gateway.surfaces.json_bodies": 6.75,
+    "gateway.surfaces.preferences": 6.75,
     "gateway.surfaces.early_auth": 6.75,
     "gateway.surfaces.blueprints": 6.8,
     # Each folder of surfaces/ is a layer of its own, blind to the others.

@@ -5,6 +5,7 @@ from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Outcome
@@ -114,7 +115,11 @@ class Executor(Generic[R]):
         context.request = request
         if context.payload is not None:
             context.payload.note_request(request.requested_model, request.requirements.stream)
-        return self._planner.plan(context, request), request
+        route_plan = self._planner.plan(context, request)
+        ignored = route_plan.plan.ask.ignored
+        if ignored:
+            request = replace(request, warnings=(*request.warnings, *ignored))
+        return route_plan, request
 
     def _unary(self, run: Run) -> Any:
         """Carry out a run: its complete answer."""

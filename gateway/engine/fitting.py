@@ -27,6 +27,7 @@ from gateway.routing.capabilities import (
     EFFORT,
     FULL,
     HOSTED,
+    IMAGE_OUTPUT,
     MARKS,
     OFFERED_SEARCH,
     OUTPUT,
@@ -85,6 +86,8 @@ class Fitting:
         options = request.options
         if TIER in self._lacking:
             options = replace(options, service_tier=TIERS_JOINED.join(self._tiers(options.service_tier, True)))
+        if IMAGE_OUTPUT in self._lacking:
+            options = replace(options, image_config=None)
         return request.with_conversation(
             lambda: self._change(read()),
             requirements=self._change_needs(request.requirements),
@@ -200,6 +203,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     PARALLEL: {"parallel_tools": False},
     PENALTIES: {"penalties": False},
     HOSTED: {"hosted": ""},
+    IMAGE_OUTPUT: {"image_output": False},
     OFFERED_SEARCH: {"web_search": False, "search_offered": False},
 }
 CHANGES: dict[str, Change] = {
@@ -210,6 +214,7 @@ CHANGES: dict[str, Change] = {
 TEXTS = {
     VERBOSITY: "verbosity was left out: {} does not take it.",
     PARALLEL: "parallel_tool_calls was left out: {} does not take it.",
+    IMAGE_OUTPUT: "image_config was left out: {} makes no images.",
     MARKS: "cache_control was left out: {} has no cache marks.",
 }
 

@@ -34,7 +34,7 @@ READ_NEEDS = attrgetter(
     *("effort", "web_search", "image_output", "n", "max_tokens", "forced_tool", "verbosity", "vendor_only"),
     *("penalties", "cache_marks", "search_offered", "hosted"),
 )
-READ_OPTIONS = attrgetter("routing", "free_models_only", "no_reasoning", "service_tier")
+READ_OPTIONS = attrgetter("routing", "free_models_only", "no_reasoning", "service_tier", "mistakes")
 DEFAULT_OPTIONS = READ_OPTIONS(NO_OPTIONS)
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.neutral.usage import Units, Usage
 from gateway.threads import compute
@@ -57,8 +57,16 @@ class Requirements(Struct, frozen=True, gc=False):
 TIERS_JOINED = "+"  # between the names of service tiers that one request has at once
 
 
+class Mistake(NamedTuple):
+    """A wrong value of a preference: an error where the preference has an effect, else a warning."""
+
+    field: str
+    message: str
+    param: str
+
+
 class Options(Struct, frozen=True):
-    """Gateway-only wishes of one request."""
+    """Gateway-only wishes of one request. `mistakes` are the wrong values of its preferences."""
 
     routing: Literal["", "auto", "price", "throughput", "latency"] = ""
     free_models_only: bool = False
@@ -72,6 +80,11 @@ class Options(Struct, frozen=True):
     hides_reasoning: bool = False  # the caller asked for none and is shown none
     image_config: dict[str, Any] | None = None
     extra: dict[str, Any] = {}  # known fields that one provider alone takes
+    mistakes: tuple[Mistake, ...] = ()
+
+    def with_changes(self, **changes: Any) -> "Options":
+        """The options with these members changed."""
+        return structs.replace(self, **changes)
 
 
 NO_OPTIONS = Options()

@@ -38,13 +38,14 @@ BITS: dict[str, int] = {name: 1 << index for index, (name, _) in enumerate(FLAGS
 BIT_VALUES: tuple[int, ...] = tuple(BITS.values())
 READ_FLAGS = attrgetter(*BITS)
 
-REASONING, PARALLEL, VERBOSITY, PENALTIES, MARKS, SEARCH = (
+REASONING, PARALLEL, VERBOSITY, PENALTIES, MARKS, SEARCH, IMAGE_OUTPUT = (
     "reasoning",
     "parallel tools",
     "verbosity",
     "penalties",
     "cache marks",
     "web search",
+    "image output",
 )
 EFFORT, TIER, COUNT, OUTPUT, CONTEXT, TOOL_CHOICE, VENDOR, FULL, ROOM, HOSTED, OFFERED_SEARCH = (
     "effort",
@@ -62,7 +63,10 @@ EFFORT, TIER, COUNT, OUTPUT, CONTEXT, TOOL_CHOICE, VENDOR, FULL, ROOM, HOSTED, O
 # Wishes: they prefer the mappings that fulfil them and never refuse a request. What serves nevertheless gets a request
 # without them (engine/fitting.py). The last is a prompt whose token count is only estimated.
 SOFT = frozenset(
-    {REASONING, PARALLEL, VERBOSITY, PENALTIES, MARKS, EFFORT, TIER, OUTPUT, ROOM, HOSTED, OFFERED_SEARCH, FULL}
+    (
+        *(REASONING, PARALLEL, VERBOSITY, PENALTIES, MARKS, EFFORT, TIER, OUTPUT, ROOM, HOSTED, OFFERED_SEARCH),
+        *(IMAGE_OUTPUT, FULL),
+    )
 )
 
 # reason → the field at fault, in the words of chat completions (dialects/fields.py has the other dialects').
@@ -79,7 +83,7 @@ FIELDS: dict[str, str] = {
     COUNT: "n",
     CONTEXT: "messages",
     VENDOR: "messages",
-    "image output": "image_config",
+    IMAGE_OUTPUT: "image_config",
 }
 CODES = {CONTEXT: "context_length_exceeded"}
 UNSUPPORTED = "model_not_supported"

@@ -16,7 +16,7 @@ NOTHING: Lookup[str, CoolingDown] = MappingProxyType({})
 
 
 class RouteRequest(NamedTuple):
-    """One request for a plan; see `Router.plan`."""
+    """One request for a plan; see `Router.plan`. `ignored` has a warning for each preference without effect."""
 
     requested_model: str
     requirements: Requirements
@@ -31,6 +31,7 @@ class RouteRequest(NamedTuple):
     traffic: Traffic = GENERAL
     explore: float = 0.0
     organization: str = ""
+    ignored: tuple[str, ...] = ()
 
 
 class Plan(NamedTuple):

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 
 from gateway.clock import Clock
-from gateway.errors import InvalidRequest
-from gateway.neutral.chat import Options, Requirements
+from gateway.neutral.chat import NO_OPTIONS, Options, Requirements
 from gateway.routing.auto import DEFAULT_OUTPUT, choose
 from gateway.routing.candidate_filter import COOLDOWN, Allowed, CandidateFilter, Usable
 from gateway.routing.candidates import GENERAL, Candidate, Traffic
 from gateway.routing.capabilities import read_demand
 from gateway.routing.decision import Plan, RouteRequest
 from gateway.routing.health import Health
+from gateway.routing.preferences import CHOOSING, check_preferences
 from gateway.routing.resolve import CatalogueView, CustomRoutes
 from gateway.routing.score import DEFAULT_UPTIME, LARGE_PROMPT_TOKENS, Scored, ScoreEntry, Weights, rank, weigh
 from gateway.routing.sticky import SCORE_MARGIN, UPTIME_FLOOR, Sticky
@@ -27,7 +27,7 @@ WEIGHTED = "weighted-score"
 EXPLORED = "random-exploration"
 LOW_UPTIME = "low-uptime-fallback"
 
-CHOOSING = ("auto", "smart")
+NONE_IGNORED: tuple[str, ...] = ()
 # Outcomes without which a named provider is not said to fail.
 LEAST_JUDGED = 20
 STRATEGIES = {
@@ -88,21 +88,23 @@ class Router:
         `explore` is the chance of a random choice where one is allowed (None: the setting's; 0.0: an explanation's).
         `organization` is the caller's. What cools down after failures comes last in the order, as it returns.
 
-        Raises UnknownModel, InvalidRequest (options that do not go together, no credential), NotSupported (naming
+        Raises UnknownModel, InvalidRequest (a wrong value of a preference, no credential), NotSupported (naming
         what is missing), Forbidden (denied by policy), NotFound (dynamic route) or NoProviderLeft (nothing answers at
         any, and another request tried a moment ago; with retry_after).
         """
         chance = self._settings.exploration_rate if explore is None else explore
+        table = self._tables.find(requested_model, routes)
+        kind, ignored = table.resolution.kind, NONE_IGNORED
+        if options is not NO_OPTIONS:
+            options, ignored = check_preferences(options, table.resolution)
         ask = RouteRequest(
             *(requested_model, needs, options, allowed, usable, no_fallback, session, scope, operation, routes),
             *(traffic, chance),
             organization,
+            ignored,
         )
-        table = self._tables.find(requested_model, routes)
-        kind = table.resolution.kind
         if kind in CHOOSING:
             return self._plan_choice(ask, table)
-        _check_options(options, kind)
         candidate_filter = self._make_filter(ask, 0)
         entries = candidate_filter.sift(table.candidates)
         if kind == "canonical":
@@ -268,17 +270,6 @@ def chance_of(plan: Plan) -> float:
     ask = plan.ask
     own_will = ask.no_fallback or ask.session or _has_strategy(ask.options)
     return ask.explore if plan.reason in (WEIGHTED, PREFERRED) and not own_will else 0.0
-
-
-def _check_options(options: Options, kind: str) -> None:
-    if kind == "pinned" and options.routing in ("price", "throughput", "latency"):
-        raise InvalidRequest(
-            f"routing {options.routing!r} needs a free choice of provider; name the model without one.", param="routing"
-        )
-    if options.free_models_only:
-        raise InvalidRequest("free_models_only works with the models auto and smart only.", param="free_models_only")
-    if options.no_reasoning:
-        raise InvalidRequest("no_reasoning works with the model auto only.", param="no_reasoning")
 
 
 def _weights(ask: RouteRequest) -> Weights:

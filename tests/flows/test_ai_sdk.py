@@ -411,3 +411,16 @@ def test_an_organizations_own_models_are_listed_for_its_own_keys_alone(here: Cal
 def test_generating_is_paid_and_hot_and_the_list_is_neither(operation: Any) -> None:
     asks = operation.path.endswith("language-model")
     assert operation.paid is asks and operation.hot is asks and operation.about is not None
+
+
+@pytest.mark.parametrize("strategy", ["price", "fastest"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_strategy_is_left_out_for_a_listed_id(caller: Caller, strategy: str, stream: bool) -> None:
+    """Every id that this surface lists names its provider."""
+    answer = caller.ask(stream=stream, providerOptions={"llmgateway": {"routing": strategy}})
+    assert answer.status_code == 200
+    assert f"routing was left out: {MODEL} names its provider." in answer.headers["x-llmgateway-warnings"]
+    written = parts_of(answer)[0]["warnings"] if stream else answer.json["warnings"]
+    assert stream or [one["message"].split()[0] for one in written] == ["routing"]
+    refused = caller.ask(model="gpt-4o-mini", providerOptions={"llmgateway": {"routing": "fastest"}})
+    assert (refused.status_code, refused.json["error"]["param"]) == (400, "routing")

@@ -276,7 +276,31 @@ def test_what_one_vendor_alone_reads_is_told_in_plain_words(claude: anthropic.An
     assert caught.value.body["error"]["code"] == "model_not_supported"
 
 
-def test_a_wish_for_images_names_its_field_where_none_are_made(client: OpenAI) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("image_config", {"aspect_ratio": "1:1"}),
+        ("image_config", {"n": "many"}),
+        ("image_config", 7),
+        ("routing", "price"),
+        ("routing", "fastest"),
+        ("routing", 3),
+        ("no_reasoning", True),
+        ("no_reasoning", "yes"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_preference_without_effect_is_left_out_with_a_warning(
+    client: OpenAI, field: str, value: Any, stream: bool
+) -> None:
+    raw = client.chat.completions.with_raw_response
+    answer = raw.create(model=MODEL, messages=TALK, stream=stream, extra_body={field: value})
+    assert answer.headers["x-llmgateway-warnings"].startswith(f"{field} was left out: ")
+    assert answer.headers["x-llmgateway-warnings"].count("left out") == 1
+
+
+@pytest.mark.parametrize(("field", "value"), [("routing", "fastest"), ("no_reasoning", "yes"), ("image_config", 7)])
+def test_a_wrong_value_of_a_preference_with_an_effect_is_named(client: OpenAI, field: str, value: Any) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model=MODEL, messages=TALK, extra_body={"image_config": {"aspect_ratio": "1:1"}})
-    assert (caught.value.param, caught.value.code) == ("image_config", "model_not_supported")
+        client.chat.completions.create(model="auto", messages=TALK, extra_body={field: value})
+    assert (caught.value.param, caught.value.code) == (field, "invalid_parameters")

@@ -8,8 +8,10 @@ from gateway.dialects import openai as dialect
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Options, Requirements
 from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai.chat_conversation import decode_conversation, decode_texts
+from gateway.surfaces.preferences import TYPES, ImageConfig, read_preferences
 
 HEALING = "response-healing"
+PREFERENCES = TYPES | {"image_config": ImageConfig}
 # Members of messages that only a gateway takes begin or end so: without these words none has to be looked for.
 REASONING_WORD, CACHE_CONTROL_WORD = b'"reasoning', b'cache_control"'
 MARK_WORD = b'cache_control":'  # within a text the quotation mark would be escaped
@@ -86,11 +88,13 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
     marks = (rare or not prompt.plain) and MARK_WORD in raw
     special = rare and any(READ_SPECIAL(body))
     effort = (body.reasoning_effort or (body.reasoning.effort if body.reasoning else None) or "") if special else ""
+    options = _options(body, not prompt.plain and BREAKPOINT_WORD in raw)
+    draws = options.image_config is not None
     return ChatRequest(
         body.model,
-        _needs(body, prompt, effort, marks) if special or prompt.media or marks else _plain_needs(body, prompt),
+        _needs(body, prompt, effort, marks, draws) if special or prompt.media or marks else _plain_needs(body, prompt),
         lambda: decode_conversation(body, effort),
-        _options(body, not prompt.plain and BREAKPOINT_WORD in raw),
+        options,
         _native(body, raw, prompt, effort, special),
         body.user or "",
     )
@@ -197,7 +201,7 @@ def _plain_needs(body: schema.ChatBody, prompt: _PromptSummary) -> Requirements:
     )
 
 
-def _needs(body: schema.ChatBody, prompt: _PromptSummary, effort: str, marks: bool) -> Requirements:
+def _needs(body: schema.ChatBody, prompt: _PromptSummary, effort: str, marks: bool, draws: bool) -> Requirements:
     tools = body.tools
     budget = body.reasoning.max_tokens if body.reasoning else None
     kinds = {type(tool) for tool in tools} if tools else NOTHING
@@ -215,7 +219,7 @@ def _needs(body: schema.ChatBody, prompt: _PromptSummary, effort: str, marks: bo
         effort=effort,
         web_search=searches or asks,
         search_offered=asks and not searches and type(body.tool_choice) is not schema.WebSearchChoice,
-        image_output=body.image_config is not None,
+        image_output=draws,
         n=body.n or 1,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         prompt_bytes=prompt.text + sum([_size(tool) for tool in tools]) if tools else prompt.text,
@@ -259,23 +263,27 @@ def _options(body: schema.ChatBody, breakpoints: bool) -> Options:
     if body.sensitive_word_check is not None:
         extra["sensitive_word_check"] = {"status": body.sensitive_word_check.status}
     return Options(
-        routing=body.routing or "",
+        **_preferences(body),
         free_models_only=bool(body.free_models_only),
-        no_reasoning=bool(body.no_reasoning),
         service_tier=dialect.tier_of(body.service_tier),
         session=body.prompt_cache_key or body.user or "",
         prompt_cache_key=body.prompt_cache_key or "",
         prompt_cache_retention=dialect.retention_of(body.prompt_cache_retention),
         heal=any(plugin.id == HEALING for plugin in body.plugins or ()),
-        image_config=_image_config(body.image_config),
         extra=extra,
     )
 
 
-def _image_config(config: schema.ImageConfig | None) -> dict[str, Any] | None:
-    if config is None:
-        return None
-    return {key: value for key in config.__struct_fields__ if (value := getattr(config, key)) is not None}
+def _preferences(body: schema.ChatBody) -> dict[str, Any]:
+    members = read_preferences(
+        PREFERENCES, routing=body.routing, no_reasoning=body.no_reasoning, image_config=body.image_config
+    )
+    config = members.get("image_config")
+    if config is not None:
+        members["image_config"] = {
+            key: value for key in config.__struct_fields__ if (value := getattr(config, key)) is not None
+        }
+    return members
 
 
 def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: str, special: bool) -> Native | None:

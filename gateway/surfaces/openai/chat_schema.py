@@ -8,6 +8,7 @@ from msgspec.json import Decoder
 from gateway.errors import InvalidRequest
 from gateway.surfaces.loose import read_again, write_again
 from gateway.surfaces.openai.loose_chat import mend
+from gateway.surfaces.preferences import ImageOptions, Routing, Switch
 from gateway.surfaces.validation_errors import explain, invalid, readable
 
 Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -262,14 +263,6 @@ class PromptCacheOptions(Shape):
     ttl: str | None = None
 
 
-class ImageConfig(Shape):
-    aspect_ratio: str | None = None
-    image_size: str | None = None
-    image_quality: Literal["low", "medium", "high", "auto"] | None = None
-    n: Count | None = None
-    seed: int | None = None
-
-
 class SensitiveWordCheck(Shape):
     status: Literal["ENABLE", "DISABLE"]
 
@@ -297,10 +290,10 @@ class ChatBody(Shape, kw_only=True):
     effort: Levels | None = None
     verbosity: Levels | None = None
     service_tier: Tiers | None = None
-    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    routing: Routing = None
     free_models_only: bool | None = None
-    no_reasoning: bool | None = None
-    onboarding: bool | None = None
+    no_reasoning: Switch = None
+    onboarding: Any = None
     web_search: bool | None = None
     web_search_options: SearchOptions | None = None
     plugins: list[Plugin] | None = None
@@ -309,7 +302,7 @@ class ChatBody(Shape, kw_only=True):
     prompt_cache_options: PromptCacheOptions | None = None
     user: str | None = None
     metadata: Any = None  # kept with the request where it is an object, of any other type without effect
-    image_config: ImageConfig | None = None
+    image_config: ImageOptions = None
     sensitive_word_check: SensitiveWordCheck | None = None
     functions: None = None  # the older forms of tools and tool_choice: refused here, so that they are put right
     function_call: None = None
@@ -337,7 +330,6 @@ CHOICES = {
     "effort": get_args(Levels),
     "verbosity": get_args(Levels),
     "service_tier": get_args(Tiers),
-    "routing": ("auto", "price", "throughput", "latency"),
     "prompt_cache_retention": ("in_memory", "24h"),
 }
 

@@ -29,6 +29,7 @@ from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import completions_writer, shapes
 from gateway.surfaces.openai.completions_batch import PromptBatch
+from gateway.surfaces.preferences import Routing, read_preferences
 from gateway.surfaces.validation_errors import invalid
 from gateway.threads import compute_if
 
@@ -64,7 +65,7 @@ class CompletionBody(Struct, kw_only=True, gc=False):
     stop: str | list[str] | None = None
     user: str | None = None
     service_tier: Literal["auto", "default", "flex", "priority"] | None = None
-    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    routing: Routing = None
     prompt_cache_key: str | None = None
 
 
@@ -162,7 +163,7 @@ def read(body: CompletionBody, prompt: str) -> ChatRequest:
         ),
         decode=lambda: Conversation(messages, reasoning=_no_thinking(wanted), sampling=_sampling(body)),
         options=Options(
-            routing=body.routing or "",
+            **read_preferences(routing=body.routing),
             service_tier=body.service_tier or "",
             session=body.prompt_cache_key or body.user or "",
             prompt_cache_key=body.prompt_cache_key or "",

@@ -1,6 +1,6 @@
 """POST /v1/systemone (HTTP reference, section 3.9): questions about a state, answered with choices, scores and odds."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
@@ -12,6 +12,7 @@ from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import Json, answer, tokens
+from gateway.surfaces.preferences import Routing
 from gateway.surfaces.shapes import ANY, shape
 from gateway.surfaces.validation_errors import invalid
 
@@ -45,7 +46,7 @@ class DecisionBody(Struct, kw_only=True, gc=False):
     model: Annotated[str, Meta(min_length=1)]
     state: str | dict[str, Any] | list[Any]
     questions: Questions
-    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    routing: Routing = None
 
 
 def decide(services: Services, inbound: Inbound) -> Outbound:

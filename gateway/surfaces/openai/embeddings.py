@@ -19,12 +19,13 @@ from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import decode_json
 from gateway.surfaces.openai import shapes
+from gateway.surfaces.preferences import Routing, read_preferences
 from gateway.surfaces.validation_errors import invalid
 from gateway.threads import compute
 
 ID_PREFIX = "embd-"
 LARGE = 1 << 14  # numbers of all vectors, from which on they are written in a thread
-CHOICES = {"encoding_format": ("float", "base64"), "routing": ("auto", "price", "throughput", "latency")}
+CHOICES = {"encoding_format": ("float", "base64")}
 NO_DTYPES = "output_dtype was left out: vectors are made of numbers of 32 bits."
 Name = Annotated[str, Meta(min_length=1)]
 SOME = {"minItems": 1}
@@ -45,7 +46,7 @@ class EmbeddingsBody(Struct, kw_only=True, gc=False):
     output_dimension: Annotated[int, Meta(ge=1)] | None = None  # Mistral's word for the same
     output_dtype: str | None = None  # other than "float": not offered, and said so in the answer's warnings
     user: str | None = None
-    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    routing: Routing = None
 
 
 DECODER = Decoder(EmbeddingsBody)
@@ -86,7 +87,7 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
         # No token of output is asked for; nothing but what it reads bounds its cost.
         Requirements(max_tokens=0, prompt_bytes=sum(sizes), longest_input=max(sizes), messages=len(inputs)),
         lambda: wanted,
-        Options(routing=body.routing or ""),
+        Options(**read_preferences(routing=body.routing)),
         Native(dialect.NAME, native),
         user=body.user or "",
         large=len(raw) >= caps.LARGE,

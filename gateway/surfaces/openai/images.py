@@ -21,6 +21,7 @@ from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
+from gateway.surfaces.preferences import Routing, read_preferences
 from gateway.surfaces.validation_errors import explain, invalid
 from gateway.threads import compute_if
 
@@ -55,7 +56,7 @@ class ImagesFields(Struct, kw_only=True, gc=False):
     stream: bool = False
     partial_images: Annotated[int, Meta(ge=0, le=3)] | None = None
     service_tier: Word | None = None
-    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    routing: Routing = None
     user: str | None = None
 
 
@@ -90,7 +91,6 @@ CHOICES = {
     "moderation": ("auto", "low"),
     "style": ("vivid", "natural"),
     "input_fidelity": ("high", "low"),
-    "routing": ("auto", "price", "throughput", "latency"),
 }
 
 
@@ -204,7 +204,7 @@ def _request(
         messages=1,
         units=units_of(wanted),
     )
-    options = Options(routing=body.routing or "", service_tier=body.service_tier or "")
+    options = Options(**read_preferences(routing=body.routing), service_tier=body.service_tier or "")
     size = sum(len(one.file) for one in found)
     return kind(
         image_uploads.model_of(services, context.caller, body.model),

@@ -10,7 +10,7 @@ from gateway.surfaces.loose import OWN_TOOLS, read_choice, tool_type_of
 Json = dict[str, Any]
 
 # Words of which no reader looks at the case.
-WORDS = ("tool_choice", "reasoning_effort", "effort", "verbosity", "service_tier", "routing")
+WORDS = ("tool_choice", "reasoning_effort", "effort", "verbosity", "service_tier")
 # Other vendors' words for a service tier.
 TIERS = {"standard_only": "default", "standard": "default"}
 # Parts of the content as the Responses format names them, and the member that has the text.

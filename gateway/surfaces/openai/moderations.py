@@ -1,7 +1,7 @@
 """POST /v1/moderations (HTTP reference, section 3.6)."""
 
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
@@ -15,6 +15,7 @@ from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import Json, answer, tokens
+from gateway.surfaces.preferences import Routing
 from gateway.surfaces.shapes import shape
 from gateway.surfaces.validation_errors import invalid
 
@@ -38,7 +39,7 @@ class ModerationBody(Struct, kw_only=True, gc=False):
 
     input: Text | Parts
     model: Annotated[str, Meta(min_length=1)] = DEFAULT
-    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    routing: Routing = None
 
 
 def moderate(services: Services, inbound: Inbound) -> Outbound:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
@@ -15,6 +15,7 @@ from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import Json, answer
+from gateway.surfaces.preferences import Routing
 from gateway.surfaces.shapes import shape
 from gateway.surfaces.validation_errors import invalid
 from gateway.threads import compute
@@ -64,7 +65,7 @@ class OcrBody(Struct, kw_only=True, gc=False):
     extract_footer: bool | None = None
     include_blocks: bool | None = None
     confidence_scores_granularity: str | None = None
-    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    routing: Routing = None
 
 
 def read_document(services: Services, inbound: Inbound) -> Outbound:

@@ -1,6 +1,6 @@
 """POST /v1/rerank (HTTP reference, section 3.8)."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
@@ -15,7 +15,7 @@ from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai import shapes
-from gateway.surfaces.openai.structured import ROUTINGS
+from gateway.surfaces.preferences import Routing, read_preferences
 
 Json = dict[str, Any]
 ID_PREFIX = "rerank-"
@@ -30,13 +30,13 @@ class RerankBody(Struct, kw_only=True, gc=False):
     documents: Annotated[list[str], Meta(min_length=1, max_length=10_000)]
     top_n: Annotated[int, Meta(ge=1)] | None = None
     return_documents: bool = False
-    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    routing: Routing = None
 
 
 def rerank(services: Services, inbound: Inbound) -> Outbound:
     """The documents ordered by their relevance to the query, the best first."""
     context = auth.admit(services, inbound, RerankRequest.operation)
-    body = read_json(services.settings.limits, DECODER, inbound.body, {"routing": ROUTINGS})
+    body = read_json(services.settings.limits, DECODER, inbound.body, {})
     try:
         answer = services.engine.executor.generate(context, read(body, len(inbound.body)))
     except NotSupported as error:
@@ -58,7 +58,7 @@ def read(body: RerankBody, size: int) -> RerankRequest:
         units=units_of(wanted),
     )
     return RerankRequest(
-        body.model, needs, lambda: wanted, Options(routing=body.routing or ""), large=size >= caps.LARGE
+        body.model, needs, lambda: wanted, Options(**read_preferences(routing=body.routing)), large=size >= caps.LARGE
     )
 
 

@@ -23,13 +23,13 @@ from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
+from gateway.surfaces.preferences import Routing, read_preferences
 
 ID_PREFIX = "speech-"
 COST, ESTIMATED_COST = "x-llmgateway-cost", "x-llmgateway-estimated-cost"
 CHOICES = {
     "response_format": tuple(FORMATS),
     "stream_format": ("audio", "sse"),
-    "routing": ("auto", "price", "throughput", "latency"),
 }
 Text = Annotated[str, Meta(min_length=1, max_length=100_000)]
 Name = Annotated[str, Meta(min_length=1)]
@@ -51,7 +51,7 @@ class SpeechBody(Struct, kw_only=True, gc=False):
     speed: Annotated[float, Meta(ge=0.25, le=4)] | None = None
     instructions: Annotated[str, Meta(max_length=100_000)] | None = None
     stream_format: Literal["audio", "sse"] | None = None
-    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    routing: Routing = None
 
 
 DECODER = Decoder(SpeechBody)
@@ -77,7 +77,7 @@ def read(body: SpeechBody) -> SpeechRequest:
     wanted = SpeechInput(body.input, voice, body.response_format or "", body.speed or 1.0, body.instructions or "", own)
     size = len((wanted.text + wanted.instructions).encode("utf-8", "replace"))
     needs = Requirements(stream=True, max_tokens=0, prompt_bytes=size, messages=1, units=units_of(wanted))
-    return SpeechRequest(body.model, needs, lambda: wanted, Options(routing=body.routing or ""))
+    return SpeechRequest(body.model, needs, lambda: wanted, Options(**read_preferences(routing=body.routing)))
 
 
 def _reply(services: Services, stream: StreamedAnswer, facts: Facts, format: str) -> Outbound:

@@ -14,10 +14,10 @@ from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.json_bodies import read_json
+from gateway.surfaces.preferences import read_preferences
 
 Json = dict[str, Any]
 Body = TypeVar("Body")
-ROUTINGS = ("auto", "price", "throughput", "latency")
 
 
 def answer(
@@ -33,10 +33,12 @@ def answer(
     units; `write` adds to the provider's answer what is ours."""
     context = auth.admit(services, inbound, kind.operation)
     raw = inbound.body
-    body: Any = read_json(services.settings.limits, decoder, raw, {"routing": ROUTINGS})
+    body: Any = read_json(services.settings.limits, decoder, raw, {})
     sent, units = read(body)
     needs = Requirements(max_tokens=0, prompt_bytes=len(raw), messages=1, units=units)
-    request = kind(body.model, needs, lambda: sent, Options(routing=body.routing or ""), large=len(raw) >= caps.LARGE)
+    request = kind(
+        body.model, needs, lambda: sent, Options(**read_preferences(routing=body.routing)), large=len(raw) >= caps.LARGE
+    )
     result = services.engine.executor.generate(context, request)
     facts = Facts(context, result.outcome, prefix + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)

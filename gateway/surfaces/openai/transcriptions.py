@@ -28,6 +28,7 @@ from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.openai.subtitles import SUBTITLES, write_subtitles
+from gateway.surfaces.preferences import read_preferences
 from gateway.threads import compute_if
 
 ID_PREFIX = "transcript-"
@@ -92,7 +93,7 @@ def read(
         messages=1,
         units=units_of(wanted, sound.likely_ms, sound.most_ms),
     )
-    return wanted, kind(model, needs, lambda: wanted, Options(routing=_routing(form)))
+    return wanted, kind(model, needs, lambda: wanted, Options(**read_preferences(routing=form.text("routing") or None)))
 
 
 def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFile, str]:
@@ -165,13 +166,6 @@ def _flag(form: Form, name: str) -> bool:
     if text not in BOOLEAN:
         raise _invalid(name, "true or false")
     return text in TRUE
-
-
-def _routing(form: Form) -> Any:
-    text = form.text("routing")
-    if text not in ("", "auto", "price", "throughput", "latency"):
-        raise _invalid("routing", "one of auto, price, throughput, latency")
-    return text
 
 
 def _invalid(param: str, what: str) -> InvalidRequest:

@@ -20,6 +20,7 @@ from gateway.surfaces import caps, image_uploads
 from gateway.surfaces.forms import Form, FormLimits, describe_fields, describe_form, read_form
 from gateway.surfaces.http import Inbound
 from gateway.surfaces.json_bodies import read_json
+from gateway.surfaces.preferences import Routing, read_preferences
 from gateway.surfaces.validation_errors import explain, invalid
 from gateway.transport.addresses import check_spelling, read_receiver
 from gateway.videos.creation import CallbackWish
@@ -38,7 +39,7 @@ LISTS = ("reference_images", "reference_videos", "reference_audios")
 REFERENCE, SECRET = "input_reference", "callback_secret"
 MAY_HAVE_SECRET = re.compile(rb"callback_secret|\\u")  # a name may be written in escapes
 SMALL = 1 << 16  # bytes of a body that may be anything
-CHOICES = {"size": SIZES, "routing": ("auto", "price", "throughput", "latency")}
+CHOICES = {"size": SIZES}
 Address = Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": "^(https?://|data:)"})]
 Link = Annotated[str, Meta(min_length=9, max_length=8192, extra_json_schema={"pattern": "^https://"})]
 
@@ -78,7 +79,7 @@ class VideoFields(Struct, kw_only=True, gc=False):
     reference_audios: Annotated[list[Link | AudioAddress], Meta(max_length=MOST_FILES)] | None = None
     callback_url: Annotated[str, Meta(max_length=2000)] | None = None
     callback_secret: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
-    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    routing: Routing = None
 
 
 DECODER = Decoder(VideoFields)
@@ -197,7 +198,7 @@ def _request(services: Services, caller: Caller, body: VideoFields, found: Pictu
         media=len(wanted.pictures),
         units=units_of(wanted),
     )
-    options = Options(routing=body.routing or "")
+    options = Options(**read_preferences(routing=body.routing))
     return VideosRequest(model, needs, lambda: wanted, options, large=size >= caps.LARGE)
 
 

@@ -9,6 +9,7 @@ from gateway.dialects import openai
 from gateway.dialects import responses as dialect
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
+from gateway.surfaces.preferences import read_preferences
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import loose_responses, schema
 from gateway.surfaces.responses.conversation import SEARCH_CALL, SUMMED_UP, decode_conversation, flat_name
@@ -269,9 +270,8 @@ def _options(body: schema.ResponsesBody) -> Options:
     if body.prompt_cache_options is not None:
         extra["prompt_cache_options"] = to_builtins(body.prompt_cache_options)
     return Options(
-        routing=body.routing or "",
+        **read_preferences(routing=body.routing, no_reasoning=body.no_reasoning),
         free_models_only=bool(body.free_models_only),
-        no_reasoning=bool(body.no_reasoning),
         service_tier=openai.tier_of(body.service_tier),
         session=body.prompt_cache_key or body.safety_identifier or body.user or "",
         prompt_cache_key=body.prompt_cache_key or "",

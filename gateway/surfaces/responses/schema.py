@@ -10,6 +10,7 @@ from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces.json_bodies import decode_json
+from gateway.surfaces.preferences import Routing, Switch
 
 Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Levels = Literal["low", "medium", "high"]
@@ -237,9 +238,9 @@ class ResponsesBody(CompactBody, kw_only=True):
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
     user: str | None = None
-    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    routing: Routing = None
     free_models_only: bool | None = None
-    no_reasoning: bool | None = None
+    no_reasoning: Switch = None
     # Known to servers of this dialect alone.
     access_programs: Json | None = None
     context_management: list[Json] | None = None
@@ -275,7 +276,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "tools.tools.type": ("function", "custom"),
     "service_tier": get_args(Tiers),
     "truncation": ("auto", "disabled"),
-    "routing": ("auto", "price", "throughput", "latency"),
     "prompt_cache_retention": ("in_memory", "24h"),
 }
 

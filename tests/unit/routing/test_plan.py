@@ -17,6 +17,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.neutral.chat import Options, Requirements
+from gateway.neutral.request import Mistake
 from gateway.routing import candidate_filter
 from gateway.routing.candidate_filter import NoCredential
 from gateway.routing.candidates import CODING
@@ -335,16 +336,42 @@ def test_a_limited_pinned_provider_is_not_rerouted(trio):
     assert providers(world.plan("c/m")) == ["c"]
 
 
-def test_a_strategy_does_not_go_with_a_pinned_provider(trio):
-    with pytest.raises(InvalidRequest) as caught:
-        trio().plan("c/m", options=Options(routing="price"))
-    assert (caught.value.status, caught.value.param) == (400, "routing")
+def test_a_strategy_has_no_effect_with_a_pinned_provider(trio):
+    plan = trio().plan("c/m", options=Options(routing="price"))
+    assert providers(plan) == ["c"] and plan.ask.options.routing == ""
+    assert plan.ask.ignored == ("routing was left out: c/m names its provider.",)
+    assert trio().plan("c/m", options=Options(routing="auto")).ask.ignored == ()
 
 
-def test_options_of_auto_do_not_go_with_a_named_model(trio):
-    for name in ("free_models_only", "no_reasoning"):
-        with pytest.raises(InvalidRequest, match=name):
-            trio().plan(options=Options(**{name: True}))
+def test_no_reasoning_has_no_effect_with_a_named_model(trio):
+    plan = trio().plan(options=Options(no_reasoning=True))
+    assert plan.ask.ignored[0].startswith("no_reasoning was left out") and not plan.ask.options.no_reasoning
+
+
+def test_free_models_alone_are_a_promise_that_a_named_model_cannot_keep(trio):
+    with pytest.raises(InvalidRequest, match="free_models_only"):
+        trio().plan(options=Options(free_models_only=True))
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "refused"),
+    [
+        ("c/m", "routing", False),
+        ("m", "routing", True),
+        ("m", "no_reasoning", False),
+        ("auto", "no_reasoning", True),
+        ("m", "image_config", False),
+    ],
+)
+def test_a_wrong_value_is_an_error_where_the_preference_has_an_effect(trio, model, field, refused):
+    options = Options(mistakes=(Mistake(field, f"Invalid value for '{field}'.", field),))
+    if refused:
+        with pytest.raises(InvalidRequest) as caught:
+            trio().plan(model, options=options)
+        assert caught.value.param == field
+    else:
+        (warning,) = trio().plan(model, options=options).ask.ignored
+        assert warning.startswith(f"{field} was left out")
 
 
 def test_a_session_stays_with_what_served_it(trio):

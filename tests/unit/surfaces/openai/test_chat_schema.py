@@ -52,7 +52,6 @@ def test_body_that_is_no_object_is_refused():
         ({"reasoning_effort": "extreme"}, "reasoning_effort"),
         ({"reasoning": {"max_tokens": 0}}, "reasoning.max_tokens"),
         ({"service_tier": "gold"}, "service_tier"),
-        ({"routing": "fastest"}, "routing"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]}, "tools.0.function.parameters"),
         ({"tools": [{"type": "telepathy"}]}, "tools.0.type"),
         ({"tool_choice": "maybe"}, "tool_choice"),

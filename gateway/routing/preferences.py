@@ -1,0 +1,62 @@
+"""Preferences that have no effect for a model: left out with a warning, whatever their value."""
+
+from collections.abc import Callable
+
+from gateway.errors import InvalidRequest
+from gateway.neutral.request import Options
+from gateway.routing.resolve import Resolution
+
+CHOOSING = ("auto", "smart")
+FIXED = ("pinned", "custom")
+STRATEGIES = ("price", "throughput", "latency")
+IMAGE = "image"
+
+
+def check_preferences(options: Options, resolution: Resolution) -> tuple[Options, tuple[str, ...]]:
+    """The options that have an effect, and a warning for each preference that has none.
+
+    Raises InvalidRequest for a wrong value of a preference that has an effect, and for `free_models_only` with a named
+    model: it promises something about money.
+    """
+    warnings: list[str] = []
+    for mistake in options.mistakes:
+        effect, reason = EFFECTS[mistake.field]
+        if effect(resolution):
+            raise InvalidRequest(mistake.message, param=mistake.param)
+        warnings.append(_warn(mistake.field, reason, resolution))
+    if resolution.kind in CHOOSING:
+        return options, ()
+    if options.free_models_only:
+        raise InvalidRequest("free_models_only works with the models auto and smart only.", param="free_models_only")
+    routing, no_reasoning = EFFECTS["routing"], EFFECTS["no_reasoning"]
+    if options.no_reasoning:
+        options = options.with_changes(no_reasoning=False)
+        warnings.append(_warn("no_reasoning", no_reasoning[1], resolution))
+    if options.routing in STRATEGIES and not routing[0](resolution):
+        options = options.with_changes(routing="")
+        warnings.append(_warn("routing", routing[1], resolution))
+    return options, tuple(warnings)
+
+
+def _warn(field: str, reason: str, resolution: Resolution) -> str:
+    return f"{field} was left out: {reason.format(resolution.requested_model)}."
+
+
+def _chooses_provider(resolution: Resolution) -> bool:
+    return resolution.kind not in FIXED
+
+
+def _chooses_model(resolution: Resolution) -> bool:
+    return resolution.kind in CHOOSING
+
+
+def _makes_images(resolution: Resolution) -> bool:
+    return resolution.model is None or IMAGE in resolution.model.output_modalities
+
+
+# Field → whether it has an effect, and why not.
+EFFECTS: dict[str, tuple[Callable[[Resolution], bool], str]] = {
+    "routing": (_chooses_provider, "{} names its provider"),
+    "no_reasoning": (_chooses_model, "{} is a model, and only auto chooses one"),
+    "image_config": (_makes_images, "{} makes no images"),
+}

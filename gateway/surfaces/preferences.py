@@ -1,0 +1,65 @@
+"""Preferences: fields of the gateway's own whose effect depends on the model that is asked for.
+
+A wrong value is no error while the field has no effect, which routing decides (`gateway/routing/preferences.py`). So
+their types are checked here, after the schema of the body.
+"""
+
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct, ValidationError
+from msgspec.json import schema_components
+
+from gateway.neutral.request import Mistake, Options
+from gateway.surfaces.validation_errors import explain
+
+STRATEGIES = ("auto", "price", "throughput", "latency")
+CHOICES = {"routing": STRATEGIES}
+NULL = {"type": "null"}
+
+Routing = Annotated[Any, Meta(extra_json_schema={"anyOf": [{"enum": list(STRATEGIES)}, NULL]})]
+
+
+class ImageConfig(Struct, gc=False):
+    """Wishes for the images of a chat answer."""
+
+    aspect_ratio: str | None = None
+    image_size: str | None = None
+    image_quality: Literal["low", "medium", "high", "auto"] | None = None
+    n: Annotated[int, Meta(ge=1)] | None = None
+    seed: int | None = None
+
+
+def _described(kind: type[Struct]) -> dict[str, Any]:
+    """The JSON schema of a struct, in place."""
+    _, parts = schema_components([kind])
+    return parts[kind.__name__]
+
+
+Switch = Annotated[Any, Meta(extra_json_schema={"anyOf": [{"type": "boolean"}, NULL]})]
+ImageOptions = Annotated[Any, Meta(extra_json_schema={"anyOf": [_described(ImageConfig), NULL]})]
+TYPES: dict[str, Any] = {name: get_type_hints(Options)[name] for name in ("routing", "no_reasoning")}
+
+
+def read_preferences(types: dict[str, Any] = TYPES, /, **given: Any) -> dict[str, Any]:
+    """Members of Options from the values of preferences; None is an absent one. Wrong ones are among `mistakes`."""
+    members: dict[str, Any] = {}
+    mistakes: list[Mistake] = []
+    for name, value in given.items():
+        if value is None:
+            continue
+        try:
+            members[name] = msgspec.convert(value.lower() if isinstance(value, str) else value, types[name])
+        except ValidationError as error:
+            mistakes.append(_mistake_of(name, str(error)))
+    if mistakes:
+        members["mistakes"] = tuple(mistakes)
+    return members
+
+
+def _mistake_of(name: str, text: str) -> Mistake:
+    """The mistake that a checker's message about the value of `name` tells."""
+    reason, found, place = text.rpartition(" - at `$")
+    where = f"{reason} - at `$.{name}{place}" if found else f"{text} - at `$.{name}`"
+    error = explain(where, CHOICES)
+    return Mistake(name, error.message, error.param or name)
