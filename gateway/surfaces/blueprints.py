@@ -59,9 +59,9 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
             end(inbound, Cancelled.status, started, Cancelled(HUNG_UP))
             raise
         if failure is not None:
-            outbound = replies.error_reply(failure, errors, inbound.shown_id)
+            outbound = replies.error_reply(failure, errors.of(inbound), inbound.shown_id)
         if paid and inbound.payload is not None:
-            outbound = payload_log.keep(inbound, inbound.payload, outbound, errors)
+            outbound = payload_log.keep(inbound, inbound.payload, outbound, errors.of(inbound))
         body = outbound.body
         if isinstance(body, bytes):
             end(inbound, outbound.status, started, failure or outbound.failure)
@@ -148,7 +148,7 @@ def _once(
     except GatewayError as error:
         inbound.close_files()
         end(inbound, error.status, started, error)
-        return replies.error_reply(error, errors, inbound.shown_id)
+        return replies.error_reply(error, errors.of(inbound), inbound.shown_id)
     if not reply.replayed:
         return Outbound(reply.status, reply.headers, reply.body)
     inbound.close_files()

@@ -110,7 +110,8 @@ class ErrorFormat:
     """The error format of a surface: the `body` of one (error, request id), the JSON `schema` of that, and the header
     beside x-request-id in which clients of the format look for the request's id ("": none). `frame` tells one within a
     stream; None: as an event named error with that body. `mend` makes an error that came before the
-    handler was asked one of the format's own, with its headers."""
+    handler was asked one of the format's own, with its headers; `about` is the format for one request, where errors
+    repeat something of it."""
 
     name: str
     body: Callable[[GatewayError, str], dict[str, Any]]
@@ -118,6 +119,11 @@ class ErrorFormat:
     id_header: str = ""
     frame: Callable[[GatewayError, str], bytes] | None = None
     mend: Callable[[GatewayError, Inbound], GatewayError] | None = None
+    about: Callable[[Inbound], "ErrorFormat"] | None = None
+
+    def of(self, inbound: Inbound) -> "ErrorFormat":
+        """The format of an error that answers `inbound`."""
+        return self if self.about is None else self.about(inbound)
 
 
 @dataclass(frozen=True, slots=True)

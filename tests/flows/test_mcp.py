@@ -45,10 +45,10 @@ def visitor(gateway: LocalGateway) -> Visitor:
     return Visitor(gateway)
 
 
-def refusal(answer: httpx.Response) -> tuple[int, int]:
-    """Status and number of the JSON-RPC error."""
+def refusal(answer: httpx.Response, ident: Any = None) -> tuple[int, int]:
+    """Status and number of the JSON-RPC error to the message with an id."""
     body = answer.json()
-    assert body["jsonrpc"] == "2.0" and body["id"] is None and body["error"]["message"]
+    assert body["jsonrpc"] == "2.0" and body["id"] == ident and body["error"]["message"]
     return answer.status_code, body["error"]["code"]
 
 
@@ -75,6 +75,7 @@ def test_each_wrong_thing_is_told_before_the_next(visitor: Visitor) -> None:
     assert refusal(visitor.send(key="", **batch)) == (401, -32001)
     assert refusal(visitor.send("DELETE", key="")) == (401, -32001)
     assert refusal(visitor.send("DELETE")) == (405, -32000)
+    assert refusal(visitor.send(key=""), PING["id"]) == (401, -32001)
     assert refusal(visitor.send(**batch, Content_Type="text/plain")) == (415, -32000)
     assert refusal(visitor.send(**batch)) == (400, -32600)
     assert refusal(visitor.send(body=b"{nonsense")) == (400, -32700)
@@ -106,7 +107,7 @@ def test_the_challenge_leads_to_the_metadata(visitor: Visitor) -> None:
     assert visitor.send(key="").headers["www-authenticate"] == f"Bearer {where}"
     unknown = visitor.send(key="llmgtwy_" + "0" * 40)
     assert unknown.headers["www-authenticate"] == f'Bearer error="invalid_token", {where}'
-    assert refusal(unknown) == (401, -32001)
+    assert refusal(unknown, PING["id"]) == (401, -32001)
     # Also where the body is so large that nobody reads it.
     large = visitor.send(key="llmgtwy_" + "0" * 40, body=b" " * (1 << 20))
     assert large.headers["www-authenticate"] == unknown.headers["www-authenticate"]
@@ -169,7 +170,8 @@ def test_what_wants_no_answer_gets_none(visitor: Visitor, body: Json) -> None:
     ],
 )
 def test_what_is_no_message_is_refused(visitor: Visitor, body: Any) -> None:
-    assert refusal(visitor.send(body=body)) == (400, -32600)
+    ident = body.get("id") if isinstance(body, dict) and body.get("id") != {} else None
+    assert refusal(visitor.send(body=body), ident) == (400, -32600)
 
 
 def test_faults_of_a_call_are_reported_under_its_id(visitor: Visitor) -> None:
@@ -181,7 +183,7 @@ def test_faults_of_a_call_are_reported_under_its_id(visitor: Visitor) -> None:
 
 def test_only_a_client_that_takes_json_is_answered(visitor: Visitor) -> None:
     assert visitor.send(Accept="*/*").status_code == 200
-    assert refusal(visitor.send(Accept="text/html")) == (406, -32000)
+    assert refusal(visitor.send(Accept="text/html"), PING["id"]) == (406, -32000)
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])
@@ -207,7 +209,7 @@ def test_only_named_origins_are_let_in(share: Share) -> None:
     visitor = Visitor(named)
     assert visitor.send(Origin="https://app.example.com").status_code == 200
     assert visitor.send(Origin=named.address).status_code == 200
-    assert refusal(visitor.send(Origin="https://evil.example.com")) == (403, -32000)
+    assert refusal(visitor.send(Origin="https://evil.example.com"), PING["id"]) == (403, -32000)
 
 
 # Tools, with the official client.
@@ -409,6 +411,52 @@ def test_reports_are_an_error_and_no_zeros_when_the_store_is_away(
     refused = visitor.call("get-usage")
     assert refused["isError"] and "structuredContent" not in refused
     assert text(refused).startswith("503 service_unavailable: ") and "secret" not in text(refused)
+
+
+@pytest.fixture
+def unknown(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> Visitor:
+    """A visitor whose key no worker has in memory, while the store is away."""
+    services = gateway.services
+    stores = services.store.database, services.store.control
+    member = list_members(services.store.database, gateway.organization_id)[0]
+    made = create(
+        *stores, services.store.secrets.hash_keys, Draft(gateway.project_id, member.id, "New", "user"), actor="test"
+    )
+    visitor = Visitor(gateway)
+    visitor._key = made.token
+
+    def away(*_: Any, **__: Any) -> None:
+        raise errors.Unavailable("The database is away.")
+
+    monkeypatch.setattr(services.store.database, "read", away)
+    return visitor
+
+
+@pytest.mark.parametrize("tool", ["get-account", "get-usage", "get-usage-breakdown", "list-models"])
+@pytest.mark.parametrize("stateless", [False, True])
+def test_a_tool_fails_in_words_while_the_store_is_away(unknown: Visitor, tool: str, stateless: bool) -> None:
+    headers, params = {}, {"name": tool, "arguments": {}}
+    if stateless:
+        headers = {"MCP_Protocol_Version": "2026-07-28", "Mcp_Method": "tools/call", "Mcp_Name": tool}
+        version, able = "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities"
+        params["_meta"] = {version: "2026-07-28", able: {}}
+    body = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
+    answer = unknown.send(body=body, **headers)
+    assert (answer.status_code, answer.json()["id"]) == (200, 7)
+    assert answer.json()["result"]["isError"] and text(answer.json()["result"]).startswith("503 ")
+
+
+def test_other_messages_are_refused_under_their_id_while_the_store_is_away(unknown: Visitor) -> None:
+    assert refusal(unknown.send(body=PING | {"id": "p"}), "p") == (503, -32000)
+    nonsense = {"jsonrpc": "2.0", "id": 8, "method": "tools/call", "params": {"name": "rm"}}
+    assert refusal(unknown.send(body=nonsense), 8) == (503, -32000)
+    assert refusal(unknown.send("GET", Accept="text/event-stream")) == (503, -32000)
+
+
+def test_a_bug_is_reported_under_the_id_of_the_message(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reports, "get_usage", lambda *_: 1 // 0)
+    body = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "get-usage", "arguments": {}}}
+    assert refusal(visitor.send(body=body), 9) == (500, -32000)
 
 
 def test_a_customers_key_may_generate_but_not_read_the_account(gateway: LocalGateway) -> None:

@@ -228,7 +228,8 @@ def test_a_credential_that_is_none_opens_nothing_but_the_information(gateway: Lo
     for method, body, headers in ROUTES:
         answer = visitor.send(method, body, key=token, **headers)
         told = answer.json()
-        assert (answer.status_code, told["error"]["code"], told["id"]) == (401, -32001, None), (method, body)
+        ident = body.get("id") if body else None
+        assert (answer.status_code, told["error"]["code"], told["id"]) == (401, -32001, ident), (method, body)
         assert answer.headers["www-authenticate"].startswith("Bearer ") and gateway.organization_id not in answer.text
         assert ('error="invalid_token"' in answer.headers["www-authenticate"]) == bool(token)
         assert "result" not in told and (not token or token not in answer.text)

@@ -1,7 +1,7 @@
 """JSON-RPC 2.0 as the protocol uses it: one message per request, and errors as its bodies."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -11,12 +11,14 @@ from gateway.surfaces import caps
 from gateway.surfaces.http import ErrorFormat, Inbound
 from gateway.surfaces.mcp.access import VARY, mend
 from gateway.surfaces.validation_errors import readable
+from gateway.threads import compute_if
 
 Json = dict[str, Any]
 PARSE_ERROR, INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
 REFUSED, NOT_LET_IN = -32000, -32001
 TIMED_OUT = -32001  # as the clients themselves call it
 MOST_BYTES = 4 << 20
+LARGE = 256 << 10  # bytes from which a thread decodes
 MOST_ID = 256  # characters of an id that is given back
 # Codes whose number is another than their kind's.
 OF_CODES = {
@@ -49,6 +51,12 @@ class Fault(Exception):
         self.number, self.message, self.status, self.data, self.error = number, message, status, data, error
 
 
+class _Identified(msgspec.Struct):
+    """A message of which only the id is read."""
+
+    id: Any = None
+
+
 def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:
     """The call that a body is; None for what wants no answer (a notification, an answer of the client's).
 
@@ -68,7 +76,7 @@ def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:
         raise _broken("A message has a method, or is an answer.")
     if "id" not in message:
         return None
-    if not (isinstance(ident, str) and len(ident) <= MOST_ID or type(ident) is int and abs(ident) < 1 << 63):
+    if not _is_ident(ident):
         raise _broken(f"The id of a request is a number or a text of at most {MOST_ID} characters.")
     params = message.get("params", {})
     if not isinstance(params, dict):
@@ -114,13 +122,33 @@ def _number_of(error: GatewayError) -> int:
     return OF_CODES.get(error.code) or OF_KINDS.get(error.kind, REFUSED)
 
 
-def answering(call: MethodCall) -> ErrorFormat:
-    """The format of an error that is the answer to `call`."""
-    return ErrorFormat(ERRORS.name, lambda error, _: refusal_of(call, error), ERRORS.schema)
+def ident_of(raw: bytes) -> str | int | None:
+    """The id in the body of a request that is refused; None where it has none that could be given back."""
+    if not raw or len(raw) > MOST_BYTES:
+        return None
+    try:
+        ident = compute_if(len(raw) > LARGE, msgspec.json.decode, raw, type=_Identified).id
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    return ident if _is_ident(ident) else None
+
+
+def _is_ident(ident: Any) -> TypeGuard[str | int]:
+    return (isinstance(ident, str) and len(ident) <= MOST_ID) or (type(ident) is int and abs(ident) < 1 << 63)
+
+
+def about(inbound: Inbound) -> ErrorFormat:
+    """The format of an error that answers `inbound`, under the id of its message."""
+    ident = ident_of(inbound.body)
+    if ident is None:
+        return ERRORS
+    return ErrorFormat(
+        ERRORS.name, lambda error, _: _error(ident, _number_of(error), error.message, error.code), ERRORS.schema
+    )
 
 
 def error_body(error: GatewayError, request_id: str) -> Json:
-    """An error that is no answer to any message."""
+    """An error of a request whose message was not read."""
     return _error(None, _number_of(error), error.message, error.code)
 
 
@@ -152,4 +180,5 @@ ERRORS = ErrorFormat(
         },
     },
     mend=mend_unread,
+    about=about,
 )

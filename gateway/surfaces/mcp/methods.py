@@ -11,6 +11,7 @@ from gateway.surfaces.mcp.answers import ToolContext
 from gateway.surfaces.mcp.messages import Fault, Json, MethodCall
 
 DESCRIPTION = "Account and usage reports, chat, images and model lists of this LLM gateway, by one API key."
+CALL = "tools/call"
 CAPABILITIES: Json = {"tools": {}}
 Given = tuple[Json, GatewayError | None]
 
@@ -26,12 +27,12 @@ class Methods:
             "initialize": lambda ctx, params: (_initialize(params), None),
             "ping": lambda ctx, params: ({}, None),
             "tools/list": lambda ctx, params: (self._listed, None),
-            "tools/call": self._call,
+            CALL: self._call,
         }
         self._stateless: dict[str, Callable[[ToolContext, Json], Given]] = {
             "server/discover": lambda ctx, params: (_discover(), None),
             "tools/list": lambda ctx, params: ({**self._listed, **revisions.CACHEABLE}, None),
-            "tools/call": self._call,
+            CALL: self._call,
         }
 
     def run(self, ctx: ToolContext, call: MethodCall, stateless: bool) -> Given:
@@ -41,6 +42,10 @@ class Methods:
             raise Fault(messages.UNKNOWN_METHOD, "This method is not known here.")
         result, failure = method(ctx, call.params)
         return revisions.complete(result) if stateless else result, failure
+
+    def calls_a_tool(self, call: MethodCall) -> bool:
+        """Whether the message calls a tool that there is."""
+        return call.method == CALL and self._toolbox.find(call.params.get("name")) is not None
 
     def _call(self, ctx: ToolContext, params: Json) -> Given:
         tool = self._toolbox.find(params.get("name"))

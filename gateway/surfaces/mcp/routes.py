@@ -3,12 +3,12 @@ message."""
 
 from collections.abc import Iterable
 
-from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, RateLimited
+from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, RateLimited, Unavailable
 from gateway.services import Services
 from gateway.surfaces import auth, policy, replies
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.mcp import access, messages, revisions, sse_transport, tools
-from gateway.surfaces.mcp.answers import ToolContext, begin
+from gateway.surfaces.mcp.answers import ToolContext, begin, failed
 from gateway.surfaces.mcp.generation import ReadChat
 from gateway.surfaces.mcp.messages import Fault, Json, MethodCall
 from gateway.surfaces.mcp.methods import CAPABILITIES, DESCRIPTION, Methods
@@ -53,7 +53,10 @@ class Endpoint:
         access.check_version(inbound)
         if inbound.method in READS and sse_transport.EVENTS not in inbound.header("accept").lower():
             return replies.json_reply(_information(inbound, self._path), inbound.shown_id)
-        caller = access.caller_of(services, inbound)
+        try:
+            caller = access.caller_of(services, inbound)
+        except Unavailable as error:
+            return self._failed_call(services, inbound, error)
         if sse_transport.wants_stream(inbound):
             return sse_transport.open_stream(services, inbound, caller, self._path)
         if inbound.method != "POST":
@@ -69,13 +72,28 @@ class Endpoint:
         ctx = begin(services, inbound, caller)
         return self._reply(ctx, call) if session is None else self._bring(ctx, call, session)
 
+    def _failed_call(self, services: Services, inbound: Inbound, error: Unavailable) -> Outbound:
+        """The reply to a tool call whose caller cannot be known, because the store is away: a tool error, which a model
+        can read. Raises `error` for all other messages, and where the answer belongs to a stream."""
+        call = messages.read(services.settings.limits, inbound.body) if inbound.method == "POST" else None
+        if call is None or inbound.query or not self._methods.calls_a_tool(call):
+            raise error
+        try:
+            stateless = revisions.is_stateless(inbound, call)
+        except Fault:
+            raise error from None
+        result = revisions.complete(failed(error)) if stateless else failed(error)
+        outbound = replies.json_reply(messages.result_of(call, result), inbound.shown_id)
+        outbound.failure = error
+        return outbound
+
     def _bring(self, ctx: ToolContext, call: MethodCall, session: sse_transport.StreamSession) -> Outbound:
         """The reply by the stream; nothing is done for a call whose answer has no room there."""
         try:
             session.check_room()
             return session.send(call, self._reply(ctx, call))
         except RateLimited as error:
-            return _refused(call, error, ctx.inbound.shown_id)
+            return _refused(error, ctx.inbound)
 
     def _reply(self, ctx: ToolContext, call: MethodCall) -> Outbound:
         failure: GatewayError | None = None
@@ -88,7 +106,7 @@ class Endpoint:
             body, status = messages.fault_of(call, fault), revisions.status_of(fault, stateless)
             failure = fault.error
         except RateLimited as error:
-            return _refused(call, error, shown_id)
+            return _refused(error, ctx.inbound)
         outbound = replies.json_reply(body, shown_id, status)
         outbound.failure = failure
         return outbound
@@ -99,8 +117,8 @@ def offer(services: Services, inbound: Inbound) -> Outbound:
     return Outbound(204, [("Allow", "GET, HEAD, OPTIONS, POST"), *HEADERS])
 
 
-def _refused(call: MethodCall, error: GatewayError, shown_id: str) -> Outbound:
-    reply = replies.error_reply(error, messages.answering(call), shown_id)
+def _refused(error: GatewayError, inbound: Inbound) -> Outbound:
+    reply = replies.error_reply(error, messages.about(inbound), inbound.shown_id)
     reply.failure = error
     return reply
 
