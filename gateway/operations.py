@@ -11,7 +11,7 @@ from typing import Any
 from gateway.errors import UpstreamFailed
 from gateway.neutral import images
 from gateway.neutral.chat import ChatRequest
-from gateway.neutral.embeddings import EmbeddingsRequest, EmbeddingsResult, join, split
+from gateway.neutral.embeddings import ID_BYTES, EmbeddingsRequest, EmbeddingsResult, join, split
 from gateway.neutral.images import ImageEditsRequest, ImagesRequest
 from gateway.neutral.realtime import RealtimeRequest
 from gateway.neutral.request import Request
@@ -23,7 +23,6 @@ from gateway.neutral.videos import VideosRequest
 
 MESSAGE_TOKENS = 8  # roles and separators around each message or input
 MEDIA_TOKENS = 16_384  # an image or file that was not counted: the most that one image was seen to count as
-ID_BYTES = 4  # what a token id counts as among the bytes of a prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,15 +85,18 @@ class Bounds:
         return most, most - least
 
     def _ask_units(self, request: Request, units: Units, at_us: int) -> CostBound:
-        """Of an operation that is not priced by its text alone: all that it may use is known before."""
+        """The bound of an operation that is not priced by its text alone. All that it may use is known before, except
+        how long a spoken text lasts: its sound has a rate, by which more is reserved while it lasts longer."""
         text = OPERATIONS[request.operation].prompt_tokens(request)
-        hour, most = at_us // HOUR_US, 0
+        hour, most, rate, sound = at_us // HOUR_US, 0, 0, 0
         for mapping in self._mappings:
             used = units_at(mapping, units.most)
             rates = dearest(mapping, hour * HOUR_US, request.options.service_tier, True, used)
             into, out = (text + used.input_total) * rates.input, used.output_total * rates.output
+            if used.output_audio:
+                sound, out, rate = max(sound, used.output_total), 0, max(rate, rates.output)
             most = max(most, rates.fixed - (-into // MILLION) - (-out // MILLION))
-        return CostBound(most, 0, 0, True, 1, text)
+        return CostBound(most, rate, sound, True, 1, text)
 
     def _price(self, terms: Terms) -> tuple[list[tuple[int, int]], int]:
         """What counts of the prices: (for each request, per million tokens in) of those that none of the others is

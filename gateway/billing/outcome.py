@@ -15,6 +15,7 @@ from gateway.errors import (
 )
 from gateway.limits.rates import RateLimitStatus
 from gateway.neutral.request import Request
+from gateway.neutral.sound_length import SoundLength
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 
@@ -27,8 +28,9 @@ class Attempt(Struct, eq=False):
     """One upstream call. Times are monotonic seconds, `at_us` the wall clock at its start.
 
     `usage` None: the upstream told none (yet); `finish` a FinishReason, "error", "client_disconnect" or
-    "interrupted"; `output_length` the size of the answer's text so far, for an estimate; `overrun`: the true cost
-    passed the reservation; `capped`: counts or cost were more than any can be, and were cut to that.
+    "interrupted"; `output_length` the size of the answer's text so far, for an estimate (of sound, the size of a text
+    with as many tokens); `overrun`: the true cost passed the reservation; `capped`: counts or cost were more than any
+    can be, and were cut to that.
     `charge`, and `usage` where it was missing, are set by the settlement.
     """
 
@@ -44,6 +46,7 @@ class Attempt(Struct, eq=False):
     charge: Charge = field(default_factory=Charge)
     finish: str = ""
     output_length: int = 0
+    sound: SoundLength | None = None  # of an answer that is a file
     model: str = ""  # what the upstream says answered
     upstream_id: str = ""
     service_tier: str = ""

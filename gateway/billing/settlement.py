@@ -276,12 +276,14 @@ class Settlement(Struct, eq=False):
         until that can no longer be so. The attempt has the usage then that it is billed for: the provider bills what it
         wrote, and it is we who want no more of it.
         """
-        tokens = max(self._tokens_paid() // 2, 64)
+        short = -(-(attempt.output_length - self.output_length_foreseen) // USUAL_BYTES)
+        tokens = max(self._tokens_paid() // 2, 64, short)
         error = self._require(tokens * self._ask.output_rate // MILLION + 1)
         if error is None:
             self.output_length_foreseen += tokens * USUAL_BYTES
             return
-        most = self._tokens_paid() * MOST_BYTES
+        # Sound is counted by its length: it has no longer tokens.
+        most = self._tokens_paid() * (MOST_BYTES if self.terms.units is None else USUAL_BYTES)
         if attempt.output_length >= most:
             attempt.usage = usage_so_far(self.terms, attempt, self._tokens_paid())
             raise error

@@ -23,14 +23,23 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
         usage = structs.replace(usage, input=usage.input * calls, input_image=usage.input_image * calls)
     if not usage.images or usage.output_image or any(prices.base.per_image for prices in mapping.prices):
         return usage
+    return structs.replace(usage, output=0, output_image=image_tokens(mapping, usage) + usage.output)
+
+
+def image_tokens(mapping: Mapping, usage: Usage) -> int:
+    """What the images of `usage` count as at a mapping that bills them by tokens; the dearest listed for a size that is
+    not."""
     table = mapping.image_tokens
-    tokens = table.get(usage.price_key) or max(table.values(), default=MADE_TOKENS)
-    return structs.replace(usage, output=0, output_image=usage.images * tokens + usage.output)
+    return usage.images * (table.get(usage.price_key) or max(table.values(), default=MADE_TOKENS))
 
 
 def estimate(units: Units | None, mapping: Mapping, prompt_bytes: int, output_length: int = 0) -> Usage:
-    """What was used, nobody having told: the units that were asked for, else four bytes of text a token."""
+    """The estimated usage of a call without a reported one: the units that were requested (of sound, at least what
+    came), otherwise four bytes of text a token."""
     if units is not None:
-        return structs.replace(units_at(mapping, units.likely), basis="estimated")
+        likely, made = units.likely, -(-output_length // BYTES_PER_TOKEN)
+        if 0 < likely.output_audio < made:
+            likely = structs.replace(likely, output_audio=made)
+        return structs.replace(units_at(mapping, likely), basis="estimated")
     text, written = -(-prompt_bytes // BYTES_PER_TOKEN), -(-output_length // BYTES_PER_TOKEN)
     return Usage(input=text, output=written, basis="estimated")

@@ -13,6 +13,7 @@ from gateway.billing.context import RequestContext
 from gateway.billing.identity import BillingIdentity, billing_identity_of
 from gateway.billing.outcome import Attempt, upstream_text
 from gateway.billing.units import BYTES_PER_TOKEN
+from gateway.billing.usage_completion import complete
 from gateway.catalogue.prices import COMPONENTS, FREE, Charge, capped, cost_of, discounted, reduced
 from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at
 from gateway.errors import GatewayError
@@ -20,7 +21,7 @@ from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT, STREAMED
 from gateway.metering.usage_table import PLAIN, RECORD, UsageRecord, raw_id
 from gateway.money import MOST_CALL_NUSD, cost
-from gateway.neutral.usage import MOST_UNITS, NOTHING, Units, Usage, counts_anything, within_bounds
+from gateway.neutral.usage import MOST_UNITS, NOTHING, Units, Usage, within_bounds
 from gateway.providers.protocol import Target
 from gateway.store.journal import Row
 
@@ -102,9 +103,19 @@ def estimate(terms: Terms, attempt: Attempt) -> Usage:
     return structs.replace(reported, output=reported.output + output - reported.output_total, basis="estimated")
 
 
+def completed(terms: Terms, attempt: Attempt, reported: Usage | None) -> Usage:
+    """The usage of a whole answer, with an estimate of what was not reported."""
+    mapping, length = attempt.target.mapping, attempt.output_length
+    estimated = units.estimate(terms.units, mapping, terms.prompt_bytes, length)
+    return complete(reported, estimated, terms.units, mapping, length)
+
+
 def usage_so_far(terms: Terms, attempt: Attempt, most_output: int) -> Usage:
     """What an answer used that is ended here: an estimate of its text is at most what the reservation pays for, what
     the provider has counted so far is believed."""
+    if terms.units is not None:
+        sound = completed(terms, attempt, attempt.usage)
+        return structs.replace(sound, output_audio=min(sound.output_audio, most_output))
     usage = estimate(terms, attempt)
     counted = attempt.usage.output if attempt.usage is not None else 0
     if usage.basis != "estimated" or usage.output <= max(counted, most_output):
@@ -119,7 +130,7 @@ def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
         return reported if reported is not None and reported.basis == "drained" else estimate(terms, attempt)
     if attempt.error is not None:
         return reported
-    return estimate(terms, attempt) if reported is None else reported
+    return completed(terms, attempt, None) if reported is None else reported
 
 
 def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
@@ -131,7 +142,8 @@ def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
         charge = FREE
     else:
         charge = cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
-        if not charge.plain or not 0 < usage.input + usage.cache_read + usage.cache_write + usage.output < MOST_UNITS:
+        read, made = usage.input + usage.cache_read + usage.cache_write, usage.output
+        if not charge.plain or made <= 0 or not 0 < read < MOST_UNITS - made or terms.units is not None:
             charge = _bounded(terms, attempt, usage, charge)
         if charge.total >= MOST_CALL_NUSD:
             charge, attempt.capped = capped(charge), True
@@ -145,17 +157,25 @@ def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Ch
     """The charge of what was used as far as counts can be believed; the attempt has that usage then."""
     if usage.input_total >= MOST_UNITS or usage.output_total >= MOST_UNITS:
         attempt.capped = True  # readers cut counts to their end already
-    if terms.units is None and attempt.error is None and not counts_anything(usage):
-        # Zeros for an answer, or what is no number: nobody counted.
-        usage = attempt.usage = units.estimate(
-            terms.units, attempt.target.mapping, terms.prompt_bytes, attempt.output_length
-        )
-        charge = cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
+    if _is_whole(terms, attempt, usage):
+        reported, mapping = usage, attempt.target.mapping
+        usage = completed(terms, attempt, reported)
+        if usage is not reported:
+            attempt.usage = usage
+            charge = cost_of(usage, mapping, terms.context.at_us, attempt.service_tier)
     believed = within_bounds(usage)
     if believed is usage:
         return charge
     attempt.usage, attempt.capped = believed, True
     return cost_of(believed, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
+
+
+def _is_whole(terms: Terms, attempt: Attempt, usage: Usage) -> bool:
+    """Whether a reported usage has to account for a whole answer: one that came to its end, unless the provider's
+    filter let none of its images pass."""
+    if usage.basis == "estimated" or (attempt.error is not None and attempt.finish != HUNG_UP):
+        return False
+    return terms.units is None or usage.images > 0 or attempt.finish != "content_filter"
 
 
 def record_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> UsageRecord:

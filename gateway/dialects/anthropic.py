@@ -111,6 +111,11 @@ def read_usage(wire: Any) -> Usage | None:
     return usage
 
 
+def is_search(block: dict[str, Any]) -> bool:
+    """Whether a block of content is the result of a billed web search; one that failed has an error for its content."""
+    return block.get("type") == "web_search_tool_result" and isinstance(block.get("content"), list)
+
+
 def _read_counts(wire: dict[str, Any]) -> Usage:
     split, details, tools = (wire.get(name) for name in ("cache_creation", "output_tokens_details", "server_tool_use"))
     written = read_count(wire.get("cache_creation_input_tokens"))

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.neutral.chat import FinishReason
-from gateway.neutral.usage import Usage, read_count
+from gateway.neutral.usage import Usage, read_count, with_shown
 
 NAME = "google"
 
@@ -55,14 +55,15 @@ APART = ("AUDIO", "IMAGE")  # modalities that have prices of their own
 NO_TOKENS: dict[str, int] = {}
 
 
-def read_usage(wire: Any, *, searches: int = 0) -> Usage | None:
-    """A `usageMetadata` object as disjoint counts; None when it reports none.
+def read_usage(wire: Any, searches: int = 0, images: int = 0) -> Usage | None:
+    """A `usageMetadata` object as disjoint counts; None when it reports none. `searches` and `images` are those of the
+    answer itself; the images count where their tokens are not reported.
 
     promptTokenCount includes the cached tokens; tokens of tool use, of candidates and of thoughts are counted apart
     and add up to totalTokenCount (API reference, UsageMetadata). Details by modality are parts of their count.
     """
     if not isinstance(wire, dict) or ("promptTokenCount" not in wire and "totalTokenCount" not in wire):
-        return None
+        return with_shown(None, searches, images)
     prompt, cached = read_count(wire.get("promptTokenCount")), read_count(wire.get("cachedContentTokenCount"))
     cached = min(cached, prompt)
     answered, thoughts = read_count(wire.get("candidatesTokenCount")), read_count(wire.get("thoughtsTokenCount"))
@@ -79,6 +80,7 @@ def read_usage(wire: Any, *, searches: int = 0) -> Usage | None:
         output_audio=audio_out,
         output_image=image_out,
         searches=searches,
+        images=0 if image_out else images,
     )
 
 

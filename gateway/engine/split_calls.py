@@ -1,14 +1,16 @@
 """Splits one request into several upstream calls when its provider takes fewer inputs, or makes fewer images, a call.
 
-Together the calls are one attempt, with one reservation and one settlement for the sum of their usage. When one fails
-the others are cancelled, what the successful ones used is paid, and the next target starts from the beginning: vectors
-of two providers are never mixed.
+Together the calls are one attempt, with one reservation and one settlement for the sum of their usage; that of a call
+without a reported usage is estimated. When one fails the others are cancelled, what the successful ones used is paid,
+and the next target starts from the beginning: vectors of two providers are never mixed.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from gateway.billing.units import estimate
+from gateway.billing.usage_completion import complete
 from gateway.errors import GatewayError
 from gateway.neutral.request import Request
 from gateway.neutral.usage import added
@@ -37,10 +39,9 @@ def send(
         return upstreams.send(request, target, deadline, listener, gives_up)
     done: list[Any] = []
     running: deque[Job[Any]] = deque()
-    waiting = iter(parts)
     try:
-        for part in waiting:
-            running.append(Job(upstreams.send, part, target, deadline, listener, gives_up))
+        for part in parts:
+            running.append(Job(_send, upstreams, part, target, deadline, listener, gives_up))
             if len(running) >= (AT_ONCE if listener is None else 1):
                 done.append(running.popleft().result())
         while running:
@@ -55,6 +56,22 @@ def send(
         for job in running:
             job.stop()
     return compute_if(request.large, join, done)
+
+
+def _send(
+    upstreams: Upstreams,
+    part: Request,
+    target: Target,
+    deadline: float,
+    listener: CallListener | None,
+    gives_up: Callable[[], bool] | None,
+) -> Any:
+    """One of the calls. Its usage is completed here: in the sum of all it could not be told apart."""
+    result = upstreams.send(part, target, deadline, listener, gives_up)
+    needs, mapping, length = part.requirements, target.mapping, result.text_length()
+    estimated = estimate(needs.units, mapping, needs.prompt_bytes, length)
+    result.usage = complete(result.usage, estimated, needs.units, mapping, length)
+    return result
 
 
 def _parts_of(request: Request, target: Target) -> list[Any]:

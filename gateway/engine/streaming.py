@@ -9,9 +9,11 @@ from gateway.engine.run import Run
 from gateway.errors import GatewayError, StreamTruncated, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.events import (
     Batch,
+    Event,
     Failed,
     Finished,
     Heartbeat,
+    MediaPiece,
     NativeChunk,
     Notice,
     Progress,
@@ -21,6 +23,8 @@ from gateway.neutral.events import (
     text_length,
 )
 from gateway.neutral.parts import LENGTH
+from gateway.neutral.sound_length import SoundLength
+from gateway.neutral.speech import length_as_text
 from gateway.providers.answers import ODD
 from gateway.providers.upstream import MUTE, Answering
 from gateway.threads import Pump, spawn
@@ -66,10 +70,10 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
             answering.batches = Pump(answering.batches)
         for batch in _hold(run, attempt, answering.batches):
             last = batch[-1]
+            if attempt.output_length > run.settlement.output_length_foreseen and _grows(attempt, last):
+                # The answer outgrew its reservation: more is reserved, or the answer ends.
+                run.settlement.foresee(attempt)
             if not isinstance(last, ENDS):
-                if attempt.output_length > run.settlement.output_length_foreseen:
-                    # The answer outgrew its reservation: more is reserved, or the answer ends.
-                    run.settlement.foresee(attempt)
                 yield batch
                 continue
             if len(batch) > 1:
@@ -88,6 +92,11 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
             _hung_up(run, attempt, answering)
         elif answering is not None:
             answering.close()
+
+
+def _grows(attempt: Attempt, last: Event) -> bool:
+    """Whether more is to be reserved after a batch: while the answer goes on, and for sound that ends with it."""
+    return not isinstance(last, ENDS) or attempt.sound is not None
 
 
 def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Failed:
@@ -142,7 +151,7 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
         elif type(event) is TextDelta or has_content(event):  # and of most others
             content = True
             try:
-                size += LENGTH(event.text) if type(event) is TextDelta else text_length(event)
+                size += LENGTH(event.text) if type(event) is TextDelta else _length_of(attempt, event)
             except TypeError:
                 raise UpstreamFailed(ODD, upstream_status=200) from None
         elif type(event) is Started:
@@ -154,6 +163,16 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
             warnings.append(event.message)
     attempt.output_length += size
     return content
+
+
+def _length_of(attempt: Attempt, event: Event) -> int:
+    """The length of what an event other than text brings."""
+    if type(event) is not MediaPiece:
+        return text_length(event)
+    sound = attempt.sound = attempt.sound or SoundLength()
+    before = sound.milliseconds
+    sound.add(event.data)
+    return length_as_text(sound.milliseconds) - length_as_text(before)
 
 
 def _hung_up(run: Run, attempt: Attempt, answering: Answering | None) -> None:

@@ -37,7 +37,9 @@ def describe(attempt: Attempt, result: Result) -> None:
     attempt.model, attempt.upstream_id = result.model, result.upstream_id
     attempt.usage, attempt.service_tier = result.usage, result.service_tier
     attempt.finish = result.finish
-    if result.usage is None or not (result.usage.input or result.usage.output):
+    usage = result.usage
+    # What the provider left out is estimated; so is the part of text in a sum of text and images.
+    if usage is None or not (usage.input and usage.output) or usage.images:
         attempt.output_length = result.text_length()
 
 

@@ -19,6 +19,7 @@ Input = str | list[int]
 # Numbers, or the same as base64 of little-endian 32-bit floats: whichever came, so that none is converted in vain.
 Vector = list[float] | str
 Encoding = Literal["float", "base64"]
+ID_BYTES = 4  # what a token id counts as among the bytes of a prompt
 FEWEST_BYTES_A_TOKEN = 3  # where the tokens of a call are limited: prose has more, code about so many
 
 
@@ -104,7 +105,8 @@ def _bytes_of(text: str) -> int:
 
 def _part(request: EmbeddingsRequest, wanted: EmbeddingsInput, inputs: list[Input]) -> EmbeddingsRequest:
     part = EmbeddingsInput(tuple(inputs), wanted.dimensions, wanted.encoding)
-    needs = structs.replace(request.requirements, messages=len(inputs))
+    size = sum(ID_BYTES * len(one) if isinstance(one, list) else _bytes_of(one) for one in inputs)
+    needs = structs.replace(request.requirements, messages=len(inputs), prompt_bytes=size)
     native = request.native and Native(request.native.dialect, {**request.native.body, "input": inputs})
     ids = sum(len(one) for one in inputs if isinstance(one, list))
     return structs.replace(

@@ -19,7 +19,9 @@ LEAST_SPEED, MOST_SPEED = 0.25, 4.0
 # Speakers read some 15 characters a second; vendors count 20 to 25 tokens for a second of speech. Numbers and signs are
 # read out at many times their length, so a bound has room.
 TOKENS_A_CHARACTER, MOST_TOKENS_A_CHARACTER = 1.7, 16
+LEAST_TOKENS_A_SECOND = 20
 BYTES_A_TOKEN = 4
+SECOND_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,11 @@ class SpeechRequest(Request, eq=False):
 def format_among(wanted: str, offered: tuple[str, ...]) -> str:
     """The format that is made: the one asked for, else the first that is offered (none listed: all are)."""
     return wanted or (offered[0] if offered else next(iter(FORMATS)))
+
+
+def length_as_text(sound_ms: int) -> int:
+    """The length of a text with as many tokens as sound of this duration has at the least."""
+    return sound_ms * LEAST_TOKENS_A_SECOND * BYTES_A_TOKEN // SECOND_MS
 
 
 def units_of(wanted: SpeechInput) -> Units:

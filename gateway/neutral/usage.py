@@ -81,10 +81,21 @@ class Units(Struct, frozen=True):
 
 
 def added(usages: Iterable[Usage]) -> Usage:
-    """The sum of counts of the same basis and price."""
+    """The sum of counts of the same price; an estimate when one of them is."""
     reported = list(usages)
     counts = {name: total for name in COUNTS if (total := sum(getattr(one, name) for one in reported))}
-    return Usage(**counts, basis=reported[0].basis, price_key=reported[0].price_key)
+    basis = "estimated" if any(one.basis == "estimated" for one in reported) else reported[0].basis
+    return Usage(**counts, basis=basis, price_key=reported[0].price_key)
+
+
+def with_shown(usage: Usage | None, searches: int = 0, images: int = 0) -> Usage | None:
+    """The usage with what the answer itself shows: web searches and images that its provider reports no count of."""
+    searches = 0 if usage is not None and usage.searches else searches
+    images = 0 if usage is not None and usage.output_image else images
+    if not searches and not images:
+        return usage
+    usage = usage or NOTHING
+    return structs.replace(usage, searches=usage.searches + searches, images=images)
 
 
 def read_count(value: Any) -> int:

@@ -116,13 +116,13 @@ def units_of(wanted: VideosInput) -> Units:
 
 def finished_usage(reserved: Usage, status: VideoStatus) -> Usage:
     """What a completed task counts as, of what was `reserved` for it (`most_usage`): as much as the provider counted,
-    and never more; all of it where the provider counts nothing."""
-    made = reserved.video_ms if status.video_ms is None else min(read_count(status.video_ms), reserved.video_ms)
-    tokens = reserved.output if status.tokens is None else min(read_count(status.tokens), reserved.output)
+    and never more; all of it where the provider counts nothing, or zero."""
+    made = min(read_count(status.video_ms) or reserved.video_ms, reserved.video_ms)
+    tokens = min(read_count(status.tokens) or reserved.output, reserved.output)
     return Usage(
         video_ms=made,
         output=tokens,
         input_image=reserved.input_image,
-        basis="estimated" if reserved.output and status.tokens is None else "provider",
+        basis="estimated" if reserved.output and not read_count(status.tokens) else "provider",
         price_key=reserved.price_key,
     )

@@ -9,7 +9,6 @@ from gateway.neutral.chat import FinishReason
 from gateway.neutral.cut_pairs import without_halves
 from gateway.neutral.json_parts import OPENING, has_more_parts
 from gateway.neutral.usage import Usage
-from gateway.providers.protocol import Target
 
 # Objects and lists of an answer: ten thousand tokens with twenty top log probabilities each are some 210,000.
 MOST_PARTS = 250_000
@@ -85,8 +84,3 @@ def check_choice(number: Any) -> None:
     """ValueError for an invalid choice index; whatever is reported for a choice is reported for all below it too."""
     if type(number) is not int or not 0 <= number < MOST_CHOICES:
         raise ValueError("a choice of this number was not asked for")
-
-
-def counts_images(target: Target) -> bool:
-    """Whether the mapping bills images by count."""
-    return any(prices.base.per_image for prices in target.mapping.prices)

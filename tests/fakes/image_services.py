@@ -1,7 +1,8 @@
 """A strict fake of the images of OpenAI, the Gemini API, Vertex AI's Imagen, xAI, ByteDance and Alibaba.
 
 Requests are held to the members that the `openai` and `google-genai` packages publish and the others' references name.
-Every image is `PIXEL`. `silent`: answers tell no usage; `blocked`: a filter lets nothing pass.
+Every image is `PIXEL`. `silent`: answers tell no usage; `blocked`: a filter lets nothing pass. Of OpenAI, `usage` is
+what answers report instead, and `most_made` the most images of one.
 """
 
 import base64
@@ -43,6 +44,8 @@ class FakeImageServices(FakeServer):
 
     base = ""
     silent = False
+    usage: dict[str, int] | None = None
+    most_made = 100
     blocked = False
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
@@ -93,7 +96,7 @@ class FakeImageServices(FakeServer):
         known = (ImageEditParamsBase if edits else ImageGenerateParamsBase).__annotations__.keys()
         assert call.body.keys() <= known | {"stream"}, f"unknown member {call.body.keys() - known}"
         assert "response_format" not in call.body and bool(call.files) is edits, "not for this model"
-        count = int(call.body.get("n", 1))
+        count = min(int(call.body.get("n", 1)), self.most_made)
         read = READ_TOKENS * len(call.files)
         usage = {
             "input_tokens": TEXT_TOKENS + read,
@@ -104,8 +107,9 @@ class FakeImageServices(FakeServer):
         answer: dict[str, Any] = {"created": 1, "data": [{"b64_json": PIXEL}] * count, "output_format": "png"}
         answer |= {"quality": call.body.get("quality", "medium"), "size": call.body.get("size", "1024x1024")}
         if not self.silent:
-            answer["usage"] = usage
-        ImagesResponse.model_validate(answer)
+            answer["usage"] = self.usage or usage
+        if self.usage is None:
+            ImagesResponse.model_validate(answer)
         return answer
 
     def _events(self, call: Recorded, start: Any) -> Iterator[bytes]:
@@ -121,7 +125,7 @@ class FakeImageServices(FakeServer):
         events.append({"type": f"{kind}.completed", "usage": whole.get("usage"), **shared})
         models = {"partial_image": ImageGenPartialImageEvent, "completed": ImageGenCompletedEvent}
         for event in events:
-            if not call.files and not self.silent:
+            if not call.files and not self.silent and self.usage is None:
                 models[event["type"].partition(".")[2]].model_validate(event)
         start("200 OK", [("Content-Type", "text/event-stream")])
         return iter([f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in events])

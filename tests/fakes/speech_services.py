@@ -2,7 +2,8 @@
 
 Requests are held to the members that the `openai` and `google-genai` packages publish and ElevenLabs' reference names.
 The sound of a text are its bytes, over and over; OpenAI's comes in three pieces. `silent`: answers tell no usage;
-`broken`: the connection ends after the first piece.
+`broken`: the connection ends after the first piece. `sound` is what OpenAI's models say instead of the text, and
+`usage` what they report instead of the usual.
 """
 
 import base64
@@ -40,6 +41,8 @@ class FakeSpeechServices(FakeServer):
     base = ""
     silent = False
     broken = False
+    sound: bytes | None = None
+    usage: dict[str, int] | None = None
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         call = Recorded(environ["PATH_INFO"], environ["QUERY_STRING"], headers_of(environ))
@@ -65,8 +68,9 @@ class FakeSpeechServices(FakeServer):
         assert body.keys() <= SpeechCreateParams.__annotations__.keys(), "unknown member"
         assert {"model", "input", "voice"} <= body.keys(), "missing member"
         assert not (body["model"].startswith("tts-1") and {"stream_format", "instructions"} & body.keys()), "not here"
-        sound = sound_of(body["input"])
-        pieces = [sound[:2000], sound[2000:4000], sound[4000:]]
+        sound = self.sound or sound_of(body["input"])
+        step = max(2000, len(sound) // 20)
+        pieces = [sound[at : at + step] for at in range(0, len(sound), step)]
         if body.get("stream_format") == "sse":
             start("200 OK", [("Content-Type", "text/event-stream")])
             return self._events(pieces, sock)
@@ -88,7 +92,7 @@ class FakeSpeechServices(FakeServer):
                 sock.shutdown(SHUT_RDWR)
                 return
         usage = {"input_tokens": TOKENS_IN, "output_tokens": TOKENS_OUT, "total_tokens": TOKENS_IN + TOKENS_OUT}
-        done = {"type": "speech.audio.done"} | ({} if self.silent else {"usage": usage})
+        done = {"type": "speech.audio.done"} | ({} if self.silent else {"usage": self.usage or usage})
         yield b"data: " + json.dumps(done).encode() + b"\n\n"
 
     def _eleven(self, call: Recorded, start: Any) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
 """A strict fake of the transcriptions of OpenAI, Groq and Mistral: forms are held to the published members.
 
 The text of a sound is `HEARD`, three seconds long; gpt-4o's models count tokens, whisper seconds, Mistral both. Models
-that stream send two deltas. `silent`: answers tell no usage; `counted`: Mistral's tell tokens alone.
+that stream send two deltas. `reported`: what answers say of their usage instead; `duration`: of the
+sound, as verbose answers have it; `counted`: Mistral's tell tokens alone.
 """
 
 import json
@@ -42,7 +43,8 @@ class FakeTranscriptionServices(FakeServer):
     """The services; `calls` are Recorded."""
 
     base = ""
-    silent = False
+    reported: dict[str, Any] | None = None
+    duration = SECONDS
     counted = False
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
@@ -94,7 +96,7 @@ class FakeTranscriptionServices(FakeServer):
         if model.startswith("voxtral"):
             return answer | {"model": model, "language": "en", "segments": []}
         if wanted == "verbose_json":
-            answer |= {"task": "transcribe", "language": "english", "duration": SECONDS}
+            answer |= {"task": "transcribe", "language": "english", "duration": self.duration}
             segment = {"id": 0, "seek": 0, "start": 0.0, "end": 3.0, "text": f" {HEARD}", "tokens": [1]}
             segment |= {"temperature": 0.0, "avg_logprob": -0.1, "compression_ratio": 1.0, "no_speech_prob": 0.0}
             answer["segments"] = [segment]
@@ -105,8 +107,10 @@ class FakeTranscriptionServices(FakeServer):
         return answer
 
     def _usage(self, model: str) -> dict[str, Any]:
-        if self.silent or model.startswith("whisper-large"):
+        if model.startswith("whisper-large"):
             return {}
+        if self.reported is not None:
+            return self.reported
         if model == "whisper-1":
             return {"usage": {"type": "duration", "seconds": SECONDS}}
         if model.startswith("voxtral"):

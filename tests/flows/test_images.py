@@ -121,6 +121,27 @@ def test_what_nobody_counted_is_billed_by_its_quality_and_size(gateway, upstream
     assert row.cost_nusd > 0 and row.details["units"]["images"] == 1
 
 
+@pytest.mark.parametrize("usage", [{}, {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}, {"input_tokens": 9}])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_image_is_never_free_whatever_usage_is_reported(gateway, upstream, monkeypatch, usage, streamed):
+    monkeypatch.setattr(upstream, "usage", usage or None)
+    monkeypatch.setattr(upstream, "silent", not usage)
+    answer = post(gateway, size="1024x1024", quality="medium", stream=streamed)
+    assert PIXEL in answer.text
+    row = row_of(gateway, answer.headers["x-request-id"])
+    prompt = usage.get("input_tokens") or 3
+    assert (row.usage_basis, row.cost_nusd) == ("estimated", prompt * 5_000 + 1056 * 40_000)
+
+
+def test_images_that_never_came_are_not_billed(gateway, upstream, monkeypatch):
+    monkeypatch.setattr(upstream, "silent", True)
+    monkeypatch.setattr(upstream, "most_made", 1)
+    answer = post(gateway, size="1024x1024", quality="medium", n=10).json()
+    row = row_of(gateway, answer["metadata"]["log_id"])
+    assert len(answer["data"]) == row.details["units"]["images"] == 1
+    assert (row.usage_basis, row.cost_nusd) == ("estimated", 3 * 5_000 + 1056 * 40_000)
+
+
 def test_auto_is_the_configured_model_and_the_sandbox_without_a_key(gateway, share: Share):
     assert post(gateway, model="auto").json()["model"] == GOOGLE
     alone = share.gateway({}, name="alone")

@@ -15,6 +15,10 @@ from support.gateways import LocalGateway
 from support.media import providers_at, row_of, sdk_of
 from support.shared import Share
 
+from gateway.limits.budgets import Limits
+from gateway.metering.models import OVERRUN
+from gateway.providers.sandbox import audio_files
+
 TEXT = "The quick brown fox jumps over the lazy dog, said Zoë."
 SANDBOX = "sandbox/sandbox-speak"
 # Model → cost of TEXT in nano-dollars: 12 tokens in and 250 of sound, or its characters.
@@ -113,6 +117,32 @@ def test_events_bring_the_same_sound_and_the_usage(gateway, sdk, model):
     assert done["usage"]["cost"] * 10**9 == pytest.approx(COSTS[model])
     if model == STREAMED[0]:
         assert (done["usage"]["input_tokens"], done["usage"]["output_tokens"]) == (TOKENS_IN, TOKENS_OUT)
+
+
+@pytest.mark.parametrize("usage", [{}, {"input_tokens": 0, "output_tokens": 0}, {"input_tokens": 3}])
+@pytest.mark.parametrize(("format", "seconds"), [("mp3", 218.0), ("opus", 218.0), ("aac", 218.0), ("wav", 60.0)])
+def test_sound_without_a_usage_is_billed_by_its_length(gateway, upstream, monkeypatch, usage, format, seconds):
+    monkeypatch.setattr(upstream, "usage", usage or None)
+    monkeypatch.setattr(upstream, "silent", not usage)
+    monkeypatch.setattr(upstream, "sound", audio_files.make(format, seconds, "a long breath"))
+    told = "Breathe in for 218 seconds"
+    answer = post(gateway, model=STREAMED[0], input="A", instructions=told, response_format=format)
+    assert answer.content == upstream.sound
+    row = row_of(gateway, answer.headers["x-request-id"])
+    assert row.usage_basis == "estimated" and not row.flags & OVERRUN
+    assert row.details["units"]["output_audio"] == pytest.approx(seconds * 20, rel=0.001)
+
+
+def test_sound_ends_with_the_budget_that_pays_for_it(gateway, upstream, monkeypatch):
+    limit_nusd = 10_000_000  # some 41 seconds
+    monkeypatch.setattr(upstream, "silent", True)
+    monkeypatch.setattr(upstream, "sound", audio_files.make("mp3", 218.0, "a long breath"))
+    budgets, caller = gateway.services.billing.budgets, gateway.services.accounts.authentication.caller(gateway.key)
+    budgets.set_limits("key", caller.key_id, Limits(total_nusd=limit_nusd))
+    answer = post(gateway, model=STREAMED[0], input="A", stream_format="sse")
+    assert "budget_exhausted_mid_stream" in answer.text and "speech.audio.done" not in answer.text
+    row = row_of(gateway, answer.headers["x-request-id"])
+    assert 0.5 * limit_nusd < row.cost_nusd <= limit_nusd
 
 
 @pytest.mark.parametrize("model", STREAMED)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -16,6 +17,8 @@ from support.shared import Share
 
 from gateway.providers.sandbox import audio_files
 
+# Three seconds of ten tokens each, and six tokens of 23 characters.
+ESTIMATED_NUSD = 30 * 6_000 + 6 * 10_000
 SOUND = audio_files.make("wav", SECONDS, "hidden words")
 SANDBOX = "sandbox/sandbox-transcribe"
 # Model → nano-dollars of three seconds: 4 and 30 tokens in and 7 out, or $0.36 and $0.21 an hour.
@@ -31,8 +34,10 @@ TOKENS, WHISPER, MISTRAL, GROQ, TURBO = COSTS
 
 
 @pytest.fixture
-def upstream(share: Share) -> FakeTranscriptionServices:
-    return share.fake(FakeTranscriptionServices)
+def upstream(share: Share) -> Iterator[FakeTranscriptionServices]:
+    fake = share.fake(FakeTranscriptionServices)
+    yield fake
+    fake.reported, fake.duration = None, SECONDS
 
 
 @pytest.fixture
@@ -70,14 +75,38 @@ def test_every_vendor_hears_and_is_billed_to_the_nano_dollar(gateway, sdk, upstr
     assert (row.cost_nusd, row.operation, row.usage_basis) == (COSTS[model], "transcriptions", "provider")
 
 
-@pytest.mark.parametrize("model", [TOKENS, WHISPER])
-def test_what_nobody_counted_is_billed_by_the_length_of_the_sound(gateway, sdk, upstream, monkeypatch, model):
-    monkeypatch.setattr(upstream, "silent", True)
-    answer = sdk.audio.transcriptions.create(model=model, file=("talk.wav", SOUND))
-    row = row_of(gateway, answer.metadata["log_id"])
-    assert (
-        row.usage_basis == "estimated" and row.cost_nusd == {WHISPER: 300_000, TOKENS: 30 * 6_000 + 12 * 10_000}[model]
-    )
+def test_a_transcript_without_usage_is_billed_by_the_length_of_its_sound_and_its_text(gateway, sdk, upstream):
+    upstream.reported = {}
+    row = row_of(gateway, sdk.audio.transcriptions.create(model=TOKENS, file=("a.wav", SOUND)).metadata["log_id"])
+    assert (row.usage_basis, row.cost_nusd) == ("estimated", ESTIMATED_NUSD)
+
+
+@pytest.mark.parametrize(
+    ("reported", "nusd"),
+    [
+        ({"type": "duration", "seconds": 90}, 900 * 6_000 + 6 * 10_000),
+        ({"type": "tokens", "input_tokens": 0, "output_tokens": 0, "total_tokens": 0}, ESTIMATED_NUSD),
+        ({"type": "tokens", "input_tokens": 34, "output_tokens": 0, "total_tokens": 34}, 34 * 2_500 + 6 * 10_000),
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_transcript_billed_by_tokens_is_never_free(gateway, upstream, reported, nusd, streamed):
+    upstream.reported = {"usage": reported}
+    answer = post(gateway, stream=str(streamed).lower())
+    assert answer.status_code == 200, answer.text
+    row = row_of(gateway, answer.headers["x-request-id"])
+    assert (row.usage_basis, row.cost_nusd) == ("estimated", nusd)
+
+
+@pytest.mark.parametrize("format", ["json", "text", "verbose_json"])
+def test_whisper_is_asked_for_the_duration_that_it_bills(gateway, upstream, format):
+    """A container says what its sender likes: this one says three seconds, and the provider heard four hours."""
+    upstream.reported, upstream.duration = {}, 4 * 3600.0
+    answer = post(gateway, model=WHISPER, response_format=format)
+    assert dict(upstream.calls[-1].fields)["response_format"] == "verbose_json"
+    assert answer.text.strip() == HEARD if format == "text" else answer.json()["text"] == HEARD
+    row = row_of(gateway, answer.headers["x-request-id"])
+    assert (row.usage_basis, row.cost_nusd) == ("provider", 4 * 360_000_000)
 
 
 def test_every_format_of_the_reference_comes_from_a_model_that_has_it(gateway, sdk):

@@ -10,6 +10,7 @@ from gateway.dialects.anthropic_citations import read_citation
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import ExecutedBy, Part, Reasoning, Text, ToolCall, VendorPart
+from gateway.neutral.usage import with_shown
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object, text_in
 from gateway.providers.failures import stream_failure
 
@@ -26,6 +27,8 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
     try:
         parts = tuple(read_block(block) for block in wire["content"])
         usage = dialect.read_usage(wire.get("usage"))
+        if len(parts) > 1 and (usage is None or "server_tool_use" not in wire["usage"]):
+            usage = with_shown(usage, sum(map(dialect.is_search, wire["content"])))
         finish = read_stop(wire.get("stop_reason"), parts)
     except SHAPE_ERRORS:
         raise UpstreamFailed(ODD, upstream_status=200) from None

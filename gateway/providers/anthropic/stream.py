@@ -32,7 +32,7 @@ from gateway.neutral.events import (
     has_content,
 )
 from gateway.neutral.parts import VendorPart
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import Usage, with_shown
 from gateway.providers.answers import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_depth, is_empty, number_in, text_in
 from gateway.providers.anthropic.pieces import EVENT as PIECE
 from gateway.providers.anthropic.pieces import read_piece
@@ -49,6 +49,7 @@ class AnthropicStreamReader(WireStream):
     def __init__(self, relayed: bool) -> None:
         self._relayed = relayed
         self._wire_usage: dict[str, Any] = {}
+        self._searches = 0
         self._called = False
         self._pings = 0
         self._stop: FinishReason | None = None
@@ -115,7 +116,8 @@ class AnthropicStreamReader(WireStream):
             self._wire_usage.update({name: value for name, value in usage.items() if value is not None})
 
     def _used(self) -> Usage | None:
-        return dialect.read_usage(self._wire_usage)
+        usage = dialect.read_usage(self._wire_usage)
+        return with_shown(usage, self._searches) if self._searches and usage is not None else usage
 
     def _open(self, wire: dict[str, Any]) -> list[Event]:
         number, block = number_in(wire["index"]), wire["content_block"]
@@ -130,6 +132,8 @@ class AnthropicStreamReader(WireStream):
         if kind in CALLS:
             return [self._call(number, block)]
         check_depth(block)
+        if dialect.is_search(block) and "server_tool_use" not in self._wire_usage:
+            self._searches += 1
         return [PartFound(VendorPart(dialect.NAME, kind, block), number)]
 
     def _call(self, number: int, block: dict[str, Any]) -> ToolCallDelta:

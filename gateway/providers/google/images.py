@@ -12,7 +12,7 @@ from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResult, nearest_shape, shape_of
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.google.generate import WHOLE, Authorize, address_of
 from gateway.providers.google.image_config import IMAGE_SIZES, PREDICTED_RATIOS, USUAL_SIZE, ratios_of, sizes_of
@@ -53,7 +53,7 @@ class GoogleImages(WrittenCodec, WholeImages):
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
         url = address_of(target, PREDICT if predicts else WHOLE)
-        reader = _ImageReader(wanted.price_key, counts_images(target))
+        reader = _ImageReader(wanted.price_key)
         return Call("POST", url, headers, files.encode(body), warnings=tuple(warnings), reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
@@ -62,10 +62,10 @@ class GoogleImages(WrittenCodec, WholeImages):
 
 
 class _ImageReader(WholeImages):
-    """`counts`: images are what is billed, so their number is the usage where nothing else is reported."""
+    """Reads an answer; the number of its images is the usage where nothing else is reported."""
 
-    def __init__(self, key: str, counts: bool = False) -> None:
-        self._key, self._counts = key, counts
+    def __init__(self, key: str) -> None:
+        self._key = key
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
         wire = read_object(reply.read_all())
@@ -73,9 +73,7 @@ class _ImageReader(WholeImages):
             found, blocked = _predictions(wire) if "predictions" in wire else _parts(wire)
             images = tuple(Image(Media(media_type=kind, data=data)) for kind, data in found)
             reported, count = wire.get("usageMetadata"), len(images)
-            usage = _usage_of(reported, count, self._key) if reported else None
-            if usage is None and (self._counts or blocked):
-                usage = Usage(images=count, price_key=self._key)
+            usage = _usage_of(reported, count, self._key) if reported else Usage(images=count, price_key=self._key)
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
         if not images and not blocked:

@@ -39,8 +39,9 @@ def _result(wire: dict[str, Any], headers: Mapping[str, str]) -> ChatResult:
     candidates = sorted(wire.get("candidates") or (), key=lambda candidate: candidate.get("index") or 0)
     model = _text(wire.get("modelVersion"))
     groundings = [candidate.get("groundingMetadata") for candidate in candidates]
-    usage = dialect.read_usage(wire.get("usageMetadata"), searches=count_searches(groundings, model))
     choices = tuple(_choice(candidate) for candidate in candidates)
+    images = sum(type(part) is Image for choice in choices for part in choice.parts)
+    usage = dialect.read_usage(wire.get("usageMetadata"), count_searches(groundings, model), images)
     if not choices and is_blocked(wire):
         choices = (Choice((), "content_filter"),)
     if not choices or all(is_empty(bool(choice.parts), choice.finish, usage) for choice in choices):

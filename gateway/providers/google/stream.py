@@ -24,7 +24,7 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
-from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
+from gateway.neutral.parts import Image, Part, Reasoning, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_choice, check_depth, is_empty
 from gateway.providers.failures import ERROR, stream_failure, text_failure, truncated
@@ -76,6 +76,7 @@ class GoogleStreamReader(WireStream):
     def __init__(self) -> None:
         self._choices: dict[int, _Choice] = {}
         self._wire_usage: Any = None
+        self._images = 0
         self._headers: Mapping[str, str] = {}
         self._model = ""
         self._blocked = False
@@ -145,6 +146,7 @@ class GoogleStreamReader(WireStream):
             if part is not None:
                 batch.append(_event(part, choice, number))
                 self._content = True
+                self._images += type(part) is Image
         if isinstance(candidate.get("groundingMetadata"), dict):
             choice.groundings.append(candidate["groundingMetadata"])
         choice.reason = candidate.get("finishReason") or choice.reason
@@ -170,7 +172,7 @@ class GoogleStreamReader(WireStream):
 
     def _used(self) -> Usage | None:
         groundings = [grounding for choice in self._choices.values() for grounding in choice.groundings]
-        return dialect.read_usage(self._wire_usage, searches=count_searches(groundings, self._model))
+        return dialect.read_usage(self._wire_usage, count_searches(groundings, self._model), self._images)
 
 
 def _event(part: ReadPart, choice: _Choice, number: int) -> Event:

@@ -27,7 +27,7 @@ from gateway.neutral.images import (
 )
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import WISHES, ImageChoices, WholeImages, data_url, fit_wishes, refuse_marks
 from gateway.providers.multipart import FormBody, UploadPart
@@ -64,7 +64,7 @@ class OpenAIImages(WrittenCodec, WholeImages):
         edits = isinstance(request, ImageEditsRequest)
         wanted = _fit(request.content(), target, edits, warnings)
         body = _body(wanted, target)
-        reader = _ImageReader(wanted, counts_images(target))
+        reader = _ImageReader(wanted)
         files = Base64Files()
         inline: str = target.mapping.extra.get(IN_JSON) or ""
         if wanted.pictures and not inline:
@@ -98,8 +98,8 @@ class OpenAIImages(WrittenCodec, WholeImages):
 class _ImageReader(WholeImages):
     """Reads the answer to a request; quality and size are taken from the request if the answer lacks them."""
 
-    def __init__(self, wanted: ImagesInput, counts: bool = False) -> None:
-        self._wanted, self._counts = wanted, counts
+    def __init__(self, wanted: ImagesInput) -> None:
+        self._wanted = wanted
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         if EVENT_STREAM in reply.headers.get("content-type", "").lower():
@@ -118,7 +118,7 @@ class _ImageReader(WholeImages):
             quality, size = wire.get("quality") or self._wanted.quality, wire.get("size") or self._wanted.size
             key = f"{quality or AUTO}/{size or AUTO}"
             result = ImagesResult(images, revised, size, quality, wire.get("background") or "", made)
-            result.usage = _usage_of(wire.get("usage"), len(images), key, self._counts)
+            result.usage = _usage_of(wire.get("usage"), len(images), key)
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
         if not images or not all(isinstance(one.media.data, str) and one.media.data for one in images):
@@ -148,7 +148,7 @@ class _ImageEvents:
         if what == "partial_image":
             return image
         key = f"{image.quality or AUTO}/{image.edges or AUTO}"
-        return [image, Finished("stop", _usage_of(wire.get("usage"), 1, key, False))]
+        return [image, Finished("stop", _usage_of(wire.get("usage"), 1, key))]
 
 
 def _inlined(found: list[str], field: str, target: Target) -> dict[str, Any]:
@@ -226,15 +226,15 @@ def _upload(name: str, picture: Picture, number: int) -> UploadPart:
     return UploadPart(name, f"image-{number}.{ENDINGS[picture.media_type]}", picture.media_type, picture.file)
 
 
-def _usage_of(reported: dict[str, Any] | None, count: int, key: str, counts: bool) -> Usage | None:
-    """Tokens, and how many images they were; without tokens the images alone, where those are billed (`counts`)."""
-    if not reported or "input_tokens" not in reported:
-        return Usage(images=count, price_key=key) if counts else None
+def _usage_of(reported: dict[str, Any] | None, count: int, key: str) -> Usage:
+    """Tokens, and how many images they were; without tokens the images alone."""
+    if not reported or ("input_tokens" not in reported and "output_tokens" not in reported):
+        return Usage(images=count, price_key=key)
     details, made = reported.get("input_tokens_details") or {}, reported.get("output_tokens_details") or {}
     text, read = read_count(details.get("text_tokens")), read_count(details.get("image_tokens"))
     written = read_count(made.get("text_tokens"))
     return Usage(
-        input=text if details else read_count(reported["input_tokens"]),
+        input=text if details else read_count(reported.get("input_tokens")),
         input_image=read,
         output=written,
         output_image=max(0, read_count(reported.get("output_tokens")) - written),

@@ -9,7 +9,7 @@ from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import Usage, with_shown
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import stream_failure
 
@@ -36,7 +36,9 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
         finish = _plain_finish(wire)
         if finish is not None:
             return ChatResult.deferred(_read_choices, finish, usage, model, ident, tier, native)
-    return ChatResult(_check_choices(wire, usage), usage, model, ident, tier, native=native)
+    choices = _check_choices(wire, usage)
+    images = sum(type(part) is Image for choice in choices for part in choice.parts)
+    return ChatResult(choices, with_shown(usage, _searched(wire), images), model, ident, tier, native=native)
 
 
 def _plain_finish(wire: dict[str, Any]) -> FinishReason | None:
@@ -105,6 +107,11 @@ def _choice(wire: dict[str, Any], sources: tuple[Source, ...]) -> Choice:
     parts += [_call(call) for call in calls]
     finish = dialect.FINISH_READ.get(wire.get("finish_reason") or "")
     return Choice(tuple(parts), finish or ("tool_calls" if calls else "stop"))
+
+
+def _searched(wire: dict[str, Any]) -> bool:
+    """Whether the answer cites pages of a web search, of which not every server reports the usage."""
+    return any(read_annotations(choice["message"]) for choice in wire["choices"])
 
 
 def refuse_failed(reason: Any) -> None:

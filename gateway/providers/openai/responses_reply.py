@@ -10,7 +10,7 @@ from gateway.dialects import responses as dialect
 from gateway.errors import ContentRefused, GatewayError, InvalidRequest, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import NOTHING, Usage
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import explain_object, stream_failure
 
@@ -52,7 +52,7 @@ def read_usage(wire: Wire) -> Usage | None:
     usage = dialect.read_usage(wire.get("usage"))
     tools = dialect.count_tools(wire) if isinstance(wire.get("output"), list) else {}
     if usage is None:
-        return None
+        return structs.replace(NOTHING, **tools) if tools else None
     if usage.cache_write and kept_long(wire.get("prompt_cache_options")):
         usage = structs.replace(usage, cache_write=0, cache_write_1h=usage.cache_write)
     return structs.replace(usage, **tools) if tools else usage

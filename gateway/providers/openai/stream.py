@@ -26,6 +26,7 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
+from gateway.neutral.usage import with_shown
 from gateway.providers.answers import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_choice, check_depth, is_empty
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.pieces import piece_text, read_run, write_choices
@@ -106,6 +107,7 @@ class ChatStreamReader(WireStream):
         self._relayed = relayed
         self._choices: dict[int, _Choice] = {}
         self._tier = ""
+        self._images, self._searched = 0, False
         self._texting = False  # the last chunk was text, so the next is likely one more piece of it
         self._patience = PATIENCE
 
@@ -173,6 +175,8 @@ class ChatStreamReader(WireStream):
         self._note(chunk)
         if not chunk.get("choices"):
             return
+        if any(["images" in delta or "annotations" in delta for delta in map(_delta_of, chunk["choices"])]):
+            self._count_shown(chunk["choices"])
         if self._relayed:
             self._relay(chunk, batch)
         else:
@@ -186,6 +190,12 @@ class ChatStreamReader(WireStream):
         tier = chunk.get("service_tier")
         if tier and type(tier) is str:
             self._tier = tier
+
+    def _count_shown(self, choices: list[dict[str, Any]]) -> None:
+        """Note images and citations, of which not every server reports the usage."""
+        for delta in map(_delta_of, choices):
+            self._images += len(delta.get("images") or ())
+            self._searched = self._searched or bool(read_annotations(delta))
 
     def _relay(self, chunk: dict[str, Any], batch: Batch) -> None:
         has_content, size = False, 0
@@ -329,11 +339,17 @@ class ChatStreamReader(WireStream):
         reasons = tuple(self._reason(number) for number in numbers)
         if is_empty(self._content, reasons[0], self._usage):
             return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
-        return Finished(reasons[0], self._usage, service_tier=self._tier, reasons=reasons)
+        usage = with_shown(self._usage, self._searched, self._images)
+        return Finished(reasons[0], usage, service_tier=self._tier, reasons=reasons)
 
     def _reason(self, number: int) -> FinishReason:
         choice = self._choices.get(number) or _Choice()
         return choice.finish or ("tool_calls" if choice.calls else "stop")
+
+
+def _delta_of(choice: dict[str, Any]) -> dict[str, Any]:
+    delta = choice.get("delta")
+    return delta if type(delta) is dict else NO_FUNCTION
 
 
 def _is_text(choices: list[dict[str, Any]]) -> bool:

@@ -13,7 +13,7 @@ from msgspec import json
 from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.structured import StructuredRequest, StructuredResult
-from gateway.neutral.usage import Usage, read_count
+from gateway.neutral.usage import Usage, UsageBasis, read_count
 from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.openai.address import Tokens, way_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
@@ -57,7 +57,7 @@ class OpenAIStructured(WrittenCodec):
             if self._mend is not None:
                 self._mend(wire)
             model, ident = wire.pop("model", ""), wire.pop("id", "")
-            usage = read_usage(wire.pop("usage", None), wire.get("usage_info"))
+            usage = read_usage(wire.pop("usage", None), wire.get("usage_info"), wire.get("pages"))
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
         return StructuredResult(
@@ -83,11 +83,15 @@ def mend_moderations(wire: Json) -> None:
         one.setdefault("flagged", any(one["categories"].values()))
 
 
-def read_usage(reported: Json | None, pages: Json | None) -> Usage | None:
-    """Tokens, pages, or both; None where neither is given."""
+def read_usage(reported: Json | None, pages: Json | None, answered: Any = None) -> Usage | None:
+    """Tokens, pages, or both; None where neither is given. The pages that were `answered` count where their number is
+    not reported."""
     counted = read_count(pages.get("pages_processed")) if pages else 0
+    basis: UsageBasis = "provider"
+    if not counted and isinstance(answered, list):
+        counted, basis = len(answered), "estimated"
     if not reported:
-        return Usage(pages=counted) if counted else None
+        return Usage(pages=counted, basis=basis) if counted else None
     read = reported.get("input_tokens", reported.get("prompt_tokens", reported.get("total_tokens")))
     output = reported.get("output_tokens", reported.get("completion_tokens"))
-    return Usage(input=read_count(read), output=read_count(output), pages=counted)
+    return Usage(input=read_count(read), output=read_count(output), pages=counted, basis=basis)

@@ -33,7 +33,7 @@ from gateway.providers.written import WrittenCodec
 
 STREAMS = "transcript_stream"
 EVENT_STREAM = "text/event-stream"
-# What the caller asks for → what makes it: texts of other kinds are written from segments.
+# The format that a caller wants → the one that it is made of: texts of other kinds are written from segments.
 SOURCES = {
     "json": "json",
     "text": "json",
@@ -57,18 +57,15 @@ class OpenAITranscriptions(WrittenCodec):
         wanted: TranscriptionInput = request.content()
         warnings: list[str] = []
         streams = request.requirements.stream and bool(target.mapping.extra.get(STREAMS))
-        fields = [("model", target.mapping.external_id), *_fields(wanted, target, warnings)]
+        fields = [("model", target.mapping.external_id), *_fields(wanted, target, streams, warnings)]
         if streams:
             fields.append(("stream", "true"))
         body = FormBody(fields, [UploadPart("file", wanted.filename, wanted.media_type, wanted.sound)])
         url, headers = address_of(target, self._path, self._tokens)
         headers["content-type"] = body.content_type
         headers["accept"] = EVENT_STREAM if streams else "application/json"
-        units = request.requirements.units
         least_ms = target.mapping.extra.get(LEAST_AUDIO, 0) * SECOND_MS
-        hourly = any(prices.base.input_audio_hour for prices in target.mapping.prices)
-        length_ms = units.likely.audio_ms if units is not None and hourly else 0
-        reader = _LengthReader(self, length_ms, least_ms)
+        reader = _LengthReader(self, least_ms) if least_ms else None
         return Call("POST", url, headers, body, streams, tuple(warnings), reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
@@ -83,11 +80,10 @@ class OpenAITranscriptions(WrittenCodec):
 
 
 class _LengthReader:
-    """Adds the duration of the audio (`length_ms`) where the service reports only tokens, since its price may be by the
-    hour. `least_ms`: the shortest duration that a service bills."""
+    """Raises a reported duration to the shortest that the service bills, `least_ms`."""
 
-    def __init__(self, codec: OpenAITranscriptions, length_ms: int, least_ms: int) -> None:
-        self._codec, self._length_ms, self._least_ms = codec, length_ms, least_ms
+    def __init__(self, codec: OpenAITranscriptions, least_ms: int) -> None:
+        self._codec, self._least_ms = codec, least_ms
 
     def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
         result = self._codec.read(reply, relayed)
@@ -105,9 +101,9 @@ class _LengthReader:
             yield batch
 
     def _measure(self, used: Usage | None) -> Usage | None:
-        if used is None:
-            return None
-        return structs.replace(used, audio_ms=max(used.audio_ms or self._length_ms, self._least_ms))
+        if used is None or not used.audio_ms:
+            return used
+        return structs.replace(used, audio_ms=max(used.audio_ms, self._least_ms))
 
 
 def _all_at_once(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
@@ -120,20 +116,27 @@ def _all_at_once(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> It
     yield [Started(result.model), TextDelta(result.text), Finished("stop", result.usage)]
 
 
-def _fields(wanted: TranscriptionInput, target: Target, warnings: list[str]) -> list[tuple[str, str]]:
+def _source(wanted: TranscriptionInput, target: Target, streams: bool) -> str:
+    """The format to ask for. NotSupported for one that the model does not give."""
+    offered, source = target.mapping.formats, SOURCES[wanted.format]
+    # The verbose format contains the same text with the duration that is billed; it has no streams and no log
+    # probabilities.
+    if source == "json" and "verbose_json" in offered and not ("json" in offered and (streams or wanted.include)):
+        source = "verbose_json"
+    if source not in offered:
+        raise NotSupported(
+            f"{target.mapping.key} gives no {wanted.format}; it gives {', '.join(offered)}.",
+            param="response_format",
+            code="unsupported_format",
+        )
+    return source
+
+
+def _fields(wanted: TranscriptionInput, target: Target, streams: bool, warnings: list[str]) -> list[tuple[str, str]]:
     fields: list[tuple[str, str]] = []
     offered = target.mapping.formats
     if offered:
-        source = SOURCES[wanted.format]
-        if source == "json" and source not in offered:
-            source = "verbose_json"  # which says the same and more
-        if source not in offered:
-            raise NotSupported(
-                f"{target.mapping.key} gives no {wanted.format}; it gives {', '.join(offered)}.",
-                param="response_format",
-                code="unsupported_format",
-            )
-        fields.append(("response_format", source))
+        fields.append(("response_format", _source(wanted, target, streams)))
     elif wanted.diarize or wanted.format == "diarized_json":
         fields.append(("diarize", "true"))
     plain = {"language": wanted.language, "prompt": wanted.prompt, "chunking_strategy": wanted.chunking}
@@ -170,14 +173,15 @@ def _read(wire: dict[str, Any]) -> TranscriptionResult:
     try:
         text = wire["text"]
         duration = wire.get("duration")
+        words, segments = _rows(wire.get("words")), [_timed(row) for row in _rows(wire.get("segments"))]
         result = TranscriptionResult(
             text=text,
             language=wire.get("language") or "",
             duration=float(duration) if duration is not None else None,
-            words=_rows(wire.get("words")),
-            segments=[_timed(row) for row in _rows(wire.get("segments"))],
+            words=words,
+            segments=segments,
             logprobs=wire.get("logprobs") or [],
-            usage=read_usage(wire.get("usage"), duration),
+            usage=read_usage(wire.get("usage"), duration or _last_end(words, segments)),
             model=wire.get("model") or "",
         )
     except SHAPE_ERRORS:
@@ -189,6 +193,12 @@ def _read(wire: dict[str, Any]) -> TranscriptionResult:
 
 def _rows(value: Any) -> list[dict[str, Any]]:
     return [dict(one) for one in value or []]
+
+
+def _last_end(*lists: list[dict[str, Any]]) -> float | None:
+    """The end of the last word or segment, in seconds: the sound is no shorter."""
+    ends = [row.get("end") for rows in lists for row in rows[-1:]]
+    return max((end for end in ends if isinstance(end, int | float) and isfinite(end)), default=None)
 
 
 def _timed(row: dict[str, Any]) -> dict[str, Any]:
@@ -203,9 +213,9 @@ def _timed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_usage(reported: dict[str, Any] | None, duration: float | None) -> Usage | None:
-    """Tokens or seconds; a provider that reports neither may report the duration of the audio."""
+    """Tokens or seconds; a provider that reports no seconds, or zero, may report the duration of the audio."""
     reported = reported or {}
-    seconds = reported.get("seconds", reported.get("prompt_audio_seconds", duration))
+    seconds = reported.get("seconds") or reported.get("prompt_audio_seconds") or duration
     length_ms = read_count(float(seconds) * SECOND_MS) if seconds is not None else 0
     if "input_tokens" in reported:
         details = reported.get("input_token_details") or {}

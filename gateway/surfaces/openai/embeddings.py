@@ -9,9 +9,16 @@ from msgspec.json import Decoder
 from gateway.dialects import openai as dialect
 from gateway.dialects.fields import restate
 from gateway.errors import NotSupported
-from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult, Encoding, Input, encode
+from gateway.neutral.embeddings import (
+    ID_BYTES,
+    EmbeddingsInput,
+    EmbeddingsRequest,
+    EmbeddingsResult,
+    Encoding,
+    Input,
+    encode,
+)
 from gateway.neutral.request import Native, Options, Requirements
-from gateway.operations import ID_BYTES
 from gateway.services import Services
 from gateway.settings import LimitSettings
 from gateway.surfaces import attribution, auth, caps, replies

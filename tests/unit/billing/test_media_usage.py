@@ -11,13 +11,17 @@ from typing import Any
 import pytest
 from support.billing import DOLLAR, attempt_at
 
+from gateway.billing.outcome import Attempt
 from gateway.billing.rerating import rerate
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.fields import read_prices
 from gateway.catalogue.prices import COMPONENTS
 from gateway.clock import Clock
+from gateway.engine.streaming import observe
+from gateway.engine.unary import describe
 from gateway.files import StoredFile
+from gateway.limits.cost_bound import CostBound
 from gateway.neutral import images, rerank, speech, transcriptions
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
 from gateway.neutral.events import Finished
@@ -102,16 +106,19 @@ def place_of(sample: dict[str, Any], number: int) -> Target:
     return Target(provider, mapping, Credential("k", "platform", "ident"), "https://mock.example/v1")
 
 
-def told_usage(wire: Wire, sample: dict[str, Any], request: Any, target: Target) -> Usage | None:
-    """What the codec reads of the answer."""
+def read_answer(wire: Wire, sample: dict[str, Any], request: Any, attempt: Attempt) -> None:
+    """Note on the attempt what the codec reads of the answer, as the engine does."""
     codec: Any = wire.codecs[sample["operation"]]
-    call = codec.write(request, target)
+    call = codec.write(request, attempt.target)
     reader, reply = call.reader or codec, Reply(sample["answer"])
     if sample["operation"] != "speech":
-        return reader.read(reply, False).usage
-    last = [event for batch in reader.read_stream(reply, False) for event in batch][-1]
+        describe(attempt, reader.read(reply, False))
+        return
+    for batch in reader.read_stream(reply, False):
+        observe(attempt, batch, [])
+    last = batch[-1]
     assert isinstance(last, Finished), last
-    return last.usage
+    attempt.usage, attempt.finish = last.usage, last.reason
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +136,10 @@ def test_the_books_have_each_payload_as_it_was_computed_by_hand(start_billing, a
     wanted, mappings = {}, []
     for number, sample in enumerate(CORPUS):
         target, request = place_of(sample, number), request_of(sample)
-        settlement = one.admit(account, units=request.requirements.units)
+        settlement = one.admit(account, CostBound(DOLLAR, 0, 0, True), units=request.requirements.units)
         settlement.begin(0, target)
-        attempt = attempt_at(
-            target, usage=told_usage(wires[sample["protocol"]], sample, request, target), finish="stop"
-        )
+        attempt = attempt_at(target)
+        read_answer(wires[sample["protocol"]], sample, request, attempt)
         settlement.settle(attempt)
         settlement.close()
         assert attempt.usage == Usage(**sample["usage"]), sample["name"]

@@ -9,7 +9,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model, Prices, TokenRates
 from gateway.errors import UpstreamFailed
 from gateway.money import MILLION
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import NOTHING, Units, Usage
 
 AT = 1_750_000_000_000_000  # when the attempts of these tests began: 2025-06-15
 USED = Usage(input=10, output=5, cache_read=3, cache_write=2, cache_write_1h=1, reasoning=4, searches=2)
@@ -31,8 +31,8 @@ def place(source: str = "platform", **changes):
     return dataclasses.replace(found, mapping=dataclasses.replace(found.mapping, **changes))
 
 
-def serve(one, account, where, **facts):
-    settlement = one.admit(account)
+def serve(one, account, where, units=None, **facts):
+    settlement = one.admit(account, units=units)
     settlement.begin(0, where)
     settle = settlement.failed if "error" in facts else settlement.settle
     settle(attempt_at(where, **({"usage": USED, "finish": "stop"} | facts)))
@@ -124,7 +124,7 @@ IN_UNITS = TokenRates(
 )
 def test_every_unit_is_priced_again_to_what_was_billed(one, account, usage, nusd):
     where = place(prices=(Prices(IN_UNITS),))
-    serve(one, account, where, usage=usage)
+    serve(one, account, where, units=Units(NOTHING, NOTHING), usage=usage)
     report = rerate(one.database, catalogue(where.mapping), AT, AT + 1)
     assert lines(report) == {("mock/m-1", True): (1, nusd, nusd)} and report.left == {}
 

@@ -87,6 +87,13 @@ def test_the_price_of_a_second_is_that_of_the_first_key_that_is_listed(table, nu
     assert 0 <= most_cost(wanted, mapping, NOON) - nusd <= 32
 
 
+@pytest.mark.parametrize("status", [VideoStatus("completed", video_ms=0), VideoStatus("completed", tokens=0)])
+def test_a_video_whose_provider_counted_zero_costs_what_was_ordered(status):
+    mapping, wanted = mapping_of({"per_second": {"default": "0.1"}}, **VEO), VideosInput("a cat")
+    cost = cost_of(finished_usage(most_usage(wanted, mapping), status), mapping, NOON)
+    assert cost.total == 400_000_000
+
+
 def test_a_video_of_references_may_have_one_length_alone():
     mapping = mapping_of(**VEO, extra={"reference_images": 3, "reference_seconds": 8})
     assert fit(VideosInput("a cat", reference_images=(PICTURE,)), mapping).seconds == 8
@@ -125,4 +132,4 @@ def test_a_shorter_video_costs_less_and_a_longer_one_no_more():
     reserved = most_usage(VideosInput("a cat", 6), mapping)
     assert reserved == Usage(video_ms=6000, price_key="720p_audio")
     made = {ms: finished_usage(reserved, VideoStatus("completed", video_ms=ms)).video_ms for ms in (0, 5100, 6042)}
-    assert made == {0: 0, 5100: 5100, 6042: 6000}
+    assert made == {0: 6000, 5100: 5100, 6042: 6000}
