@@ -232,3 +232,10 @@ def test_no_page_has_you_call_a_model_that_its_vendor_ends() -> None:
     named = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(ending)))})(?![\w-]|\.\d)")
     pages = [page for page in PAGES if page.name not in ("CHANGELOG.md", "configuration.md")]
     assert ending and {page.name: found for page in pages if (found := set(named.findall(page.read_text())))} == {}
+
+
+def test_the_page_of_the_sandbox_names_its_models():
+    text = (ROOT / "docs/sandbox.md").read_text()
+    rows = re.findall(r"^\| `([\w-]+)` \|", text.partition("## Models")[2].partition("\n## ")[0], re.MULTILINE)
+    models = loader.load().models
+    assert {f"sandbox-{name}" for name in rows} == {name for name in models if name.startswith("sandbox-")}

@@ -11,6 +11,7 @@ from gateway import __version__
 from gateway.services import Services
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.replies import OPENAI, json_reply
+from gateway.surfaces.schemas import Body, TextField
 from gateway.surfaces.shapes import TEXT as TEXT_SHAPE
 from gateway.surfaces.shapes import named, one_of, shape
 
@@ -111,6 +112,12 @@ def robots(services: Services, inbound: Inbound) -> Outbound:
     return Outbound(200, [TEXT], b"User-agent: *\nDisallow: /\n")
 
 
+class HealthQuery(Body):
+    """The query parameters of the health report, for the API description."""
+
+    skip = TextField(metadata={"description": "Checks to leave out, separated by commas: redis, database."})
+
+
 CHECK = named("HealthCheck", connected="boolean", error="string")
 REPORT = About(
     "Health report",
@@ -121,13 +128,14 @@ REPORT = About(
         version="string",
         health=shape(status=one_of("ok", "error"), redis=CHECK, database=CHECK),
     ),
-    errors=(503,),
+    alike=(503,),
+    query=HealthQuery,
     access="none",
 )
 PLAIN: dict[str, Any] = {
     "tag": "Service",
     "answer": TEXT_SHAPE,
-    "errors": (503,),
+    "alike": (503,),
     "access": "none",
     "media": "text/plain",
 }

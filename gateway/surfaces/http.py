@@ -144,7 +144,8 @@ class About:
     further. `success` are its statuses, `errors` the others. `access`: "session" (management), "key" (API key),
     "optional" (works without), "operator" (the token of a setting) or "none". `form` is the JSON schema of a form,
     where one is accepted, and `form_media` its media type. `also`: other media types of the successful answer;
-    `events`: the JSON schema of the data of each event, where it can be streamed."""
+    `events`: the JSON schema of the data of each event, where it can be streamed. `alike`: failures whose answer has
+    the form of a successful one."""
 
     summary: str
     tag: str = ""
@@ -160,6 +161,7 @@ class About:
     headers: tuple[HeaderParameter, ...] = ()
     also: tuple[str, ...] = ()
     events: dict[str, Any] | None = None
+    alike: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from gateway.threads import compute
 EXAMPLES = Path(__file__).with_name("examples.json")
 Examples = dict[str, dict[str, Any]]
 EVENTS = "text/event-stream"
-EMPTY = (202, 204)  # statuses without a body
+EMPTY = (202, 204, 303)  # statuses without a body
 URLENCODED = "application/x-www-form-urlencoded"
 # Some tools take the schema of a stream for that of its text, others for that of each event: it has no type.
 OF_EVENTS = {"description": "Events, the data of each being JSON as x-event-schema has it."}
@@ -158,7 +158,8 @@ def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str,
 
 
 def _show_example(described: dict[str, Any], example: dict[str, Any]) -> None:
-    """Put what was sent and what came beside their schemas: `request`, `answer`, and of a stream the text `events`."""
+    """Put what was sent and what came beside their schemas: `request`, `answer`, of a stream the text `events`, and of
+    an operation that gives nothing else the `refusal` with its `status`."""
     body = described.get("requestBody", {}).get("content", {})
     for media, shown in body.items():
         if "request" in example and (media in ("application/json", URLENCODED) or len(body) == 1):
@@ -168,6 +169,17 @@ def _show_example(described: dict[str, Any], example: dict[str, Any]) -> None:
             name = "events" if media == EVENTS else "answer"
             if name in example and (media == EVENTS or media == next(iter(answer["content"]))):
                 shown["example"] = example[name]
+        if status == str(example.get("status")):
+            _show_refusal(answer, example["refusal"])
+
+
+def _show_refusal(answer: dict[str, Any], refusal: Any) -> None:
+    """Write out the answer of an operation that refused, with the example beside its schema."""
+    name = answer.pop("$ref").rpartition("/")[2]
+    kind, _, status = name.rpartition(".")
+    schema = {"$ref": f"#/components/schemas/{kind}"}
+    answer["description"] = HTTPStatus(int(status)).phrase
+    answer["content"] = {"application/json": {"schema": schema, "example": refusal}}
 
 
 def _describe_end(deprecated: Deprecated) -> str:
@@ -201,7 +213,7 @@ def _parameters(operation: Operation, about: About) -> list[Any]:
 
 def _responses(spec: APISpec, operation: Operation, about: About, known: set[str]) -> dict[str, Any]:
     answers: dict[str, Any] = {}
-    for status in about.success:
+    for status in (*about.success, *about.alike):
         answers[str(status)] = {"description": HTTPStatus(status).phrase}
         if status not in EMPTY:
             schema = _schema(spec, about.answer, known) if about.answer is not None else {}

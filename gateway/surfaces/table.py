@@ -47,8 +47,13 @@ def operations() -> list[Operation]:
 
 
 def described() -> list[Operation]:
-    """Those that the API description lists: what programs call."""
-    return [operation for surface in SURFACES if surface.described for operation in surface.operations]
+    """Those that the API description lists: what programs call, and of pages those that programs lead people to."""
+    return [
+        operation
+        for surface in SURFACES
+        for operation in surface.operations
+        if surface.described or operation.about is not None
+    ]
 
 
 def is_absent(path: str) -> bool:

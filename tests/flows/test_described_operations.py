@@ -35,6 +35,8 @@ SAID = (
 MOMENT = 1_769_860_800
 SECRETS = ("secret", "device_code", "uri", "recoveryCodes", "token", "client_secret", "access_token")
 SHORT, FEW = 240, 2
+PAGE = "GET /oauth/authorize"
+TEXTS = ("text/plain", "text/csv", "application/x-ndjson")
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +123,14 @@ def test_the_examples_are_as_described(document: dict[str, Any], taken: list[Tak
     for name, one in described(document).items():
         for status, answer in one["responses"].items():
             for media, told in answer.get("content", {}).items() if status.startswith("2") else ():
-                assert "example" in told or media not in (JSON, EVENTS), f"{name} {media} has no example"
+                first = media == next(iter(answer["content"]))
+                wanted = media in (JSON, EVENTS) or (first and media.partition(";")[0] in TEXTS)
+                assert "example" in told or not wanted, f"{name} {media} has no example"
                 if media == JSON:
                     found += [f"{name} {text}" for text in problems(document, told["schema"], told["example"])]
+        if not any(status.startswith("2") for status in one["responses"]) and name != PAGE:
+            refusals = [told for answer in one["responses"].values() for told in answer.get("content", {}).values()]
+            assert any("example" in told for told in refusals), f"{name} has no example of its refusal"
         body = one.get("requestBody", {}).get("content", {})
         for told in (body[media] for media in (JSON, URLENCODED) if media in body):
             assert "example" in told, f"{name} has no example of a request"
@@ -142,6 +149,10 @@ def write_examples(taken: list[Taken]) -> dict[str, dict[str, Any]]:
             example.setdefault("events", say("\n\n".join(one.body.decode().split("\n\n")[:FEW]) + "\n\n"))
         elif one.media == JSON and one.status < 300:
             example.setdefault("answer", tidy(json.loads(one.body)))
+        elif one.media in TEXTS and one.status < 300:
+            example.setdefault("answer", say(one.body.decode())[:SHORT])
+        elif one.status in (405, 426, 400, 501) and "answer" not in example:
+            example |= {"status": one.status, "refusal": tidy(json.loads(one.body))}
     return {name: examples[name] for name in sorted(examples) if examples[name]}
 
 
@@ -164,3 +175,9 @@ def say(text: str) -> str:
     for pattern, instead in SAID:
         text = pattern.sub(instead, text)
     return re.sub(r'"created(_at)?":\d{10}', rf'"created\1":{MOMENT}', text)
+
+
+def test_the_health_report_is_described_with_its_parameter_and_its_failure(document: dict[str, Any]) -> None:
+    report = described(document)["GET /"]
+    assert [one["name"] for one in report["parameters"]] == ["skip"]
+    assert content_of(document, report, 503) == {JSON: {"schema": content_of(document, report, 200)[JSON]["schema"]}}

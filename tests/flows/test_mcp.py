@@ -377,6 +377,8 @@ def test_a_failure_upstream_is_a_tool_error(visitor: Visitor, upstream: FakeOpen
         ("chat", {"model": MODEL, "messages": []}, "messages"),
         ("chat", {"model": MODEL, "messages": TALK, "temperature": 3}, "temperature"),
         ("generate-image", {"prompt": "A boat", "n": 5}, "n"),
+        ("list-models", {"limit": 0}, "limit"),
+        ("list-models", {"limit": 1001}, "limit"),
         ("chat", {"model": MODEL, "messages": [{"role": "tool", "content": ""}]}, "none of assistant, system or user"),
         ("chat", {"model": MODEL, "messages": TALK, "max_tokens": 1.5}, "max_tokens"),
         ("generate-alt-image", {"prompt": "A boat", "aspect_ratio": "2:1"}, "'2:1' is none of 16:9, 1:1, 4:3 or 5:4"),

@@ -331,7 +331,7 @@ APPLICATIONS = (
         {
             "client_name": "An editor",
             "redirect_uris": ["http://localhost:8123/cb"],
-            "grant_types": ["client_credentials"],
+            "grant_types": ["authorization_code", "client_credentials"],
         },
         {"client": "client_id", "client_secret": "client_secret"},
         status=201,
@@ -342,6 +342,13 @@ APPLICATIONS = (
         "/oauth/token",
         {"grant_type": "client_credentials", **CLIENT},
         {"access": "access_token"},
+        access="none",
+    ),
+    Step(
+        "GET",
+        "/oauth/authorize",
+        query="response_type=code&client_id={client}&redirect_uri=http://localhost:8123/cb"
+        "&code_challenge=" + "a" * 43 + "&code_challenge_method=S256",
         access="none",
     ),
     Step("POST", "/oauth/revoke", {"token": "{access}", **CLIENT}, access="none"),
@@ -377,7 +384,9 @@ class Tour:
         path = self._fill(step.path) + (f"?{self._fill(step.query)}" if step.query else "")
         files = {name: (None, value) if isinstance(value, str) else value for name, value in step.form.items()}
         url = self.address + path
-        answer = self._web.request(step.method, url, json=sent, files=files or None, headers=headers, timeout=20)
+        answer = self._web.request(
+            step.method, url, json=sent, files=files or None, headers=headers, timeout=20, allow_redirects=False
+        )
         assert answer.status_code == step.status, f"{step.operation}: {answer.status_code} {answer.text[:1000]}"
         media = answer.headers.get("Content-Type", "").partition(";")[0]
         taken = Taken(step, sent or {name: "…" for name in step.form} or None, step.status, media, answer.content)

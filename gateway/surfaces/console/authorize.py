@@ -6,14 +6,16 @@ from urllib.parse import parse_qsl, urlencode
 from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.oauth import authorization, redirects
-from gateway.oauth.authorization import AuthorizationRequest, Parameters, TurnedDown
+from gateway.oauth.authorization import LONGEST_STATE, AuthorizationRequest, Parameters, TurnedDown
 from gateway.oauth.clients import ADDRESS
 from gateway.oauth.values import Consent
 from gateway.services import Services
 from gateway.surfaces.console.pages import SAFE, page
 from gateway.surfaces.console.visits import as_page, check_csrf, make_csrf, pressed, require_visitor, submitted
-from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.proxies import network_of
+from gateway.surfaces.schemas import Body, OneOf, TextField
+from gateway.surfaces.shapes import TEXT
 from gateway.surfaces.visitor import Visitor
 
 PATH, TITLE = "/oauth/authorize", "Connect an application"
@@ -157,7 +159,30 @@ def _throttle(services: Services, inbound: Inbound) -> None:
     services.management.throttle.take(ThrottleGate("applications let in", network_of(inbound.peer), LOOKS, MINUTE_S))
 
 
+class AuthorizationQuery(Body):
+    """The query parameters of the authorization endpoint (RFC 6749, RFC 7636, RFC 8707), for the API description."""
+
+    response_type = OneOf(("code",), required=True)
+    client_id = TextField(required=True, metadata={"description": "The application, as /oauth/register named it."})
+    redirect_uri = TextField(most=2000, metadata={"description": "One of the application's registered addresses."})
+    code_challenge = TextField(required=True, metadata={"description": "The SHA-256 of the PKCE verifier, base64url."})
+    code_challenge_method = OneOf(("S256",), required=True)
+    scope = TextField(metadata={"description": "Scopes, separated by spaces."})
+    state = TextField(most=LONGEST_STATE, metadata={"description": "Returned unchanged."})
+    resource = TextField(most=2000, metadata={"description": "The address of the MCP endpoint."})
+
+
+ABOUT = About(
+    "Authorize an application",
+    "OAuth",
+    query=AuthorizationQuery,
+    answer=TEXT,
+    success=(200, 303),
+    access="none",
+    media="text/html",
+    alike=(400, 429),
+)
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", PATH, as_page(show)),
+    Operation("GET", PATH, as_page(show), about=ABOUT),
     Operation("POST", PATH, as_page(decide), body="form"),
 )

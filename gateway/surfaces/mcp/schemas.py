@@ -69,7 +69,7 @@ class AltImageArguments(Struct):
 class ListArguments(Struct):
     include_deactivated: bool = False
     exclude_deprecated: bool = False
-    limit: Annotated[int, Meta(ge=1, le=1000)] = 20
+    limit: Annotated[int, Meta(ge=1, le=1000, description="The most models to list; 20 unless given.")] = 20
     family: Annotated[str, Meta(max_length=100)] | None = None
 
 

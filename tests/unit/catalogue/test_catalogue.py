@@ -171,3 +171,8 @@ def test_only_the_last_used_derived_things_are_kept():
 @pytest.mark.parametrize(("ident", "provider"), [("gpt-4o", "openai"), ("gemini-2.5-pro", "google-ai-studio")])
 def test_the_vendors_own_provider_comes_first(ident, provider):
     assert CATALOGUE.models[ident].mappings[0].provider == provider
+
+
+def test_the_model_of_decisions_has_the_aliases_of_its_vendor():
+    models = {CATALOGUE.find(name).id for name in ("jev", "jev-latest", "jev-preview")}
+    assert models == {"jev-1.14.0"}
