@@ -6,8 +6,9 @@ worker derives identically, so that the alert is sent once. The leading worker d
 
 import hashlib
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -151,17 +152,17 @@ def read_hint(hint: str) -> dict[str, Any]:
 
 
 def choose(due: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
-    """The alerts to send in one round: the oldest, a few per organization, so that none delays the others."""
-    taken: dict[str, int] = {}
-    chosen = []
+    """The alerts to send in one round: the oldest of each organization first, a few per organization. Several that have
+    addresses which never answer, and alerts that are due for long, delay no other."""
+    taken: Counter[str] = Counter()
+    ranked = []
     for key, waiting in sorted(due, key=lambda one: (one[1]["due"], one[0])):
         owner = waiting["organization"]
-        taken[owner] = taken.get(owner, 0) + 1
-        if taken[owner] <= EACH_AT_ONCE:
-            chosen.append((key, waiting))
-        if len(chosen) == AT_ONCE:
-            break
-    return chosen
+        if taken[owner] < EACH_AT_ONCE:
+            ranked.append((taken[owner], key, waiting))
+            taken[owner] += 1
+    ranked.sort(key=itemgetter(0))
+    return [(key, waiting) for _, key, waiting in ranked[:AT_ONCE]]
 
 
 def event_of(change: StateChange, at_us: int) -> dict[str, Any]:

@@ -169,12 +169,19 @@ def test_only_chosen_events_are_reported_and_hooks_are_capped(hooks, first, addr
         hooks.add(first, address, actor="test")
 
 
+def test_old_alerts_of_several_organizations_keep_no_other_waiting() -> None:
+    due = [(f"{owner}{n}", {"organization": owner, "due": 1}) for owner in "abcdefgh" for n in range(100)]
+    due.append(("operator", {"organization": "org_first", "due": 500}))
+    chosen = choose(due)
+    assert "operator" in [key for key, _ in chosen] and len(chosen) == AT_ONCE
+
+
 def test_addresses_of_one_organization_keep_no_other_waiting() -> None:
     due = [(f"a{n}", {"organization": "org_a", "due": n + 1}) for n in range(100)]
     due += [(f"b{n}", {"organization": f"org_{n}", "due": 500}) for n in range(30)]
     chosen = [waiting["organization"] for _, waiting in choose(due)]
-    assert len(chosen) == AT_ONCE and chosen.count("org_a") == EACH_AT_ONCE
-    assert choose([]) == [] and len(choose(due[:3])) == 3
+    assert len(chosen) == AT_ONCE and chosen.count("org_a") == 1
+    assert choose([]) == [] and len(choose(due[:3])) == 3 and len(choose(due[:100])) == EACH_AT_ONCE
 
 
 def test_nothing_is_read_of_what_is_not_due(workers, hooks, first, receiver, address, clock, monkeypatch) -> None:
