@@ -20,6 +20,14 @@ from gateway.store.installation import ENCRYPTION_KEY, HASH_SECRET
 from gateway.store.sqlite import FILE
 
 BESIDE = ("-wal", "-shm")
+# Rows that are active in a backup and not in the database that it replaces: name, table, how a row is shown, and a column
+# that changes when what the row stands for is replaced.
+REVIVED = (
+    ("keys", "api_key", "id", "token_hash"),
+    ("members", "member", "id", "user_id"),
+    ("users", "user", "email", "password_hash"),
+    ("provider_keys", "provider_key", "id", "secret"),
+)
 SECRETS = (HASH_SECRET, ENCRYPTION_KEY)
 
 
@@ -68,6 +76,7 @@ def restore(ctx: click.Context, file: Path, verify: bool) -> None:
     try:
         copy(file, draft)
         facts = prove(draft, epoch)
+        revived = find_revived(target, draft)
         if not verify and target.exists():
             _check_unused_since(epoch)
         kept = "" if verify else _replace(target, draft)
@@ -75,10 +84,15 @@ def restore(ctx: click.Context, file: Path, verify: bool) -> None:
         for name in ("", *BESIDE, ".writer.gate", ".writer.lock"):
             Path(f"{draft}{name}").unlink(missing_ok=True)
     if is_json():
-        print_json({**facts, "restored": not verify, "kept": kept or None})
+        print_json({**facts, "restored": not verify, "kept": kept or None, "revived": revived})
         return
     held = f"{facts['organizations']} organizations, {facts['usage']} usage rows"
     click.echo(f"{file} is whole: {held}; the books agree.")
+    for name, shown in revived.items():
+        click.echo(
+            f"Ended or replaced since the backup, and valid again by it: {name.replace('_', ' ')} {', '.join(shown)}.",
+            err=True,
+        )
     if not verify:
         click.echo(f"The backup is the database now.{f' The one before is {kept}.' if kept else ''}")
 
@@ -130,6 +144,28 @@ def prove(path: Path, epoch: int) -> dict[str, int]:
         count = "SELECT (SELECT count(*) FROM organization), (SELECT count(*) FROM usage)"
         organizations, usage = database.read(lambda: database.execute(count).fetchone())
     return {"organizations": organizations, "usage": usage}
+
+
+def find_revived(current: Path, draft: Path) -> dict[str, list[str]]:
+    """What was ended or replaced after a backup was made, and would be valid again by it, under the names of REVIVED;
+    nothing where the database that is replaced cannot be read."""
+    found: dict[str, list[str]] = {}
+    if not current.exists():
+        return found
+    with closing(sqlite3.connect(f"file:{draft.absolute()}?mode=ro", uri=True)) as connection:
+        try:
+            connection.execute("ATTACH ? AS current", (f"file:{current.absolute()}?mode=ro",))
+            for name, table, shown, content in REVIVED:
+                sql = (
+                    f'SELECT old.{shown} FROM "{table}" AS old LEFT JOIN current."{table}" AS now ON now.id = old.id '
+                    f"WHERE old.status = 'active' "
+                    f"AND (now.id IS NULL OR now.status <> 'active' OR now.{content} <> old.{content}) ORDER BY 1"
+                )
+                rows = [str(row[0]) for row in connection.execute(sql)]
+                found |= {name: rows} if rows else {}
+        except sqlite3.Error:
+            return {}  # it is damaged, or not the gateway's: the reason for a restore
+    return found
 
 
 def path_of(chosen: DatabaseSettings) -> Path:

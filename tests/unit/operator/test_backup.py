@@ -1,6 +1,7 @@
 """A backup is the database as of one moment, without secrets; only a proven one takes its place."""
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def test_what_was_backed_up_is_restored_and_the_database_of_before_is_kept(run, 
     run("keys", "create", "--description", "Later")
     assert "Later" in run("keys", "list")
     proof = json.loads(run("restore", str(file), "--verify", "--json"))
-    assert proof == {"organizations": 1, "usage": 0, "restored": False, "kept": None}
+    assert proof == {"organizations": 1, "usage": 0, "restored": False, "kept": None, "revived": {}}
     assert "Later" in run("keys", "list")
     before = epoch()
     kept = json.loads(run("restore", str(file), "--json"))["kept"]
@@ -31,6 +32,18 @@ def test_what_was_backed_up_is_restored_and_the_database_of_before_is_kept(run, 
     assert run("doctor").endswith("The books agree.")
     with sqlite3.connect(kept) as connection:
         assert connection.execute("SELECT count(*) FROM api_key").fetchone() == (2,)
+
+
+def test_a_restore_names_what_was_revoked_since_the_backup(run, tmp_path: Path) -> None:
+    made = [run("keys", "create", "--description", name) for name in ("Stays", "Ends", "Rolled")]
+    stays, ends, rolled = (re.search(r"key_\w+", shown)[0] for shown in made)
+    file = tmp_path / "backup.db"
+    run("backup", str(file))
+    run("keys", "delete", ends)
+    run("keys", "roll", rolled)
+    assert json.loads(run("restore", str(file), "--verify", "--json"))["revived"] == {"keys": sorted([ends, rolled])}
+    shown = run("restore", str(file))
+    assert f"valid again by it: keys {', '.join(sorted([ends, rolled]))}." in shown and stays not in shown
 
 
 def test_what_is_no_sound_backup_is_refused_and_nothing_is_changed(run, tmp_path: Path, monkeypatch) -> None:
