@@ -143,7 +143,7 @@ def compute(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     if pool is None:
         sys.setswitchinterval(SWITCH_S)
         pool = _computing[id(hub)] = FairThreads(COMPUTING, each=COMPUTING_EACH, hub=hub)
-    return pool.run(_owner(), attempt)
+    return pool.run(work_owner(), attempt)
 
 
 def work_for(owner: str) -> None:
@@ -152,14 +152,15 @@ def work_for(owner: str) -> None:
     gevent.getcurrent().work_owner = owner
 
 
-def _owner() -> str:
+def work_owner() -> str:
+    """The owner of the computing of this greenlet; "" for none."""
     return getattr(gevent.getcurrent(), "work_owner", "")
 
 
 def _start(work: Callable[..., object], args: tuple[object, ...]) -> gevent.Greenlet:
     """Start a greenlet that computes for the owner of this one."""
     made = gevent.Greenlet(work, *args)
-    if owner := _owner():
+    if owner := work_owner():
         made.work_owner = owner
     made.start()
     return made

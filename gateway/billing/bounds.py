@@ -87,16 +87,25 @@ class Bounds:
     def _ask_units(self, request: Request, units: Units, at_us: int) -> CostBound:
         """The bound of an operation that is not priced by its text alone. All that it may use is known before, except
         how long a spoken text lasts: its sound has a rate, by which more is reserved while it lasts longer."""
+        most, rate, sound = self._price_units(request, units.most, at_us)
+        unforeseen = 0
+        if units.unforeseen:
+            unforeseen = max(0, most - self._price_units(request, units.likely, at_us)[0])
+        text = OPERATIONS[request.operation].prompt_tokens(request)
+        return CostBound(most, rate, sound, True, 1, text, unforeseen)
+
+    def _price_units(self, request: Request, units: Usage, at_us: int) -> tuple[int, int, int]:
+        """The most that units cost but for sound that is made; the rate and the tokens of that."""
         text = OPERATIONS[request.operation].prompt_tokens(request)
         hour, most, rate, sound = at_us // HOUR_US, 0, 0, 0
         for mapping in self._mappings:
-            used = units_at(mapping, units.most)
+            used = units_at(mapping, units)
             rates = dearest(mapping, hour * HOUR_US, request.options.service_tier, True, used)
             into, out = (text + used.input_total) * rates.input, used.output_total * rates.output
             if used.output_audio:
                 sound, out, rate = max(sound, used.output_total), 0, max(rate, rates.output)
             most = max(most, rates.fixed - (-into // MILLION) - (-out // MILLION))
-        return CostBound(most, rate, sound, True, 1, text)
+        return most, rate, sound
 
     def _price(self, terms: Terms) -> tuple[list[tuple[int, int]], int]:
         """What counts of the prices: (for each request, per million tokens in) of those that none of the others is

@@ -30,7 +30,7 @@ class ChatEngine(Executor[ChatRequest]):
         repair."""
         options = request.options
         if request.requirements.media:
-            request = counted(request, context.caller.organization_id)
+            request = counted(request)
         if options.prompt_cache_key:
             request = self._veil_cache_key(context, request)
         if options.heal and healing.wanted_of(request) is not None:

@@ -50,10 +50,10 @@ NONE = MediaCount()
 UNSEEN = MediaCount(IMAGE_TOKENS, LIKELY_PAGE_TOKENS, 1)
 
 
-def counted(request: ChatRequest, owner: str) -> ChatRequest:
+def counted(request: ChatRequest) -> ChatRequest:
     """The request with the tokens of its media in its requirements; itself where it has none.
 
-    `owner` is the organization: counting takes turns. InvalidRequest for what is wrong inside the conversation.
+    InvalidRequest for what is wrong inside the conversation.
     """
     needs = request.requirements
     if not needs.media or needs.media_tokens:
@@ -61,14 +61,14 @@ def counted(request: ChatRequest, owner: str) -> ChatRequest:
     found = NONE
     for message in request.conversation().messages:
         for part in _media_of(message.parts):
-            found = found.plus(count(part, owner))
+            found = found.plus(count(part))
     changed = structs.replace(
         needs, media_tokens=found.most, likely_media_tokens=found.likely, unseen_media=found.unseen
     )
     return structs.replace(request, requirements=changed)
 
 
-def count(part: Image | Audio | Video | File, owner: str) -> MediaCount:
+def count(part: Image | Audio | Video | File) -> MediaCount:
     """The tokens of one part."""
     media = part.media
     if not media.data:
@@ -76,7 +76,7 @@ def count(part: Image | Audio | Video | File, owner: str) -> MediaCount:
     head = _head_of(media)
     kind = type_of(head)
     if is_pdf(head) or "pdf" in media.media_type or (isinstance(part, File) and part.filename.lower().endswith(".pdf")):
-        return _count_pdf(media, owner)
+        return _count_pdf(media)
     if isinstance(part, Audio) or kind.startswith("audio/"):
         return _count_sound(media)
     if isinstance(part, Image) and (not kind or kind.startswith("image/")):
@@ -106,9 +106,9 @@ def _count_image(part: Image) -> MediaCount:
     return MediaCount(IMAGE_TOKENS, LOW_DETAIL_TOKENS if part.detail == "low" else LIKELY_IMAGE_TOKENS)
 
 
-def _count_pdf(media: Media, owner: str) -> MediaCount:
+def _count_pdf(media: Media) -> MediaCount:
     data = compute_if(len(media.data) >= LARGE, _decode, media.data)
-    return pdf_tokens(None if data is None else READER.read(data, owner))
+    return pdf_tokens(None if data is None else READER.read(data))
 
 
 def _count_sound(media: Media) -> MediaCount:

@@ -6,22 +6,29 @@ import sys
 import tempfile
 from collections import OrderedDict
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import gevent
 from gevent.monkey import get_original
 
 from gateway.clock import Clock
-from gateway.media.turns import FairTurns
-from gateway.threads import compute_if, pause
+from gateway.fair_threads import FairThreads, QueueFull
+from gateway.threads import compute_if, work_owner
 
 PROGRAM = Path(__file__).with_name("pdf_program.py")
 LARGE = 1 << 18
 LONGEST_S, LOOK_S = 8.0, 0.005  # the most time for one file; how often the child is looked at
-AT_ONCE, PATIENCE_S = 2, 20.0
+AT_ONCE, WAITING, WAITING_EACH = 2, 64, 16
 REMEMBERED = 1024  # files: a conversation brings the same document with each of its turns
 PDF, HEAD = b"%PDF-", 1024  # readers accept other bytes before the header
+
+
+# Native threads wait for children; gevent's own functions work in the thread of the event loop alone.
+sleep = get_original("time", "sleep")
+spawn_process, wait_for_process = get_original("os", ("posix_spawn", "waitpid"))
 
 
 class PdfFacts(NamedTuple):
@@ -33,26 +40,32 @@ class PdfFacts(NamedTuple):
 
 
 class PdfReader:
-    """Reads PDFs one per child process, `AT_ONCE` of them at a time."""
+    """Reads PDFs one per child process, `AT_ONCE` of them at a time; organizations take turns."""
 
     def __init__(self) -> None:
-        self._turns = FairTurns(AT_ONCE)
         self._known: OrderedDict[bytes, PdfFacts | None] = OrderedDict()
+        self._threads: dict[int, FairThreads] = {}  # by event loop: a child of a fork has its own
 
-    def read(self, data: bytes, owner: str) -> PdfFacts | None:
-        """The facts of a PDF; None for what cannot be read, also within the limits or while too many others wait.
-        `owner` is the organization, whose files take turns with those of others."""
+    def read(self, data: bytes) -> PdfFacts | None:
+        """The facts of a PDF; None for what cannot be read, also within the limits or while too many others wait."""
         key = compute_if(len(data) >= LARGE, _digest, data)
         if key in self._known:
             self._known.move_to_end(key)
             return self._known[key]
-        with self._turns.turn(owner, PATIENCE_S) as taken:
-            if not taken:
-                return None
-            found = self._known[key] = _read(data)
+        try:
+            found = self._known[key] = self._pool().run(work_owner(), partial(_read, data))
+        except QueueFull:
+            return None
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
         return found
+
+    def _pool(self) -> FairThreads:
+        hub = gevent.get_hub()
+        pool = self._threads.get(id(hub))
+        if pool is None:
+            pool = self._threads[id(hub)] = FairThreads(AT_ONCE, 1, WAITING, WAITING_EACH, hub=hub)
+        return pool
 
 
 def is_pdf(head: bytes) -> bool:
@@ -65,9 +78,10 @@ def _digest(data: bytes) -> bytes:
 
 
 def _read(data: bytes) -> PdfFacts | None:
+    """The facts that the child tells. In a native thread."""
     try:
         with _unnamed() as given, _unnamed() as written:
-            compute_if(len(data) >= LARGE, given.write, data)
+            given.write(data)
             given.seek(0)
             _run(given.fileno(), written.fileno())
             written.seek(0)
@@ -93,22 +107,18 @@ def _run(given: int, written: int) -> None:
         (os.POSIX_SPAWN_DUP2, written, 1),
         (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
     ]
-    pid = os.posix_spawn(sys.executable, arguments, {}, file_actions=actions)
+    pid = spawn_process(sys.executable, arguments, {}, file_actions=actions)
     end = Clock.monotonic() + LONGEST_S
-    try:
-        while _is_running(pid) and Clock.monotonic() < end:
-            pause(LOOK_S)
-    finally:
-        if _is_running(pid):
+    while _is_running(pid):
+        if Clock.monotonic() >= end:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            while _is_running(pid):
-                pause(LOOK_S)
+        sleep(LOOK_S)
 
 
 def _is_running(pid: int) -> bool:
     try:
-        return get_original("os", "waitpid")(pid, os.WNOHANG)[0] == 0
+        return wait_for_process(pid, os.WNOHANG)[0] == 0
     except ChildProcessError:  # it ended, and the event loop's own handler has seen it
         return False
 

@@ -73,11 +73,13 @@ class Units(Struct, frozen=True):
     """What a request asks for beside text, or by which it is priced instead: images, pages, characters, sound.
 
     `most` bounds it, before the call; `likely` is what is billed where nobody counted: an answer without usage, a
-    caller who disconnected, a worker that died.
+    caller who disconnected, a worker that died. `unforeseen`: only the provider sees which of them it is, so a budget
+    without room for the most admits one such request at a time.
     """
 
     most: Usage
     likely: Usage
+    unforeseen: bool = False
 
 
 def added(usages: Iterable[Usage]) -> Usage:

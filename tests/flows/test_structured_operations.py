@@ -11,6 +11,7 @@ from fakes.structured_services import FakeStructuredServices
 from openai import OpenAI
 from support.gateways import LocalGateway
 from support.media import providers_at, row_of
+from support.pdfs import plain
 from support.shared import Share
 
 DOCUMENTS = ["short", "a much longer document", "middle one"]
@@ -54,8 +55,7 @@ def pdf(*pages: str) -> str:
         objects.append(f"<< /Type /Page /Parent 2 0 R /Contents {4 + 2 * n} 0 R >>".encode())
         head = f"<< /Length {len(stream)} /Filter /FlateDecode >>\nstream\n".encode()
         objects.append(head + stream + b"\nendstream")
-    body = b"%PDF-1.4\n" + b"".join(b"%d 0 obj\n%b\nendobj\n" % (n, one) for n, one in enumerate(objects, 1))
-    return "data:application/pdf;base64," + base64.b64encode(body + b"trailer << /Root 1 0 R >>\n%%EOF").decode()
+    return "data:application/pdf;base64," + base64.b64encode(plain(objects)).decode()
 
 
 @pytest.mark.parametrize(

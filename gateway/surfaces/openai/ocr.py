@@ -1,13 +1,14 @@
 """POST /v1/ocr (HTTP reference, section 3.7): the pages of a document as text."""
 
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
+from gateway.media.documents import READER, is_pdf
 from gateway.neutral.encoded import decode_base64
+from gateway.neutral.file_types import type_of
 from gateway.neutral.structured import OcrRequest
 from gateway.neutral.usage import Units, Usage
 from gateway.services import Services
@@ -18,16 +19,14 @@ from gateway.surfaces.openai.structured import Json, answer
 from gateway.surfaces.preferences import Routing
 from gateway.surfaces.shapes import shape
 from gateway.surfaces.validation_errors import invalid
-from gateway.threads import compute
+from gateway.threads import compute_if
 
 ID_PREFIX = "ocr-"
 MOST_PAGES = 1000  # of one document, as the reference of the format has it
 RANGE = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
 DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,", re.ASCII)
-PDF = "application/pdf"
-# What a PDF says of its pages where that is not packed: each page object, and the sum in the root of the tree.
-PAGE, COUNT = re.compile(rb"/Type\s{0,8}/Page(?![a-zA-Z])"), re.compile(rb"/Count\s{1,8}(\d{1,6})")
-PIECE, LONGEST_WORD = 1 << 18, 32
+LARGE = 1 << 18  # characters of base64
+ONE_PAGE = ("image/png", "image/jpeg", "image/webp")  # other formats of images may hold many
 LONGEST_PAGES = 8_000  # characters of a list of pages
 PASSED_ON = (
     *("document", "pages", "include_image_base64", "image_limit", "image_min_size", "bbox_annotation_format"),
@@ -77,17 +76,15 @@ def read(body: OcrBody) -> tuple[Json, Units | None]:
     """What goes upstream, and how many pages it may be. InvalidRequest."""
     address = _address_of(body.document)
     pages = _pages_of(body.pages)
-    if body.document["type"] == "image_url":
-        most = likely = 1
-    elif pages is not None:
+    if pages is not None:
         most = likely = min(len(pages), MOST_PAGES)
     else:
-        counted = compute(_count_pages, address)
-        most, likely = counted or MOST_PAGES, counted or 1
+        most, likely = _count_pages(address, body.document["type"])
     sent = {name: value for name in PASSED_ON if (value := getattr(body, name)) is not None}
     if pages is not None:
         sent["pages"] = pages
-    return sent, Units(Usage(pages=most), Usage(pages=likely))
+    unforeseen = body.document["type"] == "image_url" and not address.startswith("data:")
+    return sent, Units(Usage(pages=most), Usage(pages=likely), unforeseen)
 
 
 def _address_of(document: Json) -> str:
@@ -132,29 +129,20 @@ def _pages_of(given: list[int] | str | None) -> list[int] | None:
     return sorted(found)
 
 
-def _count_pages(address: str) -> int:
-    """How many pages a PDF in a data URL says that it has; 0 where nobody can tell."""
+def _count_pages(address: str, kind: str) -> tuple[int, int]:
+    """How many pages a document has at the most, and likely: MOST_PAGES of what only the provider sees, of what cannot
+    be read, and of formats that tell no number. An image at an address is likely one."""
     head = DATA.match(address)
-    if head is None or head[1] != PDF:
-        return 0
+    if head is None:
+        return MOST_PAGES, 1
     try:
-        data = decode_base64(address[head.end() :])
+        data = compute_if(len(address) >= LARGE, decode_base64, address[head.end() :])
     except ValueError:
-        raise invalid("document.document_url", "the data URL is not valid base64") from None
-    pages = declared = 0
-    for piece in _pieces(data):
-        pages += sum(1 for one in PAGE.finditer(piece) if one.start() < PIECE)
-        declared = max([declared, *(int(one[1]) for one in COUNT.finditer(piece) if one.start() < PIECE)])
-        if max(pages, declared) >= MOST_PAGES:
-            return MOST_PAGES
-    return max(pages, declared)
-
-
-def _pieces(data: bytes) -> Iterator[bytes]:
-    """The data, each piece with the beginning of the next one, so that no word is cut. One look at all of it would keep
-    other threads waiting."""
-    for at in range(0, len(data), PIECE):
-        yield data[at : at + PIECE + LONGEST_WORD]
+        raise invalid(f"document.{kind}", "the data URL is not valid base64") from None
+    if is_pdf(data):
+        facts = READER.read(data)
+        return (MOST_PAGES, 1) if facts is None else (min(facts.most_pages, MOST_PAGES), min(facts.pages, MOST_PAGES))
+    return (1, 1) if type_of(data) in ONE_PAGE else (MOST_PAGES, 1)
 
 
 def write(body: Json, facts: Facts) -> Json:

@@ -9,7 +9,7 @@ from gateway.media.documents import PdfFacts, PdfReader
 
 
 def facts(data: bytes) -> PdfFacts | None:
-    return PdfReader().read(data, "org")
+    return PdfReader().read(data)
 
 
 @pytest.mark.parametrize(
@@ -116,29 +116,16 @@ def test_a_page_that_unpacks_to_hundreds_of_megabytes_counts_as_unread() -> None
 
 def test_the_same_file_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, data = PdfReader(), packed(2)
-    first = reader.read(data, "org")
+    first = reader.read(data)
     monkeypatch.setattr(documents, "_read", None)
-    assert reader.read(data, "other") == first
+    assert reader.read(data) == first
 
 
-def test_organizations_take_turns() -> None:
-    turns, order = documents.FairTurns(1), []
-
-    def wait(owner: str) -> None:
-        with turns.turn(owner, 60):
-            order.append(owner)
-            gevent.sleep(0)
-
-    with turns.turn("first", 60):
-        waiting = [gevent.spawn(wait, owner) for owner in ("flood", "flood", "flood", "other")]
-        gevent.sleep(0)
-    gevent.joinall(waiting, raise_error=True)
-    assert order == ["flood", "other", "flood", "flood"]
-
-
-def test_a_turn_that_does_not_come_in_time_is_given_up() -> None:
-    turns = documents.FairTurns(1)
-    with turns.turn("one", 60), turns.turn("two", 0.01) as taken:
-        assert not taken
-    with turns.turn("two", 0.01) as taken:
-        assert taken
+def test_a_file_that_finds_no_place_in_the_queue_counts_as_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "WAITING", 1)
+    monkeypatch.setattr(documents, "WAITING_EACH", 1)
+    reader, files = PdfReader(), [packed(number) for number in range(1, 9)]
+    jobs = [gevent.spawn(reader.read, data) for data in files]
+    found = [job.get(timeout=60) for job in jobs]
+    assert found[0] == PdfFacts(1, 1, 0) and found.count(None) >= 5
+    assert reader.read(files[-1]) == PdfFacts(8, 8, 0)

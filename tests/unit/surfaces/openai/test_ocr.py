@@ -1,39 +1,40 @@
-"""Pages of a document are counted in proportion to its size, and a list of pages has a length."""
+"""Pages of a document are counted by its content, and a list of pages has a length."""
 
 from base64 import b64encode
-from typing import Any
 
 import pytest
-from msgspec import ValidationError
+from msgspec import ValidationError, json
+from support.pdfs import packed
 
 from gateway.errors import InvalidRequest
+from gateway.neutral.usage import Units, Usage
 from gateway.surfaces.openai import ocr
 
 
-def count(data: bytes) -> int:
-    return ocr._count_pages("data:application/pdf;base64," + b64encode(data).decode())
+def units(data: bytes | str, kind: str = "application/pdf", field: str = "document_url") -> Units:
+    """The units of a document, given as bytes or by its address."""
+    address = data if isinstance(data, str) else f"data:{kind};base64," + b64encode(data).decode()
+    body = {"model": "m", "document": {"type": field, field: address}}
+    return ocr.read(ocr.DECODER.decode(json.encode(body)))[1]
 
 
-@pytest.mark.parametrize("size", [7, 16, 1000])
-def test_pages_are_counted_wherever_a_piece_ends(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ocr, "PIECE", size)
-    data = b"%PDF-1.7 " + b"<< /Type /Page /Parent 1 0 R >> " * 37 + b"<< /Type /Pages /Kids [] >>"
-    assert count(data) == 37 and count(data + b"/Count 41 ") == 41
-    assert count(data * 40) == ocr.MOST_PAGES
+def test_pages_of_a_packed_pdf_are_counted() -> None:
+    """A decoy comment and packed pages counted as one page: a key of $0.05 spent $40."""
+    assert units(packed(1000, decoy=b"% /Type /Page \n")).most.pages == ocr.MOST_PAGES
+    assert units(packed(200, declared=1), "image/png", "image_url").most.pages >= 200
+    assert units(packed(200), "text/plain").most.pages == 200
 
 
-def test_no_look_is_at_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two looks at 24 MB held the interpreter for 0.3 s."""
-    longest: list[int] = []
+@pytest.mark.parametrize("data", [b"%PDF-1.7 garbage", b"PK\3\4 a document", b"II*\0 an image of many pages"])
+def test_a_document_that_tells_no_number_of_pages_is_reserved_as_the_longest(data: bytes) -> None:
+    assert units(data) == Units(Usage(pages=ocr.MOST_PAGES), Usage(pages=1))
 
-    class Watched:
-        def finditer(self, piece: bytes) -> list[Any]:
-            longest.append(len(piece))
-            return []
 
-    monkeypatch.setattr(ocr, "PAGE", Watched())
-    count(bytes(3_000_000))
-    assert len(longest) > 10 and max(longest) <= ocr.PIECE + ocr.LONGEST_WORD
+def test_an_image_is_one_page_and_one_at_an_address_may_be_more() -> None:
+    assert units(b"\x89PNG\r\n\x1a\n", "image/png", "image_url") == Units(Usage(pages=1), Usage(pages=1))
+    at_an_address = units("https://example.com/a.png", field="image_url")
+    assert at_an_address == Units(Usage(pages=ocr.MOST_PAGES), Usage(pages=1), unforeseen=True)
+    assert units("https://example.com/a.pdf") == Units(Usage(pages=ocr.MOST_PAGES), Usage(pages=1))
 
 
 def test_a_range_that_ends_before_it_begins_is_refused() -> None:
