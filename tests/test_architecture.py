@@ -157,7 +157,6 @@ LIBRARIES = {
     "multipart": ("gateway.surfaces.forms", "gateway.providers.sandbox"),
     "authlib": ("gateway.oauth",),
     "pypdf": ("gateway.media.pdf_program",),
-    "tinytag": ("gateway.surfaces.audio_uploads",),
     "httptools": ("gateway.transport", "gateway.server"),
     "cryptography": ("gateway.accounts", "gateway.providers"),
     "joserfc": ("gateway.accounts", "gateway.providers", "gateway.videos"),

@@ -1,0 +1,114 @@
+"""PCM in WAVE and AIFF, which tells its rate by what it is decoded with, and frames of FLAC (RFC 9639)."""
+
+import re
+from typing import Literal
+
+from gateway.media.frames import MOST_FRAMES, WINDOW, Bytes, CountedSound
+
+PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
+ADPCM = (2, 0x11)  # of Microsoft and IMA: two samples in a byte
+GUID_REST = bytes.fromhex("000000001000800000aa00389b71")
+MOST_CHUNKS = 1_000
+SYNC = re.compile(rb"\xff[\xf8\xf9]", re.DOTALL)
+LONGEST_HEAD = 16
+FLAC_BLOCKS = {1: 192, 2: 576, 3: 1152, 4: 2304, 5: 4608, **{8 + power: 256 << power for power in range(8)}}
+FLAC_RATES = {
+    **{1: 88_200, 2: 176_400, 3: 192_000, 4: 8_000, 5: 16_000, 6: 22_050, 7: 24_000},
+    **{8: 32_000, 9: 44_100, 10: 48_000, 11: 96_000},
+}
+
+
+def _crc_table() -> tuple[int, ...]:
+    table = []
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = (value << 1 ^ 0x07) & 0xFF if value & 0x80 else value << 1
+        table.append(value)
+    return tuple(table)
+
+
+CRC = _crc_table()
+
+
+def count_wave(data: Bytes, begin: int) -> CountedSound:
+    """All bytes of PCM at its rate, whatever the chunk of sound tells of its length."""
+    fmt, size = _described(data, begin, b"fmt ", b"data")
+    coding, channels, hertz = (int.from_bytes(fmt[a:b], "little") for a, b in ((0, 2), (2, 4), (4, 8)))
+    frame, bits = int.from_bytes(fmt[12:14], "little"), int.from_bytes(fmt[14:16], "little")
+    if coding == EXTENSIBLE and fmt[26:40] == GUID_REST:
+        coding = int.from_bytes(fmt[24:26], "little")
+    if coding in ADPCM and channels * hertz:
+        return CountedSound(size * 2 / (channels * hertz))
+    if coding not in (PCM, FLOAT, A_LAW, MU_LAW) or frame != channels * -(-bits // 8) or not frame * hertz:
+        return CountedSound(0, data.size)
+    return CountedSound(size / (frame * hertz))
+
+
+def count_aiff(data: Bytes, begin: int) -> CountedSound:
+    """The same of AIFF; AIFF-C may hold other codings."""
+    common, size = _described(data, begin, b"COMM", b"SSND")
+    channels, bits = int.from_bytes(common[:2], "big"), int.from_bytes(common[6:8], "big")
+    exponent, mantissa = int.from_bytes(common[8:10], "big") - 16_383 - 63, int.from_bytes(common[10:18], "big")
+    if data.at(begin + 8, 4) != b"AIFF" or not -63 <= exponent <= -32 or not channels * bits * mantissa:
+        return CountedSound(0, data.size)
+    hertz = mantissa / (1 << -exponent)
+    return CountedSound(size / (channels * -(-bits // 8) * max(1.0, hertz)))
+
+
+def count_flac(data: Bytes, begin: int) -> CountedSound:
+    """The samples of every frame in the file, wherever it stands."""
+    told = data.number(begin + 18, 3) >> 4
+    seconds, looks, place = 0.0, 0, begin
+    while place < data.size and looks < MOST_FRAMES:
+        window = data.at(place, WINDOW)
+        whole = len(window) < WINDOW
+        for found in SYNC.finditer(window):
+            looks += 1
+            if looks < MOST_FRAMES and (whole or found.start() < WINDOW - LONGEST_HEAD):
+                seconds += _flac_frame(window[found.start() : found.start() + LONGEST_HEAD], told)
+        place += WINDOW - LONGEST_HEAD
+    return CountedSound(seconds) if looks < MOST_FRAMES else CountedSound(seconds, data.size)
+
+
+def _flac_frame(head: bytes, told: int) -> float:
+    """Seconds of the frame that begins so; 0 for what is none."""
+    if len(head) < 6:
+        return 0.0
+    block, rate = head[2] >> 4, head[2] & 15
+    place = 5 + (head[4] >= 0xC0) + (head[4] >= 0xE0) + (head[4] >= 0xF0) + (head[4] >= 0xF8) + (head[4] >= 0xFC)
+    place += head[4] == 0xFE
+    samples = FLAC_BLOCKS.get(block, 0)
+    if block in (6, 7):
+        size = block - 5
+        samples = int.from_bytes(head[place : place + size], "big") + 1
+        place += size
+    hertz = FLAC_RATES.get(rate, 0)
+    if rate in (12, 13, 14):
+        size = 1 if rate == 12 else 2
+        hertz = int.from_bytes(head[place : place + size], "big") * {12: 1000, 13: 1, 14: 10}[rate]
+        place += size
+    value = 0
+    for byte in head[:place]:
+        value = CRC[value ^ byte]
+    if rate == 15 or place >= len(head) or head[place] != value:
+        return 0.0
+    return samples / (min(filter(None, (hertz, told)), default=1))
+
+
+def _described(data: Bytes, begin: int, description: bytes, sound: bytes) -> tuple[bytes, int]:
+    """The one description of a RIFF or IFF file, b"" where there are several; bytes from the first sound on."""
+    order: Literal["little", "big"] = "little" if description == b"fmt " else "big"
+    found: set[bytes] = set()
+    place, sounding = begin + 12, data.size
+    for _ in range(MOST_CHUNKS):
+        head = data.at(place, 8)
+        if len(head) < 8:
+            break
+        if head[:4] == description:
+            found.add(data.at(place + 8, 40))
+        elif head[:4] == sound:
+            sounding = min(sounding, data.size - place - 8)
+        size = int.from_bytes(head[4:], order)
+        place += 8 + size + size % 2
+    return found.pop() if len(found) == 1 else b"", sounding

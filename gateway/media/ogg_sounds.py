@@ -1,0 +1,64 @@
+"""Packets of sound in Ogg (RFC 3533), and how long a packet of Opus or Vorbis lasts (RFC 6716, Vorbis I)."""
+
+from gateway.media.frames import MOST_FRAMES, Bytes, CountedSound
+from gateway.media.lossless_sounds import count_flac
+
+PAGE, HEAD = b"OggS", 27
+LONGEST_OPUS_S, LONGEST_PACKET_S = 0.12, 8.0  # of Opus, and of any other coding
+OPUS_CELT_MS, OPUS_SILK_MS, OPUS_HYBRID_MS = (2.5, 5, 10, 20), (10, 20, 40, 60), (10, 20)
+CONTINUED = 1
+
+
+def opus_seconds(packet: bytes) -> float:
+    """How long a packet lasts by its first bytes."""
+    if not packet:
+        return LONGEST_OPUS_S
+    config, code = packet[0] >> 3, packet[0] & 3
+    if config >= 16:
+        frame_ms: float = OPUS_CELT_MS[config & 3]
+    else:
+        frame_ms = OPUS_SILK_MS[config & 3] if config < 12 else OPUS_HYBRID_MS[config & 1]
+    frames = 1 if code == 0 else 2
+    if code == 3:
+        frames = packet[1] & 63 if len(packet) > 1 else 48
+    return min(frames * frame_ms / 1000, LONGEST_OPUS_S)
+
+
+def count_ogg(data: Bytes, begin: int) -> CountedSound:
+    """The packets of all pages, also of those within others: a decoder takes them when the outer one is broken."""
+    longest: dict[bytes, float] = {}  # by stream: seconds of a packet, 0 for Opus, whose packets tell
+    seconds, packets, place = 0.0, 0, data.find(PAGE, begin)
+    while place < data.size:
+        head = data.at(place, HEAD + 255)
+        count = head[26] if len(head) > 26 else 0
+        serial, laces = head[14:18], head[HEAD : HEAD + count]
+        at = place + HEAD + count
+        begins = not head[5:6] or not head[5] & CONTINUED
+        for lace in laces:
+            if begins:
+                packets += 1
+                start = data.at(at, 32)
+                if start[:5] == b"\x7fFLAC":
+                    return count_flac(data, begin)
+                seconds += _packet_seconds(start, serial, longest)
+            at += lace
+            begins = lace < 255
+        if packets > MOST_FRAMES:
+            return CountedSound(seconds, data.size - place)
+        place = data.find(PAGE, place + 4)
+    return CountedSound(seconds)
+
+
+def _packet_seconds(start: bytes, serial: bytes, longest: dict[bytes, float]) -> float:
+    """Seconds of the packet that begins so. A header counts nothing; it tells how long packets of its stream are."""
+    if start[:8] == b"OpusHead":
+        longest.setdefault(serial, 0.0)
+        return 0.0
+    if start[:8] == b"OpusTags":
+        return 0.0
+    if start[:7] == b"\x01vorbis" and len(start) > 28:
+        hertz, block = int.from_bytes(start[12:16], "little"), 1 << (start[28] >> 4)
+        longest[serial] = max(longest.get(serial, 0.0), block / 2 / max(1, hertz))
+        return 0.0
+    known = longest.get(serial, LONGEST_PACKET_S)
+    return opus_seconds(start) if known == 0.0 else known

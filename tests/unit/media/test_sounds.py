@@ -1,0 +1,172 @@
+"""How long a sound lasts is counted by its frames, whatever its header tells."""
+
+import io
+import struct
+import time
+
+import pytest
+import soundfile
+
+from gateway.files import StoredFile
+from gateway.media import frames
+from gateway.media.boxed_sounds import LONGEST_PACKET_S
+from gateway.media.sounds import length_of
+from gateway.providers.sandbox import audio_files as made
+
+HOURS_MS = 16_384_000
+MOST_PROCESSOR_S = 20
+
+
+def ms(data: bytes) -> tuple[int, int]:
+    return length_of(StoredFile.of(data))
+
+
+def wave(seconds: float, rate: int, bits: int, channels: int, told: float | None = None, coding: int = 1) -> bytes:
+    """PCM; `told` is the length in seconds that its header claims."""
+    second = rate * channels * bits // 8
+    size = int(seconds * second)
+    claimed = size if told is None else int(told * second)
+    head = struct.pack("<IHHIIHH", 16, coding, channels, rate, second, channels * bits // 8, bits)
+    return (
+        b"RIFF" + struct.pack("<I", size + 36) + b"WAVEfmt " + head + b"data" + struct.pack("<I", claimed) + bytes(size)
+    )
+
+
+def xing(claimed: int, frames: int) -> bytes:
+    """An MP3 whose first frame claims so many frames of 26 ms."""
+    first = bytearray(made.MP3_FRAME)
+    first[36:52] = b"Xing" + struct.pack(">III", 3, claimed, claimed * len(first))
+    return bytes(first) + made.MP3_FRAME * (frames - 1)
+
+
+def box(name: bytes, *contents: bytes) -> bytes:
+    body = b"".join(contents)
+    return struct.pack(">I", len(body) + 8) + name + body
+
+
+def m4a(samples: int, coding: bytes = b"mp4a", told_ms: int = 1000) -> bytes:
+    """AAC of 44.1 kHz in MP4 whose header tells `told_ms`."""
+    config = b"\x03\x19\0\1\0\x04\x11\x40" + bytes(12) + b"\x05\x02\x12\x10\x06\x01\x02"
+    entry = (
+        bytes(6) + b"\0\1" + bytes(8) + struct.pack(">HHII", 1, 16, 0, 44_100 << 16) + box(b"esds", bytes(4), config)
+    )
+    table = box(b"stsd", bytes(4), b"\0\0\0\1", box(coding, entry)) + box(b"stsz", bytes(8), struct.pack(">I", samples))
+    media = box(b"hdlr", bytes(8), b"soun", bytes(12)) + box(b"minf", box(b"stbl", table))
+    movie = box(b"mvhd", bytes(12), struct.pack(">II", 1000, told_ms), bytes(80))
+    return (
+        box(b"ftyp", b"M4A ", bytes(8))
+        + box(b"moov", movie, box(b"trak", box(b"mdia", media)))
+        + box(b"mdat", bytes(99))
+    )
+
+
+def element(ident: bytes, contents: bytes, unknown: bool = False) -> bytes:
+    return ident + (b"\x01" + b"\xff" * 7 if unknown else struct.pack(">Q", len(contents) | 1 << 56)) + contents
+
+
+def webm(packets: int, codec: bytes = b"A_OPUS") -> bytes:
+    """A recording of a browser: a stream of unknown size, without a duration."""
+    track = element(b"\xae", element(b"\xd7", b"\1") + element(b"\x86", codec))
+    blocks = element(b"\xa3", b"\x81\0\0\x80" + made.OPUS_SILENCE) * packets
+    segment = element(b"\x16\x54\xae\x6b", track) + element(b"\x1f\x43\xb6\x75", blocks, unknown=True)
+    return element(b"\x1a\x45\xdf\xa3", b"webm") + element(b"\x18\x53\x80\x67", segment, unknown=True)
+
+
+@pytest.mark.parametrize("kind", ["wav", "flac", "mp3", "opus", "aac"])
+def test_sounds_of_the_sandbox_are_counted_to_a_frame(kind: str) -> None:
+    likely, most = ms(made.make(kind, 30.0, "hello"))
+    assert likely == most and 29_990 < most < 30_100
+
+
+@pytest.mark.parametrize(
+    ("kind", "coding"),
+    [
+        *[("WAV", one) for one in ("PCM_U8", "PCM_16", "PCM_24", "FLOAT", "ULAW", "ALAW", "IMA_ADPCM", "MS_ADPCM")],
+        *[("WAVEX", "PCM_24"), ("AIFF", "PCM_16"), ("FLAC", "PCM_24"), ("OGG", "VORBIS"), ("OGG", "OPUS")],
+        ("MP3", "MPEG_LAYER_III"),
+    ],
+)
+def test_silence_of_usual_encoders_is_counted_exactly_enough(kind: str, coding: str) -> None:
+    file, rate = io.BytesIO(), 48_000
+    soundfile.write(file, [0.0] * rate * 4, rate, format=kind, subtype=coding)
+    likely, most = ms(file.getvalue())
+    assert likely == most and 3_990 <= most <= 4_500
+
+
+def test_hours_of_silence_whose_header_tells_a_second_count_as_hours() -> None:
+    """A key of $0.05 spent $13 on sound that was reserved as 50 seconds."""
+    file = io.BytesIO()
+    soundfile.write(file, [0.0] * 8_000 * 60, 8_000, format="FLAC", subtype="PCM_16")
+    data = bytearray(file.getvalue())
+    data[21:26] = bytes([data[21] & 0xF0]) + struct.pack(">I", 8_000)  # samples in all
+    assert ms(bytes(data))[1] >= 60_000
+    assert ms(xing(38, HOURS_MS // 26))[1] >= HOURS_MS
+    assert ms(wave(100, 8_000, 8, 1, told=1))[1] >= 100_000
+    assert ms(m4a(705_600, told_ms=1000))[1] == HOURS_MS
+    assert ms(webm(1000)) == (20_000, 20_000)
+
+
+def test_pages_of_ogg_within_a_page_that_a_decoder_rejects_count() -> None:
+    inner = made.make("opus", 60.0, "")
+    outer = struct.pack("<4sBBQIIIB", b"OggS", 0, 0, 0, 1, 0, 0, 255) + b"\xff" * 255
+    assert ms(made.make("opus", 1.0, "") + outer + inner)[1] >= 60_000
+
+
+def test_tags_are_no_sound_and_large_ones_count_as_some() -> None:
+    sound = made.MP3_FRAME * 100
+    small = b"ID3\3\0\0\0\0\x0f\x7f" + b"\xff" * 2047
+    assert ms(small + sound) == ms(sound)
+    large = b"ID3\3\0\0\x01\x7f\x7f\x7f" + bytes((2 << 21) - 1)
+    assert ms(large + sound)[1] > ms(sound)[1] + 4_000_000
+    flac = io.BytesIO()
+    soundfile.write(flac, [0.0] * 480_000, 48_000, format="FLAC", subtype="PCM_16")
+    assert ms(small + flac.getvalue())[1] >= 10_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        wave(1, 8_000, 8, 1, coding=0x31),
+        wave(1, 8_000, 8, 1).replace(b"data", b"fmt "),
+        made.MP3_FRAME[:4] + b"\0" * 8_000,
+        b"fLaC" + bytes(8_000),
+        b"OggS" + bytes(8_000),
+        m4a(0) + bytes(8_000),
+        b"\x1a\x45\xdf\xa3" + bytes(8_000),
+        b"#!AMR_MC1.0\n" + bytes(8_000),
+    ],
+    ids=["gsm", "two formats", "one frame", "no frames", "no packets", "no samples", "no blocks", "amr of channels"],
+)
+def test_a_sound_without_frames_that_count_lasts_as_long_as_its_bytes_may(data: bytes) -> None:
+    likely, most = ms(data)
+    assert most >= 8_000 // frames.LEAST_OF_ANY * 1000 * 0.15 and likely < most
+
+
+def test_a_coding_of_mp4_that_is_not_known_counts_as_the_longest() -> None:
+    assert ms(m4a(10, b"alac"))[1] == 10 * LONGEST_PACKET_S * 1000
+    assert ms(webm(10, b"A_VORBIS"))[1] == 10 * LONGEST_PACKET_S * 1000
+
+
+@pytest.mark.parametrize("shape", [(8_000, 8, 1), (44_100, 16, 2), (96_000, 24, 2), (192_000, 24, 2)], ids=str)
+def test_sound_of_the_highest_quality_counts_at_its_own_rate(shape: tuple[int, int, int]) -> None:
+    assert 2_000 <= ms(wave(2, *shape))[1] < 2_020
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xfb\x90\x64" + b"\xff\xe0" * 12_000_000,
+        b"fLaC" + b"\xff\xf8\x12\x34" * 6_000_000,
+        b"OggS" * 6_000_000,
+        b"RIFF\xff\xff\xff\xffWAVE" + b"abcd\0\0\0\0" * 3_000_000,
+        box(b"ftyp", b"M4A ") + b"\0\0\0\x08moov" * 3_000_000,
+        b"\x1a\x45\xdf\xa3" + b"\x80\xa3\x80" * 8_000_000,
+        b"#!AMR\n" + b"\xff" * 24_000_000,
+    ],
+    ids=["mp3", "flac", "ogg", "wav", "mp4", "webm", "amr"],
+)
+def test_a_file_that_is_built_to_be_looked_at_byte_by_byte_is_given_up(data: bytes) -> None:
+    begun = time.process_time()
+    assert ms(data)[1] > 1_000_000
+    assert time.process_time() - begun < MOST_PROCESSOR_S
