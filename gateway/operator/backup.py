@@ -20,8 +20,8 @@ from gateway.store.installation import ENCRYPTION_KEY, HASH_SECRET
 from gateway.store.sqlite import FILE
 
 BESIDE = ("-wal", "-shm")
-# Rows that are active in a backup and not in the database that it replaces: name, table, how a row is shown, and a column
-# that changes when what the row stands for is replaced.
+# Rows that may be active in a backup and not in the database that it replaces: name, table, the column that names a row
+# to the operator, and the one that changes when the row's secret or owner does.
 REVIVED = (
     ("keys", "api_key", "id", "token_hash"),
     ("members", "member", "id", "user_id"),
