@@ -45,6 +45,7 @@ class Application:
         self.max_form = services.settings.server.max_form_mb << 20
         self.spool_dir = services.settings.spool_dir
         self.limits = services.settings.server
+        self.bodies = services.background.bodies
         self.owner_of = EarlyAuth(services).owner
         self.draining = services.drain
         self.refused = reporter_of(services.settings.server, services.telemetry.requests)

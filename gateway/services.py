@@ -22,6 +22,7 @@ from gateway.billing.ledger_close import LedgerClose
 from gateway.billing.reconciliation_gauge import ReconciliationGauge
 from gateway.billing.recovery import Recovery
 from gateway.billing.settlement import Settlements
+from gateway.byte_budget import ByteBudget
 from gateway.catalogue.catalogue import Current
 from gateway.clock import Clock
 from gateway.control import Control
@@ -177,6 +178,8 @@ class BackgroundServices:
     # Apart from `threads`, so that callers who unpack much do not keep commits waiting.
     unpackers: Threads
     passwords: Passwords
+    # Memory of large bodies of this worker, of requests and of answers.
+    bodies: ByteBudget
     # By organization, in all workers.
     exports: SharedSlots
 

@@ -46,6 +46,7 @@ class Server:
     body_least_rate: int
     bodies_mb: int
     organization_bodies_mb: int
+    answer_wait_s: float
     uploads_mb: int
     organization_uploads_mb: int
     address_connections: int

@@ -8,6 +8,7 @@ from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.vault import Vault
+from gateway.byte_budget import ByteBudget
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.limits.models import MODELS as LIMIT_MODELS
@@ -36,6 +37,7 @@ from gateway.telemetry.request_log import RequestLog
 from gateway.telemetry.request_observers import RequestObservers
 from gateway.threads import Threads
 from gateway.transport import Transport
+from gateway.transport.answer_room import AnswerRoom
 
 UNPACKERS = 2
 EXPORTS = 2  # of an organization at once
@@ -98,9 +100,11 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
         Counters(data / "metrics"),
         unpackers=Threads(UNPACKERS),
         passwords=Passwords(),
+        bodies=ByteBudget(settings.server.bodies_mb << 20, settings.server.organization_bodies_mb << 20),
         exports=SharedSlots(documents, clock, "export", EXPORTS),
     )
-    transport = Transport(settings.timeouts, settings.security, clock=clock)
+    room = AnswerRoom(background.bodies, settings.server.answer_wait_s, clock.monotonic)
+    transport = Transport(settings.timeouts, settings.security, clock=clock, room=room)
     telemetry = _open_telemetry(settings, clock, store, background.counters, states, transport)
     states.listen(lambda change: background.counters.add("state_changes_total", (change.event,)))
     return WorkerBase(settings, data, clock, store, background, telemetry, transport)

@@ -27,6 +27,7 @@ RANKS = {
     "gateway.states": -2,
     "gateway.webhooks": -2,
     "gateway.files": -1.5,
+    "gateway.byte_budget": -1.8,
     "gateway.byte_ranges": -1.5,
     "gateway.shared_calls": -1.5,
     "gateway": -2,  # the package itself: its version

@@ -11,9 +11,10 @@ from msgspec import NODEFAULT, Struct, structs
 from gateway.neutral import chat, embeddings, events, parts, request, rerank, structured, usage
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Result
-from gateway.threads import compute
+from gateway.threads import compute, compute_if
 
 KIND = "$"
+LARGE = 1 << 17  # bytes of an answer
 MANY = 16  # vectors of an answer, from which on they are written in a thread
 # The types that answers consist of. Errors are never stored, so they are not among them.
 KINDS: dict[str, type] = {
@@ -52,21 +53,35 @@ class Field:
 
 
 def write_result(result: Result) -> bytes:
-    """A complete answer as JSON; many numbers are written in a thread. TypeError when it holds something that JSON
-    cannot."""
-    flat = flatten(result)
+    """A complete answer as JSON; a large one, or one of many numbers, is written in a thread. TypeError when it holds
+    something that JSON cannot."""
     vectors = getattr(result, "vectors", None)
-    return compute(_write_vectors, flat, vectors) if vectors and len(vectors) >= MANY else orjson.dumps(flat)
+    if vectors and len(vectors) >= MANY:
+        return compute(_write_vectors, result, vectors)
+    return compute_if(result.large, _write, result)
 
 
-def _write_vectors(flat: dict[str, Any], vectors: list[Any]) -> bytes:
+def _write(result: Result) -> bytes:
+    return orjson.dumps(flatten(result))
+
+
+def _write_vectors(result: Result, vectors: list[Any]) -> bytes:
     """Each vector separately: one call for all numbers would block every other thread. Joining does not."""
+    flat = flatten(result)
     rest = orjson.dumps({name: value for name, value in flat.items() if name != "vectors"})
     rows = [orjson.dumps(one) for one in vectors]
     return b"".join((rest[:-1], b',"vectors":[', b",".join(rows), b"]}"))
 
 
 def read_result(payload: bytes) -> Any:
+    """The answer that `write_result` wrote; a large one is read in a thread."""
+    large = len(payload) >= LARGE
+    result = compute_if(large, _read, payload)
+    result.large = large
+    return result
+
+
+def _read(payload: bytes) -> Any:
     return build(orjson.loads(payload))
 
 

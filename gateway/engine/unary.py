@@ -11,7 +11,7 @@ from gateway.engine.run import Run
 from gateway.errors import GatewayError
 from gateway.neutral.request import Result
 from gateway.operations import OPERATIONS
-from gateway.threads import Job, spawn
+from gateway.threads import Job, compute_if, spawn
 
 
 def answer(run: Run) -> Any:
@@ -40,7 +40,7 @@ def describe(attempt: Attempt, result: Result) -> None:
     usage = result.usage
     # What the provider left out is estimated; so is the part of text in a sum of text and images.
     if usage is None or not (usage.input and usage.output) or usage.images:
-        attempt.output_length = result.text_length()
+        attempt.output_length = compute_if(result.large, result.text_length)
 
 
 def _send(run: Run, attempt: Attempt) -> Any:

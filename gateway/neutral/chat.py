@@ -153,7 +153,7 @@ class Choice(Struct, frozen=True):
 @dataclass(slots=True, unsafe_hash=True)
 class ChatResult:
     """A complete answer. `native` is the upstream's own reply body when its dialect is the caller's (relay lane): then
-    the choices may be read when somebody first asks for them (`deferred`)."""
+    the choices may be read on first use (`deferred`). A `large` one is worked on in a thread."""
 
     choices: tuple[Choice, ...]
     usage: Usage | None = NOTHING
@@ -162,6 +162,7 @@ class ChatResult:
     service_tier: str = ""
     warnings: tuple[str, ...] = ()
     native: Native | None = None
+    large: bool = field(default=False, repr=False, compare=False)
     _read: Callable[[dict[str, Any]], tuple[Choice, ...]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
@@ -183,6 +184,7 @@ class ChatResult:
         result = cls.__new__(cls)  # all but the choices: these have no value yet
         result.usage, result.model, result.upstream_id = usage, model, upstream_id
         result.service_tier, result.warnings, result.native = service_tier, (), native
+        result.large = False
         result._read, result._finish = read, finish
         return result
 

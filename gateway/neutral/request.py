@@ -1,7 +1,7 @@
 """What requests of all operations share: the model that is asked for, what it must be able to do, and wishes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from msgspec import Struct, structs
@@ -138,6 +138,7 @@ class Result(Protocol):
     upstream_id: str
     service_tier: str
     warnings: tuple[str, ...]
+    large: bool  # worked on in a thread
 
     @property
     def finish(self) -> str: ...
@@ -156,6 +157,7 @@ class WholeResult:
     upstream_id: str = ""
     service_tier: str = ""
     warnings: tuple[str, ...] = ()
+    large: bool = field(default=False, repr=False, compare=False)
 
     @property
     def finish(self) -> str:

@@ -59,17 +59,24 @@ def read(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Any:
     body = reply.read_all()
     if len(body) >= LARGE:
         check_parts(body)
-        result = compute(codec.read, Whole(reply, body), relayed)
-        # Each is written by itself, and nobody can ask for so many.
-        if max(len(getattr(result, name, ())) for name in ("choices", "images")) > MOST_CHOICES:
-            raise UpstreamFailed(f"The provider sent more than {MOST_CHOICES} answers to one request.")
-        # An answer that is not passed on unchanged is written for its caller on the event loop.
-        if not relayed and sum(len(choice.parts) for choice in getattr(result, "choices", ())) > MOST_CALLS:
-            raise UpstreamFailed(f"The provider sent an answer of more than {MOST_CALLS:,} texts and calls.")
-    else:
-        result = codec.read(Whole(reply, body), relayed)
+        return compute(_read_large, codec, Whole(reply, body), relayed)
+    result = codec.read(Whole(reply, body), relayed)
     if not relayed:
         _check_texts(result)
+    return result
+
+
+def _read_large(codec: AnswerReader, whole: Whole, relayed: bool) -> Any:
+    result = codec.read(whole, relayed)
+    result.large = True
+    # Each is written by itself, and no caller can request so many.
+    if max(len(getattr(result, name, ())) for name in ("choices", "images")) > MOST_CHOICES:
+        raise UpstreamFailed(f"The provider sent more than {MOST_CHOICES} answers to one request.")
+    if relayed:
+        return result
+    if sum(len(choice.parts) for choice in getattr(result, "choices", ())) > MOST_CALLS:
+        raise UpstreamFailed(f"The provider sent an answer of more than {MOST_CALLS:,} texts and calls.")
+    _check_texts(result)
     return result
 
 

@@ -21,6 +21,7 @@ from gateway.providers.protocol import Call, Failure, StreamCodec, Target, Upstr
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
 from gateway.providers.tool_names import restore_batches, restore_result
+from gateway.threads import compute_if
 from gateway.transport.handshakes import HandshakeRefused
 
 MUTE = "The provider said nothing while another one waited."
@@ -136,10 +137,8 @@ class Upstreams:
             result = offload.read(call.reader or served.codec, reply, relayed)
             if served.check is not None:
                 served.check(request, result)
-            if served.tagged:
-                result = split_result(result)
-            if call.renamed:
-                result = restore_result(result, call.renamed)
+            if served.tagged or call.renamed:
+                result = compute_if(result.large, _restore, result, served.tagged, call.renamed)
         finally:
             reply.close()
         if call.warnings:
@@ -345,6 +344,13 @@ class Upstreams:
             yield [Heartbeat()]
             reply = pending.wait(self._heartbeat_s)
         return reply
+
+
+def _restore(result: Any, tagged: bool, renamed: dict[str, str] | None) -> Any:
+    """The result with its reasoning apart from its text, and under the caller's names of functions."""
+    if tagged:
+        result = split_result(result)
+    return restore_result(result, renamed) if renamed else result
 
 
 def _failure(served: CallPath, reply: UpstreamReply, target: Target) -> GatewayError:

@@ -12,9 +12,10 @@ response is read, `watchdog` reports what blocks the event loop, `drain` is the 
 separate port for metrics.
 
 May not know: dialects, providers, the engine, Flask. It sees a WSGI callable, which may carry attributes, all optional:
-`max_body` and `max_form` (bytes), `spool_dir` (where large forms are stored), `express` (the lane before it), `limits`
-(the server's settings), `owner_of` (returns whose request it is, from its headers; raises), `refused` (called for input
-that was no valid request, with the error, an id and the connection's environ), `follow` (called with a callback that
+`max_body` and `max_form` (bytes), `spool_dir` (where large forms are stored), `bodies` (the budget of large bodies),
+`express` (the lane before it), `limits` (the server's settings), `owner_of` (returns whose request it is, from its
+headers; raises), `refused` (called for input that was no valid request, with the error, an id and the connection's
+environ), `follow` (called with a callback that
 replaces this application by another), `watch` (called with a function that returns the worker's gauges), `draining`
 (called with True when the worker begins to shut down) and `close` (called last).
 

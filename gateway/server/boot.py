@@ -31,6 +31,15 @@ class PausableServer(StreamServer):
             super().start_accepting()
 
 
+def stop_accepting(servers: list[PausableServer]) -> None:
+    """Accept what is already in the kernel's queue, then close: closing a queue resets its connections."""
+    for server in servers:
+        server.stop_accepting()
+        while (accepted := server.do_read()) is not None:
+            server.do_handle(*accepted)
+        server.close()
+
+
 class BootingWorker(GeventWorker, ABC):
     """A worker whose failed boot ends only itself: gunicorn's own exit status would end all workers."""
 

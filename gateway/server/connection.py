@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import gevent
@@ -31,8 +32,8 @@ class CallerConnection:
 
     `since` is the tick at which its phase began; `received` counts the bytes of the current request since then;
     `progress` measures how fast the caller reads the response; `head` is the last request's head, since the next is
-    often the same. `weigh` is called with the bytes held for a request whose owner is not known yet, and may refuse
-    them (Overloaded).
+    often the same. `weigh` is called with the bytes held for a request whose owner is not known yet, `hold` with those
+    of a long response while it is sent; both may refuse them (Overloaded).
     """
 
     __slots__ = (
@@ -51,11 +52,17 @@ class CallerConnection:
         "_buffer",
         "_at",
         *("_readable", "_recv", "_send", "_switch", "_waiting", "_watched"),
-        *("_receives", "_weigh", "_held"),
+        *("_receives", "_weigh", "_held", "_hold_answer"),
     )
 
     def __init__(
-        self, sock: Any, peer: Any, state: WorkerState, peekable: bool = True, weigh: Callable[[int], object] = int
+        self,
+        sock: Any,
+        peer: Any,
+        state: WorkerState,
+        peekable: bool = True,
+        weigh: Callable[[int], object] = int,
+        hold: Callable[[int], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.socket = sock
         self.peer = peer
@@ -67,6 +74,7 @@ class CallerConnection:
         self.received = 0
         self.progress: SendProgress | None = None
         self._weigh, self._held = weigh, 0
+        self._hold_answer = hold
         self.expired = False
         self.killed = False
         self.head: Any = None
@@ -204,6 +212,13 @@ class CallerConnection:
         except OSError:
             # Distinguished from an application's own OSError: that is a crash, this is nobody's fault.
             raise ClientGone() from None
+
+    def send_long(self, head: bytes, body: bytes) -> None:
+        """Send a response that is too long to be copied, and count it until all of it was taken. ClientGone, and
+        Overloaded before anything was sent."""
+        with self._hold_answer(len(body)):
+            self.send(head)
+            self.send(body)
 
     def linger(self) -> None:
         """Read and discard for a moment what the caller still sends: a reset would destroy the response on its way."""

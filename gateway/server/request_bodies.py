@@ -1,39 +1,43 @@
 """Reads request bodies: large forms to disk, everything else into memory, each within a budget."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
+from gateway.byte_budget import ANYONE, ByteBudget
 from gateway.files import IN_MEMORY, StoredFile
 from gateway.server.connection import CallerConnection
 from gateway.server.http1 import CHUNKED, read_chunked, take_chunks
 from gateway.server.request_heads import RequestHead
-from gateway.server.resource_limits import UNREAD, BodyBudget, BodyReservation
+from gateway.server.resource_limits import UNREAD, BodyReservation
 from gateway.settings import Server
 from gateway.surfaces.codings import too_large
 from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY
-from gateway.threads import bulk_turn
+from gateway.threads import bulk_turn, work_owner
 
 
 class RequestBodies:
     """The body reader of a worker, with its memory and disk budgets."""
 
     def __init__(self, limits: Server) -> None:
-        self.memory = BodyBudget(limits.bodies_mb << 20, limits.organization_bodies_mb << 20)
-        self._disk = BodyBudget(limits.uploads_mb << 20, limits.organization_uploads_mb << 20)
+        self.memory = ByteBudget(limits.bodies_mb << 20, limits.organization_bodies_mb << 20)
+        self._disk = ByteBudget(limits.uploads_mb << 20, limits.organization_uploads_mb << 20)
         self._max_body = self._max_form = MAX_BODY
         self._spool_dir = ""
         self.free = FREE_BODY
 
     def limit_to(self, application: object) -> None:
-        """Take over an application's limits: `max_body` and `max_form` in bytes, and the folder for its large forms."""
+        """Take over an application's limits: `max_body` and `max_form` in bytes, the folder for large forms, and the
+        budget of large bodies."""
         self._max_body = int(getattr(application, "max_body", MAX_BODY))
         self._max_form = int(getattr(application, "max_form", MAX_BODY))
         self._spool_dir = str(getattr(application, "spool_dir", ""))
+        self.memory = getattr(application, "bodies", self.memory)
         self.free = min(FREE_BODY, self._max_body)
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         return {
-            "bodies_bytes": ("Bytes of long request bodies under way.", self.memory.held),
+            "bodies_bytes": ("Bytes of long request bodies and answers under way.", self.memory.held),
             "uploads_bytes": ("Bytes of uploads under way, which lie on the disk.", self._disk.held),
         }
 
@@ -48,6 +52,16 @@ class RequestBodies:
         """Count `size` more bytes (negative: fewer) of requests that are still being received and whose owner is
         unknown. Overloaded."""
         self.memory.grow(UNREAD, size)
+
+    @contextmanager
+    def answer(self, size: int) -> Iterator[None]:
+        """Count the bytes of an answer until its caller has taken them. Overloaded."""
+        owner, memory = work_owner() or ANYONE, self.memory
+        memory.grow(owner, size)
+        try:
+            yield
+        finally:
+            memory.grow(owner, -size)
 
     def check(self, head: RequestHead, length: int) -> None:
         """RequestTooLarge when the declared length is over the limit."""

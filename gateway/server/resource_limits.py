@@ -3,34 +3,10 @@ address."""
 
 from collections.abc import Callable
 
-from gateway.errors import Overloaded
+from gateway.byte_budget import ANYONE, ByteBudget
 from gateway.surfaces.proxies import network_of
 
-RETRY_S = 1.0
 UNREAD = "unread"  # owner of requests that are still incomplete and cannot be attributed
-ANYONE = "anyone"  # owner of requests that nobody can attribute
-
-
-class BodyBudget:
-    """A budget of request body bytes held at once: `most` in total, `most_each` per owner."""
-
-    def __init__(self, most: int, most_each: int) -> None:
-        self._most, self._most_each = most, most_each
-        self._each: dict[str, int] = {}
-        self.held = 0
-
-    def grow(self, owner: str, size: int) -> None:
-        """Add `size` bytes (negative: release). Overloaded when that is too much; then nothing changes."""
-        own = self._each.get(owner, 0) + size
-        if size > 0 and self.held + size > self._most:
-            raise _full("The gateway holds as many request bodies as it can; try again.")
-        if size > 0 and own > self._most_each:
-            raise _full("Your organization has as many request bodies under way as it may; try again.")
-        self.held += size
-        if own:
-            self._each[owner] = own
-        else:
-            self._each.pop(owner, None)
 
 
 class BodyReservation:
@@ -39,12 +15,12 @@ class BodyReservation:
 
     __slots__ = ("_bodies", "_ask", "_free", "_owner", "_size")
 
-    def __init__(self, bodies: BodyBudget, ask: Callable[[], str], free: int) -> None:
+    def __init__(self, bodies: ByteBudget, ask: Callable[[], str], free: int) -> None:
         self._bodies, self._ask, self._free = bodies, ask, free
         self._owner, self._size = "", 0
 
     def grow(self, size: int) -> None:
-        """Reserve `size` more bytes. Overloaded (see `BodyBudget.grow`), and whatever `ask` raises."""
+        """Reserve `size` more bytes. Overloaded (see `ByteBudget.grow`), and whatever `ask` raises."""
         if not self._owner and self._size + size > self._free:
             owner, held = self._ask(), self._size
             self.release()
@@ -86,7 +62,3 @@ class ConnectionCounts:
             self._open[place] = left
         else:
             self._open.pop(place, None)
-
-
-def _full(message: str) -> Overloaded:
-    return Overloaded(message, retry_after=RETRY_S)

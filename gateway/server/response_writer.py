@@ -6,7 +6,7 @@ from types import TracebackType
 import gevent
 from msgspec import Struct
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, Overloaded
 from gateway.ids import new_hex
 from gateway.server.connection import CallerConnection
 from gateway.surfaces.http import Outbound
@@ -161,12 +161,16 @@ class ResponseWriter(Struct, eq=False):
         self._send_message(head, body)
 
     def _send_message(self, head: bytes, body: bytes) -> None:
-        """In one send, unless the body is too long to be copied."""
+        """In one send, unless the body is too long to be copied. Overloaded when there is no room for it; then nothing
+        was sent."""
         if len(body) <= JOIN_BYTES:
             self._connection.send(head + body)
             return
-        self._connection.send(head)
-        self._connection.send(body)
+        try:
+            self._connection.send_long(head, body)
+        except Overloaded:
+            self.begun, self.sent = False, 0
+            raise
 
     def _begin(self, lines: list[str]) -> None:
         """Send the head of a body that is sent in pieces."""

@@ -2,8 +2,8 @@
 
 import socket
 
+from gateway.byte_budget import ANYONE, ByteBudget
 from gateway.server.connection import CallerConnection
-from gateway.server.resource_limits import ANYONE, BodyBudget
 from gateway.server.worker_state import ClientGone
 
 
@@ -12,7 +12,7 @@ class CallerChannel:
 
     Long messages count among the bodies of the worker and of the `owner`, an organization, until they are done with."""
 
-    def __init__(self, connection: CallerConnection, bodies: BodyBudget) -> None:
+    def __init__(self, connection: CallerConnection, bodies: ByteBudget) -> None:
         self._connection, self._bodies = connection, bodies
         self.owner = ANYONE
         self._charged, self._held = "", 0

@@ -16,7 +16,7 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError, Internal, Overloaded, Unavailable
 from gateway.files import StoredFile
 from gateway.ids import new_hex
-from gateway.server.boot import BootingWorker, PausableServer
+from gateway.server.boot import BootingWorker, PausableServer, stop_accepting
 from gateway.server.connection import ANSWERING, CallerConnection
 from gateway.server.connection_timeouts import TimeoutSweeper
 from gateway.server.drain import Drain, make_plan
@@ -218,7 +218,8 @@ class GatewayWorker(BootingWorker):
 
     def _serve_caller(self, listener: Any, client: Any, addr: Any, entered: bool) -> None:
         """`entered`: whether the connection is within its address's limit."""
-        connection = CallerConnection(client, addr, self._state, peekable=self._tls is None, weigh=self._bodies.weigh)
+        weigh, hold = self._bodies.weigh, self._bodies.answer
+        connection = CallerConnection(client, addr, self._state, self._tls is None, weigh, hold)
         self._connections.add(connection)
         try:
             if not entered:
@@ -265,6 +266,7 @@ class GatewayWorker(BootingWorker):
                     body = b""
             except GatewayError as error:
                 self._refuse(connection, base, head, error)
+                connection.linger()  # the caller may not read the response before it has sent everything
                 return
             if not self._answer(connection, base, head, body, length):
                 return
@@ -288,6 +290,7 @@ class GatewayWorker(BootingWorker):
             return self._answer(connection, {**base, HELD: held}, head, body, length)
         except GatewayError as error:
             self._refuse(connection, base, head, error)
+            connection.linger()
             return False
         finally:
             held.release()
@@ -298,8 +301,8 @@ class GatewayWorker(BootingWorker):
     def _refuse(
         self, connection: CallerConnection, base: dict[str, Any], head: RequestHead | None, error: GatewayError
     ) -> None:
-        """Answer a request whose head (None) or body stays unread, in the dialect of its path where the application
-        knows it; then let the caller finish sending, since it may not read the response before."""
+        """Answer a request with an error of the server, in the dialect of its path where the application knows it; the
+        `head` is None where it could not be read."""
         if head is None or self._owner_of is None:
             if self._on_refusal is not None:
                 self._on_refusal(error, new_hex(), base)
@@ -312,7 +315,6 @@ class GatewayWorker(BootingWorker):
                 reply.deliver(result)
             finally:
                 self._close_body(result, head)
-        connection.linger()
 
     def _answer(
         self,
@@ -343,6 +345,9 @@ class GatewayWorker(BootingWorker):
             if "upgrade" not in head.headers:
                 reply.fail(Unavailable("The server is restarting; try again."))
             raise
+        except Overloaded as error:  # there is no room for the answer
+            self._refuse(connection, base, head, error)
+            return False
         except (Exception, gevent.Timeout, SystemExit):
             self.log.exception("Error handling request %s %s", head.method, head.path)
             reply.fail(Internal("An unexpected error occurred."))
@@ -388,12 +393,3 @@ class GatewayWorker(BootingWorker):
                 close()
             except Exception:
                 self.log.exception("Error closing the answer to %s", head.path)
-
-
-def stop_accepting(servers: list[PausableServer]) -> None:
-    """Accept what is already in the kernel's queue, then close: closing a queue resets its connections."""
-    for server in servers:
-        server.stop_accepting()
-        while (accepted := server.do_read()) is not None:
-            server.do_handle(*accepted)
-        server.close()

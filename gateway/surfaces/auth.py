@@ -50,6 +50,7 @@ def admit(
     may be a multipart form as well as JSON."""
     sender = inbound.sender
     if sender is not None and sender.caller is not None and services.accounts.authentication.holds(sender.caller):
+        work_for(sender.caller.organization_id)
         return _begin(services, inbound, sender.caller, sender.source, operation, surface)
     caller, headers = caller_of(services, inbound), inbound.headers
     if not (form and inbound.upload is not None):

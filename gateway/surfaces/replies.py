@@ -12,9 +12,11 @@ from gateway.clock import SECOND_US
 from gateway.dialects import openai
 from gateway.errors import GatewayError, Internal, InvalidRequest
 from gateway.neutral.events import Batch
+from gateway.neutral.request import Result
 from gateway.surfaces import policy
 from gateway.surfaces.caps import is_deeper
 from gateway.surfaces.http import Deprecated, ErrorFormat, Inbound, Outbound
+from gateway.threads import compute_if
 
 log = logging.getLogger("gateway")
 
@@ -47,6 +49,21 @@ def json_reply(
     payload = body if type(body) is bytes else orjson.dumps(body)
     named = (("x-request-id", request_id),) if request_id else ()
     return Outbound(status, [*PRIVATE_JSON, *named, *(headers or ())], payload)
+
+
+def result_reply(
+    result: Result,
+    write: Callable[..., bytes | dict | list],
+    *args: Any,
+    request_id: str = "",
+    headers: list | None = None,
+) -> Outbound:
+    """The JSON answer that `write(result, *args)` makes; that of a large result is made in a thread."""
+
+    def make() -> Outbound:
+        return json_reply(write(result, *args), request_id, headers=headers)
+
+    return compute_if(result.large, make)
 
 
 def stream_reply(frames: Iterator[bytes], request_id: str = "", headers: list | None = None) -> Outbound:

@@ -17,6 +17,7 @@ from gateway.lazy_import import LazyImport
 from gateway.settings import Security, Timeouts
 from gateway.threads import bulk_turn
 from gateway.transport.addresses import Resolver, StrangersNames, check_public, resolve
+from gateway.transport.answer_room import AnswerRoom
 from gateway.transport.connections import SHORTEST_S, ConnectionPool, UpstreamConnection
 from gateway.transport.messages import (
     JOIN_BYTES,
@@ -66,6 +67,7 @@ class Transport:
         tls: SSLContext | None = None,
         resolver: Resolver | None = None,
         per_origin: int = PER_ORIGIN,
+        room: AnswerRoom | None = None,
     ) -> None:
         self._connect_s = timeouts.connect_s
         self._guarded = not security.allow_private_upstreams
@@ -79,9 +81,9 @@ class Transport:
         self._places: dict[tuple[str, bool, bool], UpstreamAddress] = {}
         self._trim_at = 0.0
         silence_s, heartbeat_s = timeouts.silence_s, timeouts.wake_s
-        self._streamed = Patience(now, timeouts.stream_s, silence_s, silence_s, heartbeat_s)
+        self._streamed = Patience(now, timeouts.stream_s, silence_s, silence_s, heartbeat_s, room)
         # A plain answer is silent while the model thinks, however long that is: only its deadline bounds it.
-        self._plain = Patience(now, timeouts.plain_s, timeouts.plain_s, silence_s, heartbeat_s)
+        self._plain = Patience(now, timeouts.plain_s, timeouts.plain_s, silence_s, heartbeat_s, room)
 
     def open(
         self,
@@ -158,7 +160,10 @@ class Transport:
         """A whole exchange for background work: status, headers, body. Raises as `open`, and beyond `max_bytes`."""
         deadline = self._now() + timeout_s
         reply = self.open(method, url, headers, body, deadline=deadline, trusted=trusted)
-        return Answer(reply.status, reply.headers, reply.read_all(max_bytes))
+        try:
+            return Answer(reply.status, reply.headers, reply.read_all(max_bytes))
+        finally:
+            reply.close()
 
     def fetch(
         self,
@@ -177,10 +182,12 @@ class Transport:
         for _ in range(redirects + 1):
             head = write_head("GET", self._place(url, False, True), headers)
             reply = self._answer(self.transmit(head, b"", False, deadline))
-            if reply.status not in REDIRECT_STATUSES or "location" not in reply.headers:
-                _refuse_announced(reply, max_bytes)
-                return Answer(reply.status, reply.headers, reply.read_all(max_bytes))
-            reply.close()
+            try:
+                if reply.status not in REDIRECT_STATUSES or "location" not in reply.headers:
+                    _refuse_announced(reply, max_bytes)
+                    return Answer(reply.status, reply.headers, reply.read_all(max_bytes))
+            finally:
+                reply.close()
             url = _follow(url, reply.headers["location"])
         raise UpstreamFailed("The URL redirects too often.", code="too_many_redirects")
 

@@ -6,7 +6,8 @@ from typing import NamedTuple, overload
 from msgspec import Struct
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
-from gateway.threads import give_way
+from gateway.threads import compute_if, give_way
+from gateway.transport.answer_room import FREE, AnswerRoom, HeldAnswer
 from gateway.transport.codings import Unpacker, find_unpacker
 from gateway.transport.connections import UpstreamConnection
 from gateway.transport.fields import END, read_fields
@@ -14,6 +15,7 @@ from gateway.transport.fields import END, read_fields
 MB = 1024 * 1024
 BODY_LIMIT = 64 * MB
 PIECE = 1 << 16  # bytes of a stream that its reader gets at once
+LONG_BYTES = 1 << 20  # an answer of this size is joined in a thread
 
 
 class Answer(NamedTuple):
@@ -26,13 +28,14 @@ class Answer(NamedTuple):
 
 class Patience(Struct, frozen=True):
     """How long to wait, in seconds: for everything, for the head, between two bytes, and until a heartbeat; `now`
-    gives monotonic seconds."""
+    gives monotonic seconds. Large answers are read within `room`."""
 
     now: Callable[[], float]
     total_s: float
     first_s: float
     silence_s: float
     heartbeat_s: float
+    room: AnswerRoom | None = None
 
 
 class Pending(Struct, eq=False):
@@ -101,7 +104,8 @@ class Pending(Struct, eq=False):
 
 
 class Reply(Struct, eq=False):
-    """An upstream's answer whose head is there: the Reply of providers/protocol.py."""
+    """An upstream's answer whose head is there: the Reply of providers/protocol.py. A large one that was read whole is
+    counted in memory until `close`."""
 
     status: int
     _connection: UpstreamConnection
@@ -113,6 +117,7 @@ class Reply(Struct, eq=False):
     _silent_s: float = 0.0
     _open: bool = True
     _whole: bool = False
+    _held: HeldAnswer | None = None
 
     def unpack(self) -> None:
         """Unpack the body if its head says that it is packed. UpstreamFailed for an unknown way, and closed then."""
@@ -144,11 +149,15 @@ class Reply(Struct, eq=False):
             for data in self._read(self._patience.silence_s):
                 parts.append(data)
                 size += len(data)
+                if size > FREE:
+                    self._hold(size if self._held is None else len(data))
                 if size > limit:
                     self._refuse_size(limit)
-        finally:
+        except BaseException:
             self.close()
-        return b"".join(parts)
+            raise
+        self._give_back()
+        return compute_if(size >= LONG_BYTES, _join, parts)
 
     def chunks(self) -> Iterator[bytes]:
         """Body bytes, one item a receive; b"" for each heartbeat time in which nothing came.
@@ -173,6 +182,22 @@ class Reply(Struct, eq=False):
         Readers of event streams stop at their protocol's own end: when nothing but the body's end mark was left,
         it is taken here, so that the connection serves again.
         """
+        if self._held is not None:
+            self._held.release()
+        if self._open:
+            self._give_back()
+
+    def _hold(self, size: int) -> None:
+        """Count so many more bytes of the answer; waits until there is room."""
+        room = self._patience.room
+        if room is None:
+            return
+        if self._held is None:
+            self._held = room.hold()
+        self._held.grow(size)
+
+    def _give_back(self) -> None:
+        """End the loan of the connection."""
         if not self._open:
             return
         self._open = False
@@ -208,7 +233,7 @@ class Reply(Struct, eq=False):
             last = last or self._unpacker.ended
         if last:
             self._whole = True
-            self.close()
+            self._give_back()
         return data
 
     def _receive(self, heartbeat_s: float) -> bool:
@@ -234,6 +259,14 @@ class Reply(Struct, eq=False):
         if self._silent_s >= silence_s:
             raise UpstreamTimeout(f"{host} fell silent for {silence_s:g} seconds.")
         return min(self._end - now, silence_s - self._silent_s)
+
+
+def _join(parts: list[bytes]) -> bytes:
+    """The whole answer. The interpreter lets other threads run while it joins a long one; its parts are freed here, in
+    the same thread."""
+    whole = b"".join(parts)
+    parts.clear()
+    return whole
 
 
 def too_late(host: str) -> UpstreamTimeout:

@@ -44,7 +44,8 @@ def _ask(read_chat: reader.ReadChat, of_prefix: int, services: Services, inbound
     answer = services.engine.chat.generate(context, question.request)
     facts = Facts(context, answer.outcome, writer.ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
-    return replies.json_reply(writer.reply(answer.result, facts, question), context.shown_id, headers=headers)
+    shown_id = context.shown_id
+    return replies.result_reply(answer.result, writer.reply, facts, question, request_id=shown_id, headers=headers)
 
 
 def _stream(services: Services, context: RequestContext, question: reader.Question) -> Outbound:

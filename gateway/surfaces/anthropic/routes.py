@@ -49,7 +49,7 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
         *_standings(facts.outcome.rate_limits, services.clock),
         *headers_of(facts, services.clock, streamed=False),
     ]
-    return replies.json_reply(writer.reply(answer.result, facts), context.shown_id, headers=headers)
+    return replies.result_reply(answer.result, writer.reply, facts, request_id=context.shown_id, headers=headers)
 
 
 def _read(limits: LimitSettings, raw: bytes, betas: str) -> ChatRequest:

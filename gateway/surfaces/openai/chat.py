@@ -8,6 +8,7 @@ from gateway.surfaces import attribution, auth, caps, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer, legacy_functions, shapes
+from gateway.threads import compute
 
 ID_PREFIX = "chatcmpl-"
 
@@ -44,7 +45,11 @@ def _answer(services: Services, context: RequestContext, request: ChatRequest) -
     answer = services.engine.chat.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
-    return replies.json_reply(chat_writer.reply(answer.result, facts), context.shown_id, headers=headers)
+    if answer.result.large:
+        written = compute(chat_writer.reply, answer.result, facts)
+    else:
+        written = chat_writer.reply(answer.result, facts)
+    return replies.json_reply(written, context.shown_id, headers=headers)
 
 
 def _stream(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:

@@ -99,7 +99,8 @@ def _complete_one(
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
     echo = completions_writer.Echo(echoed, request.requirements.n)
-    written = compute_if(request.large, completions_writer.reply, answer.result, facts, echo, unfence=unfence)
+    large = request.large or answer.result.large
+    written = compute_if(large, completions_writer.reply, answer.result, facts, echo, unfence=unfence)
     return replies.json_reply(written, context.shown_id, headers=headers)
 
 

@@ -221,7 +221,7 @@ def _answer(services: Services, context: RequestContext, request: ImagesRequest,
     answer = services.engine.executor.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
-    return replies.json_reply(write(answer.result, facts), context.shown_id, headers=headers)
+    return replies.result_reply(answer.result, write, facts, request_id=context.shown_id, headers=headers)
 
 
 def _stream(services: Services, context: RequestContext, request: ImagesRequest) -> Outbound:

@@ -5,7 +5,9 @@ from typing import Any
 
 import orjson
 
+from gateway.surfaces.caps import LARGE
 from gateway.surfaces.http import Outbound
+from gateway.threads import compute_if
 
 Json = dict[str, Any]
 DATA, END = b"data: ", b"\n\n"
@@ -17,7 +19,9 @@ def write(outbound: Outbound) -> Outbound:
     body = outbound.body
     if outbound.status != 200:
         return outbound
-    return Outbound(outbound.status, outbound.headers, _whole(body) if isinstance(body, bytes) else _Frames(body))
+    if isinstance(body, bytes):
+        return Outbound(outbound.status, outbound.headers, compute_if(len(body) >= LARGE, _whole, body))
+    return Outbound(outbound.status, outbound.headers, _Frames(body))
 
 
 def _whole(body: bytes) -> bytes:

@@ -43,7 +43,7 @@ def rerank(services: Services, inbound: Inbound) -> Outbound:
         raise restate(error, "rerank") from error
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
-    return replies.json_reply(write(answer.result, body, facts), context.shown_id, headers=headers)
+    return replies.result_reply(answer.result, write, body, facts, request_id=context.shown_id, headers=headers)
 
 
 def read(body: RerankBody, size: int) -> RerankRequest:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from msgspec.json import Decoder
 
 from gateway.neutral.request import Options, Requirements
-from gateway.neutral.structured import StructuredRequest
+from gateway.neutral.structured import StructuredRequest, StructuredResult
 from gateway.neutral.usage import Units
 from gateway.services import Services
 from gateway.surfaces import auth, caps, replies
@@ -39,10 +39,14 @@ def answer(
     request = kind(
         body.model, needs, lambda: sent, Options(**read_preferences(routing=body.routing)), large=len(raw) >= caps.LARGE
     )
-    result = services.engine.executor.generate(context, request)
-    facts = Facts(context, result.outcome, prefix + context.request_id)
+    answer = services.engine.executor.generate(context, request)
+    facts = Facts(context, answer.outcome, prefix + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
-    return replies.json_reply(write(result.result.body, facts), context.shown_id, headers=headers)
+
+    def write_body(result: StructuredResult) -> Json:
+        return write(result.body, facts)
+
+    return replies.result_reply(answer.result, write_body, request_id=context.shown_id, headers=headers)
 
 
 def tokens(facts: Facts) -> Json:

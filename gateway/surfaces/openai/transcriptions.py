@@ -173,6 +173,10 @@ def _invalid(param: str, what: str) -> InvalidRequest:
 
 
 def _reply(result: TranscriptionResult, chosen: str, facts: Facts, headers: list[tuple[str, str]]) -> Outbound:
+    return compute_if(result.large, _write, result, chosen, facts, headers)
+
+
+def _write(result: TranscriptionResult, chosen: str, facts: Facts, headers: list[tuple[str, str]]) -> Outbound:
     shown_id = facts.context.shown_id
     if chosen == "text" or chosen in SUBTITLES:
         body = result.text + "\n"

@@ -60,7 +60,7 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     facts = _facts(context, answer)
     response = writer.reply(answer.result, turn, facts, keep)
     headers = headers_of(facts, services.clock, streamed=False)
-    return replies.json_reply(response, context.shown_id, headers=headers)
+    return compute_if(answer.result.large, replies.json_reply, response, context.shown_id, headers=headers)
 
 
 def _read(
@@ -150,7 +150,11 @@ def retrieve(services: Services, inbound: Inbound) -> Outbound:
     found = _find(services, inbound, whole=False)
     if inbound.arguments().get("stream", "").lower() == "true":
         raise InvalidRequest("A stored response comes whole; leave out stream.", param="stream")
-    shown = store.show(found.response, sealed=_sealed(inbound), reasoned=store.asks_reasoning(found.response))
+    return compute_if(store.is_long(found), _show, found.response, inbound)
+
+
+def _show(response: dict, inbound: Inbound) -> Outbound:
+    shown = store.show(response, sealed=_sealed(inbound), reasoned=store.asks_reasoning(response))
     return replies.json_reply(shown, inbound.shown_id)
 
 

@@ -25,8 +25,10 @@ from gateway.surfaces.responses.assembler import COMPLETED, INCOMPLETE, RUNNING,
 from gateway.surfaces.responses.opaque_tokens import wrap
 from gateway.surfaces.responses.reader import ResponseTurn
 from gateway.surfaces.responses.store import item_id, show
+from gateway.threads import compute_if
 
 FAILED = "failed"
+MANY = 500  # items of a response that is prepared for its caller in a thread
 OURS = "llmgateway"  # the member with our own facts: `metadata` is the caller's
 Json = dict[str, Any]
 # Stores a whole response; whether it is stored. Called before the caller sees the end of the answer.
@@ -49,9 +51,9 @@ def reply(result: ChatResult, turn: ResponseTurn, facts: ResponseFacts, keep: Ke
     choice = result.choices[0]
     if result.native is not None:
         native = result.native.body
-        output = [own_item(item, place, facts) for place, item in enumerate(native["output"])]
+        output = compute_if(result.large, _own_items, native["output"], facts)
         return conclude(turn, facts, output, choice.finish, keep, native)
-    output = _output(choice, turn, facts, status_of(choice.finish))
+    output = compute_if(result.large, _output, choice, turn, facts, status_of(choice.finish))
     return conclude(turn, facts, output, choice.finish, keep)
 
 
@@ -74,7 +76,7 @@ def conclude(
     response[OURS] = facts.metadata()
     if turn.store:
         response["store"] = keep(response)
-    return show(response, sealed=turn.sealed, reasoned=turn.reasoned)
+    return compute_if(len(output) >= MANY, show, response, sealed=turn.sealed, reasoned=turn.reasoned)
 
 
 def _keep_own(response: Json, native: Json) -> None:
@@ -139,6 +141,10 @@ def origin(facts: ResponseFacts) -> str:
 def own_item(item: Json, place: int, facts: ResponseFacts) -> Json:
     """An upstream's item under an id of ours, its sealed content wrapped."""
     return wrap({**item, "id": item_id(item.get("type", ""), facts.answer_id, place)}, origin(facts))
+
+
+def _own_items(items: list[Json], facts: ResponseFacts) -> list[Json]:
+    return [own_item(item, place, facts) for place, item in enumerate(items)]
 
 
 def _output(choice: Choice, turn: ResponseTurn, facts: ResponseFacts, status: str) -> list[Json]:

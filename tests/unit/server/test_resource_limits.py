@@ -5,15 +5,16 @@ import time
 import pytest
 from support.small_server import Server
 
+from gateway.byte_budget import ByteBudget
 from gateway.errors import Overloaded, Unauthenticated
-from gateway.server.resource_limits import BodyBudget, BodyReservation, ConnectionCounts
+from gateway.server.resource_limits import BodyReservation, ConnectionCounts
 from gateway.surfaces.proxies import Proxies
 
 FREE = 10
 
 
 def test_bodies_of_one_organization_leave_room_for_others():
-    bodies = BodyBudget(100, 60)
+    bodies = ByteBudget(100, 60)
     first, second = BodyReservation(bodies, lambda: "one", FREE), BodyReservation(bodies, lambda: "one", FREE)
     first.grow(60)
     with pytest.raises(Overloaded) as caught:
@@ -30,7 +31,7 @@ def test_bodies_of_one_organization_leave_room_for_others():
 
 
 def test_whose_a_body_is_is_asked_once_it_is_more_than_anyone_may_send():
-    asked, bodies = [], BodyBudget(100, 100)
+    asked, bodies = [], ByteBudget(100, 100)
     held = BodyReservation(bodies, lambda: asked.append(1) or "one", FREE)
     for _ in range(FREE):
         held.grow(1)
@@ -47,7 +48,7 @@ def test_a_refused_owner_leaves_nothing_behind():
     def refuse():
         raise Unauthenticated("no key")
 
-    bodies = BodyBudget(100, 100)
+    bodies = ByteBudget(100, 100)
     held = BodyReservation(bodies, refuse, FREE)
     held.grow(5)
     with pytest.raises(Unauthenticated):

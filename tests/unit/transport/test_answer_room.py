@@ -1,0 +1,85 @@
+"""Memory for large answers of upstreams while they are read."""
+
+from collections.abc import Callable
+
+import gevent
+import pytest
+
+from gateway.byte_budget import ByteBudget
+from gateway.clock import Clock
+from gateway.errors import Overloaded
+from gateway.threads import work_for
+from gateway.transport.answer_room import AnswerRoom, HeldAnswer
+
+NEVER = 3600.0
+
+
+def reading(room: AnswerRoom, owner: str, work: Callable[[HeldAnswer], object]) -> gevent.Greenlet:
+    """Work on an answer for an owner, in its own greenlet."""
+
+    def run() -> object:
+        work_for(owner)
+        return work(room.hold())
+
+    started = gevent.spawn(run)
+    gevent.sleep(0)
+    return started
+
+
+def grown(*sizes: int) -> Callable[[HeldAnswer], HeldAnswer]:
+    def grow(held: HeldAnswer) -> HeldAnswer:
+        for size in sizes:
+            held.grow(size)
+        return held
+
+    return grow
+
+
+def test_an_owner_reads_one_large_answer_at_once_and_more_within_half_of_its_budget():
+    budget = ByteBudget(1000, 100)
+    room = AnswerRoom(budget, NEVER, Clock.monotonic)
+    first = reading(room, "org", grown(30, 60)).get(timeout=1)
+    second = reading(room, "org", grown(10))
+    assert not second.ready() and budget.held == 90, "it waits; its connection fills up"
+    assert reading(room, "other", grown(90)).get(timeout=1), "another organization has its own budget"
+    first.release()
+    assert second.get(timeout=5) and budget.held_by("org") == 10
+    third = reading(room, "org", grown(40)).get(timeout=5)
+    assert budget.held_by("org") == 50
+    third.release()
+    third.release()
+    assert budget.held_by("org") == 10, "once"
+
+
+def test_answers_that_found_no_room_in_time_are_read_one_after_the_other():
+    budget = ByteBudget(1000, 100)
+    room = AnswerRoom(budget, 0.0, Clock.monotonic)
+    budget.grow("org", 100)
+    first = reading(room, "org", grown(50, 50, 50)).get(timeout=1)
+    second = reading(room, "org", grown(50))
+    assert not second.ready() and budget.held == 100
+    first.release()
+    assert second.get(timeout=5).release() is None and budget.held == 100
+
+
+def test_a_reader_that_is_killed_while_it_waits_holds_nothing():
+    budget = ByteBudget(1000, 100)
+    room = AnswerRoom(budget, NEVER, Clock.monotonic)
+    budget.grow("org", 100)
+    held: list[HeldAnswer] = []
+    waiting = reading(room, "org", lambda one: held.append(one) or one.grow(10))
+    waiting.kill()
+    held[0].release()
+    assert budget.held == 100
+    budget.grow("org", -100)
+    assert budget.held == 0 and budget.held_by("org") == 0
+
+
+def test_a_budget_refuses_what_is_too_much_in_all_or_for_one_owner():
+    budget = ByteBudget(100, 60)
+    budget.grow("one", 60)
+    for owner, size in (("one", 1), ("two", 41)):
+        with pytest.raises(Overloaded):
+            budget.grow(owner, size)
+    assert budget.held == 60 and not budget.has_room("two", 41) and budget.has_room("two", 40)
+    assert not budget.has_room("two", 1, share=0.5)
