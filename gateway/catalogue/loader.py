@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.credentials import PREFIX, credentials_for, settings_for, variables_of
+from gateway.catalogue.descriptions import describe
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Tier, TokenRates
 from gateway.catalogue.layers import Fields, Layer, overlay, read_folder, read_snapshot, read_tables
 from gateway.catalogue.lifecycle import dates_of
@@ -24,6 +25,8 @@ SNAPSHOT = "snapshot.json.gz"
 # Operations that are sent in several calls where one takes or makes too few.
 EMBEDDINGS = "embeddings"
 IMAGES = "images"
+CHAT = "chat"
+OTHER = "other"  # the family of models of many small vendors
 VERSION_END = re.compile(r"/v\d+[a-z0-9]*$")
 DATE = re.compile(r"20\d\d-[01]\d-[0-3]\d")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -219,9 +222,14 @@ def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[
         elif _complete(Mapping, fields, where, [] if (Mapping, key) in merged.faulty else problems) and provider:
             served.setdefault(model_id, []).append(_finish_mapping(fields, provider, where, problems))
     ready = {}
+    vendors = {one.id: one.name for one in providers.values() if one.sources.get("maker") == one.id}
     for ident, fields in merged.models.items():
         if ident in served:
-            ready[ident] = _finish_model(fields, _first_party_first(served[ident], providers, fields.get("family", "")))
+            vendor = fields.get("family", "")
+            model = _finish_model(fields, _first_party_first(served[ident], providers, vendor))
+            maker = vendors.get(vendor) or ("" if vendor == OTHER else vendor.title())
+            description = model.description or describe(model, model.mappings, maker)
+            ready[ident] = dataclasses.replace(model, description=description)
     return ready
 
 
@@ -288,15 +296,24 @@ def _finish_model(fields: dict[str, Any], mappings: tuple[Mapping, ...]) -> Mode
     if model.deprecated or model.deactivated:
         mappings = tuple(_with_dates_of(model, mapping) for mapping in mappings)
     dates = dates_of(mappings)
+    max_output = model.max_output or max(m.max_output for m in mappings)
+    mappings = tuple(_with_limit(mapping, max_output) for mapping in mappings)
     return dataclasses.replace(
         model,
         name=model.name or model.id,
         context_length=model.context_length or max(m.context_length for m in mappings),
-        max_output=model.max_output or max(m.max_output for m in mappings),
+        max_output=max_output,
         deprecated=dates.deprecated,
         deactivated=dates.deactivated,
         mappings=mappings,
     )
+
+
+def _with_limit(mapping: Mapping, max_output: int) -> Mapping:
+    """The mapping with the model's own output limit where its provider states none."""
+    if mapping.max_output or not max_output or CHAT not in mapping.operations:
+        return mapping
+    return dataclasses.replace(mapping, max_output=max_output)
 
 
 def _with_dates_of(model: Model, mapping: Mapping) -> Mapping:

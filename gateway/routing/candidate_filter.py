@@ -286,9 +286,7 @@ class CandidateFilter:
 
     def _refuse_catalogue(self, requested: str, rows: list[Excluded]) -> GatewayError:
         reasons = _join_some("; ", {f"{one.candidate.provider.id}: {one.reason}" for one in rows})
-        return NotSupported(
-            f"{requested} is listed but not served ({reasons}).", param="model", code="model_not_served"
-        )
+        return NotSupported(f"{requested} is known but not served ({reasons}).", param="model", code="model_not_served")
 
     def _refuse_choice(self, requested: str, rows: list[Excluded]) -> GatewayError:
         reasons = _join_some(" / ", {one.reason for one in rows})

@@ -91,7 +91,7 @@ def _visible(
         rooms.insert(0, (own.current(), listing.own_models(catalogue, own.current())))
     for room, models in rooms:
         for model in models:
-            allowed = (one for one in model.mappings if _passes(room, one, refuse))
+            allowed = (one for one in model.mappings if one.priced and _passes(room, one, refuse))
             mappings = shown_on(allowed, day, include_deactivated=deactivated, exclude_deprecated=active_only)
             if mappings:
                 yield room, model, mappings
@@ -102,7 +102,7 @@ def _passes(catalogue: Catalogue, mapping: Mapping, refuse: Predicate | None) ->
 
 
 def _entry(ctx: ToolContext, catalogue: Catalogue, model: Model, mappings: list[Mapping]) -> Json:
-    rates = _rates(ctx, next((one for one in mappings if one.priced), mappings[0]))
+    rates = _rates(ctx, mappings[0])
     abilities: dict[str, Any] = {name: any(getattr(one, name) for one in mappings) for name in ABILITIES}
     abilities["imageGeneration"] = any(IMAGES in one.operations for one in mappings)
     return {

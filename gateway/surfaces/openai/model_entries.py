@@ -9,10 +9,11 @@ import orjson
 
 from gateway.accounts.access import CUSTOM, Predicate
 from gateway.catalogue.catalogue import Catalogue, day_of
-from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
+from gateway.catalogue.efforts import shown_efforts
+from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.lifecycle import Dates, dates_of, shown_on
 from gateway.clock import from_datetime
-from gateway.money import format_price
+from gateway.surfaces.openai.model_prices import MODEL_PRICES, PRICES, highest_of, write_pricing
 
 PSEUDO_PROVIDER = "llmgateway"
 MARK = "\u2603name\u2603"  # stands for a model's name where entries are alike
@@ -22,24 +23,12 @@ PSEUDO_MODELS = (
     ("auto", "Auto", "The gateway picks the cheapest model that can do what the request needs."),
     ("custom", "Custom", "The organization's own provider: any model name behind its base URL."),
 )
-# Prices of both levels, in the order of service.md's pricing object, and those of the model level only.
-PRICES = (
-    "prompt", "completion", "image", "input_audio", "input_audio_cache_read", "output_audio", "request",
-    "input_cache_read", "input_cache_write", "input_cache_write_1h", "ocr_page", "input_audio_hour",
-)  # fmt: skip
-MODEL_PRICES = ("web_search", "internal_reasoning")
-# Prices that service.md's object has no field for: members of their own, where there is one.
-MORE_PRICES = (
-    "character", "output_image", "web_search", "file_search", "code_session", "internal_reasoning",
-    "thinking_completion",
-)  # fmt: skip
 PARAMETERS = ("temperature", "max_tokens", "top_p")
 PENALTIES = ("frequency_penalty", "presence_penalty")
 FORMAT = ("response_format",)
 TOOLS = ("tools", "tool_choice")
 CHAT = "chat"
 NO_PENALTIES = frozenset(("anthropic",))
-NO_RATES = TokenRates()
 # What is read beside text → the ability of a mapping that it takes.
 MODALITIES = {"image": "vision", "audio": "audio", "pdf": "documents", "file": "documents"}
 
@@ -165,11 +154,12 @@ def _form(own: Catalogue, model: Model, query: Query, at_us: int) -> list[bytes]
 
 
 def _offered(catalogue: Catalogue, model: Model, query: Query) -> list[Mapping]:
-    """The model's mappings that pass the query's filter of providers."""
+    """The model's mappings that can be called, which need a price, and pass the query's filter of providers."""
+    priced = [one for one in model.mappings if one.priced]
     if not query.no_training:
-        return list(model.mappings)
+        return priced
     providers = catalogue.providers
-    return [one for one in model.mappings if providers[one.provider].data_policy.api_training is False]
+    return [one for one in priced if providers[one.provider].data_policy.api_training is False]
 
 
 def _shown(mappings: list[Mapping], query: Query, day: str) -> list[Mapping]:
@@ -195,7 +185,6 @@ def _model_entry(
     catalogue: Catalogue, model: Model, mappings: list[Mapping], at_us: int, provider: WriteProvider | None = None
 ) -> dict[str, Any]:
     write_provider = provider or _provider_entry
-    priced = next((mapping for mapping in mappings if mapping.priced), mappings[0])
     return _entry(
         model,
         mappings,
@@ -203,7 +192,7 @@ def _model_entry(
         name=model.name,
         owner=model.family or mappings[0].provider,
         providers=[write_provider(catalogue, mapping, at_us) for mapping in mappings],
-        pricing=_pricing(priced, at_us, PRICES + MODEL_PRICES),
+        pricing=write_pricing(mappings[0], at_us, PRICES + MODEL_PRICES),
         context_length=max(m.context_length for m in mappings) or model.context_length,
         max_output=max(m.max_output for m in mappings) or model.max_output,
         dates=dates_of(mappings),
@@ -224,7 +213,7 @@ def _mapped_entry(
         name=f"{model.name} ({catalogue.providers[mapping.provider].name})",
         owner=mapping.provider,
         providers=[write_provider(catalogue, mapping, at_us)],
-        pricing=_pricing(mapping, at_us, PRICES + MODEL_PRICES),
+        pricing=write_pricing(mapping, at_us, PRICES + MODEL_PRICES),
         context_length=mapping.context_length or model.context_length,
         max_output=mapping.max_output or model.max_output,
         dates=dates_of((mapping,)),
@@ -287,7 +276,7 @@ def _provider_entry(catalogue: Catalogue, mapping: Mapping, at_us: int) -> dict[
         "supportedVideoSizes": list(mapping.video_sizes),
         "supportsVideoAudio": mapping.video_audio,
         "supportsVideoWithoutAudio": mapping.video_without_audio,
-        "pricing": _pricing(mapping, at_us, PRICES),
+        "pricing": write_pricing(mapping, at_us, PRICES),
         "streaming": mapping.streaming and provider.streaming,
         "vision": mapping.vision,
         "realtime": mapping.realtime,
@@ -295,32 +284,12 @@ def _provider_entry(catalogue: Catalogue, mapping: Mapping, at_us: int) -> dict[
         "tools": mapping.tools,
         "parallelToolCalls": mapping.parallel_tool_calls,
         "reasoning": mapping.reasoning,
-        "reasoning_efforts": list(mapping.reasoning_efforts),
+        "reasoning_efforts": list(shown_efforts(mapping, provider)),
         "reasoning_modes": list(mapping.reasoning_modes),
         "min_cacheable_tokens": mapping.min_cacheable_tokens,
         "max_output": mapping.max_output,
         "stability": mapping.stability,
     }
-
-
-def _pricing(mapping: Mapping, at_us: int, names: tuple[str, ...]) -> dict[str, Any]:
-    """Today's base prices, exact decimal strings of USD a unit; "0" where there is none."""
-    rates = _base_rates(mapping.prices, day_of(at_us))
-    pricing: dict[str, Any] = {name: format_price(getattr(rates, name) or 0) for name in names}
-    for name in MORE_PRICES:
-        if (price := getattr(rates, name)) is not None:
-            pricing[name] = format_price(price)
-    for name in ("per_second", "per_image"):
-        pricing[name] = {key: format_price(price) for key, price in getattr(rates, name).items()}
-    if rates.per_video_token:
-        pricing["per_video_token"] = {key: format_price(price) for key, price in rates.per_video_token.items()}
-    return pricing
-
-
-def _base_rates(lists: tuple[Prices, ...], day: str) -> TokenRates:
-    """The base of the newest price list that has begun, else of the oldest."""
-    begun = [prices for prices in lists if prices.from_date <= day] or list(lists[:1])
-    return begun[-1].base if begun else NO_RATES
 
 
 def _pseudo_entry(ident: str, name: str, description: str, among: Sequence[Mapping], *, mapped: bool) -> dict[str, Any]:
@@ -329,6 +298,7 @@ def _pseudo_entry(ident: str, name: str, description: str, among: Sequence[Mappi
         provider=PSEUDO_PROVIDER,
         model=ident,
         external_id=ident,
+        prices=highest_of(among),
         context_length=max((one.context_length for one in among), default=0),
         max_output=max((one.max_output for one in among), default=0),
         tools=True,

@@ -1,5 +1,6 @@
 import gzip
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import gevent
@@ -108,6 +109,9 @@ BOTH = model(
     released="2026-01-15",
     aliases=("both-latest",),
 )
+COMPLETION = read_prices({"completion": "0.6e-6"})
+PRICED = Mapping("keen", "both", "x", context_length=8000, tools=True, prices=COMPLETION)
+PAIR = Catalogue((replace(BOTH, mappings=(PRICED, BOTH.mappings[1])),), (SAFE, KEEN), {}, "v0")
 OLD = model("old", mapping("safe", "old", deprecated="2026-01-01", deactivated="2026-02-01"))
 AGING = model("aging", mapping("safe", "aging", deprecated="2026-01-01"), deprecated="2026-01-01")
 CATALOGUE = Catalogue((BOTH, OLD, AGING), (SAFE, KEEN), {"both-latest": "both"}, "v1")
@@ -228,6 +232,7 @@ def test_a_price_that_the_reference_has_no_field_for_has_a_member_of_its_own(ser
 
 
 def test_a_provider_mapping_has_every_field_and_zero_for_an_absent_price(services):
+    services.routing.catalogue.swap(PAIR)
     first, second = entries(services)["both"]["providers"]
     assert set(first) == set(second) == MAPPING_FIELDS
     assert set(first["pricing"]) == PRICE_FIELDS
@@ -253,8 +258,9 @@ def test_no_training_keeps_only_mappings_of_providers_that_do_not_train(services
 
 
 def test_mapped_lists_one_entry_for_each_mapping_under_the_id_that_pins_it(services):
+    services.routing.catalogue.swap(PAIR)
     listed = entries(services, "mapped=true")
-    assert {"keen/both", "safe/both:eu", "safe/aging", "llmgateway/auto", "llmgateway/custom"} == set(listed)
+    assert {"keen/both", "safe/both:eu", "llmgateway/auto", "llmgateway/custom"} == set(listed)
     assert listed["keen/both"]["context_length"] == 8000
     assert listed["keen/both"]["json_output"] is False
     assert [p["providerId"] for p in listed["safe/both:eu"]["providers"]] == ["safe"]
@@ -282,13 +288,15 @@ def test_auto_takes_what_the_choices_within_reach_take(equipped):
 
 
 def test_a_key_sees_what_its_rules_leave(services):
+    assert "aging" not in entries(services, authorization="Bearer good")
+    services.routing.catalogue.swap(PAIR)
     listed = entries(services, authorization="Bearer good")
     assert [p["providerId"] for p in listed["both"]["providers"]] == ["keen"]
-    assert "aging" not in listed
     assert len(entries(services)["both"]["providers"]) == 2
 
 
 def test_include_restricted_shows_the_public_catalogue_to_a_key(services):
+    services.routing.catalogue.swap(PAIR)
     listed = entries(services, "include_restricted=true", authorization="Bearer good")
     assert len(listed["both"]["providers"]) == 2
 
@@ -533,3 +541,17 @@ def test_a_model_is_excluded_where_the_callers_rules_leave_a_deprecated_provider
     services.routing.catalogue = Current(Catalogue((model("mixed", kept, fading),), (SAFE, KEEN), {}, "v3"))
     assert "mixed" in entries(services, "exclude_deprecated=true")
     assert "mixed" not in entries(services, "exclude_deprecated=true", authorization="Bearer good")
+
+
+def test_what_has_no_price_is_not_listed_as_free(services):
+    """Nothing without a price can be called."""
+    assert [p["providerId"] for p in entries(services)["both"]["providers"]] == ["safe"]
+    assert "keen/both" not in entries(services, "mapped=true")
+    unpriced = model("unpriced", Mapping("keen", "unpriced", "x"))
+    services.routing.catalogue.swap(Catalogue((unpriced,), (SAFE, KEEN), {}, "v8"))
+    assert set(entries(services)) == {"auto", "custom"}
+
+
+def test_auto_shows_the_highest_price_of_its_choices(services):
+    pricing = entries(services)["auto"]["pricing"]
+    assert (pricing["prompt"], pricing["completion"]) == ("0.00000015", "0.0000006")

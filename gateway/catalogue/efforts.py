@@ -1,0 +1,59 @@
+"""The reasoning efforts that a caller may ask of a mapping whose entry states none, as model lists show them.
+
+An entry that states efforts says what its provider takes. Without one, the levels follow from how the wire format asks
+for reasoning: as a budget of tokens, for which every level has a size, as a switch, or as levels of its own. Where the
+effort is passed on and nothing is published about it, none is shown.
+"""
+
+import re
+
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.neutral.efforts import RISING
+
+NONE = "none"
+ALL = (NONE, *RISING)
+SWITCH = (NONE, "high")
+DEPTHS = ("low", "high", "max")
+BASIC = ("low", "medium", "high")
+# Quirk → the levels that have an effect with it; of several the first counts (gateway/providers/thinking_quirks.py).
+BY_QUIRK: dict[str, tuple[str, ...]] = {
+    "no_reasoning_effort": (),
+    "effort_alone": DEPTHS,
+    "thinking_and_effort": (NONE, *DEPTHS),
+    "thinking_switch": SWITCH,
+    "enable_thinking": SWITCH,
+    "adaptive_thinking": SWITCH,
+    "template_thinking": SWITCH,
+    "none_or_high_effort": SWITCH,
+    "none_or_default_effort": SWITCH,
+    "basic_reasoning_effort": BASIC,
+}
+# Protocol, pattern of the provider's id of a model → levels; the first that is found counts. Google's guide,
+# "Thinking": models of generation 2.5 have budgets, later ones levels, and the large ones do not stop; Anthropic's and
+# Amazon's guides, "Extended thinking"; OpenAI's model card of gpt-oss.
+BY_FORMAT: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
+    ("google", re.compile(r"gemini-2\.5.*-pro|gemini-2\.5-pro"), RISING),
+    ("google", re.compile(r"gemini-2\."), ALL),
+    ("google", re.compile(r"gemini-3-pro"), ("low", "high")),
+    ("google", re.compile(r"gemini-.*-pro"), BASIC),
+    ("google", re.compile(r"gemini"), ("minimal", *BASIC)),
+    ("google", re.compile(r"gemma"), ("minimal", "high")),
+    ("anthropic", re.compile(r"claude"), ALL),
+    ("bedrock", re.compile(r"claude"), ALL),
+    ("", re.compile(r"gpt-oss"), BASIC),
+)
+
+
+def shown_efforts(mapping: Mapping, provider: Provider) -> tuple[str, ...]:
+    """The levels of a mapping; () where it does not reason, has no levels, or they are not known."""
+    if mapping.reasoning_efforts or not mapping.reasoning:
+        return mapping.reasoning_efforts
+    quirks = {*provider.quirks, *mapping.quirks}
+    for quirk, levels in BY_QUIRK.items():
+        if quirk in quirks:
+            return levels
+    protocol = mapping.protocol or provider.protocol
+    for format_name, pattern, levels in BY_FORMAT:
+        if format_name in ("", protocol) and pattern.search(mapping.external_id.lower()):
+            return levels
+    return ()
