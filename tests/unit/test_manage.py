@@ -120,7 +120,8 @@ def test_rules_and_policies_are_kept(seeded) -> None:
 def test_a_provider_key_is_read_from_standard_input_and_shown_masked(seeded) -> None:
     organization = column(seeded("organizations", "list"))[0]
     secret = "sk-" + "s" * 40
-    key_id = seeded("provider-keys", "add", organization, "groq", "--max-spend", "1.50", typed=f"{secret}\n")
+    added = seeded("provider-keys", "add", organization, "groq", "--max-spend", "1.50", typed=f"{secret}\n")
+    key_id = added.splitlines()[0]
     shown = seeded("provider-keys", "list", organization)
     assert key_id in shown and secret not in shown and secret[:12] in shown
     assert seeded("provider-keys", "reseal").startswith("1 keys")
