@@ -343,6 +343,7 @@ TABLE = (
     RecurringJob("videos", 1.0, Scope.INSTALLATION, lambda at, go_on: at.engine.videos.poller.run(go_on), first_s=1.0),
     RecurringJob("video_callbacks", 2.0, Scope.INSTALLATION, lambda at, go_on: at.engine.videos.deliveries.run(go_on)),
     RecurringJob("video_jobs", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.videos.purge(go_on)),
+    RecurringJob("mail", 2.0, Scope.INSTALLATION, lambda at, go_on: at.telemetry.mail.deliver(go_on)),
     RecurringJob("alerts", 2.0, Scope.INSTALLATION, lambda at, go_on: at.telemetry.alerts.deliver(go_on)),
     RecurringJob("models_ending", 3600.0, Scope.INSTALLATION, _watch_models),
     RecurringJob("budgets_near_end", 15.0, Scope.INSTALLATION, lambda at, go_on: at.telemetry.budget_watch.look()),

@@ -10,6 +10,7 @@ from gateway.accounts.authentication import Authentication
 from gateway.accounts.cleanup import AccountCleanup
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.discounts import Discounts
+from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.realtime_secrets import RealtimeSecrets
@@ -194,6 +195,7 @@ class TelemetryServices:
     budget_watch: BudgetWatch
     hooks: AlertHooks
     alerts: Alerts
+    mail: MailQueue
     model_watch: ModelWatch
     presence: WorkerPresence
     tracing: Tracing | None = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from gateway.configuration.file import ConfigFile
+from gateway.configuration.mail import MAIL_PASSWORD, MailSettings
 from gateway.configuration.reading import CONFIG_NAME, ENVIRONMENT_NAME, SettingsReader, long_names
 from gateway.configuration.secrets import SettingsError as SettingsError
 from gateway.configuration.secrets import read_secret as read_secret
@@ -230,6 +231,7 @@ class Metrics:
 class AlertSettings:
     credits_low_usd: float
     model_end_days: int
+    thresholds: tuple[Annotated[int, Between(1, 100)], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,7 @@ class Settings:
     log: Log
     metrics: Metrics
     alerts: AlertSettings
+    mail: MailSettings
     otel: Otel
     environment: Mapping[str, str] = field(repr=False)
     file: ConfigFile = field(default_factory=ConfigFile, metadata={"section": False})
@@ -324,6 +327,7 @@ PLAIN_NAMES: dict[str, tuple[str, str, float]] = {
 SECRETS = {
     "api_key_hash_secret": "GATEWAY_API_KEY_HASH_SECRET",
     "encryption_key": "GATEWAY_ENCRYPTION_KEY",
+    "mail_password": MAIL_PASSWORD,
     "metrics_token": "GATEWAY_METRICS_TOKEN",
     "bootstrap_api_key": "GATEWAY_BOOTSTRAP_API_KEY",
     "bootstrap_password": "GATEWAY_BOOTSTRAP_PASSWORD",

@@ -18,7 +18,8 @@ log = logging.getLogger("gateway.states")
 @dataclass(frozen=True, slots=True)
 class StateChange:
     """`event` is its stable name ("redis.away"), `subject` what changed ("redis", a credential, a budget), `remedy`
-    what an operator can do ("" where nothing is to be done), `facts` what the line names beside. Never a secret."""
+    what an operator can do ("" where nothing is to be done), `facts` what the line names beside. `stage` tells apart
+    steps of one problem that are each worth a line (80 % and 95 % of a limit). Never a secret."""
 
     event: str
     subject: str
@@ -26,6 +27,7 @@ class StateChange:
     level: int = WARNING
     remedy: str = ""
     facts: dict[str, object] = field(default_factory=dict)
+    stage: str = ""
 
 
 Listener = Callable[[StateChange], object]
@@ -37,7 +39,7 @@ class StateLog:
 
     def __init__(self, before: "StateLog | None" = None) -> None:
         self._listeners: list[Listener] = []
-        self._firing: OrderedDict[str, str] = OrderedDict() if before is None else before._firing
+        self._firing: OrderedDict[str, tuple[str, str]] = OrderedDict() if before is None else before._firing
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with every change from now on."""
@@ -52,9 +54,9 @@ class StateLog:
 
     def fire(self, change: StateChange) -> None:
         """Publish the problem of a subject, unless the last one published of it is the same."""
-        if self._firing.get(change.subject) == change.event:
+        if self._firing.get(change.subject) == (change.event, change.stage):
             return
-        self._firing[change.subject] = change.event
+        self._firing[change.subject] = change.event, change.stage
         while len(self._firing) > MOST_SUBJECTS:
             self._firing.popitem(last=False)
         self.publish(change)
@@ -66,7 +68,7 @@ class StateLog:
 
     def firing(self, subject: str) -> str:
         """The event of a subject's present problem, "" while it is healthy."""
-        return self._firing.get(subject, "")
+        return self._firing.get(subject, ("", ""))[0]
 
     def is_healthy(self, subject: str) -> bool:
         """Whether a subject has no problem now."""

@@ -5,11 +5,13 @@ from pathlib import Path
 
 from gateway import __version__
 from gateway.accounts.alert_hooks import AlertHooks
+from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.vault import Vault
 from gateway.byte_budget import ByteBudget
 from gateway.clock import Clock
+from gateway.configuration.mail import MAIL_PASSWORD
 from gateway.control import Control
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.counters import Counters
@@ -38,6 +40,7 @@ from gateway.telemetry.request_observers import RequestObservers
 from gateway.threads import Threads
 from gateway.transport import Transport
 from gateway.transport.answer_room import AnswerRoom
+from gateway.transport.mail import Mailer
 
 UNPACKERS = 2
 EXPORTS = 2  # of an organization at once
@@ -123,13 +126,15 @@ def _open_telemetry(
     log.attach(requests)
     low_nusd = round(settings.alerts.credits_low_usd * NANO)
     hooks = AlertHooks(store.database, store.control, store.vault, settings.security.allow_private_upstreams)
+    mailer = Mailer(settings.mail, settings.secret(MAIL_PASSWORD))
     return TelemetryServices(
         requests=requests,
         request_log=log,
         states=states,
-        budget_watch=BudgetWatch(store.database, store.documents, states, low_nusd),
+        budget_watch=BudgetWatch(store.database, store.documents, states, low_nusd, settings.alerts.thresholds),
         hooks=hooks,
-        alerts=Alerts(hooks, store.documents, transport, states, clock),
+        alerts=Alerts(hooks, store.documents, transport, mailer, states, clock),
+        mail=MailQueue(store.documents, store.vault, mailer, clock),
         model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
         presence=WorkerPresence(store.documents, store.control, clock, settings.server.version or __version__),
         tracing=_open_tracing(settings, clock, requests, states),

@@ -1,7 +1,8 @@
 """Addresses that are told of alerts: an organization's own, and those of the first one, whose owners run all."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,6 +10,8 @@ from urllib.parse import urlsplit
 from gateway import ids, webhooks
 from gateway.accounts import audit, organizations
 from gateway.accounts.changes import commit
+from gateway.accounts.members import read_email
+from gateway.accounts.models import Member, User
 from gateway.accounts.vault import Vault
 from gateway.control import Control
 from gateway.errors import InvalidRequest, NotFound
@@ -31,12 +34,39 @@ EVENTS = (
     "leases.swept",
     "recovery.done",
 )
-COLUMNS = "id, organization, url, secret, events, created_at"
+COLUMNS = "id, organization, url, secret, events, created_at, form"
+# Forms of alerts, and the hosts of addresses by which they are recognised: equal, or ending so.
+WEBHOOK, SLACK, TEAMS, DISCORD, PAGERDUTY, EMAIL = "webhook", "slack", "teams", "discord", "pagerduty", "email"
+FORMS = (WEBHOOK, SLACK, TEAMS, DISCORD, PAGERDUTY, EMAIL)
+HOSTS = {
+    "hooks.slack.com": SLACK,
+    "hooks.slack-gov.com": SLACK,
+    ".webhook.office.com": TEAMS,
+    ".logic.azure.com": TEAMS,
+    ".api.powerplatform.com": TEAMS,
+    "discord.com": DISCORD,
+    "discordapp.com": DISCORD,
+    "events.pagerduty.com": PAGERDUTY,
+    "events.eu.pagerduty.com": PAGERDUTY,
+}
+MAILTO = "mailto:"
+PAGERDUTY_KEY = re.compile(r"[0-9A-Za-z]{32}")
+# Kinds of ids in alerts, and the query of their names.
+NAMES = {
+    "org": "SELECT id, name FROM organization WHERE id = ?",
+    "proj": "SELECT id, name FROM project WHERE id = ?",
+    "key": "SELECT id, description FROM api_key WHERE id = ?",
+    "member": 'SELECT m.id, u.email FROM member m JOIN "user" u ON u.id = m.user_id WHERE m.id = ?',
+    "team": "SELECT id, name FROM team WHERE id = ?",
+    "pkey": "SELECT id, CASE WHEN label = '' THEN mask ELSE label END FROM provider_key WHERE id = ?",
+}
+LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
 class AlertHook:
-    """`events` () = all. The secret is only there for who delivers."""
+    """`events` () = all. `form` is one of FORMS. The secret is only there where alerts are delivered: it signs
+    webhooks, and is the integration key of PagerDuty."""
 
     id: str
     organization_id: str
@@ -44,6 +74,7 @@ class AlertHook:
     events: tuple[str, ...]
     created_at_us: int
     secret: str = field(default="", repr=False)
+    form: str = WEBHOOK
 
 
 class AlertHooks:
@@ -53,24 +84,54 @@ class AlertHooks:
         self._database, self._control, self._vault = database, control, vault
         self._allow_private = allow_private
 
-    def add(self, organization_id: str, url: str, events: Sequence[str] = (), *, actor: str) -> AlertHook:
-        """A new one, with its secret. NotFound, InvalidRequest (address, events, too many)."""
-        url, chosen = read_receiver(url, "url"), _read_events(events)
-        if not self._allow_private:
-            check_spelling(url, "url")
-        ident, secret = ids.new("hook"), webhooks.make_secret()
+    def add(
+        self,
+        organization_id: str,
+        url: str,
+        events: Sequence[str] = (),
+        *,
+        form: str = "",
+        routing_key: str = "",
+        actor: str,
+    ) -> AlertHook:
+        """A new one, with its secret. `form` "" is recognised by the address; `routing_key` is PagerDuty's. NotFound,
+        InvalidRequest (address, events, form, routing key, too many)."""
+        chosen, form = _read_events(events), _read_form(form, url)
+        url = self._read_address(url, form)
+        ident, secret = ids.new("hook"), _make_secret(form, routing_key)
         sealed = self._vault.seal(secret)
 
         def work(now: int) -> AlertHook:
             organizations.load_organization(organization_id)
+            if form == EMAIL:
+                _check_recipient(organization_id, url.removeprefix(MAILTO))
             if len(self._select(organization_id)) >= MOST_HOOKS:
                 raise InvalidRequest(f"An organization has at most {MOST_HOOKS} addresses for alerts.", param="url")
-            values = (ident, organization_id, url, sealed, json.dumps(chosen), now)
-            self._database.execute(f"INSERT INTO alert_hook ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", values)
-            _audit("alert_hook.create", ident, organization_id, {"host": urlsplit(url).hostname}, actor, now)
-            return AlertHook(ident, organization_id, url, chosen, now, secret)
+            values = (ident, organization_id, url, sealed, json.dumps(chosen), now, form)
+            self._database.execute(f"INSERT INTO alert_hook ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            detail = {"host": urlsplit(url).hostname, "form": form}
+            _audit("alert_hook.create", ident, organization_id, detail, actor, now)
+            return AlertHook(ident, organization_id, url, chosen, now, secret, form)
 
         return commit(self._database, self._control, work, confirm=False)
+
+    def _read_address(self, url: str, form: str) -> str:
+        if form == EMAIL:
+            return MAILTO + read_email(url.strip().removeprefix(MAILTO))
+        url = read_receiver(url, "url")
+        if not self._allow_private:
+            check_spelling(url, "url")
+        return url
+
+    def names_of(self, idents: Iterable[str]) -> dict[str, str]:
+        """The names of those ids that have one, as they may be shown: one line, at most LONGEST_NAME characters."""
+
+        def read() -> list[tuple]:
+            known = [(NAMES[one.partition("_")[0]], one) for one in idents if one.partition("_")[0] in NAMES]
+            return [row for sql, one in known for row in self._database.execute(sql, (one,)).fetchall()]
+
+        found = self._database.read(read)
+        return {ident: " ".join(name.split())[:LONGEST_NAME] for ident, name in found if name and name.strip()}
 
     def remove(self, organization_id: str, hook_id: str, *, actor: str) -> None:
         """NotFound."""
@@ -112,8 +173,48 @@ class AlertHooks:
 
 
 def _info(row: tuple, secret: str = "") -> AlertHook:
-    ident, organization_id, url, _, events, created_at = row
-    return AlertHook(ident, organization_id, url, tuple(json.loads(events)), created_at, secret)
+    ident, organization_id, url, _, events, created_at, form = row
+    return AlertHook(ident, organization_id, url, tuple(json.loads(events)), created_at, secret, form or WEBHOOK)
+
+
+def recognise_form(url: str) -> str:
+    """The form of an address by its host; WEBHOOK for one that is not known."""
+    if url.strip().lower().startswith(MAILTO):
+        return EMAIL
+    try:
+        host = (urlsplit(url.strip()).hostname or "").lower()
+    except ValueError:
+        return WEBHOOK
+    return next(
+        (form for known, form in HOSTS.items() if host == known or known[0] == "." and host.endswith(known)), WEBHOOK
+    )
+
+
+def _read_form(form: str, url: str) -> str:
+    if form and form not in FORMS:
+        raise InvalidRequest(f"There is no form {form[:40]!r} of alerts; there are: {', '.join(FORMS)}.", param="form")
+    return form or recognise_form(url)
+
+
+def _check_recipient(organization_id: str, email: str) -> None:
+    """InvalidRequest unless an active member has the address: nobody else may be sent mail. The first organization is
+    the operator's, and may have any."""
+    if organization_id == organizations.first_id():
+        return
+    mine = Member.select().join(User).where(Member.organization == organization_id, Member.status == "active")
+    if not mine.where(User.email == email).exists():
+        raise InvalidRequest("Alerts by e-mail go to members of the organization alone.", param="url")
+
+
+def _make_secret(form: str, routing_key: str) -> str:
+    if form != PAGERDUTY:
+        if routing_key:
+            raise InvalidRequest("Only an address of PagerDuty takes a routing key.", param="routingKey")
+        return webhooks.make_secret()
+    if not PAGERDUTY_KEY.fullmatch(routing_key):
+        text = "PagerDuty needs the integration key of an Events API v2 integration: 32 letters and digits."
+        raise InvalidRequest(text, param="routingKey")
+    return routing_key
 
 
 def _read_events(events: Sequence[str]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Spending limits of keys, members and teams: a total, a rolling window, and what was used of each."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from gateway.control import Control
@@ -9,23 +9,27 @@ from gateway.errors import InvalidRequest
 from gateway.limits.leases import LeaseRequest, bound_of, insert_budget
 from gateway.limits.models import KEY, MEMBER, TEAM, TOTAL, WINDOW, budget_id
 from gateway.limits.periods import Period, read_period
+from gateway.limits.thresholds import pack_thresholds, read_thresholds, unpack_thresholds
 from gateway.store.database import Database
 
 SELECT = (
     "SELECT b.id, b.limit_nusd, b.settled_nusd + COALESCE(SUM(l.spent_nusd), 0), b.leased_nusd, b.period, "
-    "b.window_start FROM budget b LEFT JOIN lease l ON l.budget = b.id AND l.generation = b.generation "
-    "WHERE b.id IN ({marks}) GROUP BY b.id, b.limit_nusd, b.settled_nusd, b.leased_nusd, b.period, b.window_start"
+    "b.window_start, b.alert_at FROM budget b LEFT JOIN lease l ON l.budget = b.id AND l.generation = b.generation "
+    "WHERE b.id IN ({marks}) GROUP BY b.id, b.limit_nusd, b.settled_nusd, b.leased_nusd, b.period, b.window_start, "
+    "b.alert_at"
 )
 AT_ONCE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Spending limits in total and per period, in nano-dollars; None = no limit. Both period fields or neither."""
+    """Spending limits in total and per period, in nano-dollars; None = no limit. Both period fields or neither.
+    `alert_at` are the percentages of either at which an alert is due, () = those of the installation."""
 
     total_nusd: int | None = None
     period_nusd: int | None = None
     period: Period | None = None
+    alert_at: tuple[int, ...] = field(default=(), compare=False)
 
     def checked(self) -> "Limits":
         """InvalidRequest when an amount is negative or one of the period fields is missing."""
@@ -68,7 +72,10 @@ class Budgets:
         self._control.bump()
         total, window = (LeaseRequest(budget_id(scope_id, kind), scope, scope_id, kind) for kind in (TOTAL, WINDOW))
         insert_budget(self._database, total, None)
+        alert_at = pack_thresholds(read_thresholds(limits.alert_at))
         self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limits.total_nusd, total.budget))
+        both = (alert_at, total.budget, window.budget)
+        self._database.execute("UPDATE budget SET alert_at = ? WHERE id IN (?, ?)", both)
         known = self._database.execute(
             "SELECT limit_nusd, period FROM budget WHERE id = ?", (window.budget,)
         ).fetchone()
@@ -77,9 +84,9 @@ class Budgets:
             return
         insert_budget(self._database, window, None)
         self._database.execute(
-            "UPDATE budget SET limit_nusd = ?, period = ?, window_start = NULL, settled_nusd = 0, leased_nusd = 0, "
-            "generation = generation + 1 WHERE id = ?",
-            (*wanted, window.budget),
+            "UPDATE budget SET limit_nusd = ?, period = ?, alert_at = ?, window_start = NULL, settled_nusd = 0, "
+            "leased_nusd = 0, generation = generation + 1 WHERE id = ?",
+            (*wanted, alert_at, window.budget),
         )
 
     def write_bound(self, provider_key_id: str, most_nusd: int | None) -> None:
@@ -116,10 +123,10 @@ class Budgets:
 
 
 def _status(scope_id: str, rows: dict[str, tuple], now_us: int) -> Status:
-    total = rows.get(budget_id(scope_id, TOTAL), (None, 0, 0, "", None))
-    limit, spent, _, text, start = rows.get(budget_id(scope_id, WINDOW), (None, 0, 0, "", None))
+    total = rows.get(budget_id(scope_id, TOTAL), (None, 0, 0, "", None, ""))
+    limit, spent, _, text, start, _ = rows.get(budget_id(scope_id, WINDOW), (None, 0, 0, "", None, ""))
     period = read_period(text) if text and limit is not None else None
-    limits = Limits(total[0], limit if period else None, period)
+    limits = Limits(total[0], limit if period else None, period, unpack_thresholds(total[5]))
     spent = int(spent)
     end = period.end(start) if period and start is not None else 0
     if not spent or end <= now_us:

@@ -27,6 +27,7 @@ class Budget(Base):
     period = peewee.CharField(16, default="")
     window_start = TimeField(null=True)
     generation = peewee.BigIntegerField(default=0)
+    alert_at = peewee.CharField(40, default="")  # percentages of the limit, joined by commas
 
 
 class Lease(Base):

@@ -1,15 +1,19 @@
 """Finds budgets and credits that are nearly or completely spent, for warnings before requests are refused."""
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gateway.clock import to_iso
+from gateway.errors import InvalidRequest
 from gateway.limits.models import CREDITS, WINDOW
 from gateway.limits.periods import read_period
 from gateway.store.database import Database
 
-# The percentages from which a budget is examined and reported as nearly spent. Amounts in other workers' leases are
-# counted a moment later.
-LOOKED_AT, NEARLY, WHOLLY = 70, 80, 100
+# Budgets are examined from so many percent below the lowest threshold: amounts in other workers' leases are counted a
+# moment later.
+MARGIN, WHOLLY = 10, 100
+NEARLY = (80,)  # the percentages at which a budget is reported where none are chosen
+MOST_THRESHOLDS = 8
 MOST_ROWS = 2_000
 SPENT = (
     "b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l WHERE l.budget = b.id "
@@ -29,12 +33,14 @@ JOINS = (
     "LEFT JOIN organization o ON b.scope = 'organization' AND o.id = b.scope_id"
 )
 BUDGETS = (
-    f"SELECT b.scope, b.scope_id, b.kind, {OWNER}, {NAME}, b.limit_nusd, {SPENT}, b.period, b.window_start "
+    f"SELECT b.scope, b.scope_id, b.kind, {OWNER}, {NAME}, b.limit_nusd, {SPENT}, b.period, b.window_start, "
+    f"b.alert_at "
     f"FROM budget b {JOINS} WHERE b.kind <> 'credits' AND b.limit_nusd > 0 "
-    f"AND b.settled_nusd >= b.limit_nusd / 100 * {LOOKED_AT} ORDER BY b.id LIMIT {MOST_ROWS}"
+    f"AND (b.alert_at <> '' OR b.settled_nusd >= b.limit_nusd / 100 * ?) ORDER BY b.id LIMIT {MOST_ROWS}"
 )
 CREDIT = (
-    f"SELECT b.scope, b.scope_id, b.kind, {OWNER}, {NAME}, b.limit_nusd, {SPENT}, b.period, b.window_start "
+    f"SELECT b.scope, b.scope_id, b.kind, {OWNER}, {NAME}, b.limit_nusd, {SPENT}, b.period, b.window_start, "
+    f"b.alert_at "
     f"FROM budget b {JOINS} WHERE b.kind = 'credits' AND b.limit_nusd > 0 "
     f"AND b.limit_nusd - b.settled_nusd < ? ORDER BY b.id LIMIT {MOST_ROWS}"
 )
@@ -42,7 +48,8 @@ CREDIT = (
 
 class SpentBudget(NamedTuple):
     """A limit of which little is left, in nano-dollars. `scope` is key, member, team, provider_key or organization,
-    `kind` total, window or credits; `resets_at` is ISO 8601, "" where it never resets."""
+    `kind` total, window or credits; `resets_at` is ISO 8601, "" where it never resets; `reached` the highest threshold
+    in percent that was reached."""
 
     scope: str
     scope_id: str
@@ -52,6 +59,7 @@ class SpentBudget(NamedTuple):
     limit_nusd: int
     spent_nusd: int
     resets_at: str = ""
+    reached: int = 0
 
     @property
     def percent(self) -> int:
@@ -66,21 +74,41 @@ class SpentBudget(NamedTuple):
         return self.spent_nusd >= self.limit_nusd
 
 
-def find_spent(database: Database, credits_low_nusd: int) -> list[SpentBudget]:
-    """Limits of which NEARLY percent or more is spent, and credits of organizations with less than `credits_low_nusd`
-    left. A long query."""
+def read_thresholds(given: Iterable[int]) -> tuple[int, ...]:
+    """Thresholds in percent in their order. InvalidRequest for what is none, or too many."""
+    chosen = tuple(sorted(set(given)))
+    if len(chosen) > MOST_THRESHOLDS or any(not 1 <= one <= WHOLLY for one in chosen):
+        text = f"Give at most {MOST_THRESHOLDS} thresholds, each from 1 to {WHOLLY} percent."
+        raise InvalidRequest(text, param="alertThresholds")
+    return chosen
+
+
+def pack_thresholds(thresholds: Iterable[int]) -> str:
+    """The thresholds as a row of `budget` has them."""
+    return ",".join(map(str, thresholds))
+
+
+def unpack_thresholds(packed: str) -> tuple[int, ...]:
+    """The thresholds of a row; () where none were chosen."""
+    return tuple(map(int, packed.split(","))) if packed else ()
+
+
+def find_spent(database: Database, credits_low_nusd: int, thresholds: Sequence[int] = NEARLY) -> list[SpentBudget]:
+    """Limits that reached a threshold, their own or one of `thresholds` where they have none, and credits of
+    organizations with less than `credits_low_nusd` left. A long query."""
     now = database.now_us()
+    from_percent = max(0, min(thresholds, default=WHOLLY) - MARGIN)
     rows = database.report(
         lambda: [
-            *database.execute(BUDGETS).fetchall(),
+            *database.execute(BUDGETS, (from_percent,)).fetchall(),
             *database.execute(CREDIT, (credits_low_nusd,)).fetchall(),
         ]
     )
-    return [found for row in rows if (found := _read(row, now)) is not None]
+    return [found for row in rows if (found := _read(row, now, thresholds)) is not None]
 
 
-def _read(row: tuple, now_us: int) -> SpentBudget | None:
-    scope, scope_id, kind, organization, name, limit_nusd, spent_nusd, period, start = row
+def _read(row: tuple, now_us: int, usual: Sequence[int]) -> SpentBudget | None:
+    scope, scope_id, kind, organization, name, limit_nusd, spent_nusd, period, start, alert_at = row
     resets_at = ""
     if kind == WINDOW:
         if start is None or not period:
@@ -90,4 +118,8 @@ def _read(row: tuple, now_us: int) -> SpentBudget | None:
             return None
         resets_at = to_iso(end)
     found = SpentBudget(scope, scope_id, kind, organization, name, int(limit_nusd), int(spent_nusd), resets_at)
-    return found if kind == CREDITS or found.percent >= NEARLY else None
+    if kind == CREDITS:
+        return found
+    thresholds = (*(unpack_thresholds(alert_at) or usual), WHOLLY)
+    reached = max((one for one in thresholds if found.percent >= one), default=0)
+    return found._replace(reached=reached) if reached else None

@@ -19,7 +19,7 @@ from gateway.operator.installation import Installation, opened
 from gateway.operator.output import AS_JSON, print_table, read_usd, show_time
 from gateway.operator.teams import find_team
 
-HEADER = ("ID", "LIMIT", "USED", "PERIOD LIMIT", "PERIOD", "USED IN IT", "RESETS")
+HEADER = ("ID", "LIMIT", "USED", "PERIOD LIMIT", "PERIOD", "USED IN IT", "RESETS", "ALERT AT")
 KEY_PREFIX, MEMBER_PREFIX, TEAM_PREFIX = "key_", "member_", "team_"
 
 
@@ -34,11 +34,14 @@ def limits() -> None:
 @click.option("--total", help="US dollars in total, or none.")
 @click.option("--amount", help="US dollars per period, or none.")
 @click.option("--period", help="Length of the period: 12h, 1d, 2w, 1mo.")
+@click.option("--alert-at", help="Percentages of the limits at which an alert is sent: 50,80,95, or default.")
 @click.pass_context
-def set_(ctx: click.Context, subject: str, total: str | None, amount: str | None, period: str | None) -> None:
+def set_(
+    ctx: click.Context, subject: str, total: str | None, amount: str | None, period: str | None, alert_at: str | None
+) -> None:
     """Set limits of SUBJECT (the id of a key, member or team); what is not named stays as it is."""
-    if total is None and amount is None and period is None:
-        raise InvalidRequest("Name what to set: --total, or --amount and --period.")
+    if (total, amount, period, alert_at) == (None,) * 4:
+        raise InvalidRequest("Name what to set: --total, --amount and --period, or --alert-at.")
     installation = ctx.with_resource(opened())
     funding = Funding(installation.database, installation.control)
     wanted: dict[str, Any] = {}
@@ -48,6 +51,8 @@ def set_(ctx: click.Context, subject: str, total: str | None, amount: str | None
         wanted["period_nusd"] = _read_limit(amount)
     if period is not None:
         wanted["period"] = read_period(period)
+    if alert_at is not None:
+        wanted["alert_at"] = _read_thresholds(alert_at)
     if amount == "none":
         wanted["period"] = None
     _change(installation, funding, subject, lambda before: dataclasses.replace(before, **wanted))
@@ -107,6 +112,13 @@ def _read_limit(text: str) -> int | None:
     return None if text == "none" else read_usd(text)
 
 
+def _read_thresholds(text: str) -> tuple[int, ...]:
+    try:
+        return () if text == "default" else tuple(int(one.strip(" %")) for one in text.split(","))
+    except ValueError:
+        raise InvalidRequest(f"Not percentages: {text!r}; write them like 50,80,95.") from None
+
+
 def _row(status: Status) -> tuple[str, ...]:
     own = status.limits
     return (
@@ -116,4 +128,5 @@ def _row(status: Status) -> tuple[str, ...]:
         str(own.period or ""),
         format_usd(status.period_usage_nusd) if own.period else "",
         show_time(status.period_resets_us) if status.period_resets_us else "",
+        ",".join(map(str, own.alert_at)),
     )

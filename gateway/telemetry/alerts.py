@@ -7,20 +7,22 @@ worker derives identically, so that the alert is sent once. The leading worker d
 import hashlib
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any
 
 import orjson
 
-from gateway.accounts.alert_hooks import EVENTS, AlertHook, AlertHooks
+from gateway.accounts.alert_hooks import EMAIL, EVENTS, MAILTO, WEBHOOK, AlertHook, AlertHooks
 from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
 from gateway.errors import GatewayError
 from gateway.settings import MANAGE
 from gateway.states import StateChange, StateLog
 from gateway.store.documents import Documents
+from gateway.telemetry.alert_forms import facts_of, title_of, write_body
 from gateway.threads import Job
 from gateway.transport import Transport
+from gateway.transport.mail import Mail, Mailer, MailFailed
 from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
 
 # The delivery state of each alert at each address, and hints of when it is due, under keys that sort by that time, so
@@ -31,6 +33,7 @@ LOOK_S = 300.0  # interval between two scans of all alerts, for those without a 
 TTL_S, SENT_TTL_S = 3 * 86_400.0, 2 * 3600.0
 MOST_WAITING, AT_ONCE, EACH_AT_ONCE = 1_000, 20, 4
 MOST_HOURLY = 100  # alerts that one organization causes per hour, at one worker
+LEVELS = {logging.ERROR: "error", logging.WARNING: "warning", logging.INFO: "info"}
 TEST = StateChange("test", "test", "This is a test: alerts reach this address.")
 
 log = logging.getLogger(__name__)
@@ -39,8 +42,16 @@ log = logging.getLogger(__name__)
 class Alerts:
     """`note` is called with every state change; the other methods are recurring work."""
 
-    def __init__(self, hooks: AlertHooks, documents: Documents, transport: Transport, states: StateLog, clock: Clock):
-        self._hooks, self._documents, self._transport = hooks, documents, transport
+    def __init__(
+        self,
+        hooks: AlertHooks,
+        documents: Documents,
+        transport: Transport,
+        mailer: Mailer,
+        states: StateLog,
+        clock: Clock,
+    ) -> None:
+        self._hooks, self._documents, self._transport, self._mailer = hooks, documents, transport, mailer
         self._states, self._clock = states, clock
         self._noted: deque[tuple[StateChange, int]] = deque(maxlen=MOST_WAITING)
         self._hour, self._caused = 0, dict[str, int]()
@@ -57,7 +68,8 @@ class Alerts:
         """Write what was noted, for each address that subscribed. Unavailable: it is retried in the next round."""
         while self._noted:
             change, at_us = self._noted[0]
-            event, owner = event_of(change, at_us), str(change.facts.get("organization", ""))
+            owner = str(change.facts.get("organization", ""))
+            event = with_names(event_of(change, at_us), self._hooks.names_of(map(str, change.facts.values())))
             for hook in self._hooks.concerned(change.event, owner):
                 waiting: dict[str, Any] = {"hook": hook.id, "organization": hook.organization_id, "event": event}
                 waiting |= {"attempts": 0, "due": at_us}
@@ -141,8 +153,24 @@ class Alerts:
 
     def _send(self, hook: AlertHook, event: dict[str, Any]) -> str:
         """Why the alert was not accepted, "" when it was."""
-        body = orjson.dumps(event)
-        return deliver(self._transport, hook.url, hook.secret, event["id"], body, self._clock.now_us()).problem
+        event = {"level": "warning", **event}  # which an earlier release did not write
+        if hook.form == EMAIL:
+            return self._mail(hook, event)
+        body = orjson.dumps(write_body(hook, event))
+        secret = hook.secret if hook.form == WEBHOOK else ""
+        return deliver(self._transport, hook.url, secret, event["id"], body, self._clock.now_us()).problem
+
+    def _mail(self, hook: AlertHook, event: dict[str, Any]) -> str:
+        if not self._mailer.enabled:
+            return "e-mail is not set up: [mail] of the configuration names no server"
+        data = event["data"]
+        facts = "\n".join(f"{name}: {value}" for name, value in facts_of(event))
+        text = "\n\n".join(filter(None, (data["message"], facts, data["remedy"])))
+        try:
+            self._mailer.send(Mail(hook.url.removeprefix(MAILTO), f"{title_of(event)}: {data['message']}", text))
+        except MailFailed as error:
+            return str(error)
+        return ""
 
 
 def read_hint(hint: str) -> dict[str, Any]:
@@ -165,15 +193,30 @@ def choose(due: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, A
     return [(key, waiting) for _, key, waiting in ranked[:AT_ONCE]]
 
 
+def with_names(event: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The event with names beside ids: `organization_name` beside `organization`, `name` beside `id`, and in the
+    message."""
+    data: dict[str, Any] = {}
+    message = event["data"]["message"]
+    for fact, value in event["data"].items():
+        data[fact] = value
+        if name := names.get(value) if isinstance(value, str) else None:
+            data["name" if fact == "id" else f"{fact}_name"] = name
+            message = message.replace(value, f"{name} ({value})")
+    return {**event, "data": {**data, "message": message}}
+
+
 def event_of(change: StateChange, at_us: int) -> dict[str, Any]:
     """The alert as it is sent. The same incident has the same id within an hour, the end of a model within a day."""
     slot = at_us // (DAY_US if change.event == "model.retiring" else HOUR_US if change is not TEST else 1)
-    digest = hashlib.sha256(f"{change.event}\n{change.subject}\n{slot}".encode()).hexdigest()[:32]
+    subject = f"{change.subject}\n{change.stage}" if change.stage else change.subject
+    digest = hashlib.sha256(f"{change.event}\n{subject}\n{slot}".encode()).hexdigest()[:32]
     data = {"subject": change.subject, "message": change.message, "remedy": change.remedy, **change.facts}
     return {
         "object": "event",
         "id": f"evt_{digest}",
         "type": change.event,
+        "level": LEVELS.get(change.level, "warning"),
         "created_at": at_us // SECOND_US,
         "data": data,
     }

@@ -1,12 +1,13 @@
 """Warnings about budgets and credits near their end: fired once by the leading worker, shown by every worker."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import orjson
 
 from gateway.errors import GatewayError
 from gateway.limits.models import CREDITS
-from gateway.limits.thresholds import SpentBudget, find_spent
+from gateway.limits.thresholds import NEARLY, SpentBudget, find_spent
 from gateway.money import NANO, format_usd
 from gateway.settings import MANAGE
 from gateway.states import INFO, StateChange, StateLog
@@ -23,17 +24,27 @@ Samples = dict[tuple[str, ...], float]
 class BudgetWatch:
     """`look` runs in the leading worker only; its findings are a document, so that any worker can show them."""
 
-    def __init__(self, database: Database, documents: Documents, states: StateLog, credits_low_nusd: int) -> None:
+    def __init__(
+        self,
+        database: Database,
+        documents: Documents,
+        states: StateLog,
+        credits_low_nusd: int,
+        thresholds: Sequence[int] = NEARLY,
+    ) -> None:
         self._database, self._documents, self._states = database, documents, states
-        self._low_nusd = credits_low_nusd
+        self._low_nusd, self._thresholds = credits_low_nusd, thresholds
         self._known: dict[str, SpentBudget] = {}
 
     def look(self) -> None:
-        """Find budgets that are nearly spent, and fire state changes for new ones. Unavailable when the store is
-        away."""
-        found = {f"{one.scope} {one.scope_id} {one.kind}": one for one in find_spent(self._database, self._low_nusd)}
+        """Find budgets that are nearly spent, and fire state changes for each threshold that they newly reached.
+        Unavailable when the store is away."""
+        spent = find_spent(self._database, self._low_nusd, self._thresholds)
+        found = {f"{one.scope} {one.scope_id} {one.kind}": one for one in spent}
         for subject, one in found.items():
-            self._states.fire(change_of(subject, one))
+            known = self._known.get(subject)
+            if known is None or known.reached <= one.reached:
+                self._states.fire(change_of(subject, one))
         for subject in self._known.keys() - found.keys():
             self._states.resolve(_mended(subject, self._known[subject]))
         self._known = found
@@ -70,6 +81,7 @@ def change_of(subject: str, one: SpentBudget) -> StateChange:
         "left_usd": left,
         "limit_usd": limit,
     }
+    facts |= {"threshold_percent": one.reached} if one.reached else {}
     facts |= {"resets_at": one.resets_at} if one.resets_at else {}
     if one.kind == CREDITS:
         event = "credits.spent" if one.wholly else "credits.low"
@@ -77,7 +89,8 @@ def change_of(subject: str, one: SpentBudget) -> StateChange:
         return StateChange(event, subject, f"organization {one.scope_id} {state}", remedy=FUND, facts=facts)
     event = "budget.spent" if one.wholly else "budget.nearly_spent"
     state = f"{one.percent} % of its {'period ' if one.resets_at else ''}limit of {limit} USD"
-    return StateChange(event, subject, f"{one.scope} {one.scope_id} spent {state}", remedy=RAISE, facts=facts)
+    message, stage = f"{one.scope} {one.scope_id} spent {state}", str(one.reached)
+    return StateChange(event, subject, message, remedy=RAISE, facts=facts, stage=stage)
 
 
 def _mended(subject: str, one: SpentBudget) -> StateChange:

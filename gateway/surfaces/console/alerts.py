@@ -1,6 +1,7 @@
 """`/connect/alerts`: the webhook addresses that receive alerts, with a button to test each."""
 
 from gateway.accounts import organizations
+from gateway.accounts.alert_hooks import FORMS, WEBHOOK
 from gateway.errors import GatewayError
 from gateway.services import Services
 from gateway.surfaces.console.pages import page
@@ -31,7 +32,15 @@ def act(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _add(services: Services, visitor: Visitor, given: dict[str, str]) -> str:
-    made = services.telemetry.hooks.add(given["organization"], given.get("url", ""), actor=visitor.user_id)
+    made = services.telemetry.hooks.add(
+        given["organization"],
+        given.get("url", ""),
+        form=given.get("form", ""),
+        routing_key=given.get("routing_key", "").strip(),
+        actor=visitor.user_id,
+    )
+    if made.form != WEBHOOK:
+        return f"Alerts are sent to the address from now on, written for: {made.form}."
     return f"The address is told from now on. Save its secret, it is not shown again: {made.secret}"
 
 
@@ -52,7 +61,10 @@ def _page(
     for one in organizations.list_organizations(services.store.database, visitor.user_id):
         if visitor.member(one.id).role in MANAGERS:
             hooks = services.telemetry.hooks.list_hooks(one.id)
-            shown = [{"id": hook.id, "url": hook.url, "events": ", ".join(hook.events) or "all"} for hook in hooks]
+            shown = [
+                {"id": hook.id, "url": hook.url, "form": hook.form, "events": ", ".join(hook.events) or "all"}
+                for hook in hooks
+            ]
             managed.append({"id": one.id, "name": one.name, "hooks": shown})
     return page(
         inbound,
@@ -62,6 +74,7 @@ def _page(
         said=message,
         csrf=make_csrf(services, visitor, FORM),
         organizations=managed,
+        forms=FORMS,
     )
 
 

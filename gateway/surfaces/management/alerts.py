@@ -4,14 +4,14 @@ from typing import Any
 
 from marshmallow import fields, validate
 
-from gateway.accounts.alert_hooks import EVENTS, AlertHook
+from gateway.accounts.alert_hooks import EVENTS, FORMS, WEBHOOK, AlertHook
 from gateway.accounts.throttle import ThrottleGate
 from gateway.clock import to_iso
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed
 from gateway.surfaces.replies import json_reply
-from gateway.surfaces.schemas import StrictBody, TextField, read_body
+from gateway.surfaces.schemas import OneOf, StrictBody, TextField, read_body
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Alerts"
@@ -19,10 +19,14 @@ TESTS, MINUTE_S = 10, 60  # a test calls an address that its organization chose
 
 
 class NewHook(StrictBody):
-    """`events`: an empty list means all."""
+    """`events`: an empty list means all. `form` is recognised by the address when it is absent; `url` of an e-mail
+    address is mailto:name@example.com. PagerDuty needs `routingKey`, the integration key of an Events API v2
+    integration."""
 
     url = TextField(1, 2000, required=True)
     events = fields.List(fields.String(), validate=validate.ContainsOnly(EVENTS), load_default=list)
+    form = OneOf(FORMS, load_default="")
+    routingKey = TextField(0, 64, load_default="")
 
 
 def list_hooks(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -34,11 +38,19 @@ def list_hooks(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def add(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """Add a webhook address. Its secret is shown once."""
+    """Add an address. The secret that signs webhooks is shown once; it is null for other forms."""
     given = read_body(NewHook, inbound)
     organization_id = visitor.managed_organization(inbound)
-    made = visitor.services.telemetry.hooks.add(organization_id, given["url"], given["events"], actor=visitor.user_id)
-    return json_reply({"alert": {**show_hook(made), "secret": made.secret}}, inbound.shown_id, 201)
+    made = visitor.services.telemetry.hooks.add(
+        organization_id,
+        given["url"],
+        given["events"],
+        form=given["form"],
+        routing_key=given["routingKey"],
+        actor=visitor.user_id,
+    )
+    secret = made.secret if made.form == WEBHOOK else None
+    return json_reply({"alert": {**show_hook(made), "secret": secret}}, inbound.shown_id, 201)
 
 
 def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -57,12 +69,18 @@ def test(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def show_hook(hook: AlertHook) -> dict[str, Any]:
-    return {"id": hook.id, "url": hook.url, "events": list(hook.events), "createdAt": to_iso(hook.created_at_us)}
+    return {
+        "id": hook.id,
+        "url": hook.url,
+        "form": hook.form,
+        "events": list(hook.events),
+        "createdAt": to_iso(hook.created_at_us),
+    }
 
 
-HOOK = shapes.named("AlertAddress", id="string", url="string", events=["string"], createdAt="string")
+HOOK = shapes.named("AlertAddress", id="string", url="string", form="string", events=["string"], createdAt="string")
 PATH = "/orgs/<organization_id>/alerts"
-NEW = shapes.shape(alert={"allOf": [HOOK, shapes.shape(secret="string")]})
+NEW = shapes.shape(alert={"allOf": [HOOK, shapes.shape(secret="string?")]})
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", PATH, list_hooks, "List addresses for alerts", tag=TAG, answer=shapes.shape(alerts=[HOOK])),

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from marshmallow import fields, validate
+
 from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Limits
 from gateway.limits.periods import UNITS, make_period
+from gateway.limits.thresholds import MOST_THRESHOLDS, WHOLLY
 from gateway.surfaces.schemas import OneOf, StrictBody, Usd, WholeNumber
 
 PERIOD = ("periodUsageLimit", "periodUsageDurationValue", "periodUsageDurationUnit")
@@ -14,12 +17,14 @@ MOST_UNITS = max(most for _, most in UNITS.values())
 
 
 class LimitChange(StrictBody):
-    """Absent members stay unchanged, null removes the limit."""
+    """Absent members stay unchanged, null removes the limit. `alertThresholds` are the percentages of the limits at
+    which an alert is sent; an empty list stands for those of the installation."""
 
     usageLimit = Usd(allow_none=True)
     periodUsageLimit = Usd(allow_none=True)
     periodUsageDurationValue = WholeNumber(1, MOST_UNITS, allow_none=True)
     periodUsageDurationUnit = OneOf(tuple(UNITS), allow_none=True)
+    alertThresholds = fields.List(WholeNumber(1, WHOLLY), validate=validate.Length(max=MOST_THRESHOLDS))
 
 
 def read_limits(given: Mapping[str, Any], now: Limits = Limits()) -> Limits:
@@ -32,4 +37,5 @@ def read_limits(given: Mapping[str, Any], now: Limits = Limits()) -> Limits:
         missing = next(name for name, v in zip(PERIOD, (amount, value, unit), strict=True) if v is None)
         raise InvalidRequest(f"A period limit needs all of {', '.join(PERIOD)}.", param=missing)
     total = given.get("usageLimit", now.total_nusd)
-    return Limits(total, amount, make_period(value, unit) if value is not None else None)
+    alert_at = tuple(given.get("alertThresholds", now.alert_at))
+    return Limits(total, amount, make_period(value, unit) if value is not None else None, alert_at)

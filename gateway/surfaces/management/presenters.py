@@ -48,6 +48,7 @@ def show_limits(status: Status) -> dict[str, Any]:
         "currentPeriodUsage": format_usd(status.period_usage_nusd),
         "currentPeriodStartedAt": iso(status.period_started_us),
         "currentPeriodResetAt": iso(status.period_resets_us),
+        "alertThresholds": list(limits.alert_at),
     }
 
 

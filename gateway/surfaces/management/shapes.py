@@ -15,6 +15,7 @@ LIMITS = {
     "currentPeriodUsage": "string",
     "currentPeriodStartedAt": "string?",
     "currentPeriodResetAt": "string?",
+    "alertThresholds": ["integer"],
 }
 ORGANIZATION = named(
     "Organization",

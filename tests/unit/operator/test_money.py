@@ -102,7 +102,7 @@ def test_an_improper_rate_is_refused(run) -> None:
 
 def test_the_bound_of_a_provider_key_is_set_shown_and_removed(run) -> None:
     organization = ident(run, "organizations")
-    key = run("provider-keys", "add", organization, "sandbox", "--max-spend", "2.5", typed="own-key")
+    key = run("provider-keys", "add", organization, "sandbox", "--max-spend", "2.5", typed="own-key").splitlines()[0]
     assert cells(run("provider-keys", "list", organization))[-2:] == ["2.5", "0"]
     assert run("provider-keys", "limit", organization, key, "7") == f"{key}: 7."
     assert cells(run("provider-keys", "list", organization))[-2:] == ["7", "0"]

@@ -21,6 +21,7 @@ from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.telemetry.alerts import AT_ONCE, DUE, EACH_AT_ONCE, KIND, MOST_HOURLY, Alerts, choose
 from gateway.transport import Transport
+from gateway.transport.mail import Mailer
 from gateway.transport.webhook_delivery import ATTEMPTS
 
 REFUSED = StateChange("credential.refused", "provider openai#k", "openai refused", remedy="check the key")
@@ -71,7 +72,7 @@ def hooks(database: Database, clock) -> AlertHooks:
 def workers(database: Database, hooks: AlertHooks, clock) -> Callable[[], Alerts]:
     settings = load({"GATEWAY_ENV": "test", "GATEWAY_ALLOW_PRIVATE_UPSTREAMS": "true"})
     transport = Transport(settings.timeouts, settings.security, clock=clock)
-    return lambda: Alerts(hooks, Documents(database), transport, StateLog(), clock)
+    return lambda: Alerts(hooks, Documents(database), transport, Mailer(settings.mail), StateLog(), clock)
 
 
 def organization(database: Database, clock, name: str) -> str:
@@ -146,7 +147,8 @@ def test_addresses_inside_are_guarded_as_any_upstream(hooks, first, database, cl
     settings = load({"GATEWAY_ENV": "test", "GATEWAY_ALLOW_PRIVATE_UPSTREAMS": "false"})
     guarded = Transport(settings.timeouts, settings.security, clock=clock)
     made = hooks.add(first, address, actor="test")
-    delivered, result = Alerts(hooks, Documents(database), guarded, StateLog(), clock).test(first, made.id)
+    alerts = Alerts(hooks, Documents(database), guarded, Mailer(settings.mail), StateLog(), clock)
+    delivered, result = alerts.test(first, made.id)
     assert not delivered and "address" in result.lower()
 
 

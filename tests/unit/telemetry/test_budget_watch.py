@@ -9,6 +9,7 @@ from gateway.limits.thresholds import find_spent
 from gateway.states import StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
+from gateway.telemetry.alerts import event_of
 from gateway.telemetry.budget_watch import BudgetWatch, balances_of, counts_of
 
 DOLLAR = 10**9
@@ -93,3 +94,25 @@ def test_every_worker_shows_what_one_found(database, watch) -> None:
     shown = BudgetWatch(database, Documents(database), StateLog(), LOW_NUSD).shown()
     assert counts_of(shown) == {("key", "spent"): 1.0, ("organization", "nearly"): 1.0}
     assert balances_of(shown) == {("organization_1",): 2.0}
+
+
+def test_each_threshold_of_a_budget_is_reported_once_and_on_the_way_up_only(database, told) -> None:
+    states = StateLog()
+    states.listen(told.append)
+    watch = BudgetWatch(database, Documents(database), states, LOW_NUSD, (50, 80))
+    budget(database, "key", "total", 10 * DOLLAR, 4 * DOLLAR)
+    for spent in (4, 5, 6, 8, 8, 6, 10):
+        spend(database, "key_1:total", spent * DOLLAR)
+        watch.look()
+    reached = [(one.event, one.facts["threshold_percent"]) for one in told]
+    assert reached == [("budget.nearly_spent", 50), ("budget.nearly_spent", 80), ("budget.spent", 100)]
+    assert len({event_of(one, 0)["id"] for one in told}) == 3, "an alert is not taken for a repetition of another"
+
+
+def test_a_budgets_own_thresholds_take_the_place_of_the_usual_ones(database, watch, told) -> None:
+    budget(database, "key", "total", 10 * DOLLAR, 3 * DOLLAR)
+    budget(database, "team", "total", 10 * DOLLAR, 8 * DOLLAR)
+    database.write(lambda: database.execute("UPDATE budget SET alert_at = '25,95' WHERE scope = 'key'"))
+    database.write(lambda: database.execute("UPDATE budget SET alert_at = '95' WHERE scope = 'team'"))
+    watch.look()
+    assert [(one.facts["scope"], one.facts["threshold_percent"]) for one in told] == [("key", 25)]

@@ -57,3 +57,31 @@ def test_a_form_without_its_token_changes_nothing(browser) -> None:
     form = dict(FIELD.findall(browser.get("/connect/alerts").text)) | {"url": "https://x.example", "action": "add"}
     assert browser.post("/connect/alerts", data={**form, "csrf": "0" * 64}, headers=OWN).status_code == 403
     assert browser.post("/connect/alerts", data=form, headers={"Origin": "https://evil.example"}).status_code == 403
+
+
+def test_a_form_is_chosen_and_pagerduty_needs_its_key(shared_tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    path = f"/orgs/{owner.organization_id}/alerts"
+    teams = shared_tenants.ok("POST", path, owner, {"url": "https://x.example/hook", "form": "teams"})["alert"]
+    assert (teams["form"], teams["secret"]) == ("teams", None)
+    page = {"url": "https://events.pagerduty.com/v2/enqueue"}
+    assert shared_tenants.refused("POST", path, owner, page) == "400 invalid_parameters"
+    made = shared_tenants.ok("POST", path, owner, page | {"routingKey": "R" * 32})["alert"]
+    assert (made["form"], made["secret"]) == ("pagerduty", None)
+    assert shared_tenants.refused("POST", path, owner, {"url": "https://x.example", "form": "fax"}).startswith("400")
+
+
+def test_alerts_by_mail_go_to_members_alone(tenants) -> None:
+    rival = tenants["rival owner"]
+    path = f"/orgs/{rival.organization_id}/alerts"
+    assert tenants.refused("POST", path, rival, {"url": "mailto:stranger@example.com"}) == "400 invalid_parameters"
+    email = tenants.ok("GET", "/user/me", rival)["user"]["email"]
+    assert tenants.ok("POST", path, rival, {"url": f"mailto:{email}"})["alert"]["form"] == "email"
+
+
+def test_a_limit_has_thresholds_of_its_own(shared_tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    path = f"/keys/api/limit/{owner.key.info.id}"
+    given = {"usageLimit": "10", "alertThresholds": [95, 50]}
+    assert shared_tenants.ok("PATCH", path, owner, given)["apiKey"]["alertThresholds"] == [50, 95]
+    assert shared_tenants.refused("PATCH", path, owner, {"alertThresholds": [0]}) == "400 invalid_parameters"

@@ -1,0 +1,84 @@
+"""E-mail that waits to be sent: encrypted in the store, delivered by the leading worker, tried again for some hours."""
+
+import logging
+from collections.abc import Callable
+
+import orjson
+
+from gateway import ids
+from gateway.accounts.vault import Vault
+from gateway.clock import Clock
+from gateway.errors import GatewayError
+from gateway.store.documents import Documents
+from gateway.threads import Job
+from gateway.transport.mail import Mail, Mailer, MailFailed
+from gateway.transport.webhook_delivery import next_wait_us
+
+KIND = "mail"
+TTL_S = 86_400.0
+AT_ONCE, MOST_READ = 8, 500
+WAIT_S = 60.0  # for one round of deliveries
+
+log = logging.getLogger(__name__)
+
+
+class MailQueue:
+    """`put` returns at once; the recurring job `deliver` sends. Messages hold links that open accounts, so they are
+    encrypted at rest and never logged."""
+
+    def __init__(self, documents: Documents, vault: Vault, mailer: Mailer, clock: Clock) -> None:
+        self._documents, self._vault, self._clock = documents, vault, clock
+        self._mailer = mailer
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the operator set up e-mail."""
+        return self._mailer.enabled
+
+    def put(self, mail: Mail) -> None:
+        """Queue a message; nothing where e-mail is off. Unavailable when the store is away."""
+        if self.enabled:
+            self._store(ids.new_hex(), mail, 0, self._clock.now_us())
+
+    def deliver(self, go_on: Callable[[], bool] = lambda: True) -> None:
+        """Send what is due. Unavailable when the store is away."""
+        if not self.enabled:
+            return
+        now = self._clock.now_us()
+        due = []
+        for key, value in self._documents.entries(KIND, MOST_READ):
+            waiting = orjson.loads(value)
+            if waiting["due"] <= now:
+                due.append((key, waiting))
+        for start in range(0, len(due), AT_ONCE):
+            if not go_on():
+                return
+            jobs = [Job(self._try, key, waiting) for key, waiting in due[start : start + AT_ONCE]]
+            for job in jobs:
+                job.result(WAIT_S)
+
+    def _try(self, key: str, waiting: dict) -> None:
+        try:
+            mail = Mail(*orjson.loads(self._vault.open(waiting["sealed"])))
+        except GatewayError:
+            self._documents.delete(KIND, key)  # sealed under a key that is gone
+            return
+        try:
+            self._mailer.send(mail)
+        except MailFailed as error:
+            self._again(key, mail, waiting["attempts"] + 1, error)
+            return
+        self._documents.delete(KIND, key)
+
+    def _again(self, key: str, mail: Mail, attempts: int, error: MailFailed) -> None:
+        wait_us = None if error.final else next_wait_us(attempts)
+        if wait_us is not None:
+            self._store(key, mail, attempts, self._clock.now_us() + wait_us)
+            return
+        self._documents.delete(KIND, key)
+        more = {"event": "mail.undelivered", "remedy": "check [mail] of the configuration", "facts": {}}
+        log.warning("an e-mail could not be delivered: %s", error, extra=more)
+
+    def _store(self, key: str, mail: Mail, attempts: int, due: int) -> None:
+        sealed = self._vault.seal(orjson.dumps(mail[:]).decode())
+        self._documents.put(KIND, key, orjson.dumps({"sealed": sealed, "attempts": attempts, "due": due}), TTL_S)

@@ -1,0 +1,92 @@
+"""E-mail by SMTP: one message over one connection, encrypted, with a verified certificate."""
+
+import smtplib
+import ssl
+from email.errors import MessageError
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import formatdate, make_msgid
+from typing import NamedTuple
+
+from gateway.configuration.mail import MailSettings
+
+TIMEOUT_S = 15.0
+LONGEST_SUBJECT = 200
+
+
+class Mail(NamedTuple):
+    """One message of plain text to one address."""
+
+    to: str
+    subject: str
+    text: str
+
+
+class MailFailed(Exception):
+    """A message was not accepted. The text has no address and nothing of the message. `final`: another try would fail
+    too."""
+
+    def __init__(self, problem: str, final: bool = False) -> None:
+        super().__init__(problem)
+        self.final = final
+
+
+class Mailer:
+    """Sends through the server of the settings. `password` "" signs in nowhere."""
+
+    def __init__(self, settings: MailSettings, password: str = "") -> None:
+        self._settings, self._password = settings, password
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is a server to send through."""
+        return bool(self._settings.host)
+
+    def send(self, mail: Mail) -> None:
+        """Send a message now. MailFailed."""
+        message = self._compose(mail)
+        try:
+            with self._connect() as server:
+                if self._settings.username:
+                    server.login(self._settings.username, self._password)
+                server.send_message(message, self._settings.sender, [mail.to])
+        except smtplib.SMTPRecipientsRefused as error:
+            code = max((code for code, _ in error.recipients.values()), default=0)
+            raise MailFailed(f"the server refused the recipient ({code})", final=code >= 500) from None
+        except smtplib.SMTPResponseException as error:
+            raise MailFailed(f"the server answered {error.smtp_code}") from None
+        except ssl.SSLError as error:
+            raise MailFailed(f"no encrypted connection: {error.reason or type(error).__name__}") from None
+        except (smtplib.SMTPException, OSError) as error:
+            raise MailFailed(f"no connection that works: {type(error).__name__}") from None
+
+    def _connect(self) -> smtplib.SMTP:
+        host, port = self._settings.host, self._settings.port
+        if self._settings.security == "none":
+            return smtplib.SMTP(host, port, timeout=TIMEOUT_S)
+        context = ssl.create_default_context(cafile=self._settings.ca_file or None)
+        if self._settings.security == "tls":
+            return smtplib.SMTP_SSL(host, port, timeout=TIMEOUT_S, context=context)
+        server = smtplib.SMTP(host, port, timeout=TIMEOUT_S)
+        try:
+            server.starttls(context=context)
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    def _compose(self, mail: Mail) -> EmailMessage:
+        """The message. A header that would break its line is refused by the library (RFC 5322, 2.2)."""
+        message = EmailMessage(policy=SMTP)
+        try:
+            message["From"] = self._settings.sender
+            message["To"] = Address(addr_spec=mail.to)
+            message["Subject"] = " ".join(mail.subject.split())[:LONGEST_SUBJECT]
+            message["Date"] = formatdate()
+            message["Message-ID"] = make_msgid(domain=self._settings.sender.rpartition("@")[2].strip("> ") or None)
+            message["Auto-Submitted"] = "auto-generated"
+            message.set_content(mail.text)
+        except (ValueError, MessageError, IndexError):
+            raise MailFailed("it is no address that mail can be sent to", final=True) from None
+        return message
