@@ -11,7 +11,7 @@ from gateway.clock import HOUR_US
 from gateway.limits.cost_bound import CostBound
 from gateway.media.counting import MOST_CONTEXT_TOKENS
 from gateway.money import MILLION
-from gateway.neutral.request import Request
+from gateway.neutral.request import Request, Requirements
 from gateway.neutral.usage import NOTHING, Units, Usage
 from gateway.operations import OPERATIONS
 
@@ -38,7 +38,7 @@ class Bounds:
         limits = [mapping.max_output for mapping in mappings]
         self._longest = max(limits, default=0)
         self._most = self._longest if limits and all(limits) else None  # what none of them gives more than
-        self._known: dict[Terms, tuple[list[tuple[int, int]], int]] = {}
+        self._known: dict[Terms, tuple[list[tuple[int, int]], int, bool]] = {}
 
     def ask(self, request: Request, default_output: int, at_us: int) -> CostBound:
         """The dearest of what any of the mappings may cost, with the tokens of the operation's own rule."""
@@ -51,16 +51,16 @@ class Bounds:
         known = self._known.get(terms)
         if known is None:
             known = self._known[terms] = self._price(terms)
-        prices, rate = known
+        prices, rate, plain = known
         tokens = OPERATIONS[request.operation].prompt_tokens(request)
         fixed = unforeseen = 0
-        if media and needs.media_tokens:
-            fixed, unforeseen = self._price_media(terms, tokens, needs.unseen_media)
-        else:
+        if plain:
             for each, per_million in prices:
                 prompt = each - (-tokens * per_million // MILLION)
                 if prompt > fixed:
                     fixed = prompt
+        else:
+            fixed, unforeseen = self._price_prompt(terms, tokens, needs)
         limit = needs.max_tokens
         if limit is None:
             output = self._longest or default_output
@@ -68,11 +68,13 @@ class Bounds:
             output = limit if self._most is None or limit < self._most else self._most
         return CostBound(fixed, rate, output * needs.n, limit is not None, needs.n, tokens, unforeseen)
 
-    def _price_media(self, terms: Terms, tokens: int, unseen: int) -> tuple[int, int]:
-        """The price of a prompt with media, and what of it is for files that only the provider sees.
+    def _price_prompt(self, terms: Terms, tokens: int, needs: Requirements) -> tuple[int, int]:
+        """The price of a prompt with media or with tools of the provider, and what of it is for what only the provider
+        sees: files at addresses, what its tools find.
 
         No prompt is longer than the context of its model, which refuses it without a charge.
         """
+        unseen = needs.unseen_media or needs.web_search or needs.hosted or needs.vendor_only
         least = most = 0
         for mapping in self._mappings:
             rates = _dearest(_Priced(mapping), *terms)
@@ -107,13 +109,15 @@ class Bounds:
             most = max(most, rates.fixed - (-into // MILLION) - (-out // MILLION))
         return most, rate, sound
 
-    def _price(self, terms: Terms) -> tuple[list[tuple[int, int]], int]:
+    def _price(self, terms: Terms) -> tuple[list[tuple[int, int]], int, bool]:
         """What counts of the prices: (for each request, per million tokens in) of those that none of the others is
-        above in both, and the highest rate of output."""
+        above in both, and the highest rate of output; whether text alone comes and goes, without the provider's
+        tools."""
         found = [_dearest(_Priced(mapping), *terms) for mapping in self._mappings]
         prices = {(rates.fixed, rates.input) for rates in found}
         highest = [one for one in prices if not any(_is_above(other, one) for other in prices)]
-        return highest, max([rates.output for rates in found], default=0)
+        _, _, media, searches, hosted = terms
+        return highest, max([rates.output for rates in found], default=0), not (media or searches or hosted)
 
 
 def _is_above(other: tuple[int, int], one: tuple[int, int]) -> bool:

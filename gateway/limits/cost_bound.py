@@ -140,11 +140,10 @@ def fit(ask: CostBound, available_nusd: int | None) -> Need | None:
     It is above `available_nusd` by at most `unforeseen_nusd`. Without an explicit limit the output gets at most half of
     what remains, but never less than LEAST_OUTPUT tokens while those can be paid.
     """
-    need = _fit(ask, available_nusd)
-    if need is not None or not ask.unforeseen_nusd:
-        return need
-    foreseen = _fit(ask.foreseen, available_nusd)
-    return foreseen and foreseen._replace(amount_nusd=foreseen.amount_nusd + ask.unforeseen_nusd)
+    if not ask.unforeseen_nusd:
+        return _fit(ask, available_nusd)
+    need = _fit(ask.foreseen, available_nusd)
+    return need and need._replace(amount_nusd=need.amount_nusd + ask.unforeseen_nusd)
 
 
 def _fit(ask: CostBound, available_nusd: int | None) -> Need | None:

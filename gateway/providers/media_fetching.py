@@ -24,6 +24,7 @@ PATIENCE_S = 20.0
 LARGE = 1 << 20
 # Servers refuse clients without a user agent.
 HEADERS = {"user-agent": "llmgateway", "accept": "image/*, audio/*, application/pdf, */*;q=0.1"}
+IMAGE = ("image/",)
 TAKEN = ("image/", "audio/", "application/pdf")
 
 
@@ -47,10 +48,17 @@ def is_addressed(media: Media) -> bool:
     return not media.data and media.url.lower().startswith(ADDRESSES)
 
 
-def addressed(request: ChatRequest) -> tuple[Media, ...]:
-    """All images, files and audio of a request that are given by URL, each once."""
-    found = (part.media for message in request.conversation().messages for part in _flat(message.parts))
-    return tuple(dict.fromkeys(media for media in found if is_addressed(media)))
+def addressed(request: ChatRequest) -> dict[Media, tuple[str, ...]]:
+    """All images, files and audio of a request that are given by URL, and the types that each may lead to.
+
+    An image was reserved as one: a document behind its URL would cost many times that.
+    """
+    found: dict[Media, tuple[str, ...]] = {}
+    for message in request.conversation().messages:
+        for part in _flat(message.parts):
+            if is_addressed(part.media) and found.get(part.media) != IMAGE:
+                found[part.media] = IMAGE if isinstance(part, Image) else TAKEN
+    return found
 
 
 def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest:
@@ -62,7 +70,7 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
         wanted = addressed(request)
         if len(wanted) > MOST_ADDRESSES:
             raise _unreadable(f"more than {MOST_ADDRESSES} images and files are given by URL")
-        jobs = [Job(_load, fetcher, media, min(seconds, PATIENCE_S)) for media in wanted]
+        jobs = [Job(_load, fetcher, media, kinds, min(seconds, PATIENCE_S)) for media, kinds in wanted.items()]
         try:
             loaded = {media: job.result(seconds) for media, job in zip(wanted, jobs, strict=True)}
         except TimeoutError:
@@ -84,7 +92,7 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
     return request.inlined
 
 
-def _load(fetcher: Fetcher, media: Media, seconds: float) -> Media:
+def _load(fetcher: Fetcher, media: Media, kinds: tuple[str, ...], seconds: float) -> Media:
     try:
         answer = fetcher.fetch(media.url, MOST_BYTES, timeout_s=seconds, headers=HEADERS)
     except UpstreamFailed as error:
@@ -95,8 +103,8 @@ def _load(fetcher: Fetcher, media: Media, seconds: float) -> Media:
     if answer.status != 200:
         raise _unreadable(f"its server answers {answer.status}", media)
     kind = type_of(answer.body[:HEAD])
-    if not kind.startswith(TAKEN):
-        raise _unreadable("it is not an image, audio or PDF", media)
+    if not kind.startswith(kinds):
+        raise _unreadable("it is not an image" if kinds == IMAGE else "it is not an image, audio or PDF", media)
     packed = compute(b64encode, answer.body) if len(answer.body) > LARGE else b64encode(answer.body)
     return Media(media_type=kind, data=packed.decode())
 

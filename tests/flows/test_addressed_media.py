@@ -109,7 +109,12 @@ def test_a_file_by_address_reaches_a_format_without_addresses(
 
 @pytest.mark.parametrize(
     ("path", "told"),
-    [("/page", "it is not an image, audio or PDF"), ("/nothing", "answers 404"), ("/large", "too large")],
+    [
+        ("/page", "it is not an image"),
+        ("/b", "it is not an image"),
+        ("/nothing", "answers 404"),
+        ("/large", "too large"),
+    ],
 )
 def test_what_cannot_be_loaded_is_the_callers_to_know(
     blind: Callable[..., LocalGateway],
