@@ -1,8 +1,9 @@
 """A fast upstream that speaks chat completions and keeps its own log of every call: the truth about money.
 
 The text of the last message tells what to do, as words: `mark:<name>` names the call, `tokens:<n>` is what the answer
-counts (default: the output limit that was sent), `greedy:<n>` the same beyond any limit, `wait:<s>` passes before the
-answer, `gap:<s>` between the pieces of a stream, `piece:<n>` are the tokens of each (default 5).
+counts (default: the output limit that was sent), `greedy:<n>` the same beyond any limit, `read:<n>` what the prompt
+counts, `wait:<s>` passes before the answer, `gap:<s>` between the pieces of a stream, `piece:<n>` are the tokens of
+each (default 5).
 """
 
 import json
@@ -19,12 +20,13 @@ PIECE = 5  # tokens in a piece of a stream
 @dataclass
 class Call:
     """One call as it came. `cap` is the output limit that was sent (0: none), `tokens` what the whole answer counts,
-    `told` whether its usage went out."""
+    `told` whether its usage went out, `read` what the prompt counts."""
 
     mark: str
     cap: int
     tokens: int
     told: bool = False
+    read: int = 10
 
 
 class FakeUpstream(FakeServer):
@@ -114,7 +116,7 @@ class FakeUpstream(FakeServer):
         cap = body.get("max_tokens") or body.get("max_completion_tokens") or 0
         wanted = int(words.get("tokens", cap or 50))
         tokens = int(words.get("greedy", min(wanted, cap) if cap else wanted))
-        call = Call(words.get("mark", ""), cap, tokens)
+        call = Call(words.get("mark", ""), cap, tokens, read=int(words.get("read", 10)))
         self.calls.append(call)
         gevent.sleep(float(words.get("wait", 0)))
         if not body.get("stream"):
@@ -130,7 +132,11 @@ def _words(content: Any) -> dict[str, str]:
 
 
 def _usage(call: Call) -> dict[str, int]:
-    return {"prompt_tokens": 10, "completion_tokens": call.tokens, "total_tokens": 10 + call.tokens}
+    return {
+        "prompt_tokens": call.read,
+        "completion_tokens": call.tokens,
+        "total_tokens": call.read + call.tokens,
+    }
 
 
 def _whole(call: Call) -> dict[str, Any]:

@@ -38,6 +38,16 @@ max_output = {most}
 prices = {{ prompt = "0", completion = "0.0003" }}
 
 [[mappings]]
+model = "book"
+external_id = "book"
+context_length = 1000000
+max_output = 1000
+vision = true
+audio = true
+documents = true
+prices = {{ prompt = "0.000002", completion = "0.000008" }}
+
+[[mappings]]
 model = "leaf"
 external_id = "leaf"
 operations = ["embeddings"]
@@ -77,7 +87,7 @@ prices = {{ per_second = {{ default = "0.0075" }} }}
 """
 MODEL = "".join(
     f'[[models]]\nid = "{one}"\nname = "{one}"\nfamily = "test"\n'
-    for one in ("coin", "leaf", "horn", "ear", "scale", "brush", "reel")
+    for one in ("coin", "book", "leaf", "horn", "ear", "scale", "brush", "reel")
 )
 
 
