@@ -182,7 +182,12 @@ def _load(chosen: Settings) -> Catalogue:
 
 
 def _strange_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
-    """What the operator chose of the catalogue that it does not have, one line each."""
+    """Choices that do not fit each other or the catalogue, one line each."""
+    mail = chosen.mail
+    if mail.host and not (mail.sender and chosen.server.public_url):
+        return ["[mail] host: e-mail needs [mail] sender, and [server] public_url for the links in it"]
+    if mail.host and mail.username and mail.security == "none":
+        return ["[mail] security: a password is not sent unencrypted; choose starttls or tls"]
     if chosen.origins.get(("catalogue", "auto_models"), "default") == "default":
         return []  # of the models that come along some may have been removed
     origin = describe_origin(chosen.origins, chosen.file, "catalogue", "auto_models")

@@ -287,4 +287,6 @@ def _open_management(base: WorkerBase, accounts: AccountServices, routing: Routi
         base.store.documents,
         base.settings.organizations,
         accounts.throttle,
+        base.telemetry.mail,
+        base.settings.server.public_url,
     )

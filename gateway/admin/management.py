@@ -8,6 +8,7 @@ from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.devices import DeviceRequest, Devices
 from gateway.accounts.discounts import Discounts
 from gateway.accounts.invitations import InvitationInfo, Invitations
+from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.second_factor import WRONG, SecondFactors
@@ -16,6 +17,7 @@ from gateway.accounts.teams import TeamInfo
 from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.accounts.vault import Vault
 from gateway.admin.funding import Funding, LimitEdit, Posting
+from gateway.admin.letters import Letters
 from gateway.admin.provider_check import ProviderCheck
 from gateway.admin.sign_in import KNOWN, SPAN_S, SignInService
 from gateway.control import Control
@@ -54,6 +56,8 @@ class Management:
         documents: Documents,
         defaults: settings.OrganizationDefaults,
         throttle: Throttle,
+        mail: MailQueue,
+        public_url: str,
     ) -> None:
         self._defaults = defaults
         self._database = database
@@ -77,6 +81,7 @@ class Management:
         self.sign_in = SignInService(
             database, passwords, self.sessions, self.throttle, self.second_factors, secrets.hash_keys[0], documents
         )
+        self.letters = Letters(database, control, passwords, throttle, mail, secrets.hash_keys[0], public_url)
 
     def count_change(self, member: members.MemberInfo) -> None:
         """One change by a member in their organization. RateLimited (code too_many_changes)."""

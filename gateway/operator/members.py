@@ -7,11 +7,17 @@ import click
 from gateway.accounts import members as accounts
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.invitations import Invitations
+from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.models import Role
 from gateway.accounts.second_factor import SecondFactors
+from gateway.accounts.throttle import Throttle
+from gateway.admin.letters import Letters
+from gateway.configuration.mail import MAIL_PASSWORD
 from gateway.errors import NotFound
 from gateway.operator.installation import Installation, address_of, check_scope, opened
 from gateway.operator.output import AS_JSON, print_result, print_table
+from gateway.store.documents import Documents
+from gateway.transport.mail import Mailer
 
 ROLES = click.Choice(accounts.ROLES)
 
@@ -57,12 +63,16 @@ def add(ctx: click.Context, organization_id: str, email: str, role: Role, name: 
 @click.option("--role", type=ROLES, default="developer", show_default=True, help="What they may change.")
 @click.pass_context
 def invite(ctx: click.Context, organization_id: str, email: str, role: Role) -> None:
-    """Invite a person and print the link to pass on, once; it is good for a week."""
+    """Invite a person and print the link to pass on, once; it is good for a week. Where e-mail is set up, it is sent
+    to the person too."""
     installation = ctx.with_resource(opened())
     invitations = Invitations(installation.database, installation.control, installation.secrets)
     made = invitations.invite(organization_id, email, role, actor=OPERATOR)
-    link = f"{address_of(installation)}/connect/invitation?token={made.token}"
-    print_result(link, email=email, role=role, link=link)
+    path = f"/connect/invitation?token={made.token}"
+    emailed = _letters(installation).send_invitation(made.info, path)
+    link = address_of(installation) + path
+    text = f"{link}\nAn e-mail with it is on its way." if emailed else link
+    print_result(text, email=email, role=role, link=link, emailed=emailed)
 
 
 @members.command("set-role")
@@ -149,3 +159,12 @@ def _update(ctx: click.Context, member_id: str, role: Role | None = None, active
 
 def _all(installation: Installation) -> list[accounts.MemberInfo]:
     return accounts.list_members(installation.database)
+
+
+def _letters(installation: Installation) -> Letters:
+    """The e-mail of this installation, which the running gateway delivers."""
+    chosen, database, keys = installation.settings, installation.database, installation.secrets.hash_keys
+    mailer = Mailer(chosen.mail, chosen.secret(MAIL_PASSWORD))
+    queue = MailQueue(Documents(database), installation.vault, mailer, installation.clock)
+    throttle, passwords = Throttle(database, keys[0]), installation.passwords
+    return Letters(database, installation.control, passwords, throttle, queue, keys[0], chosen.server.public_url)

@@ -1,6 +1,18 @@
 """The operations of all pages."""
 
-from gateway.surfaces.console import account, alerts, authorize, device, invitation, keys, logs, nowhere, sign_in, usage
+from gateway.surfaces.console import (
+    account,
+    alerts,
+    authorize,
+    device,
+    invitation,
+    keys,
+    logs,
+    lost_password,
+    nowhere,
+    sign_in,
+    usage,
+)
 from gateway.surfaces.http import Surface
 from gateway.surfaces.visitor import MANAGEMENT
 
@@ -15,6 +27,7 @@ SURFACE = Surface(
         *invitation.OPERATIONS,
         *keys.OPERATIONS,
         *logs.OPERATIONS,
+        *lost_password.OPERATIONS,
         *sign_in.OPERATIONS,
         *usage.OPERATIONS,
         *nowhere.OPERATIONS,

@@ -71,15 +71,18 @@ def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def invite(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """Invite an address for a week. Pass the link on to the person: link and token are shown here only."""
+    """Invite an address for a week. Pass the link on to the person: link and token are shown here only. `emailed` tells
+    whether it was sent to the address."""
     given = read_body(NewInvitation, inbound)
     organization_id = visitor.managed_organization(inbound)
     _check_role(visitor, organization_id, given["role"])
     made = visitor.services.management.invitations.invite(
         organization_id, given["email"], given["role"], actor=visitor.user_id
     )
-    link = f"{inbound.base_url}{PAGE}?token={made.token}"
-    body = {"invitation": {**show_invitation(made.info), "token": made.token, "link": link}}
+    path = f"{PAGE}?token={made.token}"
+    emailed = visitor.services.management.letters.send_invitation(made.info, path)
+    more = {"token": made.token, "link": inbound.base_url + path, "emailed": emailed}
+    body = {"invitation": {**show_invitation(made.info), **more}}
     return json_reply(body, inbound.shown_id, 201)
 
 
@@ -126,7 +129,7 @@ def _show(visitor: Visitor, member: MemberInfo) -> dict[str, Any]:
 
 
 ONE = shapes.shape(member=shapes.MEMBER)
-WITH_TOKEN = {"allOf": [shapes.INVITATION, shapes.shape(token="string", link="string")]}
+WITH_TOKEN = {"allOf": [shapes.INVITATION, shapes.shape(token="string", link="string", emailed="boolean")]}
 ORG = "/orgs/<organization_id>"
 MEMBER = f"{ORG}/members/<member_id>"
 

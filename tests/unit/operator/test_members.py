@@ -1,5 +1,6 @@
 """The operator's commands on people."""
 
+import json
 import re
 
 import pytest
@@ -21,3 +22,23 @@ def test_an_invitation_prints_its_link_once(run, organization, monkeypatch) -> N
 @pytest.mark.parametrize("email", ["nobody", "owner@localhost"])
 def test_who_cannot_be_invited_is_reported(run, organization, email: str) -> None:
     assert "error: " in run("members", "invite", organization, email, status=1)
+
+
+def test_an_invitation_is_queued_as_e_mail_where_a_server_is_set_up(run, monkeypatch) -> None:
+    organization = json.loads(run("organizations", "list", "--json"))[0]["id"]
+    given = ("members", "invite", organization, "ada@example.com", "--json")
+    assert json.loads(run(*given))["emailed"] is False
+    monkeypatch.setenv("GATEWAY_MAIL_HOST", "mail.example.com")
+    assert "[mail] sender" in run("config", "check", status=1)
+    monkeypatch.setenv("GATEWAY_MAIL_SENDER", "gw@example.com")
+    monkeypatch.setenv("GATEWAY_SERVER_PUBLIC_URL", "https://llm.example.com")
+    answer = json.loads(run(*given))
+    assert answer["emailed"] is True and answer["link"].startswith("https://llm.example.com/connect/invitation")
+
+
+def test_a_password_for_mail_is_not_sent_unencrypted(run, monkeypatch) -> None:
+    values = {"HOST": "mail.example.com", "SENDER": "gw@example.com", "USERNAME": "gw", "SECURITY": "none"}
+    for name, value in values.items():
+        monkeypatch.setenv(f"GATEWAY_MAIL_{name}", value)
+    monkeypatch.setenv("GATEWAY_SERVER_PUBLIC_URL", "https://llm.example.com")
+    assert "[mail] security" in run("config", "check", status=1)
