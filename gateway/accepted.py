@@ -14,7 +14,10 @@ from pathlib import Path
 from gateway import extensions, settings
 from gateway.catalogue import last_good, loader
 from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.credentials import address_problem, variable_of
 from gateway.catalogue.loader import CatalogueError
+from gateway.configuration.file import BASE_URL, variable
+from gateway.configuration.lines import TomlPlace
 from gateway.configuration.names import near
 from gateway.configuration.reading import describe_origin
 from gateway.settings import Settings, SettingsError
@@ -94,7 +97,7 @@ def find_problems() -> list[str]:
         except SettingsError as error:
             problems.append(str(error))
     catalogue, more = loader.examine(loader.sources_of(chosen))
-    return [*problems, *more, *_strange_choices(chosen, catalogue)]
+    return [*problems, *more, *_strange_choices(chosen, catalogue), *_bad_addresses(chosen, catalogue)]
 
 
 def begin() -> Accepted:
@@ -173,7 +176,7 @@ def _read_settings() -> Settings:
 def _load(chosen: Settings) -> Catalogue:
     extensions.install(chosen.server.extensions)
     catalogue, problems = loader.examine(loader.sources_of(chosen))
-    strange = _strange_choices(chosen, catalogue)
+    strange = [*_strange_choices(chosen, catalogue), *_bad_addresses(chosen, catalogue)]
     if problems:
         raise CatalogueError("\n".join([*problems, *strange]))
     if strange:
@@ -196,6 +199,22 @@ def _strange_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
         for name in chosen.catalogue.auto_models
         if catalogue.find(name) is None
     ]
+
+
+def _bad_addresses(chosen: Settings, catalogue: Catalogue) -> list[str]:
+    """Addresses of providers that can be none, by the variables that name them, one line each."""
+    found = []
+    for provider in catalogue.providers.values():
+        problem = address_problem(provider, chosen.environment)
+        if not problem:
+            continue
+        origin = ""
+        written = variable(provider.id, BASE_URL)
+        if chosen.environment.get(written) and not chosen.environment.get(variable_of(provider.id, "BASE_URL")):
+            place = TomlPlace(Path(chosen.file.path).name, "", chosen.file.lines, f"providers.{provider.id}")
+            origin = f" (from {place.at(BASE_URL)})"
+        found.append(problem + origin)
+    return found
 
 
 def _keep(accepted: Accepted) -> None:

@@ -17,6 +17,7 @@ from gateway.accounts.changes import commit
 from gateway.accounts.memory import Memory
 from gateway.accounts.models import CustomProvider, Organization, ProviderKey
 from gateway.catalogue.fields import read_prices
+from gateway.configuration.addresses import url_problem
 from gateway.control import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
@@ -173,8 +174,8 @@ def _check(name: str, base_url: str, models: Sequence[Mapping[str, Any]]) -> Non
         raise InvalidRequest("name takes 1 to 64 of a-z, 0-9, '.', '_' and '-'.", param="name")
     if name in RESERVED:
         raise InvalidRequest(f"The name {name!r} is taken by the gateway itself; choose another.", param="name")
-    parts = urlsplit(base_url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
+    parts = None if url_problem(base_url, ("http", "https")) else urlsplit(base_url)
+    if parts is None or parts.username or parts.query or parts.fragment:
         raise InvalidRequest("base_url must be an http(s) address without credentials and query.", param="baseUrl")
     if not all(isinstance(model.get("id"), str) and model["id"] for model in models):
         raise InvalidRequest("Every model needs an id.", param="models")

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from gateway.catalogue.entries import Provider
+from gateway.configuration.addresses import url_problem
 
+SCHEMES = ("https", "http")
 OPTIONAL = re.compile(r"\[([^\[\]]*\{\w+\}[^\[\]]*)\]")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 VERSION = re.compile(r"/v\d+[a-z0-9]*(/|$)")
@@ -60,6 +62,11 @@ def address_of(provider: Provider, base_url: str, settings: Mapping[str, str], m
     is none or a setting that it needs is missing."""
     template = join_base(provider, base_url) if base_url else mapping_address or provider.address
     return fill_address(template, settings)
+
+
+def problem_of(template: str) -> str:
+    """Why an address with {settings} in it can be none; "" for a good one."""
+    return url_problem(PLACEHOLDER.sub("x", OPTIONAL.sub(r"\1", template)), SCHEMES)
 
 
 def _stops_short(base: str, address: str) -> bool:

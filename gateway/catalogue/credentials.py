@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.catalogue.addresses import fill_address, needed_settings
+from gateway.catalogue.addresses import fill_address, join_base, needed_settings, problem_of
 from gateway.catalogue.entries import Provider
 from gateway.configuration import file
 from gateway.settings import read_secret
@@ -50,6 +50,20 @@ def base_url_for(provider: Provider, environment: Mapping[str, str]) -> str:
     (addresses.join_base)."""
     base_url = environment.get(variable_of(provider.id, "BASE_URL"), "").strip()
     return base_url or environment.get(file.variable(provider.id, file.BASE_URL), "").strip()
+
+
+def address_problem(provider: Provider, environment: Mapping[str, str]) -> str:
+    """Why the provider cannot be called at the address that variables give it, with their names; "" when it can, or has
+    no address yet."""
+    base_url = base_url_for(provider, environment)
+    if base_url and (problem := problem_of(base_url)):
+        return f"{variable_of(provider.id, 'BASE_URL')}: {problem}"
+    template, settings = join_base(provider, base_url), settings_for(provider, environment)
+    for name, value in settings.items():
+        others = dict.fromkeys(settings, "x")
+        if value and (problem := problem_of(fill_address(template, others | {name: value}) or "https://x")):
+            return f"{provider.settings[name].partition('=')[0].partition('|')[0]}: {problem}"
+    return ""
 
 
 def settings_for(provider: Provider, environment: Mapping[str, str]) -> dict[str, str]:

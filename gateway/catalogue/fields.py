@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, get_args
 
 from gateway import operations
+from gateway.catalogue.addresses import problem_of
 from gateway.catalogue.entries import DataPolicy, Mapping, Model, Peak, Prices, Provider, Stability, Tier, TokenRates
 from gateway.catalogue.protocols import PROTOCOLS
 from gateway.catalogue.rates import EPOCH
@@ -238,8 +239,8 @@ def _protocol(value: Any) -> str:
 
 def _address(value: Any) -> str:
     text = _text(value)
-    if text and not text.startswith(("https://", "http://")):
-        raise ValueError(f"not an address: {text!r}")
+    if text and (problem := problem_of(text)):
+        raise ValueError(f"not an address: {text!r} ({problem})")
     return text.rstrip("/")
 
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
+from gateway.configuration.addresses import url_problem
 from gateway.configuration.names import near
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -27,15 +28,13 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How a URL begins; "" is none at all."""
+    """A URL of one of these schemes; "" is none at all."""
 
     names: tuple[str, ...]
 
     def check(self, value: str) -> None:
-        scheme = value.partition(":")[0]
-        if value and scheme not in self.names:
-            # What else is in the value may be a password.
-            raise ValueError(f"{scheme[:20]!r} is not known; use {' or '.join(f'{one}://' for one in self.names)}")
+        if value and (problem := url_problem(value, self.names)):
+            raise ValueError(problem)
 
 
 @dataclass(frozen=True, slots=True)

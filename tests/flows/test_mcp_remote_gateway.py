@@ -6,6 +6,7 @@ from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -73,6 +74,15 @@ def test_a_chat_is_asked_there_with_the_callers_key(visitor: Visitor, door: TlsD
         assert call.get(f"HTTP_{name.upper()}", call.get(name.upper())) == value
     (row,) = usage_of(visitor.gateway)  # that one bills, and nobody twice
     assert row.source == "my-agent"
+
+
+def test_no_header_decides_where_a_key_goes(visitor: Visitor, door: TlsDoor, upstream: FakeOpenAI) -> None:
+    """A caller who says that this gateway is the other one is asked there all the same."""
+    upstream.script(Answer("Good day."))
+    for header in ({"Host": urlsplit(door.url).netloc}, {"X_Forwarded_Host": urlsplit(door.url).netloc}):
+        door.calls.clear()
+        visitor.send(body=_call("chat", **CHAT), **header).raise_for_status()
+        assert [call["PATH_INFO"] for call in door.calls] == ["/v1/chat/completions"]
 
 
 def _call(tool: str, **arguments: Any) -> dict[str, Any]:

@@ -40,6 +40,32 @@ def test_a_change_without_a_mistake_is_taken_and_ends_a_refusal(own: Path) -> No
     assert accepted.refusal.read() == ""
 
 
+@pytest.mark.parametrize("address", ["http:// not an address", "http://", "localhost:8080/v1", "http://host:port/v1"])
+def test_an_address_of_a_provider_that_cannot_be_one_is_refused_with_its_variable(
+    own: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("LLM_OPENAI_BASE_URL", address)
+    with pytest.raises(SettingsError, match="LLM_OPENAI_BASE_URL: "):
+        accepted.check()
+    assert any(line.startswith("LLM_OPENAI_BASE_URL: ") for line in accepted.find_problems())
+
+
+def test_an_address_in_the_operators_file_is_refused_with_its_line(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = own.parent / "gateway.toml"
+    file.write_text('[providers.openai]\n\nbase_url = "http:// not an address"\n')
+    monkeypatch.setenv("GATEWAY_CONFIG", str(file))
+    with pytest.raises(SettingsError, match=r"LLM_OPENAI_BASE_URL: .* \(from gateway.toml:3\)"):
+        accepted.check()
+
+
+def test_a_setting_that_makes_no_address_is_refused_with_its_variable(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLM_AZURE_RESOURCE", "my resource")
+    with pytest.raises(SettingsError, match="LLM_AZURE_RESOURCE: an address has no blanks"):
+        accepted.check()
+
+
 def test_a_mistake_leaves_everything_as_it_was(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = accepted.current()
     spoil(own)

@@ -4,6 +4,7 @@ A stream is complete after `[DONE]`; or, for servers that never send it, after a
 requested usage, when the connection then ended cleanly. Anything else is truncated.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,6 +162,8 @@ class ChatStreamReader(WireStream):
         try:
             if len(data) > SHALLOW_BYTES:
                 check_depth(chunk)
+            if b'"images"' in data or b'"annotations"' in data:
+                self._count_shown(chunk.get("choices") or ())
             self._read_chunk(chunk, batch)
         except GatewayError as error:
             return Failed(error, self._usage)
@@ -175,8 +178,6 @@ class ChatStreamReader(WireStream):
         self._note(chunk)
         if not chunk.get("choices"):
             return
-        if any(["images" in delta or "annotations" in delta for delta in map(_delta_of, chunk["choices"])]):
-            self._count_shown(chunk["choices"])
         if self._relayed:
             self._relay(chunk, batch)
         else:
@@ -191,7 +192,7 @@ class ChatStreamReader(WireStream):
         if tier and type(tier) is str:
             self._tier = tier
 
-    def _count_shown(self, choices: list[dict[str, Any]]) -> None:
+    def _count_shown(self, choices: Sequence[dict[str, Any]]) -> None:
         """Note images and citations, of which not every server reports the usage."""
         for delta in map(_delta_of, choices):
             self._images += len(delta.get("images") or ())

@@ -19,12 +19,16 @@ from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.images import ImagesInput, ImagesResult
 from gateway.neutral.json_parts import OPENING, has_more_parts
 from gateway.neutral.parts import Image, Media
+from gateway.settings import Server
 from gateway.surfaces import auth, caps
+from gateway.surfaces.mcp.access import LOOPBACK
 from gateway.surfaces.mcp.answers import Json, ToolContext
 from gateway.threads import compute_if
 
 CHAT, IMAGES = "/v1/chat/completions", "/v1/images/generations"
 MOST_BYTES = 64 << 20
+ANY_HOST = ("", "0.0.0.0", "::", "[::]")
+PORTS = {"https": 443, "http": 80}
 MOST_PARTS = 100_000  # objects and lists of an answer
 MOST_REFUSAL = 64 << 10  # bytes of a refusal that is read for what it says
 LONGEST_WAIT_S = 3600.0
@@ -83,12 +87,12 @@ class SentImages(Struct):
 def address_of(ctx: ToolContext) -> str:
     """The other gateway; "" where this one generates itself.
 
-    NotSupported `generation_elsewhere` where a key would go there in the clear, or there is no key to send.
+    Decided by settings alone: a header of the caller says nothing of where a key may go. NotSupported
+    `generation_elsewhere` where a key would go there in the clear, or there is no key to send.
     """
     settings = ctx.services.settings
     named = settings.mcp.gateway_url.rstrip("/")
-    own = settings.server.public_url or ctx.inbound.base_url
-    if not named or urlsplit(named).netloc.lower() == urlsplit(own).netloc.lower():
+    if not named or _is_own(settings.server, named):
         return ""
     if urlsplit(named).scheme != "https":
         raise NotSupported(
@@ -103,6 +107,18 @@ def address_of(ctx: ToolContext) -> str:
             code="generation_elsewhere",
         )
     return named
+
+
+def _is_own(server: Server, named: str) -> bool:
+    """Whether an address is this gateway's public one, or the one that it listens at."""
+    local = LOOPBACK if server.host in (*LOOPBACK, *ANY_HOST) else {server.host}
+    return _place_of(named) in {_place_of(server.public_url), *((host, server.port) for host in local)}
+
+
+def _place_of(url: str) -> tuple[str, int | None]:
+    """Host and port, the usual one of the scheme where none is named."""
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or PORTS.get(parts.scheme)
 
 
 def chat(ctx: ToolContext, address: str, body: Json) -> tuple[str, int, int]:

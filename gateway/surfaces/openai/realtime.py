@@ -152,6 +152,9 @@ def _read(
         if model and not is_name_of(model, lock.model):
             text = f"The client secret settles the model of its sessions: {lock.model}."
             raise InvalidRequest(text, param="model", code="model_locked")
+        if wanted != lock.type:
+            text = f"The client secret settles the type of its sessions: {lock.type}."
+            raise InvalidRequest(text, param="intent", code="session_type_locked")
         return lock.model, RealtimeInput(wanted)
     if not model and wanted != TRANSCRIPTION:
         raise InvalidRequest("Name a model in the URL: ?model=<id>.", param="model")

@@ -42,6 +42,8 @@ FUNCTION = "function"
 OWNERS = ("prompt", "tracing")
 # With these a response reads something else than the conversation as it stands.
 OWN_CONTEXT = frozenset(("input", "conversation", "instructions", "tools"))
+TALKERS = (None, "user", "assistant")  # the roles of items that carry no instructions; calls of functions have none
+INSTRUCTIONS_LOCKED = "The client secret settles the instructions of this session."
 OUTPUT_LIMITS = ("max_output_tokens", "max_response_output_tokens")
 
 
@@ -118,6 +120,7 @@ class OpenAIEvents:
             event.updates = True
             self._check_session(_object(wire, "session"), event)
         elif kind == "conversation.item.create":
+            self._check_item(wire.get("item"), "item")
             _weigh(wire.get("item"), event)
         elif kind == "response.create":
             response = _object(wire, "response")
@@ -125,6 +128,7 @@ class OpenAIEvents:
             event.apart = not OWN_CONTEXT.isdisjoint(response)
             given = response.get("input")
             for item in given if isinstance(given, list) else []:
+                self._check_item(item, "response.input")
                 _weigh(item, event)
         if event.begins == "sound" and self._kind == TRANSCRIPTION and not self.heard:
             raise _refuse(
@@ -159,17 +163,19 @@ class OpenAIEvents:
         """What both a session and a response may set."""
         for name in OWNERS:
             holder.pop(name, None)
-        if self._lock.instructions and holder.get("instructions") is not None:
-            text = "The client secret settles the instructions of this session."
-            raise _refuse(f"{place}.instructions", "instructions_locked", text)
-        tools = holder.get("tools")
-        for tool in tools if isinstance(tools, list) else []:
-            if not isinstance(tool, dict) or tool.get("type", FUNCTION) != FUNCTION:
-                text = "Tools of a session are functions; the provider's own tools are not served."
-                raise _refuse(f"{place}.tools", "tool_type_not_supported", text)
+        # A null would set a locked field back to the provider's default.
+        if self._lock.instructions and holder.pop("instructions", None) is not None:
+            raise _refuse(f"{place}.instructions", "instructions_locked", INSTRUCTIONS_LOCKED)
+        _check_tools(holder, place)
         sound = _object(_object(holder, "audio", keep=False), "output", keep=False)
-        if self._lock.voice and any(one.get("voice") not in (None, self._lock.voice) for one in (sound, holder)):
+        if self._lock.voice and any(one.pop("voice", None) not in (None, self._lock.voice) for one in (sound, holder)):
             raise _refuse(f"{place}.audio.output.voice", "voice_locked", "The client secret settles the voice.")
+
+    def _check_item(self, item: Any, place: str) -> None:
+        """Items that instruct the model are refused where a client secret has the instructions."""
+        role = item.get("role") if isinstance(item, dict) else None
+        if self._lock.instructions and role not in TALKERS:
+            raise _refuse(f"{place}.role", "instructions_locked", INSTRUCTIONS_LOCKED)
 
     def _check_transcription(self, session: Json) -> None:
         sound = _object(_object(session, "audio", keep=False), "input", keep=False)
@@ -196,6 +202,16 @@ class OpenAIEvents:
         if self._kind == TRANSCRIPTION and self.heard and model != self.heard:
             text = "The model of a session for transcripts cannot be changed; open another session."
             raise _refuse(f"{param}.model", "transcription_model_locked", text)
+
+
+def _check_tools(holder: Json, place: str) -> None:
+    """Functions only; without a type the provider may take a tool for one of its own."""
+    tools = holder.get("tools")
+    if tools is None:
+        return
+    if not isinstance(tools, list) or not all(isinstance(one, dict) and one.get("type") == FUNCTION for one in tools):
+        text = "Tools of a session are functions, with the type 'function'; the provider's own tools are not served."
+        raise _refuse(f"{place}.tools", "tool_type_not_supported", text)
 
 
 def names_of(mapping: Mapping, model: str) -> frozenset[str]:

@@ -1,0 +1,44 @@
+"""Checks of URLs in settings, before anything is called by them."""
+
+import ipaddress
+import re
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_.])?")
+BLANK = re.compile(r"[\x00-\x20\x7f]")
+LONGEST_HOST = 253  # RFC 1035, section 2.3.4
+
+
+def url_problem(value: str, schemes: Collection[str]) -> str:
+    """Why a URL can be none, in words that quote no part that may be a password; "" for a good one."""
+    scheme, found, _ = value.partition("://")
+    if not found or scheme.lower() not in schemes:
+        named = value.partition(":")[0][:20]
+        return f"{named!r} is not known; use {' or '.join(f'{one}://' for one in schemes)}"
+    if BLANK.search(value):
+        return "an address has no blanks"
+    try:
+        parts = urlsplit(value)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return "the host or the port of this address cannot be one"
+    if port == 0:
+        return "an address has no port 0"
+    if not _is_host(host):
+        return "this address names no host" if not host else "the host of this address cannot be one"
+    return ""
+
+
+def _is_host(host: str) -> bool:
+    if ":" not in host:
+        try:
+            ascii_host = host.encode("idna").decode() if not host.isascii() else host
+        except UnicodeError:
+            return False
+        return len(ascii_host) <= LONGEST_HOST and HOST.fullmatch(ascii_host) is not None
+    try:
+        ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
