@@ -1,5 +1,6 @@
 """What every group of a worker's objects is made of: store, threads, HTTP client, and what operators are told."""
 
+import hmac
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +42,9 @@ from gateway.threads import Threads
 from gateway.transport import Transport
 from gateway.transport.answer_room import AnswerRoom
 from gateway.transport.mail import Mailer
+from gateway.transport.messages import PRODUCT
 
+LOOP_LABEL = b"loop"
 UNPACKERS = 2
 EXPORTS = 2  # of an organization at once
 
@@ -107,7 +110,8 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
         exports=SharedSlots(documents, clock, "export", EXPORTS),
     )
     room = AnswerRoom(background.bodies, settings.server.answer_wait_s, clock.monotonic)
-    transport = Transport(settings.timeouts, settings.security, clock=clock, room=room)
+    mark = hmac.digest(secrets.hash_keys[0], LOOP_LABEL, "sha256").hex()[:16]
+    transport = Transport(settings.timeouts, settings.security, clock=clock, room=room, loop_mark=f"{PRODUCT}-{mark}")
     telemetry = _open_telemetry(settings, clock, store, background.counters, states, transport)
     states.listen(lambda change: background.counters.add("state_changes_total", (change.event,)))
     return WorkerBase(settings, data, clock, store, background, telemetry, transport)

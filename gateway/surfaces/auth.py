@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
 from gateway.engine.retention import RETAIN
-from gateway.errors import Forbidden, Unauthenticated, UnsupportedMediaType
+from gateway.errors import Forbidden, InvalidRequest, Unauthenticated, UnsupportedMediaType
 from gateway.oauth import scopes
 from gateway.oauth.tokens import is_access_token
 from gateway.routing.sticky import SESSION_HEADERS, read_session
@@ -13,9 +13,13 @@ from gateway.services import Services
 from gateway.surfaces import attribution
 from gateway.surfaces.http import LABEL_LENGTH, Inbound
 from gateway.threads import work_for
+from gateway.transport.messages import LOOP_HEADER
 
 # What a caller may say beside the body; most requests have none of it.
-OWN_HEADERS = frozenset((*SESSION_HEADERS, "x-request-id", "x-no-fallback", "x-no-cache", "x-debug", "idempotency-key"))
+OWN_HEADERS = frozenset(
+    (*SESSION_HEADERS, "x-request-id", "x-no-fallback", "x-no-cache", "x-debug", "idempotency-key", LOOP_HEADER)
+)
+LOOP = "This request was sent by the gateway itself: a base URL of the organization leads back to the gateway."
 
 
 def token_of(inbound: Inbound) -> str:
@@ -58,7 +62,7 @@ def admit(
     source = services.accounts.sources.source(headers)
     context = _begin(services, inbound, caller, source, operation, surface)
     if _says_more(headers):
-        _read_options(context, inbound)
+        _read_options(services, context, inbound)
     elif sender is not None:
         sender.caller, sender.source = caller, source
     return context
@@ -70,7 +74,7 @@ def context_of(
     """The context of a request for the engine: caller, time, label, session and gateway options."""
     context = _begin(services, inbound, caller, services.accounts.sources.source(inbound.headers), operation, surface)
     if _says_more(inbound.headers):
-        _read_options(context, inbound)
+        _read_options(services, context, inbound)
     return context
 
 
@@ -101,8 +105,10 @@ def _says_more(headers: Mapping[str, str]) -> bool:
     return not OWN_HEADERS.isdisjoint(headers) or attribution.PREFIX in "\n".join(headers)
 
 
-def _read_options(context: RequestContext, inbound: Inbound) -> None:
+def _read_options(services: Services, context: RequestContext, inbound: Inbound) -> None:
     header = inbound.header
+    if services.routing.transport.loop_mark in header(LOOP_HEADER):
+        raise InvalidRequest(LOOP, code="request_loop")
     context.label = header("x-request-id")[:LABEL_LENGTH]
     context.session = read_session(inbound.headers)
     context.no_fallback = header("x-no-fallback").lower() == "true"

@@ -21,6 +21,7 @@ from gateway.transport.answer_room import AnswerRoom
 from gateway.transport.connections import SHORTEST_S, ConnectionPool, UpstreamConnection
 from gateway.transport.messages import (
     JOIN_BYTES,
+    LOOP_HEADER,
     PRODUCT,
     CallHead,
     Origin,
@@ -52,7 +53,8 @@ REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 class Transport:
     """The only HTTP client of the gateway; one serves a whole worker.
 
-    `tls` and `resolver` replace the system's certificate store and name service. Every call takes `trusted`: True
+    `tls` and `resolver` replace the system's certificate store and name service. `loop_mark` goes with every call to an
+    address that is not trusted: a request that has it comes from this installation. Every call takes `trusted`: True
     for an address that the operator configured, which may be private; any other must lead to the public internet
     unless settings allow private upstreams; what a request names (`fetch`) must, unless they allow private media.
     Redirects are never followed, proxy variables never read.
@@ -68,7 +70,9 @@ class Transport:
         resolver: Resolver | None = None,
         per_origin: int = PER_ORIGIN,
         room: AnswerRoom | None = None,
+        loop_mark: str = PRODUCT,
     ) -> None:
+        self.loop_mark = loop_mark
         self._connect_s = timeouts.connect_s
         self._guarded = not security.allow_private_upstreams
         self._guards_named = not security.allow_private_media
@@ -124,7 +128,7 @@ class Transport:
 
         UpstreamUnreachable (invalid_address) for a URL or a header that cannot be sent.
         """
-        return write_head(method, self._place(url, trusted), headers)
+        return self._write_head(method, self._place(url, trusted), headers)
 
     def transmit(self, head: CallHead, body: bytes | MessageBody, stream: bool, deadline: float) -> Pending:
         """As `send`, with a head that was prepared. A body that is no bytes is sent in pieces."""
@@ -180,7 +184,7 @@ class Transport:
         """
         deadline = self._now() + timeout_s
         for _ in range(redirects + 1):
-            head = write_head("GET", self._place(url, False, True), headers)
+            head = self._write_head("GET", self._place(url, False, True), headers)
             reply = self._answer(self.transmit(head, b"", False, deadline))
             try:
                 if reply.status not in REDIRECT_STATUSES or "location" not in reply.headers:
@@ -197,6 +201,7 @@ class Transport:
         """A WebSocket to an http or https URL, under the same guard and TLS as every call; its connection is of no
         pool, since it lasts. HandshakeRefused with the answer of a server that opens none; else as `open`."""
         place = self._place(url, trusted)
+        headers = self._marked(place, headers)
         write_head("GET", place, headers)  # refuses a header that could break out of its line
         origin = place.origin
         channel = SocketChannel(self._reach(origin, deadline))
@@ -221,6 +226,12 @@ class Transport:
         reply = pending.wait()
         assert reply is not None  # without a limit of its own `wait` returns a reply or raises
         return reply
+
+    def _write_head(self, method: str, place: UpstreamAddress, headers: Mapping[str, str]) -> CallHead:
+        return write_head(method, place, self._marked(place, headers))
+
+    def _marked(self, place: UpstreamAddress, headers: Mapping[str, str]) -> Mapping[str, str]:
+        return headers if place.origin.trusted else {**headers, LOOP_HEADER: self.loop_mark}
 
     def _place(self, url: str, trusted: bool, named: bool = False) -> UpstreamAddress:
         place = self._places.get((url, trusted, named))

@@ -13,6 +13,7 @@ PORTS = {"http": 80, "https": 443}
 BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
 REPEATABLE_METHODS = frozenset({"GET", "HEAD"})  # RFC 9110, section 9.2.2: harmless to ask twice
 PRODUCT = "llmgateway"
+LOOP_HEADER = "cdn-loop"  # RFC 8586
 URL_LIMIT = 8192
 # Ours alone: a second length or a transfer coding beside it would let one request be read as two.
 FRAMING = frozenset({"content-length", "transfer-encoding", "connection", "expect", "te", "trailer", "upgrade"})

@@ -428,6 +428,17 @@ def test_a_custom_provider_is_reached_by_its_base_or_a_pasted_address(installati
     assert other.calls[0].path == "/v1/chat/completions"
 
 
+def test_a_custom_provider_that_is_the_gateway_itself_is_called_once(share, upstream, other):
+    gateway = share.gateway(lambda folder: write_twins(folder / "catalogue", upstream.url, other.url))
+    organization = set_project(gateway, mode="hybrid")
+    draft = ProviderKeyDraft("custom", gateway.key, base_url=gateway.url)
+    gateway.services.accounts.provider_keys.add(organization, draft, actor="test")
+    # Without a model of its own the request is the same at every turn of the loop.
+    answer = post(gateway, "/v1/chat/completions", {"model": "custom", "messages": HELLO})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "request_loop")
+    assert "leads back to the gateway" in answer.json()["error"]["message"]
+
+
 def test_models_of_the_generic_custom_key_are_called_by_name(installation, chat, other):
     services = installation.services
     organization = installation.organization_id
