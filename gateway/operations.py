@@ -85,6 +85,11 @@ def text_tokens(request: Request) -> int:
     return request.requirements.prompt_bytes + MESSAGE_TOKENS
 
 
+def judged_tokens(request: Request) -> int:
+    """Of texts with images beside them."""
+    return text_tokens(request) + MEDIA_TOKENS * request.requirements.media
+
+
 def heard_tokens(request: Request) -> int:
     """Of a conversation that is counted as it goes on: the tokens themselves stand in for its bytes."""
     return request.requirements.prompt_bytes
@@ -107,7 +112,7 @@ OPERATIONS: dict[str, ModelOperation] = {
         ModelOperation("images", ImagesRequest, text_tokens, cacheable=False, **SEVERAL_IMAGES),
         ModelOperation("image_edits", ImageEditsRequest, text_tokens, cacheable=False, **SEVERAL_IMAGES),
         ModelOperation("rerank", RerankRequest, no_tokens, check=check_scores),
-        ModelOperation("moderations", ModerationRequest, text_tokens),
+        ModelOperation("moderations", ModerationRequest, judged_tokens),
         ModelOperation("ocr", OcrRequest, no_tokens, cacheable=False),
         ModelOperation("decisions", DecisionRequest, text_tokens),
         ModelOperation("videos", VideosRequest, text_tokens, cacheable=False),

@@ -14,7 +14,7 @@ TRANSCRIPTION: Final = "transcription"
 # A system prompt of the provider's own, what tools and roles add: no event tells of it.
 OVERHEAD_TOKENS = 1_000
 # Sound is 24 kHz PCM, or telephone codecs of 8,000 bytes a second. A second is ten tokens, of a model's voice twenty.
-SECOND_BYTES = 48_000
+SECOND_BYTES, LEAST_SECOND_BYTES = 48_000, 8_000
 LEAST_BYTES_A_TOKEN, USUAL_BYTES_A_TOKEN, USUAL_BYTES_A_TOKEN_MADE = 800, 4_800, 2_400
 TEXT_BYTES_A_TOKEN = 4
 MOST_IMAGE_TOKENS = 4_096
@@ -45,7 +45,7 @@ def request_of(model: str, opened: RealtimeInput, tokens: int, most_output: int)
 
 def heard_units(sound_bytes: int) -> Units:
     """What the text of one turn of sound may count as, of which so much came by now."""
-    length_ms = max(HEARD_MS, sound_bytes * 1000 // SECOND_BYTES)
+    length_ms = max(HEARD_MS, sound_bytes * 1000 // LEAST_SECOND_BYTES)
     most = Usage(input=200, input_audio=length_ms // 20, output=length_ms // 100, audio_ms=length_ms)
     return Units(most, Usage())
 

@@ -45,7 +45,7 @@ class ModerationBody(Struct, kw_only=True, gc=False):
 def moderate(services: Services, inbound: Inbound) -> Outbound:
     """A verdict for each text, or for all parts together."""
     reader = partial(read, services.settings.limits)
-    return answer(services, inbound, ModerationRequest, DECODER, reader, ID_PREFIX, write)
+    return answer(services, inbound, ModerationRequest, DECODER, reader, ID_PREFIX, write, count_images)
 
 
 def read(limits: LimitSettings, body: ModerationBody) -> tuple[Json, Units | None]:
@@ -56,6 +56,11 @@ def read(limits: LimitSettings, body: ModerationBody) -> tuple[Json, Units | Non
     if not given or (isinstance(given, list) and not all(map(_is_input, given))):
         raise invalid("input", "give a text, a list of texts, or a list of parts of type text or image_url")
     return {"input": given}, None
+
+
+def count_images(body: ModerationBody) -> int:
+    """Images among the parts: their bytes say nothing of what they count as, and their addresses less."""
+    return sum(isinstance(one, dict) and one["type"] == "image_url" for one in body.input)
 
 
 def _is_input(one: Any) -> bool:

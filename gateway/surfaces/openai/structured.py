@@ -28,14 +28,15 @@ def answer(
     read: Callable[[Body], tuple[Json, Units | None]],
     prefix: str,
     write: Callable[[Json, Facts], Json],
+    count_images: Callable[[Body], int] = lambda body: 0,
 ) -> Outbound:
     """The answer of one such operation. `read` gives what goes upstream of the checked body (its model apart), and its
-    units; `write` adds to the provider's answer what is ours."""
+    units; `write` adds to the provider's answer what is ours; `count_images` gives how many images are read."""
     context = auth.admit(services, inbound, kind.operation)
     raw = inbound.body
     body: Any = read_json(services.settings.limits, decoder, raw, {})
     sent, units = read(body)
-    needs = Requirements(max_tokens=0, prompt_bytes=len(raw), messages=1, units=units)
+    needs = Requirements(max_tokens=0, prompt_bytes=len(raw), messages=1, units=units, media=count_images(body))
     request = kind(
         body.model, needs, lambda: sent, Options(**read_preferences(routing=body.routing)), large=len(raw) >= caps.LARGE
     )

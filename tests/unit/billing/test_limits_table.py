@@ -1,0 +1,126 @@
+"""The table of limits in docs/security.md, held against the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import operations
+from gateway.billing.bounds import SEARCHES, ask_for
+from gateway.catalogue.entries import Mapping, Prices, TokenRates
+from gateway.limits.cost_bound import CostBound, fit
+from gateway.media import counting, frames
+from gateway.money import MILLION
+from gateway.neutral import images, realtime
+from gateway.neutral.chat import ChatRequest, Requirements
+from gateway.neutral.request import Request
+from gateway.neutral.structured import OcrRequest
+from gateway.neutral.usage import Units, Usage
+from gateway.surfaces.openai import ocr
+
+AT_US = 1_780_000_000_000_000
+PAGE = Path(__file__).parents[3] / "docs" / "security.md"
+CONTEXT, MOST_OUTPUT = 200_000, 4_000
+MAPPING = Mapping(
+    "p",
+    "m",
+    "x",
+    prices=(Prices(TokenRates(prompt=3 * 10**9, completion=15 * 10**9, ocr_page=4 * 10**12)),),
+    context_length=CONTEXT,
+    max_output=MOST_OUTPUT,
+)
+NUMBERS = {
+    "chat": (
+        counting.IMAGE_TOKENS,
+        counting.PAGE_TOKENS,
+        counting.SOUND_TOKENS_A_SECOND,
+        counting.PACKED,
+        SEARCHES,
+    ),
+    "transcriptions": (frames.LEAST_OF_ANY,),
+    "images": (images.READ_TOKENS,),
+    "moderations": (operations.MEDIA_TOKENS,),
+    "ocr": (ocr.MOST_PAGES, ocr.MOST_PAGES - 1),
+    "realtime": (realtime.LEAST_SECOND_BYTES, realtime.HEARD_MS // 1000),
+}
+
+
+def rows() -> dict[str, tuple[str, str]]:
+    """By operation: the whole row, and by what it passes a limit."""
+    found = {}
+    section = PAGE.read_text().partition("## What a limit bounds")[2].partition("\n## ")[0]
+    for line in section.splitlines():
+        cells = line.strip("|").split("|")
+        for name in re.findall(r"`(\w+)`", cells[0]) if line.startswith("| `") else ():
+            found[name] = (line, cells[2].strip())
+    return found
+
+
+def chat(**needs: object) -> ChatRequest:
+    return ChatRequest("m", Requirements(prompt_bytes=100, messages=1, **needs), lambda: None)
+
+
+def ask(request: Request) -> CostBound:
+    return ask_for(request, (MAPPING,), 4096, AT_US)
+
+
+def test_every_operation_has_a_row() -> None:
+    assert set(rows()) == set(operations.names())
+
+
+@pytest.mark.parametrize("operation", NUMBERS)
+def test_the_table_has_the_numbers_of_the_code(operation: str) -> None:
+    line = rows()[operation][0]
+    assert [number for number in NUMBERS[operation] if not re.search(rf"(?<![\d,]){number:,}(?![\d,])", line)] == []
+
+
+@pytest.mark.parametrize(
+    "needs",
+    [
+        {"media": 1, "documents": True, "media_tokens": counting.IMAGE_TOKENS, "unseen_media": 1},
+        {"web_search": True},
+        {"hosted": "anthropic"},
+        {"vendor_only": "responses"},
+    ],
+    ids=["file at an address", "web search", "hosted tool", "parts of a vendor"],
+)
+def test_what_only_the_provider_sees_is_reserved_as_one_context(needs: dict[str, object]) -> None:
+    found = ask(chat(max_tokens=10, **needs))
+    price = CONTEXT * 3 * 10**9 // MILLION
+    assert price <= found.fixed_nusd <= price + 100 and 0 < found.unforeseen_nusd < price
+    assert "one context" in rows()["chat"][1]
+
+
+@given(
+    st.sampled_from([10, None]),
+    st.integers(0, 3),
+    st.integers(0, 2 * CONTEXT),
+    st.integers(0, 2 * 10**9),
+)
+def test_a_limit_is_passed_by_no_more_than_the_table_tells(
+    limit: int | None, unseen: int, media_tokens: int, available: int
+) -> None:
+    found = ask(chat(max_tokens=limit, media=1, media_tokens=media_tokens, unseen_media=unseen))
+    need = fit(found, available)
+    excess = 0 if need is None else max(0, need.amount_nusd - available)
+    assert excess <= (CONTEXT * 3 * 10**9 // MILLION if unseen else 0)
+    assert found.fixed_nusd <= CONTEXT * 3 * 10**9 // MILLION + 100
+
+
+def test_pages_of_an_image_at_an_address_are_all_that_passes_a_limit_for_ocr() -> None:
+    def pages(most: int, unforeseen: bool) -> CostBound:
+        units = Units(Usage(pages=most), Usage(pages=1), unforeseen)
+        return ask(OcrRequest("m", Requirements(max_tokens=0, messages=1, units=units), lambda: {}))
+
+    page = pages(1, False).bound_nusd - pages(0, False).bound_nusd
+    assert abs(pages(ocr.MOST_PAGES, True).unforeseen_nusd - (ocr.MOST_PAGES - 1) * page) < 100
+    assert pages(ocr.MOST_PAGES, False).unforeseen_nusd == 0
+
+
+def test_no_operation_passes_a_limit_beside_those_of_the_table() -> None:
+    passing = {name for name, (_, excess) in rows().items() if excess != "nothing"}
+    assert passing == {"chat", "ocr", "realtime"}
+    assert ask(chat(max_tokens=10)).unforeseen_nusd == 0
+    assert ask(chat(max_tokens=10, media=3, media_tokens=50_000)).unforeseen_nusd == 0
