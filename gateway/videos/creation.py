@@ -146,6 +146,7 @@ class VideoCreation:
             task=self._sealed.write(task),
             files="",
             outcome="",
+            api_key=caller.key_id,
         )
 
     def _accepted(

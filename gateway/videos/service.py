@@ -27,7 +27,7 @@ from gateway.videos.links import Links
 from gateway.videos.polling import Poller
 from gateway.videos.shown import Presenter
 from gateway.videos.states import CANCELED, COMPLETED
-from gateway.videos.table import PREFIX, VideoJob, VideoJobs, is_shown
+from gateway.videos.table import PREFIX, JobOwner, VideoJob, VideoJobs, is_shown
 from gateway.videos.tasks import Sealed, Targets
 
 UNKNOWN = "There is no video {} in this project."
@@ -81,15 +81,15 @@ class Videos:
         return self._creation.create(context, request, callback, base_url)
 
     def find(self, caller: Caller, ident: str) -> VideoJob:
-        """The job of the caller's project. NotFound, Unavailable."""
-        job = self.jobs.of_project(caller.project_id, ident)
-        if job is None or not is_shown(job):
+        """A job that the caller may see. NotFound, Unavailable."""
+        job = self.jobs.find(ident)
+        if job is None or not is_shown(job) or not owner_of(caller).owns(job):
             raise NotFound(UNKNOWN.format(ident[:ECHOED]))
         return job
 
     def page(self, caller: Caller, after: str, limit: int, newest_first: bool) -> list[VideoJob]:
-        """So many jobs of the caller's project behind the one named by `after` (""; the first ones)."""
-        return self.jobs.page(caller.project_id, after, limit, newest_first)
+        """So many jobs that the caller may see, behind the one named by `after` (""; the first ones)."""
+        return self.jobs.page(owner_of(caller), after, limit, newest_first)
 
     def delete(self, caller: Caller, ident: str) -> None:
         """End a job that goes on, so that it costs nothing; forget one that has ended. Conflict
@@ -138,3 +138,8 @@ class Videos:
         """Remove what ended long ago. Unavailable: the next round does it."""
         while self.jobs.purge(self._clock.now_us(), self._settings.keep_days) and go_on():
             continue
+
+
+def owner_of(caller: Caller) -> JobOwner:
+    """Whose jobs a caller may see: those of the project, with a customer's key only those of that key."""
+    return JobOwner(caller.project_id, "" if caller.key_kind == "user" else caller.key_id)

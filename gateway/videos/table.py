@@ -16,6 +16,7 @@ class VideoJob(NamedTuple):
 
     `model` is what the caller asked for; `seconds` and `size` what is made. `due_at`: when it is to be looked at next,
     None once it has ended. `deadline_at`: when it is given up. `failures`: questions in a row without an answer.
+    `api_key`: the key that requested it, "" for jobs of earlier releases.
     JSON: `wish` what a caller sees again, sealed; `task` all that goes on needs (Task), sealed; `files` where the
     provider has the video, sealed, "" without; `outcome` cost and error, "" before the end.
     """
@@ -38,6 +39,7 @@ class VideoJob(NamedTuple):
     task: str
     files: str
     outcome: str
+    api_key: str
 
     @property
     def request_id(self) -> str:
@@ -47,6 +49,16 @@ class VideoJob(NamedTuple):
     @property
     def has_ended(self) -> bool:
         return self.state in ENDS
+
+
+class JobOwner(NamedTuple):
+    """Who may see jobs: all keys of a project, or one key of it alone."""
+
+    project: str
+    api_key: str = ""
+
+    def owns(self, job: VideoJob) -> bool:
+        return job.project == self.project and self.api_key in ("", job.api_key)
 
 
 COLUMNS = ", ".join(VideoJob._fields)
@@ -89,16 +101,15 @@ class VideoJobs:
     def find(self, ident: str) -> VideoJob | None:
         return self._first(f"{SELECT} WHERE id = ?", (ident,))
 
-    def of_project(self, project: str, ident: str) -> VideoJob | None:
-        """The job of a project; None for one of another."""
-        return self._first(f"{SELECT} WHERE id = ? AND project = ?", (ident, project))
-
-    def page(self, project: str, after: str, limit: int, newest_first: bool) -> list[VideoJob]:
-        """So many jobs of a project that follow `after` ("": from the start) in the order of their making."""
+    def page(self, owner: JobOwner, after: str, limit: int, newest_first: bool) -> list[VideoJob]:
+        """So many jobs of an owner that follow `after` ("": from the start) in the order of their making."""
         order, sign = ("DESC", "<") if newest_first else ("ASC", ">")
-        follows, params = (f"AND id {sign} ? ", (after,)) if after else ("", ())
-        sql = f"{SELECT} WHERE project = ? AND state <> ? {follows}ORDER BY id {order} LIMIT ?"
-        return self._all(sql, (project, CREATING, *params, limit))
+        conditions, params = "project = ? AND state <> ? ", [owner.project, CREATING]
+        if owner.api_key:
+            conditions, params = f"{conditions}AND api_key = ? ", [*params, owner.api_key]
+        if after:
+            conditions, params = f"{conditions}AND id {sign} ? ", [*params, after]
+        return self._all(f"{SELECT} WHERE {conditions}ORDER BY id {order} LIMIT ?", (*params, limit))
 
     def due(self, now_us: int, of_one: int, limit: int) -> list[VideoJob]:
         """Jobs that are to be looked at, at most `of_one` of an organization: of each organization the one that waits

@@ -14,6 +14,7 @@ from support.gateways import LocalGateway
 from support.shared import Share, usage_of
 from support.videos import LONG, MODEL, REFUSED, SOON, begin, call, end_of, films_of, left_of, look, row
 
+from gateway.accounts import keys
 from gateway.accounts.organizations import set_organization_status
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.billing.reconciliation import doctor
@@ -49,6 +50,41 @@ def test_the_official_client_makes_polls_downloads_lists_and_deletes_a_video(gat
     assert sdk.videos.delete(video.id).deleted
     with pytest.raises(openai.NotFoundError):
         sdk.videos.retrieve(video.id)
+
+
+def test_a_customer_key_sees_the_videos_of_that_key_alone(gateway, sdk):
+    customers = [OpenAI(base_url=gateway.url, api_key=customer_key(gateway), max_retries=0) for _ in range(2)]
+    made = [one.videos.create(model=MODEL, prompt=SOON, seconds="4", size="1280x720").id for one in (*customers, sdk)]
+    for ident in made:
+        end_of(gateway, ident)
+    assert [[one.id for one in client.videos.list()] for client in customers] == [[made[0]], [made[1]]]
+    assert [one.id for one in sdk.videos.list(order="asc")] == made  # the project's own keys see all
+    first, second = customers
+    for ident in made[1:]:
+        for refused in (first.videos.retrieve, first.videos.download_content, first.videos.delete):
+            with pytest.raises(openai.NotFoundError):
+                refused(ident)
+        log = f"{gateway.url}/videos/logs/{ident.removeprefix('video_')}/content"
+        assert httpx.get(log, headers={"Authorization": f"Bearer {first.api_key}"}).status_code == 404
+    assert first.videos.download_content(made[0]).read()[4:8] == b"ftyp"
+    assert second.videos.delete(made[1]).deleted and sdk.videos.delete(made[0]).deleted
+
+
+def test_a_video_of_an_earlier_release_is_shown_to_no_customer_key(gateway, sdk):
+    ident = end_of(gateway, begin(gateway)["id"])["id"]
+    database = gateway.services.store.database
+    database.write(lambda: database.execute("UPDATE video_job SET api_key = '' WHERE id = ?", (ident,)))
+    customer = OpenAI(base_url=gateway.url, api_key=customer_key(gateway), max_retries=0)
+    assert list(customer.videos.list()) == [] and [one.id for one in sdk.videos.list()] == [ident]
+
+
+def customer_key(gateway: LocalGateway) -> str:
+    """The token of a new key for a customer of the gateway's project."""
+    services = gateway.services
+    owner = services.accounts.authentication.caller(gateway.key)
+    draft = keys.Draft(owner.project_id, owner.member_id, "customer", "customer")
+    stores = services.store
+    return keys.create(stores.database, stores.control, stores.secrets.hash_keys, draft, actor="test").token
 
 
 def test_what_the_official_client_can_do_beside_that_is_not_there(gateway, sdk):

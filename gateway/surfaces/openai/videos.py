@@ -12,7 +12,8 @@ from gateway.surfaces.openai import shapes, video_inputs
 from gateway.surfaces.schemas import Body, Counted, OneOf, TextField, read_query
 from gateway.threads import give_way
 from gateway.videos.content import RANGED, VideoContent
-from gateway.videos.table import VideoJob
+from gateway.videos.service import owner_of
+from gateway.videos.table import JobOwner, VideoJob
 
 TAG = "Videos"
 OPERATION = "videos"
@@ -50,13 +51,13 @@ def create(services: Services, inbound: Inbound) -> Outbound:
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
-    """A job of the key's project."""
+    """A job of the key's project; of a customer key only one of its own."""
     job = services.engine.videos.find(auth.caller_of(services, inbound), inbound.params["video_id"])
     return _show(services, inbound, job, [])
 
 
 def list_jobs(services: Services, inbound: Inbound) -> Outbound:
-    """The jobs of the key's project, a page at a time."""
+    """The jobs of the key's project, of a customer key its own, a page at a time."""
     caller = auth.caller_of(services, inbound)
     given = read_query(PageQuery, inbound)
     limit, videos = given["limit"], services.engine.videos
@@ -92,20 +93,21 @@ def content(services: Services, inbound: Inbound) -> Outbound:
 
 
 def log_content(services: Services, inbound: Inbound) -> Outbound:
-    """The same by the id of the log, for whoever has the signed link of a job's `content`, or the project's key."""
+    """The same by the id of the log, for a caller with the signed link of a job's `content`, or with a key that may see
+    the job."""
     videos, log_id = services.engine.videos, inbound.params["log_id"]
     if inbound.arguments().get("token") == "":
         raise InvalidRequest("The token is empty: open the link of the video's content as it is.", param="token")
     token = read_query(TokenQuery, inbound).get("token", "")
-    project = ""
+    owner: JobOwner | None = None
     if token:
         videos.links.check(token, log_id)
     elif auth.token_of(inbound):
-        project = auth.caller_of(services, inbound).project_id
+        owner = owner_of(auth.caller_of(services, inbound))
     else:
         raise Unauthenticated("Open it by the link of the video's content, or send your API key.")
     job = videos.of_log(log_id)
-    if job is None or (project and job.project != project):
+    if job is None or (owner is not None and not owner.owns(job)):
         raise NotFound(NO_LOG.format(log_id[:ECHOED]))
     videos.check_open(job)
     return _send(services, inbound, job)
