@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from gateway.media.frames import MOST_FRAMES, Bytes, CountedSound
-from gateway.media.mpeg_sounds import AAC_FRAME, AAC_RATES
 from gateway.media.ogg_sounds import LONGEST_OPUS_S, LONGEST_PACKET_S, opus_seconds
+from gateway.neutral.sound_frames import AAC_RATES, AAC_SAMPLES
 
 BOXES = frozenset((b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf", b"mvex", b"edts"))
 MOST_BOXES = 100_000
@@ -73,7 +73,7 @@ def _aac_seconds(descriptors: bytes) -> float:
     if tag != 5 or len(config) < 2 or config[0] >> 3 not in USUAL_AAC:
         return LONGEST_PACKET_S
     rate = (config[0] & 7) << 1 | config[1] >> 7
-    return AAC_FRAME / AAC_RATES[rate] if rate < len(AAC_RATES) else LONGEST_PACKET_S
+    return AAC_SAMPLES / AAC_RATES[rate] if rate < len(AAC_RATES) else LONGEST_PACKET_S
 
 
 def _descriptor(data: bytes) -> tuple[int, bytes]:

@@ -4,11 +4,12 @@ MP3 and AAC are counted frame by frame, Ogg by the positions of its pages, WAV a
 has its length in its head; without it, and in any other container, the bytes count as PCM, which is the longest form of
 a second: no sound of that format is shorter.
 
-Facts: ISO/IEC 11172-3 and 13818-3 (MP3 headers), ISO/IEC 13818-7 (ADTS), RFC 3533 and RFC 7845 (Ogg, Opus),
-RFC 9639 (FLAC), ID3v2.4.
+Facts: RFC 3533 and RFC 7845 (Ogg, Opus), RFC 9639 (FLAC), ID3v2.4.
 """
 
 from collections.abc import Callable
+
+from gateway.neutral.sound_frames import FRAME_HEAD, adts_frame, mpeg_frame
 
 SECOND_MS = 1000
 PCM_RATE = 24_000  # samples a second of bare PCM: sixteen bits, one channel (OpenAI's and Google's speech guides)
@@ -16,17 +17,8 @@ PCM_BYTES_A_SECOND = 2 * PCM_RATE
 FLAC_BYTES_A_SECOND = PCM_BYTES_A_SECOND  # what its samples take without compression
 LONGEST_HEAD = 64  # bytes within which every format here shows what it is
 OPUS_RATE = 48_000
-# Kilobits a second by the index of a header: of MPEG-1 layer III, and of MPEG-2 and 2.5.
-BITRATES = (
-    (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0),
-    (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0),
-)
-MP3_RATES = (44_100, 48_000, 32_000)
-MP3_HALVINGS = {3: 0, 2: 1, 0: 2}  # MPEG-1, 2 and 2.5 by the two bits of their version
-MP3_SAMPLES, MPEG_1 = 576, 3
-AAC_RATES = (96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025, 8_000, 7_350)
-AAC_SAMPLES = 1024
-FRAME_HEAD, PAGE_HEAD, ID3_HEAD, WAV_HEAD, FLAC_HEAD = 7, 27, 10, 44, 42
+PAGE_HEAD, ID3_HEAD, WAV_HEAD, FLAC_HEAD = 27, 10, 44, 42
+LAYER_III = (0xE6, 0xE2)  # of the second byte of a header: its bits of sync and layer, and these of layer III
 
 # Reads the unit (a frame, a page) that begins at a position: its bytes and its seconds; None where none begins, and
 # (0, 0.0) where more bytes are needed to tell.
@@ -142,28 +134,6 @@ def _frame(data: bytes, at: int) -> Unit | None:
         return ID3_HEAD + size, 0.0
     if data[at] != 0xFF:
         return None
-    return _mp3_frame(data, at) or _aac_frame(data, at)
-
-
-def _mp3_frame(data: bytes, at: int) -> Unit | None:
-    """A frame of layer III."""
-    if data[at + 1] & 0xE6 != 0xE2:
-        return None
-    version, bitrate, rate = data[at + 1] >> 3 & 3, data[at + 2] >> 4, data[at + 2] >> 2 & 3
-    halved = MP3_HALVINGS.get(version)
-    kilobits = BITRATES[version != MPEG_1][bitrate]
-    if halved is None or rate == len(MP3_RATES) or not kilobits:
-        return None
-    samples, hertz = MP3_SAMPLES * (2 if version == MPEG_1 else 1), MP3_RATES[rate] >> halved
-    return samples * kilobits * 125 // hertz + (data[at + 2] >> 1 & 1), samples / hertz
-
-
-def _aac_frame(data: bytes, at: int) -> Unit | None:
-    """A frame of AAC with its ADTS header."""
-    if data[at + 1] & 0xF6 != 0xF0:
-        return None
-    rate = data[at + 2] >> 2 & 15
-    size = (data[at + 3] & 3) << 11 | data[at + 4] << 3 | data[at + 5] >> 5
-    if rate >= len(AAC_RATES) or size < FRAME_HEAD:
-        return None
-    return size, AAC_SAMPLES * ((data[at + 6] & 3) + 1) / AAC_RATES[rate]
+    head = data[at : at + FRAME_HEAD]
+    found = mpeg_frame(head) if head[1] & LAYER_III[0] == LAYER_III[1] else adts_frame(head)
+    return found if found[0] else None
