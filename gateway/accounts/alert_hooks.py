@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -66,7 +66,8 @@ LONGEST_NAME = 80
 @dataclass(frozen=True, slots=True)
 class AlertHook:
     """`events` () = all. `form` is one of FORMS. The secret is only there where alerts are delivered: it signs
-    webhooks, and is the integration key of PagerDuty."""
+    webhooks, and is the integration key of PagerDuty. `operators`, known there too, tells whether the hook belongs to
+    the organization that runs the installation."""
 
     id: str
     organization_id: str
@@ -75,6 +76,7 @@ class AlertHook:
     created_at_us: int
     secret: str = field(default="", repr=False)
     form: str = WEBHOOK
+    operators: bool = False
 
 
 class AlertHooks:
@@ -164,7 +166,8 @@ class AlertHooks:
             sql = f"SELECT {COLUMNS} FROM alert_hook WHERE organization IN (?, ?) ORDER BY id"
             return first, self._database.execute(sql, (first, organization_id)).fetchall()
 
-        found = [_info(row, self._vault.open(row[3])) for row in self._database.read(read)[1]]
+        first, rows = self._database.read(read)
+        found = [replace(_info(row, self._vault.open(row[3])), operators=row[1] == first) for row in rows]
         return [hook for hook in found if not hook.events or event in hook.events]
 
     def _select(self, organization_id: str) -> list[tuple]:

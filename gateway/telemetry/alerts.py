@@ -9,7 +9,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -26,8 +26,9 @@ from gateway.transport.mail import Mail, Mailer, MailFailed
 from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
 
 # The delivery state of each alert at each address, and hints of when it is due, under keys that sort by that time, so
-# that the delivering worker reads nothing while nothing is due.
-KIND, DUE = "alert", "alert_due"
+# that the delivering worker reads nothing while nothing is due. Those of the operators are apart: an organization whose
+# addresses never answer may have thousands that are due for hours.
+KIND, DUE, OPERATORS_DUE = "alert", "alert_due", "alert_due_operators"
 MOST_DUE = 5_000
 LOOK_S = 300.0  # interval between two scans of all alerts, for those without a hint
 TTL_S, SENT_TTL_S = 3 * 86_400.0, 2 * 3600.0
@@ -37,6 +38,7 @@ LEVELS = {logging.ERROR: "error", logging.WARNING: "warning", logging.INFO: "inf
 TEST = StateChange("test", "test", "This is a test: alerts reach this address.")
 
 log = logging.getLogger(__name__)
+T = TypeVar("T", str, tuple[str, str])
 
 
 class Alerts:
@@ -72,7 +74,7 @@ class Alerts:
             event = with_names(event_of(change, at_us), self._hooks.names_of(map(str, change.facts.values())))
             for hook in self._hooks.concerned(change.event, owner):
                 waiting: dict[str, Any] = {"hook": hook.id, "organization": hook.organization_id, "event": event}
-                waiting |= {"attempts": 0, "due": at_us}
+                waiting |= {"attempts": 0, "due": at_us, "operators": hook.operators}
                 key = f"{hook.id}:{event['id']}"
                 self._note_due(key, waiting)
                 self._documents.put_if_absent(KIND, key, orjson.dumps(waiting), TTL_S)
@@ -92,16 +94,21 @@ class Alerts:
         now = self._clock.now_us()
         if now - self._looked >= LOOK_S * SECOND_US:
             self._note_lost(now)
-        due = [(hint, read_hint(hint)) for hint in self._documents.keys(DUE, f"{now + 1:016x}", MOST_DUE)]
+        due = [
+            ((kind, hint), read_hint(hint))
+            for kind in (OPERATORS_DUE, DUE)
+            for hint in self._documents.keys(kind, f"{now + 1:016x}", MOST_DUE)
+        ]
         if not go_on():
             return
         # Concurrently, so that an unresponsive address delays no other.
-        jobs = [Job(self._follow, hint, now) for hint, _ in choose(due)]
+        jobs = [Job(self._follow, kind, hint, now) for (kind, hint), _ in choose(due)]
         for job in jobs:
             job.result(2 * TIMEOUT_S)
 
     def _note_due(self, key: str, waiting: dict[str, Any]) -> None:
-        self._documents.put(DUE, f"{waiting['due']:016x}:{waiting['organization']}:{key}", b"", TTL_S)
+        kind = OPERATORS_DUE if waiting.get("operators") else DUE
+        self._documents.put(kind, f"{waiting['due']:016x}:{waiting['organization']}:{key}", b"", TTL_S)
 
     def _note_lost(self, now: int) -> None:
         """Add hints for alerts without one: written by another release, or by a worker that died in between."""
@@ -111,14 +118,14 @@ class Alerts:
                 self._note_due(key, waiting)
         self._looked = now
 
-    def _follow(self, hint: str, now: int) -> None:
+    def _follow(self, kind: str, hint: str, now: int) -> None:
         """Deliver the alert that a hint refers to, if it is due; the hint is removed."""
         key = hint.split(":", 2)[2]
         stored = self._documents.get(KIND, key)
         waiting = orjson.loads(stored) if stored else {}
         if 0 < waiting.get("due", 0) <= now:
             self._try(key, waiting)
-        self._documents.delete(DUE, hint)
+        self._documents.delete(kind, hint)
 
     def test(self, organization_id: str, hook_id: str) -> tuple[bool, str]:
         """Send a test to one address now: whether it was accepted, and the response. NotFound."""
@@ -179,7 +186,7 @@ def read_hint(hint: str) -> dict[str, Any]:
     return {"due": int(due, 16), "organization": organization}
 
 
-def choose(due: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+def choose(due: list[tuple[T, dict[str, Any]]]) -> list[tuple[T, dict[str, Any]]]:
     """The alerts to send in one round: the oldest of each organization first, a few per organization. Several that have
     addresses which never answer, and alerts that are due for long, delay no other."""
     taken: Counter[str] = Counter()

@@ -19,7 +19,7 @@ from gateway.settings import load
 from gateway.states import StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
-from gateway.telemetry.alerts import AT_ONCE, DUE, EACH_AT_ONCE, KIND, MOST_HOURLY, Alerts, choose
+from gateway.telemetry.alerts import AT_ONCE, EACH_AT_ONCE, KIND, MOST_HOURLY, OPERATORS_DUE, Alerts, choose
 from gateway.transport import Transport
 from gateway.transport.mail import Mailer
 from gateway.transport.webhook_delivery import ATTEMPTS
@@ -203,7 +203,7 @@ def test_nothing_is_read_of_what_is_not_due(workers, hooks, first, receiver, add
     monkeypatch.setattr(Documents, "entries", lambda *given: read.append(100) or entries(*given))
     for _ in range(5):
         alerts.deliver()
-    assert read == [0] * 5
+    assert read == [0] * 10
     clock.advance(31)
     alerts.deliver()
     assert sum(read) == 30 + EACH_AT_ONCE and len(receiver.ids) == 30 + EACH_AT_ONCE
@@ -215,10 +215,26 @@ def test_alerts_of_a_release_that_noted_no_time_are_sent(workers, hooks, first, 
     worker.note(REFUSED)
     worker.spread()
     documents = Documents(database)
-    for hint in documents.keys(DUE, "g"):
-        documents.delete(DUE, hint)
+    for hint in documents.keys(OPERATORS_DUE, "g"):
+        documents.delete(OPERATORS_DUE, hint)
     worker.deliver()
-    assert len(receiver.ids) == 1 and documents.keys(DUE, "g") == []
+    assert len(receiver.ids) == 1 and documents.keys(OPERATORS_DUE, "g") == []
+
+
+def test_a_backlog_of_an_organization_hides_no_alert_of_the_operators(
+    workers, hooks, first, receiver, address, database, clock, monkeypatch
+) -> None:
+    monkeypatch.setattr("gateway.telemetry.alerts.MOST_DUE", 5)
+    other = organization(database, clock, "Tenant")
+    hooks.add(other, "http://127.0.0.1:1/", ["budget.spent"], actor="test")
+    receiver.secret = hooks.add(first, address, ["database.away"], actor="test").secret
+    worker = workers()
+    for number in range(10):
+        worker.note(StateChange("budget.spent", f"key {number}", "spent", facts={"organization": other}))
+    worker.note(StateChange("database.away", "database", "is away"))
+    worker.spread()
+    worker.deliver()
+    assert len(receiver.ids) == 1
 
 
 def test_what_is_due_is_sent_at_the_same_time(workers, hooks, first, receiver, address, monkeypatch) -> None:
