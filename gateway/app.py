@@ -48,6 +48,7 @@ class Application:
         self.bodies = services.background.bodies
         self.owner_of = EarlyAuth(services).owner
         self.draining = services.drain
+        self.busy = services.is_busy
         self.refused = reporter_of(services.settings.server, services.telemetry.requests)
         self.watch = services.watch
         self.background = background

@@ -36,6 +36,7 @@ from gateway.engine.executor import Executor
 from gateway.engine.gossip import Gossip
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.planning import Planner
+from gateway.engine.reading_on import ReadingOn
 from gateway.engine.realtime.engine import RealtimeEngine
 from gateway.engine.replays import Replays
 from gateway.engine.responses import StoredResponses
@@ -158,6 +159,7 @@ class BillingServices:
 class EngineServices:
     """What carries requests out (`executor` any operation, `chat` its own), and what it keeps of answers."""
 
+    reading_on: ReadingOn
     executor: Executor[Request]
     chat: ChatEngine
     cache: ResponseCache
@@ -237,12 +239,17 @@ class Services:
         self.leaving = self.engine.realtime.leaving = leaving
         self.store.mailboxes.leave(leaving)
 
+    def is_busy(self) -> bool:
+        """Whether the worker has work in progress for callers who left."""
+        return self.engine.reading_on.count > 0
+
     def close(self) -> None:
         """Settle the books and let go of everything; called last in a worker."""
         if self._closed:
             return
         self._closed = True
         for step in (
+            self.engine.reading_on.stop,
             self.telemetry.request_log.flush,
             self.telemetry.tracing.close if self.telemetry.tracing is not None else _nothing,
             self.billing.settlements.stop,
@@ -282,6 +289,10 @@ class Services:
             "database_up": (
                 "Whether the database answered when it was asked last.",
                 1.0 if self.telemetry.states.is_healthy("database") else 0.0,
+            ),
+            "answers_read_on": (
+                "Answers that are read on for their usage, whose callers left.",
+                self.engine.reading_on.count,
             ),
             "realtime_sessions": ("Realtime sessions that are open.", len(self.engine.realtime.running)),
             **self.server_gauges(),

@@ -4,7 +4,7 @@ that outlives the greenlet that started it."""
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import gevent
@@ -12,7 +12,6 @@ from gevent.event import Event
 from gevent.hub import Waiter
 from gevent.lock import BoundedSemaphore
 from gevent.monkey import get_original
-from gevent.queue import Queue
 from gevent.threadpool import ThreadPool
 
 from gateway.fair_threads import FairThreads
@@ -341,40 +340,6 @@ class Job(Generic[T]):
     def outcome(self) -> T | None:
         """The result if it is there; None while the work goes on, and of work that failed."""
         return self._greenlet.value if self._greenlet.successful() else None
-
-    def stop(self) -> None:
-        self._greenlet.kill(block=False)
-
-
-class Pump(Generic[T]):
-    """An iterator read in a greenlet of its own, a few items ahead: it goes on when its reader is killed."""
-
-    _END = object()
-
-    def __init__(self, items: Iterator[T], ahead: int = 16) -> None:
-        self._queue: Queue = Queue(maxsize=ahead)
-        self._failure: BaseException | None = None
-        self._greenlet = _start(self._run, (items,))
-
-    def _run(self, items: Iterator[T]) -> None:
-        try:
-            for item in items:
-                self._queue.put(item)
-        except Exception as error:
-            self._failure = error
-        self._queue.put(self._END)
-
-    def __iter__(self) -> Iterator[T]:
-        return self
-
-    def __next__(self) -> T:
-        item = self._queue.get()
-        if item is not self._END:
-            return item
-        self._queue.put(self._END)
-        if self._failure is not None:
-            raise self._failure
-        raise StopIteration
 
     def stop(self) -> None:
         self._greenlet.kill(block=False)

@@ -32,6 +32,7 @@ from gateway.engine.gossip import Gossip
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.planning import Planner
+from gateway.engine.reading_on import ReadingOn
 from gateway.engine.realtime.engine import RealtimeEngine
 from gateway.engine.replays import Replays
 from gateway.engine.responses import StoredResponses
@@ -220,9 +221,20 @@ def _open_engine(
     threads, settlements = base.background.threads, billing.settlements
     cache = ResponseCache(open_cache_store(store, settings.cache), base.hash_key, settings.cache)
     coalescing = RequestCoalescing(cache, settlements, routing.decisions, clock, settings.timeouts.heartbeat_s)
-    parts = EngineParts(routing.planner, settlements, routing.upstreams, clock, settings, routing.decisions, coalescing)
+    reading_on = ReadingOn()
+    parts = EngineParts(
+        routing.planner,
+        settlements,
+        routing.upstreams,
+        clock,
+        settings,
+        routing.decisions,
+        coalescing,
+        reading_on,
+    )
     turns = Turns(store.database)
     return EngineServices(
+        reading_on=reading_on,
         executor=Executor(parts),
         chat=ChatEngine(parts, base.hash_key),
         cache=cache,

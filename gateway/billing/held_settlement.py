@@ -12,7 +12,8 @@ from gateway.billing.context import PayloadCapture, RequestContext
 from gateway.billing.outcome import Attempt
 from gateway.billing.settlement import Settlement, Settlements
 from gateway.billing.settlement_states import TRANSITIONS
-from gateway.billing.usage_rows import mode_of, row_of, terms_of
+from gateway.billing.terms import terms_of
+from gateway.billing.usage_rows import mode_of, row_of
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import FREE
 from gateway.errors import GatewayError

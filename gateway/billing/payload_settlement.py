@@ -8,7 +8,8 @@ from gateway.billing.calls import BilledCall
 from gateway.billing.outcome import Attempt
 from gateway.billing.settlement import USUAL_BYTES, Settlement, Settlements, log
 from gateway.billing.settlement_states import HELD, TRANSITIONS
-from gateway.billing.usage_rows import Terms, record_of
+from gateway.billing.terms import Terms
+from gateway.billing.usage_rows import record_of
 from gateway.errors import GatewayError, OutOfCredits, Unavailable
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.rates import Slot
@@ -102,6 +103,7 @@ class PayloadSettlement(Settlement, kw_only=True, eq=False):
         call = self.price(attempt)
         if call is None:
             return
+        self._release_slot(attempt.usage)
         try:
             self._hold(call, attempt, awaited=False)
         except GatewayError as error:

@@ -4,24 +4,16 @@ import logging
 import sys
 from collections import deque
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.accounts.discounts import Discounts
 from gateway.billing.calls import BilledCall, Watch, discount_of, hold_bound
 from gateway.billing.context import PayloadCapture, RequestContext
+from gateway.billing.estimates import HUNG_UP, usage_of, usage_so_far
 from gateway.billing.outcome import Attempt
 from gateway.billing.settlement_states import ADMITTED, CLOSED, READ_ON, SETTLED, TRANSITIONS
-from gateway.billing.usage_rows import (
-    Terms,
-    bill,
-    intent_of,
-    interrupted,
-    mode_of,
-    read_intent,
-    row_of,
-    terms_of,
-    usage_so_far,
-)
+from gateway.billing.terms import Terms, terms_of
+from gateway.billing.usage_rows import bill, bill_within, intent_of, interrupted, mode_of, read_intent, row_of
 from gateway.clock import Clock
 from gateway.errors import GatewayError, Unavailable
 from gateway.limits.rates import RateLimiter, RateLimitStatus, Slot
@@ -203,7 +195,9 @@ class Settlement(Struct, eq=False):
         call = self._open.get(attempt.number)
         if call is not None:
             bound = self._reservation.amount_nusd if call.own is None else call.bound_nusd(self._reservation)
-            attempt.overrun = bill(self.terms, attempt, call.discount_ppm).total > bound
+            if bill(self.terms, attempt, call.discount_ppm).total > bound:
+                reduced = bound > 0 and bill_within(self.terms, attempt, call.discount_ppm, bound)
+                attempt.overrun = not reduced
         return call
 
     def unused(self, attempt: Attempt) -> None:
@@ -267,6 +261,7 @@ class Settlement(Struct, eq=False):
         self._post_soon(call, self._row(call, attempt), attempt.number, cost_nusd)
         self._reservation.settle(cost_nusd, call.mode == CREDITS)
         self._end(call, cost_nusd)
+        self._release_slot(attempt.usage)
 
     def foresee(self, attempt: Attempt) -> None:
         """The answer's text passed what the reservation pays for: reserve more, or end it.
@@ -294,9 +289,18 @@ class Settlement(Struct, eq=False):
         got it."""
         return self._require(nusd)
 
-    def keep(self) -> None:
-        """The next `close` does nothing: somebody reads on in the background and closes later."""
+    def keep(self, attempt: Attempt) -> None:
+        """The caller left and the attempt's answer is read on in the background, which closes later: the next `close`
+        does nothing."""
         self.state = TRANSITIONS[self.state, "keep"]
+        self.leave(attempt)
+
+    def leave(self, attempt: Attempt) -> None:
+        """The caller left, and the attempt's answer is read on: free its concurrency slot, and write what it used until
+        now to the crash journal."""
+        if self._slot is not None:
+            self._slot.leave()
+        self._note_use(attempt)
 
     def close(self) -> None:
         """Give up whatever is left. Safe to repeat, never raises for the store's sake."""
@@ -311,6 +315,14 @@ class Settlement(Struct, eq=False):
     def _give_back(self, before: str) -> None:
         """`before`: the state that it was closed in."""
         self._reservation.release()
+
+    def _note_use(self, attempt: Attempt) -> None:
+        """Write what an answer used until now to the crash journal: it was delivered, so a recovery bills it."""
+        call = self._open.get(attempt.number)
+        if call is not None:
+            used = usage_of(self.terms, structs.replace(attempt, finish=HUNG_UP))
+            payload = intent_of(self.terms, attempt.number, call, self._reservation, used)
+            self._owner.intents.revise(self.terms.request, attempt.number, payload)
 
     def _require(self, nusd: int, mid_stream: bool = True) -> GatewayError | None:
         """Reserve so much more, or why not: of all budgets, and of the bound of the key of the call in progress."""

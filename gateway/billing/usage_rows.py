@@ -4,57 +4,34 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import orjson
-from msgspec import Struct, structs
 
 from gateway.accounts.access import logs_text
 from gateway.billing import units
 from gateway.billing.calls import BilledCall
 from gateway.billing.context import RequestContext
-from gateway.billing.identity import BillingIdentity, billing_identity_of
+from gateway.billing.estimates import HUNG_UP, completed, usage_of, within
 from gateway.billing.outcome import Attempt, upstream_text
-from gateway.billing.units import BYTES_PER_TOKEN
-from gateway.billing.usage_completion import complete
+from gateway.billing.terms import Terms
 from gateway.catalogue.prices import COMPONENTS, FREE, Charge, capped, cost_of, discounted, reduced
 from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at
 from gateway.errors import GatewayError
 from gateway.limits.worker_leases import Reservation
-from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT, STREAMED
+from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT
 from gateway.metering.usage_table import PLAIN, RECORD, UsageRecord, raw_id
 from gateway.money import MOST_CALL_NUSD, cost
-from gateway.neutral.usage import MOST_UNITS, NOTHING, Units, Usage, within_bounds
+from gateway.neutral.usage import MOST_UNITS, NOTHING, Usage, within_bounds
 from gateway.providers.protocol import Target
 from gateway.store.journal import Row
 
 INTERRUPTED = "interrupted"
 PROVIDER_KEY, BOUNDED, PRICE_KEY = "provider_key", "bounded", "price_key"  # of a row's `extra`
 UPSTREAM_ERROR = "upstream_error"
-HUNG_UP = "client_disconnect"
 BASIS = {name: number for number, name in enumerate(BASES)}
 COLUMN_UNITS = {"input", "cache_read", "cache_write", "output", "reasoning", "basis", "price_key"}
 RARE_UNITS = tuple(name for name in Usage.__struct_fields__ if name not in COLUMN_UNITS)
 COLUMN_PARTS = {"input", "output", "reasoning", "cached_input", "cache_write", "cache_write_1h"}
 RARE_PARTS = tuple(name for name in COMPONENTS if name not in COLUMN_PARTS)
 READ_RARE_UNITS, READ_RARE_PARTS = attrgetter(*RARE_UNITS), attrgetter(*RARE_PARTS)
-
-
-class Terms(Struct, frozen=True, eq=False):
-    """What stays the same over all attempts of a request. `flags` are those of its rows."""
-
-    context: RequestContext
-    billing_identity: BillingIdentity
-    request: bytes
-    prompt_bytes: int
-    requested_model: str
-    flags: int
-    units: Units | None = None
-
-
-def terms_of(
-    context: RequestContext, prompt_bytes: int, requested_model: str, streamed: bool, units: Units | None = None
-) -> Terms:
-    """Who pays for a request and what it is recorded under; `requested_model` is the model as the caller wrote it."""
-    request, flags = bytes.fromhex(context.request_id), STREAMED if streamed else 0
-    return Terms(context, billing_identity_of(context.caller), request, prompt_bytes, requested_model, flags, units)
 
 
 class IntentDetails(NamedTuple):
@@ -86,51 +63,8 @@ class IntentDetails(NamedTuple):
     units: dict[str, int] | None = None  # what is counted but for text, and what each of its parts costs
     parts: dict[str, int] | None = None
     price_key: str = ""
-
-
-def estimate(terms: Terms, attempt: Attempt) -> Usage:
-    """The units that were asked for, else four bytes a token, in and out; what the upstream told of it already counts
-    where it is more.
-
-    After a hang-up its counts of output are those of the beginning, so the larger of both is taken.
-    """
-    reported = attempt.usage
-    if reported is None:
-        return units.estimate(terms.units, attempt.target.mapping, terms.prompt_bytes, attempt.output_length)
-    output = -(-attempt.output_length // BYTES_PER_TOKEN)
-    if reported.output_total >= output:
-        return reported
-    return structs.replace(reported, output=reported.output + output - reported.output_total, basis="estimated")
-
-
-def completed(terms: Terms, attempt: Attempt, reported: Usage | None) -> Usage:
-    """The usage of a whole answer, with an estimate of what was not reported."""
-    mapping, length = attempt.target.mapping, attempt.output_length
-    estimated = units.estimate(terms.units, mapping, terms.prompt_bytes, length)
-    return complete(reported, estimated, terms.units, mapping, length)
-
-
-def usage_so_far(terms: Terms, attempt: Attempt, most_output: int) -> Usage:
-    """What an answer used that is ended here: an estimate of its text is at most what the reservation pays for, what
-    the provider has counted so far is believed."""
-    if terms.units is not None:
-        sound = completed(terms, attempt, attempt.usage)
-        return structs.replace(sound, output_audio=min(sound.output_audio, most_output))
-    usage = estimate(terms, attempt)
-    counted = attempt.usage.output if attempt.usage is not None else 0
-    if usage.basis != "estimated" or usage.output <= max(counted, most_output):
-        return usage
-    return structs.replace(usage, output=max(counted, most_output))
-
-
-def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
-    """What an attempt is billed for: None when nothing. A failure without usage is free."""
-    reported = attempt.usage
-    if attempt.finish == HUNG_UP:
-        return reported if reported is not None and reported.basis == "drained" else estimate(terms, attempt)
-    if attempt.error is not None:
-        return reported
-    return completed(terms, attempt, None) if reported is None else reported
+    output: int = 0  # tokens made until the intent was written
+    output_nusd: int = 0
 
 
 def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
@@ -151,6 +85,22 @@ def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
             charge = discounted(charge, discount_ppm)
     attempt.charge = charge
     return charge
+
+
+def bill_within(terms: Terms, attempt: Attempt, discount_ppm: int, bound_nusd: int) -> bool:
+    """Reduce an estimate by tokens that costs more than was reserved. False for usage that the provider reported, and
+    for units, whose most is always reserved."""
+    usage = attempt.usage
+    if usage is None or usage.basis != "estimated" or terms.units is not None:
+        return False
+
+    def price(counted: Usage) -> Charge:
+        charge = cost_of(counted, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
+        return discounted(charge, discount_ppm)
+
+    attempt.usage = within(usage, bound_nusd, price)
+    attempt.charge = price(attempt.usage)
+    return attempt.charge.total <= bound_nusd
 
 
 def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Charge:
@@ -249,11 +199,14 @@ def mode_of(target: Target) -> int:
     return BYOK if target.credential.source == "byok" else CREDITS
 
 
-def intent_of(terms: Terms, number: int, call: BilledCall, reservation: Reservation) -> bytes:
-    """The intent of an attempt, written before the upstream call.
+def intent_of(
+    terms: Terms, number: int, call: BilledCall, reservation: Reservation, used: Usage | None = None
+) -> bytes:
+    """The intent of an attempt, written before the upstream call and again with what was `used` when the answer was
+    partly delivered.
 
-    If nobody settles it, reading the prompt is billed (four bytes a token, at the prompt's rate, less the discount),
-    nothing for an answer that reached nobody, and never more than the reservation.
+    If nobody settles it, the estimate of the prompt (with its media, less the discount) or `used` is billed, and never
+    more than the reservation.
     """
     target, mode, discount_ppm, own = call.target, call.mode, call.discount_ppm, call.own
     bound_nusd, leases = reservation.amount_nusd, reservation.leases(mode == CREDITS)
@@ -261,17 +214,19 @@ def intent_of(terms: Terms, number: int, call: BilledCall, reservation: Reservat
         bound_nusd, leases = call.bound_nusd(reservation), leases + own.leases(False)
     context, mapping, credential = terms.context, target.mapping, target.credential
     caller = context.caller
-    own_units: tuple[Any, ...] = ()
-    if terms.units is None:
-        tokens = -(-terms.prompt_bytes // BYTES_PER_TOKEN)
+    made: tuple[Any, ...] = ()
+    if used is None and terms.units is None:
+        tokens = terms.prompt_tokens
         rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
         listed = min(cost(tokens, rates.prompt or 0), bound_nusd, MOST_CALL_NUSD)
     else:
-        usage = units.estimate(terms.units, mapping, terms.prompt_bytes)
+        usage = used or units.estimate(terms.units, mapping, terms.prompt_bytes)
         charge = cost_of(usage, mapping, context.at_us)
         tokens, listed = usage.input, min(charge.total, bound_nusd, MOST_CALL_NUSD)
-        parts = _named(RARE_PARTS, READ_RARE_PARTS(charge)) if listed == charge.total and not discount_ppm else {}
-        own_units = (_named(RARE_UNITS, READ_RARE_UNITS(usage)), parts, usage.price_key)
+        whole = listed == charge.total and not discount_ppm
+        parts = _named(RARE_PARTS, READ_RARE_PARTS(charge)) if whole else {}
+        output_nusd = charge.output + charge.reasoning if whole else 0
+        made = (_named(RARE_UNITS, READ_RARE_UNITS(usage)), parts, usage.price_key, usage.output, output_nusd)
     cost_nusd = reduced(listed, discount_ppm) if discount_ppm else listed
     return orjson.dumps(
         (
@@ -295,7 +250,7 @@ def intent_of(terms: Terms, number: int, call: BilledCall, reservation: Reservat
             discount_ppm,
             listed - cost_nusd,
             credential.ident if credential.bounded else "",
-            *own_units,
+            *made,
         )
     )
 
@@ -319,14 +274,14 @@ def interrupted(intent: IntentDetails, request: bytes, attempt: int, now_us: int
         at=intent.at,
         posted_at=now_us,
         cost_nusd=intent.cost_nusd,
-        input_nusd=intent.cost_nusd - sum(parts.values()),
-        output_nusd=0,
+        input_nusd=intent.cost_nusd - sum(parts.values()) - intent.output_nusd,
+        output_nusd=intent.output_nusd,
         cached_nusd=0,
         cache_write_nusd=0,
         input=intent.tokens,
         cache_read=0,
         cache_write=0,
-        output=0,
+        output=intent.output,
         reasoning=0,
         duration_ms=0,
         ttft_ms=0,

@@ -104,6 +104,8 @@ class Provider:
     `search_price` (as in Rates) is that of a web search at its mappings whose own prices name none, `tool_prices` those
     of other tools that it runs itself, by the names of Rates.
     `responses_tools` are the types of tools that its Responses API takes, where it does not take all.
+    `cancellation`: closing the connection of a streamed answer ends its generation and its billing;
+    `plain_cancellation`: so does that of an answer in one piece. Other answers are read on for their usage.
     `version_path` is the end of `address` that an operator's base URL may leave out ("" in a file: the last segment
     of `address` when it is a version such as /v1). `deprecated_models` and `deactivated_models` are model → date, for
     its mappings without dates of their own. `sources` names it in the open data sets (read by build.py alone).
@@ -120,7 +122,8 @@ class Provider:
     quirks: tuple[str, ...] = ()
     priority: float = 1.0
     streaming: bool = True
-    cancellation: bool = True
+    cancellation: bool = False
+    plain_cancellation: bool = False
     regions: tuple[str, ...] = ()
     service_tiers: dict[str, str] = field(default_factory=dict)  # tier → multiplier of token prices
     data_policy: DataPolicy = DataPolicy()

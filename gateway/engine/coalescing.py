@@ -107,6 +107,7 @@ class RequestCoalescing:
         except BaseException:
             self._close(shared.key, shared_call)
             raise
+        run.shared = True
         shared_call.start(run.outcome, lambda one: self._make(shared, one, run, source))
         try:
             shared_call.wait(None)
@@ -124,6 +125,7 @@ class RequestCoalescing:
         except BaseException:
             self._close(shared.key, shared_call)
             raise
+        run.shared = True
         shared_call.start(run.outcome, lambda one: self._make_stream(shared, one, run, source))
         batches = _reading(shared_call, shared_call.batches(self._heartbeat_s))
         next(batches)  # started: a caller who disconnects before reading anything also leaves the shared call

@@ -17,6 +17,7 @@ from gateway.engine.coalescing import AnswerSource, RequestCoalescing
 from gateway.engine.decisions import Decisions
 from gateway.engine.free_answers import SharedRequest
 from gateway.engine.planning import Planner, RoutePlan
+from gateway.engine.reading_on import ReadingOn
 from gateway.engine.run import Run
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Request
@@ -61,6 +62,7 @@ class EngineParts(NamedTuple):
     settings: Settings
     decisions: Decisions
     coalescing: RequestCoalescing
+    reading_on: ReadingOn
 
 
 class Executor(Generic[R]):
@@ -69,6 +71,7 @@ class Executor(Generic[R]):
     def __init__(self, parts: EngineParts) -> None:
         self._planner, self._settlements, self._upstreams = parts.planner, parts.settlements, parts.upstreams
         self._clock, self._decisions = parts.clock, parts.decisions
+        self._reading_on = parts.reading_on
         self._cache, self._coalescing = parts.coalescing.cache, parts.coalescing
         settings = parts.settings
         self._default_output = settings.limits.default_max_output
@@ -168,4 +171,5 @@ class Executor(Generic[R]):
             timeouts=self._timeouts,
             decisions=self._decisions,
             default_output=self._default_output,
+            reading_on=self._reading_on,
         )

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
 from gateway.billing.settlement import Settlements
-from gateway.billing.usage_rows import mode_of, record_of, terms_of
+from gateway.billing.terms import terms_of
+from gateway.billing.usage_rows import mode_of, record_of
 from gateway.catalogue.prices import FREE
 from gateway.clock import Clock
 from gateway.engine.cache import AnswerOrigin, CachedAnswer

@@ -10,7 +10,7 @@ from gateway.accounts.vault import Vault
 from gateway.billing import payload_settlement
 from gateway.billing.context import RequestContext
 from gateway.billing.settlement import Settlements
-from gateway.billing.usage_rows import Terms
+from gateway.billing.terms import Terms
 from gateway.clock import DAY_US
 from gateway.engine.wire_capture import WireCapture
 from gateway.errors import GatewayError

@@ -2,19 +2,22 @@
 
 import dataclasses
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.billing.bounds import ask_for
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
 from gateway.billing.settlement import Settlement
 from gateway.clock import Clock
+from gateway.disconnects import CallerGone
 from gateway.engine.attempts import Walk, final_error
 from gateway.engine.decisions import Decisions
 from gateway.engine.key_bounds import Passed, leave_out
 from gateway.engine.planning import Planner, RoutePlan
+from gateway.engine.reading_on import ReadingOn
 from gateway.errors import Cancelled, GatewayError, NotSupported, SpendingLimitReached
 from gateway.limits.cost_bound import CostBound
+from gateway.money import format_usd
 from gateway.neutral.cache_marks import apply_policy
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.request import Request
@@ -27,6 +30,8 @@ from gateway.settings import Timeouts
 OK = 200
 SHARE = 0.5
 GONE = "The caller hung up."
+NEARLY_DONE_S = 2.0
+BILLED = " The part of the answer that was delivered is billed: {} USD."
 CAPPED = "max_tokens was set to {}: what is left of credits and spending limits covers no more."
 
 
@@ -34,9 +39,9 @@ class Run(Struct, eq=False):
     """One request in progress.
 
     `deadline` is monotonic seconds, `drain_s` how long to read on for exact usage after the caller disconnected (0: the
-    upstream call is cancelled; `timeouts.silence_s` for providers that continue whether we listen or not);
-    `default_output` the output tokens of a model whose limit is unknown. `passed` are provider keys that were skipped,
-    `left` is the attempt that was left because nothing came.
+    upstream call is cancelled); `default_output` the output tokens of a model whose limit is unknown. `passed` are
+    provider keys that were skipped, `left` is the attempt that was left because nothing came. `unheard`: the caller
+    disconnected, and the answer is read on; `shared`: it may have several callers, and is completed without them.
     """
 
     context: RequestContext
@@ -53,21 +58,27 @@ class Run(Struct, eq=False):
     timeouts: Timeouts
     decisions: Decisions
     default_output: int
+    reading_on: ReadingOn
     passed: tuple[Passed, ...] = ()
     left: Attempt | None = None
+    unheard: bool = False
+    shared: bool = False
 
     def request_for(self, target: Target) -> Request:
         """The request as `target` gets it, with cache marks by the project's policy where its format has them."""
-        route_plan, request = self.route_plan, self.request
-        if route_plan.adapts:
-            request = route_plan.adapt(request, target.mapping)
+        request = self.request
+        if self.route_plan.adapts:
+            request = self.route_plan.adapt(request, target.mapping)
         if target.protocol not in self.upstreams.marked or not isinstance(request, ChatRequest):
             return request
         return apply_policy(request, self.context.caller.cache_markers)
 
     def listener(self, target: Target) -> CallListener | None:
         """The listener of the upstream call, for a caller who asked to see it."""
-        payload, trace = self.context.payload, self.context.trace
+        context = self.context
+        payload, trace = context.payload, context.trace
+        if payload is None and trace is None:
+            return None
         listener = None if payload is None else payload.capture_call(target)
         return listener if trace is None else trace.listener(len(self.outcome.attempts) - 1, listener)
 
@@ -83,7 +94,7 @@ class Run(Struct, eq=False):
         """Whether a call of which nothing came yet is left for another target that is not in cooldown; once per
         request. It is tried again when the others fail: it may only be slow."""
         walk, target, timeouts = self.walk, attempt.target, self.timeouts
-        if walk.gave_up:
+        if walk.gave_up or self.unheard:
             return False
         longest_s = timeouts.first_byte_reasoning_s if target.mapping.reasoning else timeouts.first_byte_s
         if not self.request.requirements.stream:
@@ -150,6 +161,10 @@ class Run(Struct, eq=False):
             self._note(attempt, "error", error)
             short = self.settlement.failed(attempt)
             self.planner.failed(attempt, error, self.context.caller.organization_id, self.request.operation)
+        if self.unheard:  # no caller waits for another target's answer
+            self._leave_reading()
+            self._keep_decision()
+            raise error
         following = self.walk.after(error)
         while following is not None and self.planner.is_shut(following):
             following = self.walk.skip()
@@ -164,6 +179,8 @@ class Run(Struct, eq=False):
     def finished(self, attempt: Attempt) -> None:
         """Settle a successful attempt: durable before the caller has the last bytes."""
         attempt.ended = self.clock.monotonic()
+        if self.unheard:
+            self._finished_unheard(attempt)
         attempt.status = OK
         self._keep_decision()  # in the settlement's commit, so before it
         self.settlement.settle(attempt)
@@ -174,22 +191,63 @@ class Run(Struct, eq=False):
         """The answer failed after it began: append and return, never wait."""
         self._note(attempt, "error", error)
         self._keep_decision()
+        if self.unheard:
+            self._leave_reading()
         self.settlement.abandon(attempt)
+        if attempt.first_at and attempt.charge.total:
+            cost = format_usd(attempt.charge.total)
+            error.message += BILLED.format(cost)
+            error.details = {**(error.details or {}), "billed_usd": cost}
         self.planner.failed(attempt, error, self.context.caller.organization_id, self.request.operation)
 
     def hung_up(self, attempt: Attempt) -> None:
         """The caller disconnected: append and return, never wait."""
         self._note(attempt, "client_disconnect", Cancelled(GONE))
         self._keep_decision()
+        if self.unheard:
+            self._leave_reading()
         self.settlement.abandon(attempt)
         self.planner.abandoned(attempt, self.request.operation)
 
-    def drains(self, target: Target) -> bool:
-        """Whether an answer that nobody waits for any more is read to its end, for its exact usage."""
-        return self.drain_s > 0 or not target.provider.cancellation
+    def read_on_s(self, attempt: Attempt) -> float:
+        """How long the answer of an attempt is read on for its usage once its caller left; 0: its call is cancelled.
 
-    def longest_drain_s(self) -> float:
-        return self.drain_s or self.timeouts.silence_s
+        Where a cancelled call is billed no further, only an answer that may be nearly complete is read on.
+        """
+        provider = attempt.target.provider
+        if not self.request.requirements.stream:
+            return 0.0 if provider.plain_cancellation else self.drain_s
+        if not provider.cancellation:
+            return self.drain_s
+        return min(self.drain_s, NEARLY_DONE_S) if attempt.first_at else 0.0
+
+    def leave(self, attempt: Attempt) -> bool:
+        """The caller left: whether the attempt's answer is read on. Its concurrency slot is free again then."""
+        if not self.unheard and self.read_on_s(attempt):
+            self.unheard = self.reading_on.enter(self.context.caller.organization_id)
+        return self.unheard
+
+    def after_disconnect(self) -> float:
+        """The seconds for which the call in progress goes on without its caller (disconnects.py)."""
+        attempt = self.outcome.attempts[-1]
+        if not self.leave(attempt):
+            return 0.0
+        self.settlement.leave(attempt)
+        return self.read_on_s(attempt)
+
+    def _finished_unheard(self, attempt: Attempt) -> None:
+        """Settle an answer whose caller left while it was awaited, and end its greenlet (CallerGone). An answer that
+        others may still be given is settled as usual."""
+        if self.shared:
+            self._leave_reading()
+            return
+        attempt.usage = attempt.usage and structs.replace(attempt.usage, basis="drained")
+        self.hung_up(attempt)
+        raise CallerGone
+
+    def _leave_reading(self) -> None:
+        self.unheard = False
+        self.reading_on.leave(self.context.caller.organization_id)
 
     def _ask_of(self, target: Target) -> CostBound:
         """The most that this call can cost, whatever the plan's other targets may cost."""

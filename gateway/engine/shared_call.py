@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.billing.outcome import Outcome
 from gateway.clock import Clock
+from gateway.disconnects import dismiss
 from gateway.engine.cache import CachedAnswer
 from gateway.engine.codec import read_batch, write_batch
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
@@ -63,10 +64,11 @@ class SharedCall:
         self.readers += 1
 
     def leave(self) -> None:
-        """Remove a reader; without any the upstream call is cancelled."""
+        """Remove a reader. Without any the upstream call is cancelled, or completed for as long as its usage is waited
+        for."""
         self.readers -= 1
         if self.readers <= 0 and not self.ended and self._task is not None:
-            self._task.kill(block=False)
+            dismiss(self._task, unless=lambda: self.readers > 0)
 
     @property
     def ended(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterator
 from msgspec import structs
 
 from gateway.billing.outcome import Attempt
+from gateway.disconnects import current
 from gateway.engine.run import Run
 from gateway.errors import GatewayError, StreamTruncated, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.events import (
@@ -27,7 +28,6 @@ from gateway.neutral.sound_length import SoundLength
 from gateway.neutral.speech import length_as_text
 from gateway.providers.answers import ODD
 from gateway.providers.upstream import MUTE, Answering
-from gateway.threads import Pump, spawn
 
 ENDS = (Finished, Failed)
 LATE = "The provider began no answer in time."
@@ -62,12 +62,12 @@ def events(run: Run) -> Generator[Batch, None, None]:
 def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
     """One attempt's batches. Raises only before the first content."""
     answering: Answering | None = None
-    ended = False
+    ended = suspended = False
+    greenlet = current()
+    greenlet.paid_work = run
     try:
         target = attempt.target
         answering = run.upstreams.stream(run.request_for(target), target, run.deadline, run.listener(target))
-        if run.drains(target):
-            answering.batches = Pump(answering.batches)
         for batch in _hold(run, attempt, answering.batches):
             last = batch[-1]
             if attempt.output_length > run.settlement.output_length_foreseen and _grows(attempt, last):
@@ -87,9 +87,13 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
             raise
         run.broken(attempt, error)
         yield [Failed(error, attempt.usage)]
+    except GeneratorExit:
+        suspended = True  # at a `yield` of this generator, so the upstream's batches can still be read
+        raise
     finally:
+        greenlet.paid_work = None
         if not ended:
-            _hung_up(run, attempt, answering)
+            _hung_up(run, attempt, answering, suspended)
         elif answering is not None:
             answering.close()
 
@@ -175,33 +179,29 @@ def _length_of(attempt: Attempt, event: Event) -> int:
     return length_as_text(sound.milliseconds) - length_as_text(before)
 
 
-def _hung_up(run: Run, attempt: Attempt, answering: Answering | None) -> None:
-    """The caller disconnected: cancel the upstream call, or read on for its usage where that is the policy."""
-    if answering is not None and isinstance(answering.batches, Pump):
-        run.settlement.keep()
-        spawn(_drain, run, attempt, answering, answering.batches)
+def _hung_up(run: Run, attempt: Attempt, answering: Answering | None, suspended: bool) -> None:
+    """The caller disconnected: read on for the usage, or cancel the upstream call and settle by what is known."""
+    if answering is not None and suspended and run.leave(attempt):
+        run.settlement.keep(attempt)
+        run.reading_on.start(run.read_on_s(attempt), _read_on, run, attempt, answering)
         return
     run.hung_up(attempt)
     if answering is not None:
         answering.close()
 
 
-def _drain(run: Run, attempt: Attempt, answering: Answering, batches: Pump[Batch]) -> None:
-    until = run.clock.monotonic() + run.longest_drain_s()
+def _read_on(run: Run, attempt: Attempt, answering: Answering) -> None:
     try:
-        for batch in batches:
+        for batch in answering.batches:
             observe(attempt, batch, run.outcome.warnings)
             last = batch[-1]
             if isinstance(last, ENDS):
                 attempt.usage = last.usage and structs.replace(last.usage, basis="drained")
                 attempt.service_tier = last.service_tier if type(last) is Finished else ""
                 break
-            if run.clock.monotonic() > until:
-                break
     except GatewayError:
         pass  # what was seen until here is what can be billed
     finally:
-        batches.stop()
         answering.close()
         run.hung_up(attempt)
         run.settlement.close()

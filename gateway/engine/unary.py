@@ -3,15 +3,14 @@
 from functools import partial
 from typing import Any
 
-from msgspec import structs
-
 from gateway.billing.outcome import Attempt
+from gateway.disconnects import current
 from gateway.engine import split_calls
 from gateway.engine.run import Run
 from gateway.errors import GatewayError
 from gateway.neutral.request import Result
 from gateway.operations import OPERATIONS
-from gateway.threads import Job, compute_if, spawn
+from gateway.threads import compute_if
 
 
 def answer(run: Run) -> Any:
@@ -44,36 +43,22 @@ def describe(attempt: Attempt, result: Result) -> None:
 
 
 def _send(run: Run, attempt: Attempt) -> Any:
-    """One upstream call. A disconnect kills this greenlet: then the attempt is settled by the policy."""
+    """One upstream call. The greenlet of a caller who disconnected is killed here, at once or after the time for which
+    the answer is waited for; then the attempt is settled by what is known."""
     target = attempt.target
-    drains, until, listener = run.drains(target), run.patience(), run.listener(target)
+    until = run.patience()
     # The last provider is waited for to the end.
     gives_up = partial(run.gives_up, attempt) if until < run.deadline else None
+    greenlet = current()
+    greenlet.paid_work = run
     try:
         limited = (target.mapping.max_inputs or target.mapping.max_n) and OPERATIONS[run.request.operation].split
         send = partial(split_calls.send, run.upstreams) if limited else run.upstreams.send
-        if not drains:
-            return send(run.request_for(target), target, until, listener, gives_up)
-        job = Job(send, run.request_for(target), target, until, listener, gives_up)
-        return job.result()
+        return send(run.request_for(target), target, until, run.listener(target), gives_up)
     except Exception:
         raise
     except BaseException:
-        if drains:
-            run.settlement.keep()
-            spawn(_drain, run, attempt, job)
-        else:
-            run.hung_up(attempt)
-        raise
-
-
-def _drain(run: Run, attempt: Attempt, job: Job[Any]) -> None:
-    try:
-        result = job.result(run.longest_drain_s())
-        describe(attempt, result)
-        attempt.usage = result.usage and structs.replace(result.usage, basis="drained")
-    except (GatewayError, TimeoutError):
-        job.stop()  # what is known until here is what can be billed
-    finally:
         run.hung_up(attempt)
-        run.settlement.close()
+        raise
+    finally:
+        greenlet.paid_work = None

@@ -7,6 +7,7 @@ each worker admits its share (limit ÷ live workers, at least one).
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -57,15 +58,23 @@ class _Window:
 
 
 class Slot(Struct, eq=False):
-    """One admitted request. Call `release` on every path out, with the tokens that it used; idempotent."""
+    """One admitted request. Call `release` on every path out, with the tokens that it used; idempotent. `leave` frees
+    its concurrency slot before that."""
 
     statuses: tuple[RateLimitStatus, ...] = ()
-    finish: Callable[[int], object] | None = None
+    free: Callable[[], object] | None = None
+    count: Callable[[int], object] | None = None
+
+    def leave(self) -> None:
+        free, self.free = self.free, None
+        if free is not None:
+            free()
 
     def release(self, tokens: int = 0) -> None:
-        finish, self.finish = self.finish, None
-        if finish is not None:
-            finish(tokens)
+        self.leave()
+        count, self.count = self.count, None
+        if count is not None and tokens:
+            count(tokens)
 
 
 class RateLimiter:
@@ -123,7 +132,7 @@ class RateLimiter:
         rate_limits = tuple(self._check(rule, guess, now) for rule in rules)
         for rule in rules:
             self._count(rule, guess, now)
-        return Slot(rate_limits, lambda tokens: self._leave(rules, guess, tokens))
+        return Slot(rate_limits, partial(self._free, rules), partial(self._correct, rules, guess))
 
     def exchange(self) -> None:
         """Exchange counts with the other workers. Never raises for redis: without it the worker uses its share."""
@@ -182,15 +191,20 @@ class RateLimiter:
         else:
             self._window(rule, now).add(1 if rule.kind == REQUESTS else guess)
 
-    def _leave(self, rules: Sequence[Rule], guess: int, tokens: int) -> None:
-        now = self._clock.now_us() / SECOND_US
+    def _free(self, rules: Sequence[Rule]) -> None:
+        """Free the concurrency slots of a request."""
         for rule in rules:
             place = (rule.scope, rule.subject)
             if rule.kind == CONCURRENCY:
                 self._running[place] -= 1
                 if not self._running[place]:
                     del self._running[place]
-            elif rule.kind == TOKENS and tokens:
+
+    def _correct(self, rules: Sequence[Rule], guess: int, tokens: int) -> None:
+        """Count the tokens that a request used instead of those that were guessed."""
+        now = self._clock.now_us() / SECOND_US
+        for rule in rules:
+            if rule.kind == TOKENS:
                 window = self._window(rule, now)
                 window.used(now)
                 window.add(max(tokens - guess, -window.count))

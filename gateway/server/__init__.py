@@ -17,7 +17,8 @@ May not know: dialects, providers, the engine, Flask. It sees a WSGI callable, w
 headers; raises), `refused` (called for input that was no valid request, with the error, an id and the connection's
 environ), `follow` (called with a callback that
 replaces this application by another), `watch` (called with a function that returns the worker's gauges), `draining`
-(called with True when the worker begins to shut down) and `close` (called last).
+(called with True when the worker begins to shut down), `busy` (returns whether it works on without a connection) and
+`close` (called last).
 
 Decided against: a timer or watcher per request (one sweep four times a second serves all), HTTP/2 (left to a proxy),
 and letting the C parser read bodies (it cannot stop between pipelined requests).

@@ -14,7 +14,7 @@ from gateway.server.worker_state import ClientGone, WorkerState
 from gateway.surfaces.wsgi import FREE_BODY
 from gateway.threads import compute_if
 
-IDLE, READING, ANSWERING = range(3)
+IDLE, READING, ANSWERING, LEFT = range(4)
 READ = 1  # events of the event loop: what to wait for
 RECEIVE_BYTES = 65_536
 BODY_RECEIVE_BYTES = 262_144
@@ -100,6 +100,11 @@ class CallerConnection:
         self.since = self.state.tick
         self.phase = ANSWERING
         self.progress = None
+
+    def leave(self) -> None:
+        """The caller disconnected, and the request goes on without it: nothing is sent any more."""
+        self.phase = LEFT
+        self._send = _refuse
 
     @property
     def surplus(self) -> bool:
@@ -345,6 +350,11 @@ class CallerConnection:
     def _end_head(self) -> None:
         if self.expired and self.surplus:
             raise late()
+
+
+def _refuse(data: bytes) -> int:
+    """Stand-in for the socket's `send` once the caller is gone."""
+    raise ConnectionAbortedError
 
 
 def late() -> InvalidRequest:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from gevent import GreenletExit
 
+from gateway.disconnects import dismiss
 from gateway.server.connection import ANSWERING, CallerConnection
 from gateway.server.worker_state import TICK_S, ClientGone, WorkerState
 
@@ -36,11 +37,12 @@ class TimeoutSweeper:
         self._stall_ticks, self._answer_bytes = ticks(stall_s), max(1, answer_rate * TICK_S)
         self._head_ticks, self._body_ticks = ticks(head_s), ticks(max(head_s, body_s))
         self._tick_bytes = max(1, least_rate * TICK_S)
-        # Indexed by CallerConnection.phase: IDLE, READING, ANSWERING.
+        # Indexed by CallerConnection.phase: IDLE, READING, ANSWERING, LEFT.
         self._checks: tuple[Callable[..., None], ...] = (
             self._check_idle,
             self._check_reading,
             self._check_answering,
+            self._check_left,
         )
         self._idle_ticks = ticks(keepalive_s)
 
@@ -54,7 +56,7 @@ class TimeoutSweeper:
     def shed(self, connections: Collection[CallerConnection], room: int) -> None:
         """Close what is over `room`, of the connections without a request in progress: first those idle the longest,
         then those that have been sending a request the longest."""
-        waiting = [one for one in connections if one.phase != ANSWERING]
+        waiting = [one for one in connections if one.phase < ANSWERING]
         ending = [one for one in waiting if one.expired]
         waiting = sorted((one for one in waiting if not one.expired), key=lambda one: (one.phase, one.since))
         for connection in waiting[: max(0, len(connections) - len(ending) - room)]:
@@ -76,14 +78,27 @@ class TimeoutSweeper:
         stuck = progress is not None and progress.is_too_slow(tick, self._stall_ticks, self._answer_bytes)
         # An expired connection whose request arrived at that very moment looks closed, but its caller is there.
         older = connection.peekable and not connection.expired and self._state.tick > connection.since
-        if stuck or (older and connection.is_gone()):
+        if stuck:
             end(connection, ClientGone())
+        elif older and connection.is_gone():
+            _leave(connection)
+
+    def _check_left(self, connection: CallerConnection) -> None:
+        """Its caller disconnected, and its greenlet ends by itself."""
 
 
 def end(connection: CallerConnection, reason: GreenletExit) -> None:
     """Raise `reason` in the greenlet of `connection`; once only, for a second would interrupt its `finally` blocks."""
     connection.killed = True
     connection.greenlet.kill(reason, block=False)
+
+
+def _leave(connection: CallerConnection) -> None:
+    """The caller disconnected: end its request, or let it go on unheard for as long as its usage is waited for."""
+    if dismiss(connection.greenlet, ClientGone()):
+        connection.leave()
+    else:
+        connection.killed = True
 
 
 def ticks(seconds: float) -> int:

@@ -107,7 +107,7 @@ class GatewayWorker(BootingWorker):
             make_plan(self._leaving_since, grace_s),
             self._connections,
             self._beat,
-            lambda: len(self._pool) > 0,
+            lambda: len(self._pool) > 0 or getattr(self.wsgi, "busy", bool)(),
             lambda: self._hurry,
         )
         drain.run(self._announce, lambda: stop_accepting(servers), self._close_application)

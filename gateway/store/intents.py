@@ -95,6 +95,18 @@ class Intents:
         self._write(BEGIN, request, attempt, payload)
         self._open[request, attempt] = self._number
 
+    def revise(self, request: bytes, attempt: int, payload: bytes) -> None:
+        """Replace the payload of an open intent. What cannot be written leaves the intent as it was."""
+        before = self._open.get((request, attempt))
+        if before is None:
+            return
+        try:
+            self._write(BEGIN, request, attempt, payload)
+        except Unavailable:
+            return
+        self.end(request, attempt)
+        self._open[request, attempt] = self._number
+
     def end(self, request: bytes, attempt: int) -> None:
         """What became of it is durable elsewhere. Safe to repeat."""
         number = self._open.pop((request, attempt), None)

@@ -67,6 +67,7 @@ def rebuilding(services: Services) -> ChatEngine:
         settings,
         decisions,
         RequestCoalescing(cache, settlements, decisions, services.clock, settings.timeouts.heartbeat_s),
+        services.engine.reading_on,
     )
     return ChatEngine(parts, hash_key)
 

@@ -3,7 +3,8 @@
 The text of the last message tells what to do, as words: `mark:<name>` names the call, `tokens:<n>` is what the answer
 counts (default: the output limit that was sent), `greedy:<n>` the same beyond any limit, `read:<n>` what the prompt
 counts, `wait:<s>` passes before the answer, `gap:<s>` between the pieces of a stream, `piece:<n>` are the tokens of
-each (default 5).
+each (default 5). A stream is silent for `pause:<s>` before its usage, which counts `hidden:<n>` tokens of reasoning;
+`cut:<n>` ends it after so many pieces, `mute:1` without usage.
 """
 
 import json
@@ -27,6 +28,7 @@ class Call:
     tokens: int
     told: bool = False
     read: int = 10
+    hidden: int = 0
 
 
 class FakeUpstream(FakeServer):
@@ -117,13 +119,14 @@ class FakeUpstream(FakeServer):
         wanted = int(words.get("tokens", cap or 50))
         tokens = int(words.get("greedy", min(wanted, cap) if cap else wanted))
         call = Call(words.get("mark", ""), cap, tokens, read=int(words.get("read", 10)))
+        call.hidden = int(words.get("hidden", 0))
         self.calls.append(call)
         gevent.sleep(float(words.get("wait", 0)))
         if not body.get("stream"):
             call.told = True
             return send_json(start, 200, _whole(call))
         start("200 OK", [("Content-Type", "text/event-stream")])
-        return _stream(call, float(words.get("gap", 0)), int(words.get("piece", PIECE)))
+        return _stream(call, words)
 
 
 def _words(content: Any) -> dict[str, str]:
@@ -131,12 +134,10 @@ def _words(content: Any) -> dict[str, str]:
     return dict(word.split(":", 1) for word in text.split() if ":" in word)
 
 
-def _usage(call: Call) -> dict[str, int]:
-    return {
-        "prompt_tokens": call.read,
-        "completion_tokens": call.tokens,
-        "total_tokens": call.read + call.tokens,
-    }
+def _usage(call: Call) -> dict[str, Any]:
+    made = call.tokens + call.hidden
+    usage = {"prompt_tokens": call.read, "completion_tokens": made, "total_tokens": call.read + made}
+    return usage | ({"completion_tokens_details": {"reasoning_tokens": call.hidden}} if call.hidden else {})
 
 
 def _whole(call: Call) -> dict[str, Any]:
@@ -145,13 +146,18 @@ def _whole(call: Call) -> dict[str, Any]:
     return head | {"choices": [choice], "usage": _usage(call)}
 
 
-def _stream(call: Call, gap_s: float, piece: int) -> Iterator[bytes]:
+def _stream(call: Call, words: dict[str, str]) -> Iterator[bytes]:
+    gap_s, piece, cut = float(words.get("gap", 0)), int(words.get("piece", PIECE)), int(words.get("cut", 0))
     for at in range(0, call.tokens, piece):
+        if cut and at >= cut * piece:
+            return
         yield _event([{"index": 0, "delta": {"content": "word" * min(piece, call.tokens - at)}, "finish_reason": None}])
         gevent.sleep(gap_s)
     yield _event([{"index": 0, "delta": {}, "finish_reason": "stop"}])
+    gevent.sleep(float(words.get("pause", 0)))
     call.told = True
-    yield _event([], usage=_usage(call))
+    if "mute" not in words:
+        yield _event([], usage=_usage(call))
     yield b"data: [DONE]\n\n"
 
 

@@ -11,6 +11,7 @@ from gateway.billing.outcome import Attempt, Outcome
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.clock import Clock
 from gateway.engine.attempts import Walk
+from gateway.engine.reading_on import ReadingOn
 from gateway.engine.run import Run
 from gateway.errors import GatewayError
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
@@ -23,10 +24,16 @@ DEADLINE_S = 60.0
 TIMEOUTS = Timeouts(30.0, 60.0, 60.0, 5.0, 20.0, 1.0, first_byte_s=3.0, first_byte_reasoning_s=30.0)
 
 
-def target_at(name: str, bounded: bool = False, cancellation: bool = True, reasoning: bool = False) -> Target:
+def target_at(
+    name: str,
+    bounded: bool = False,
+    cancellation: bool = True,
+    reasoning: bool = False,
+    plain_cancellation: bool = False,
+) -> Target:
     """A target of the model `m` at the provider of that name."""
     mapping = Mapping(name, "m", "m", reasoning=reasoning)
-    provider = Provider(name, name.title(), "openai", cancellation=cancellation)
+    provider = Provider(name, name.title(), "openai", cancellation=cancellation, plain_cancellation=plain_cancellation)
     return Target(provider, mapping, Credential("", "platform", name, bounded=bounded), "")
 
 
@@ -156,5 +163,6 @@ def make_run(
         "timeouts": TIMEOUTS,
         "decisions": SimpleNamespace(keep=lambda *given: books.told.append(("decision", given[-1]))),
         "default_output": 4096,
+        "reading_on": ReadingOn(),
     }
     return Run(**(fields | more))

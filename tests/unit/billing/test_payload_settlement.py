@@ -97,10 +97,10 @@ def test_a_crash_before_the_end_of_the_answer_leaves_neither_fee_nor_payload(
 def test_who_left_early_is_settled_with_what_they_got(one, account, retention):
     payload, settlement = payload_of(one, account, retention)
     payload.add(b"half")
-    settlement.keep()  # the upstream's answer is read on
+    gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect")
+    settlement.keep(gone)  # the upstream's answer is read on
     settlement.close()
     payload.end(200)
-    gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect")
     gone.usage = Usage(input=10, output=5, basis="drained")
     settlement.abandon(gone)
     settlement.close()

@@ -160,8 +160,8 @@ def test_a_hang_up_bills_what_was_seen(one, account):
 def test_drained_usage_is_billed_as_reported(one, account):
     settlement = begun(one, account)
     gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect", output_length=4000)
+    settlement.keep(gone)
     gone.usage = Usage(input=10, output=5, basis="drained")
-    settlement.keep()
     settlement.close()
     settlement.abandon(gone)
     settlement.close()

@@ -57,6 +57,8 @@ def do(settlement, action, used):
             settlement.failed(attempt_at(target(), error=UpstreamFailed("no"), finish="error", status=500))
         case "settle" | "abandon" | "unused":
             getattr(settlement, action)(attempt_at(target(), usage=used, finish="stop"))
+        case "keep":
+            settlement.keep(attempt_at(target(), usage=used))
         case _:
             getattr(settlement, action)()
 

@@ -4,6 +4,8 @@ import pytest
 from support.engine_runs import DEADLINE_S, TIMEOUTS, Providers, make_run, target_at
 
 from gateway.engine import run as run_module
+from gateway.engine.reading_on import ReadingOn
+from gateway.engine.run import NEARLY_DONE_S
 from gateway.errors import (
     GatewayError,
     NotSupported,
@@ -11,6 +13,8 @@ from gateway.errors import (
     UpstreamFailed,
     UpstreamTimeout,
 )
+from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
+from gateway.neutral.request import Requirements
 from gateway.neutral.usage import Usage
 
 NORTH, SOUTH, EAST = target_at("north"), target_at("south"), target_at("east")
@@ -167,9 +171,46 @@ def test_a_hang_up_is_nobodys_failure(run):
     assert run.settlement.words()[2:] == ["decision", "abandon", "abandoned"]
 
 
-def test_who_goes_on_all_the_same_is_read_to_the_end(clock):
-    run = make_run(clock, Providers(), NORTH)
-    stubborn = target_at("south", cancellation=False)
-    assert not run.drains(NORTH) and run.drains(stubborn)
-    assert run.longest_drain_s() == TIMEOUTS.silence_s
-    assert make_run(clock, Providers(), NORTH, drain_s=2.0).longest_drain_s() == 2.0
+@pytest.mark.parametrize(
+    ("streams", "cancellation", "plain_cancellation", "begun", "expected_s"),
+    [
+        (True, False, False, False, 60.0),  # the provider makes and bills all of it
+        (True, False, False, True, 60.0),
+        (True, True, False, True, NEARLY_DONE_S),  # billed until it is cancelled
+        (True, True, False, False, 0.0),
+        (False, True, False, False, 60.0),
+        (False, True, True, False, 0.0),
+    ],
+)
+def test_an_answer_is_read_on_where_its_provider_bills_it_all_the_same(
+    clock, streams, cancellation, plain_cancellation, begun, expected_s
+):
+    target = target_at("north", cancellation=cancellation, plain_cancellation=plain_cancellation)
+    needs = Requirements(stream=streams, max_tokens=9)
+    request = EmbeddingsRequest("m", needs, lambda: EmbeddingsInput(("Hello",)))
+    run = make_run(clock, Providers(), target, drain_s=60.0, request=request)
+    attempt = run.begin(run.walk.first())
+    attempt.first_at = 1.0 if begun else 0.0
+    assert run.read_on_s(attempt) == expected_s
+    run.drain_s = 0.0
+    assert run.read_on_s(attempt) == 0.0
+
+
+def test_no_other_target_is_tried_for_a_caller_who_left(clock):
+    run = make_run(clock, Providers(), NORTH, target_at("south"), drain_s=60.0)
+    attempt = run.begin(run.walk.first())
+    assert run.after_disconnect() == 60.0 and run.reading_on.count == 1
+    with pytest.raises(UpstreamFailed):
+        run.failed(attempt, UpstreamFailed("It broke.", upstream_status=500))
+    assert run.reading_on.count == 0 and len(run.outcome.attempts) == 1
+
+
+def test_a_worker_reads_on_a_limited_number_of_answers(clock):
+    few = ReadingOn(most=3, most_of_one=2)
+    assert [few.enter("one") for _ in range(3)] == [True, True, False]
+    assert [few.enter("two") for _ in range(2)] == [True, False]
+    run = make_run(clock, Providers(), NORTH, drain_s=60.0, reading_on=few)
+    run.begin(run.walk.first())
+    assert run.after_disconnect() == 0.0 and not run.unheard
+    few.leave("one")
+    assert run.after_disconnect() == 60.0

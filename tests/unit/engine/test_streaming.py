@@ -2,8 +2,10 @@
 
 import gevent
 import pytest
+from msgspec.structs import replace
 from support.engine_runs import TIMEOUTS, Providers, make_run, target_at
 
+from gateway.disconnects import dismiss
 from gateway.engine import streaming
 from gateway.errors import StreamTruncated, Unavailable, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
@@ -16,8 +18,9 @@ USED = Usage(input=3, output=2)
 BROKEN = UpstreamFailed("It broke.", upstream_status=500)
 BEGUN, HELLO, DONE = [Started("m-1", "up-1")], [TextDelta("Hello")], [Finished("stop", USED)]
 GOOD = [BEGUN, HELLO, DONE]
+STREAMED = EmbeddingsRequest("m", Requirements(stream=True, max_tokens=9), lambda: EmbeddingsInput(("Hello",)))
 FAST = EmbeddingsRequest(
-    "m", Requirements(max_tokens=9), lambda: EmbeddingsInput(("Hello",)), Options(service_tier="fast")
+    "m", Requirements(stream=True, max_tokens=9), lambda: EmbeddingsInput(("Hello",)), Options(service_tier="fast")
 )
 
 
@@ -120,7 +123,7 @@ def test_after_a_hang_up_a_stream_is_read_on_for_its_exact_usage(clock):
             yield batch
             gevent.sleep(0.01)
 
-    run = make_run(clock, Providers(north=slowly), NORTH, drain_s=5.0)
+    run = make_run(clock, Providers(north=slowly), NORTH, drain_s=5.0, request=STREAMED)
     batches = streaming.events(run)
     next(batches)
     batches.close()
@@ -150,3 +153,75 @@ def test_a_text_that_is_none_is_the_providers_fault(clock, event):
     """It ended the stream as a fault of the gateway's own, and nobody else was asked."""
     run = make_run(clock, Providers(north=[BEGUN, [event], DONE], south=GOOD), NORTH, SOUTH)
     assert texts(read(run)) == ["Hello"]
+
+
+def silent_after_content(more):
+    """An upstream that is silent for a moment after its first content."""
+
+    def batches():
+        yield [*BEGUN, *HELLO]
+        gevent.sleep(0.03)
+        yield from more
+
+    return batches
+
+
+def leave_in_the_silence(run):
+    """Read a stream in a greenlet until it waits for the upstream, and disconnect its caller."""
+    caller = gevent.spawn(read, run)
+    gevent.sleep(0.01)
+    dismiss(caller)
+    gevent.sleep(0.1)
+    return run.outcome.serving
+
+
+def test_a_caller_who_leaves_while_the_upstream_is_silent_is_billed_by_its_usage(clock):
+    """The greenlet waits for the upstream: an exception there would end the upstream's batches."""
+    run = make_run(clock, Providers(north=silent_after_content([DONE])), NORTH, drain_s=5.0, request=STREAMED)
+    serving = leave_in_the_silence(run)
+    assert serving.usage == replace(USED, basis="drained") and run.reading_on.count == 0
+
+
+def test_a_caller_who_leaves_before_any_content_ends_a_call_that_is_then_billed_no_further(clock):
+    def silent():
+        gevent.sleep(0.03)
+        yield [*BEGUN, *HELLO]
+
+    run = make_run(clock, Providers(north=silent), NORTH, drain_s=5.0, request=STREAMED)
+    serving = leave_in_the_silence(run)
+    assert serving.finish == "client_disconnect" and serving.usage is None and not serving.output_length
+
+
+def test_an_answer_is_read_on_for_a_limited_time(clock):
+    def endless():
+        yield [*BEGUN, *HELLO]
+        while True:
+            gevent.sleep(0.01)
+            yield HELLO
+
+    target = target_at("north", cancellation=False)
+    run = make_run(clock, Providers(north=endless), target, drain_s=0.05, request=STREAMED)
+    batches = streaming.events(run)
+    next(batches)
+    batches.close()
+    gevent.sleep(0.2)
+    serving = run.outcome.serving
+    assert serving.finish == "client_disconnect" and serving.output_length > 5 and run.reading_on.count == 0
+    assert run.upstreams.answering[0].closed and run.settlement.words()[-1] == "close"
+
+
+def test_the_end_of_the_worker_ends_what_is_read_on(clock):
+    def silent():
+        yield [*BEGUN, *HELLO]
+        gevent.sleep(30)
+
+    target = target_at("north", cancellation=False)
+    run = make_run(clock, Providers(north=silent), target, drain_s=30.0, request=STREAMED)
+    batches = streaming.events(run)
+    next(batches)
+    batches.close()
+    gevent.sleep(0.01)
+    assert run.reading_on.count == 1 and "abandon" not in run.settlement.words()
+    run.reading_on.stop()
+    assert run.reading_on.count == 0 and run.settlement.words()[-1] == "close"
+    assert run.outcome.serving.output_length == 5

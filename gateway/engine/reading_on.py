@@ -1,0 +1,64 @@
+"""Answers that are read on for their usage after their callers left."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from gateway.disconnects import current
+from gateway.threads import later, spawn
+
+MOST = 256  # answers of a worker that are read on at the same time
+MOST_OF_ONE = 64  # of one organization
+STOP_S = 0.5
+
+
+class ReadingOn:
+    """Bounds how many answers a worker reads on, in all and for each organization, and ends them with the worker."""
+
+    def __init__(self, most: int = MOST, most_of_one: int = MOST_OF_ONE) -> None:
+        self._most, self._most_of_one = most, most_of_one
+        self._counts: Counter[str] = Counter()
+        self._reading: set[Any] = set()
+
+    @property
+    def count(self) -> int:
+        """Answers that are read on."""
+        return self._counts.total()
+
+    def enter(self, organization: str) -> bool:
+        """Take a place for one more answer; False when there is none. Call `leave` once after True."""
+        if self.count >= self._most or self._counts[organization] >= self._most_of_one:
+            return False
+        self._counts[organization] += 1
+        return True
+
+    def leave(self, organization: str) -> None:
+        self._counts[organization] -= 1
+        if not self._counts[organization]:
+            del self._counts[organization]
+
+    def start(self, seconds: float, work: Callable[..., object], *args: object) -> None:
+        """Run `work` in a greenlet that is killed after so many seconds."""
+        greenlet = spawn(self._run, seconds, work, args)
+        self._reading.add(greenlet)
+        greenlet.rawlink(self._reading.discard)
+
+    def stop(self, wait_s: float = STOP_S) -> None:
+        """End all of it: what was read until now is recorded."""
+        reading = list(self._reading)
+        for greenlet in reading:
+            greenlet.kill(block=False)
+        for greenlet in reading:
+            greenlet.join(wait_s)
+
+    @staticmethod
+    def _run(seconds: float, work: Callable[..., object], args: tuple[object, ...]) -> None:
+        expiry = later(seconds, _kill, current())
+        try:
+            work(*args)
+        finally:
+            expiry.kill(block=False)
+
+
+def _kill(greenlet: Any) -> None:
+    greenlet.kill(block=False)
