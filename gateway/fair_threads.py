@@ -2,7 +2,8 @@
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from gevent.event import Event
@@ -18,30 +19,100 @@ class QueueFull(Exception):
     """As much work is waiting as may."""
 
 
-class FairThreads:
-    """A pool of `size` native threads, of which each owner occupies at most `each` at a time.
+class FairSlots:
+    """`size` places for work, of which each owner occupies at most `each` at a time.
 
     Owners that wait take turns, one piece of work a turn; urgent work goes before all other. `most_waiting` pieces may
-    wait in each of both queues and `most_each` of one owner (0: unlimited). `nice` above 0 lowers the priority of the
-    threads, and of those that they start. The queues belong to one event loop.
+    wait in each of both queues and `most_each` of one owner (0: unlimited). The queues belong to one event loop.
     """
 
-    def __init__(
-        self, size: int, each: int, most_waiting: int = 0, most_each: int = 0, nice: int = 0, hub: Any = None
-    ) -> None:
-        self._pool = ThreadPool(size, hub=hub)
-        self._nice = nice
+    def __init__(self, size: int, each: int, most_waiting: int = 0, most_each: int = 0) -> None:
         self._free, self._each = size, each
         self._most_waiting, self._most_each = most_waiting, most_each
         self._running: dict[str, int] = {}
-        # The first of them has urgent work. Dictionaries are in the order of the owners' turns.
+        # Dictionaries are in the order of the owners' turns.
         self._urgent: dict[str, deque[Event]] = {}
         self._ordinary: dict[str, deque[Event]] = {}
 
     @property
     def waiting(self) -> int:
-        """Pieces of work that wait for a thread."""
+        """Pieces of work that wait for a place."""
         return _count(self._urgent) + _count(self._ordinary)
+
+    def enter(self, owner: str, urgent: bool = False) -> None:
+        """Return when `owner` has a place. QueueFull when too much work is waiting already."""
+        if self._free and self._running.get(owner, 0) < self._each:
+            self._begin(owner)
+            return
+        queue = self._urgent if urgent else self._ordinary
+        mine = queue.get(owner, ())
+        if 0 < self._most_waiting <= _count(queue) or 0 < self._most_each <= len(mine):
+            raise QueueFull
+        turn = Event()
+        queue.setdefault(owner, deque()).append(turn)
+        try:
+            turn.wait()
+        except BaseException:
+            if turn.is_set():
+                self.leave(owner)
+            else:
+                _remove(queue, owner, turn)
+            raise
+
+    def leave(self, owner: str) -> None:
+        """Give back a place of `owner`, and give the next turns. Called in the hub too."""
+        self._free += 1
+        left = self._running[owner] - 1
+        if left:
+            self._running[owner] = left
+        else:
+            del self._running[owner]
+        while self._free and (self._give_turn(self._urgent) or self._give_turn(self._ordinary)):
+            continue
+
+    @contextmanager
+    def turn(self, owner: str) -> Iterator[None]:
+        """A place for as long as the context lasts. QueueFull."""
+        self.enter(owner)
+        try:
+            yield
+        finally:
+            self.leave(owner)
+
+    def _begin(self, owner: str) -> None:
+        self._free -= 1
+        self._running[owner] = self._running.get(owner, 0) + 1
+
+    def _give_turn(self, queue: dict[str, deque[Event]]) -> bool:
+        """Whether some owner of the queue may begin; at most as many as there are places are passed over."""
+        for owner in queue:
+            if self._running.get(owner, 0) < self._each:
+                break
+        else:
+            return False
+        turns = queue.pop(owner)
+        self._begin(owner)
+        turns.popleft().set()
+        if turns:
+            queue[owner] = turns  # behind all others
+        return True
+
+
+class FairThreads:
+    """A pool of `size` native threads that owners use in turns, as the places of `FairSlots`. `nice` above 0 lowers the
+    priority of the threads, and of those that they start."""
+
+    def __init__(
+        self, size: int, each: int, most_waiting: int = 0, most_each: int = 0, nice: int = 0, hub: Any = None
+    ) -> None:
+        self._pool = ThreadPool(size, hub=hub)
+        self._slots = FairSlots(size, each, most_waiting, most_each)
+        self._nice = nice
+
+    @property
+    def waiting(self) -> int:
+        """Pieces of work that wait for a thread."""
+        return self._slots.waiting
 
     def run(self, owner: str, work: Callable[[], T], urgent: bool = False) -> T:
         """Call `work` in a native thread and wait for its result; its exception is raised here. QueueFull when too much
@@ -56,13 +127,13 @@ class FairThreads:
             except BaseException as error:
                 return None, error
 
-        self._enter(owner, self._urgent if urgent else self._ordinary)
+        self._slots.enter(owner, urgent)
         try:
             pending = self._pool.spawn(attempt)
         except BaseException:
-            self._leave(owner)
+            self._slots.leave(owner)
             raise
-        pending.rawlink(lambda _: self._leave(owner))
+        pending.rawlink(lambda _: self._slots.leave(owner))
         result, error = pending.get()
         if error is None:
             return result
@@ -74,54 +145,6 @@ class FairThreads:
 
     def close(self) -> None:
         self._pool.kill()
-
-    def _enter(self, owner: str, queue: dict[str, deque[Event]]) -> None:
-        """Return when a thread is reserved for `owner`."""
-        if self._free and self._running.get(owner, 0) < self._each:
-            self._begin(owner)
-            return
-        mine = queue.get(owner, ())
-        if 0 < self._most_waiting <= _count(queue) or 0 < self._most_each <= len(mine):
-            raise QueueFull
-        turn = Event()
-        queue.setdefault(owner, deque()).append(turn)
-        try:
-            turn.wait()
-        except BaseException:
-            if turn.is_set():
-                self._leave(owner)
-            else:
-                _remove(queue, owner, turn)
-            raise
-
-    def _begin(self, owner: str) -> None:
-        self._free -= 1
-        self._running[owner] = self._running.get(owner, 0) + 1
-
-    def _leave(self, owner: str) -> None:
-        """Release the thread of a piece of work that has ended, and give the next turns. Called in the hub too."""
-        self._free += 1
-        left = self._running[owner] - 1
-        if left:
-            self._running[owner] = left
-        else:
-            del self._running[owner]
-        while self._free and (self._give_turn(self._urgent) or self._give_turn(self._ordinary)):
-            continue
-
-    def _give_turn(self, queue: dict[str, deque[Event]]) -> bool:
-        """Whether some owner of the queue may begin; at most as many as there are threads are passed over."""
-        for owner in queue:
-            if self._running.get(owner, 0) < self._each:
-                break
-        else:
-            return False
-        turns = queue.pop(owner)
-        self._begin(owner)
-        turns.popleft().set()
-        if turns:
-            queue[owner] = turns  # behind all others
-        return True
 
 
 def _count(queue: dict[str, deque[Event]]) -> int:

@@ -42,6 +42,7 @@ from gateway.engine.replays import Replays
 from gateway.engine.responses import StoredResponses
 from gateway.engine.retention import Retention
 from gateway.errors import GatewayError
+from gateway.fair_threads import FairSlots
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.rate_rules import RateLimits
@@ -183,6 +184,8 @@ class BackgroundServices:
     passwords: Passwords
     # Memory of large bodies of this worker, of requests and of answers.
     bodies: ByteBudget
+    # Of signed-in people, by user: one who opens many reports does not keep others waiting.
+    reports: FairSlots
     # By organization, in all workers.
     exports: SharedSlots
 

@@ -14,6 +14,7 @@ from gateway.byte_budget import ByteBudget
 from gateway.clock import Clock
 from gateway.configuration.mail import MAIL_PASSWORD
 from gateway.control import Control
+from gateway.fair_threads import FairSlots
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.counters import Counters
 from gateway.metering.log.entries import log_tables
@@ -47,6 +48,7 @@ from gateway.transport.messages import PRODUCT
 LOOP_LABEL = b"loop"
 UNPACKERS = 2
 EXPORTS = 2  # of an organization at once
+REPORTS, REPORTS_EACH = 16, 1  # that a worker makes at once, and those of one user
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
         unpackers=Threads(UNPACKERS),
         passwords=Passwords(),
         bodies=ByteBudget(settings.server.bodies_mb << 20, settings.server.organization_bodies_mb << 20),
+        reports=FairSlots(REPORTS, each=REPORTS_EACH),
         exports=SharedSlots(documents, clock, "export", EXPORTS),
     )
     room = AnswerRoom(background.bodies, settings.server.answer_wait_s, clock.monotonic)

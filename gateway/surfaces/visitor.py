@@ -138,7 +138,11 @@ def signed_in(view: View) -> Callable[[Services, Inbound], Outbound]:
             check_origin(services, inbound, required=True)
         visitor = visit(services, token, inbound.method)
         _check_ids(inbound)
-        answer = view(visitor, inbound)
+        if inbound.method in SAFE_METHODS:
+            with services.background.reports.turn(visitor.user_id):
+                answer = view(visitor, inbound)
+        else:
+            answer = view(visitor, inbound)
         outbound = answer if isinstance(answer, Outbound) else json_reply(answer, inbound.shown_id)
         if by_cookie and visitor.session.refreshed:
             outbound.headers.append(write_cookie(inbound, token))

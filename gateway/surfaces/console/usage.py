@@ -39,7 +39,8 @@ def show(services: Services, inbound: Inbound) -> Outbound:
     }
     if asked.get("projectId"):
         chosen["projectId"] = asked["projectId"]
-    steps = usage_of(visitor, chosen)["activity"]
+    with services.background.reports.turn(visitor.user_id):
+        steps = usage_of(visitor, chosen)["activity"]
     breakdown = BREAKDOWNS[chosen["groupBy"]]
     many = sum(len(step[breakdown]) for step in steps) > MANY
     figures = compute_if(many, _read_figures, steps, breakdown)

@@ -3,11 +3,9 @@
 from collections.abc import Callable
 
 import gevent
-import pytest
 
 from gateway.byte_budget import ByteBudget
 from gateway.clock import Clock
-from gateway.errors import Overloaded
 from gateway.threads import work_for
 from gateway.transport.answer_room import AnswerRoom, HeldAnswer
 
@@ -73,13 +71,3 @@ def test_a_reader_that_is_killed_while_it_waits_holds_nothing():
     assert budget.held == 100
     budget.grow("org", -100)
     assert budget.held == 0 and budget.held_by("org") == 0
-
-
-def test_a_budget_refuses_what_is_too_much_in_all_or_for_one_owner():
-    budget = ByteBudget(100, 60)
-    budget.grow("one", 60)
-    for owner, size in (("one", 1), ("two", 41)):
-        with pytest.raises(Overloaded):
-            budget.grow(owner, size)
-    assert budget.held == 60 and not budget.has_room("two", 41) and budget.has_room("two", 40)
-    assert not budget.has_room("two", 1, share=0.5)

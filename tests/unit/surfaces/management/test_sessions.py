@@ -411,3 +411,16 @@ def test_organizations_and_projects_have_caps(make_tenants: Callable[..., Any]) 
 def test_an_unknown_session_of_others_is_not_found(tenants: Tenants) -> None:
     with pytest.raises(NotFound):
         tenants.services.management.sessions.close_one(root(tenants).user_id, "ses_0")
+
+
+def test_reports_of_one_user_are_made_one_after_the_other_and_keep_nobody_else_waiting(tenants: Tenants) -> None:
+    first, second = tenants["acme owner"], tenants["rival owner"]
+    body = {"organizationId": first.organization_id, "name": "changes do not wait"}
+    with tenants.services.background.reports.turn(first.user_id):
+        waiting = [gevent.spawn(tenants.ok, "GET", "/orgs", first) for _ in range(16)]
+        gevent.sleep(0.05)
+        assert tenants.ok("GET", "/orgs", second)
+        assert tenants.ok("POST", "/projects", first, body=body)
+        assert not any(one.ready() for one in waiting)
+    gevent.joinall(waiting, timeout=20, raise_error=True)
+    assert all(one.value for one in waiting)

@@ -1,0 +1,130 @@
+"""Floods of one kind of work, by one organization or by strangers, from a process apart:
+
+    python tests/support/flooding.py KIND ADDRESS KEY SESSION
+
+It runs until it is ended, at a low priority so that the machine is not short of processors, and prints one line for
+each answer: its status.
+"""
+
+import base64
+import itertools
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gevent import monkey
+
+if __name__ == "__main__":
+    monkey.patch_all()
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import gevent
+from websockets.sync.client import connect
+
+NICE = 10
+SILENT_S = 3.0  # for which a caller reads nothing of its answer
+DAYS = "from=2026-01-01&to=2026-12-31"
+FLAGS = ("include_deactivated", "exclude_deprecated", "no_training", "mapped", "available", "include_restricted")
+
+
+class Flood:
+    """Requests to one gateway; `key` and `session` are those of the flooding organization."""
+
+    def __init__(self, address: str, key: str, session: str) -> None:
+        self.address, self.key, self.session = address, key, session
+        parts = urlsplit(address)
+        self._place = (parts.hostname, parts.port)
+
+    def post(self, path: str, body: Any, token: str = "", **more: Any) -> None:
+        content = json.dumps(body).encode()
+        self.send(f"POST {path}", content, token or self.key, **more)
+
+    def get(self, path: str, token: str) -> None:
+        self.send(f"GET {path}", b"", token)
+
+    def send(self, line: str, content: bytes, token: str, silent_s: float = 0.0) -> None:
+        """One request on a connection of its own; the answer is discarded, after `silent_s` without reading."""
+        head = f"{line} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(content)}\r\n"
+        head += f"Authorization: Bearer {token}\r\n\r\n" if token else "\r\n"
+        with socket.create_connection(self._place, timeout=60) as caller:
+            caller.sendall(head.encode() + content)
+            gevent.sleep(silent_s)
+            answer = caller.recv(65536)
+            print(answer.split(b" ", 2)[1].decode() if answer else "closed", flush=True)
+            while caller.recv(65536):
+                gevent.sleep(0)
+
+    def uploads(self, number: int) -> None:
+        parts = [{"type": "text", "text": "a"}] * 40_000  # 1.5 MB
+        self.post("/v1/chat/completions", {"model": "sandbox-echo", "messages": [{"role": "user", "content": parts}]})
+
+    def sign_ins(self, number: int) -> None:
+        body = {"email": f"stranger{number}@example.com", "password": "a long enough guess"}
+        self.send("POST /auth/sign-in/email", json.dumps(body).encode(), "")
+
+    def exports(self, number: int) -> None:
+        self.get("/logs/export?format=csv", self.session)
+
+    def reports(self, number: int) -> None:
+        self.get(f"/activity?{DAYS}&group={('model', 'key', 'day')[number % 3]}", self.session)
+
+    def large_answers(self, number: int) -> None:
+        texts = [f"text {one}" for one in range(1000)]
+        body = {"model": "sandbox-embed", "input": texts, "dimensions": 1024}
+        self.post("/v1/embeddings", body, silent_s=SILENT_S)
+
+    def websockets(self, number: int) -> None:
+        address = self.address.replace("http", "ws") + "/v1/realtime?model=sandbox-realtime"
+        sound = base64.b64encode(bytes(48_000)).decode()
+        with connect(address, additional_headers={"Authorization": f"Bearer {self.key}"}) as session:
+            print("101", flush=True)
+            for _ in range(50):
+                session.send(json.dumps({"type": "input_audio_buffer.append", "audio": sound}))
+                session.send(json.dumps({"type": "input_audio_buffer.clear"}))
+
+    def plans(self, number: int) -> None:
+        body = {"model": "auto" if number % 2 else "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+        body |= {"max_tokens": 16 + number % 4000, "routing": ("price", "throughput", "latency")[number % 3]}
+        self.post("/v1/chat/completions", body)
+
+    def model_lists(self, number: int) -> None:
+        chosen = [flag for place, flag in enumerate(FLAGS) if number >> place & 1]
+        self.get("/v1/models?" + "&".join(f"{flag}=true" for flag in chosen), "")
+
+
+# How many callers flood at once with each kind of work.
+KINDS: dict[str, int] = {
+    "uploads": 16,
+    "sign_ins": 32,
+    "exports": 8,
+    "reports": 16,
+    "large_answers": 16,
+    "websockets": 8,
+    "plans": 16,
+    "model_lists": 16,
+}
+
+
+def flood_without_end(work: Callable[[int], None], numbers: Iterator[int]) -> None:
+    for number in numbers:
+        try:
+            work(number)
+        except Exception as error:
+            print(type(error).__name__, flush=True)
+            gevent.sleep(0.05)
+
+
+def main(kind: str, *place: str) -> None:
+    os.nice(NICE)
+    work, numbers = getattr(Flood(*place), kind), itertools.count()
+    gevent.joinall([gevent.spawn(flood_without_end, work, numbers) for _ in range(KINDS[kind])])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
