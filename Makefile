@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test check lint types architecture bench bench-statistics wheel container soak fuzz public-client agents ai-sdk media realtime mcp drills browser clean requirements catalogue
+.PHONY: serve test check lint types architecture bench bench-statistics wheel container soak fuzz public-client agents ai-sdk media realtime mcp stock-server drills browser clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
@@ -87,6 +87,10 @@ media: .venv/test.stamp
 # The realtime clients of Node and Python (from npm and the package index, pinned) over a strict fake of a provider.
 realtime: .venv/test.stamp
 	$(BIN)/pytest tests/realtime_clients
+
+# Clients of chat, media, realtime and MCP against the application under gunicorn's own gevent worker.
+stock-server: .venv/test.stamp
+	STOCK_GUNICORN=1 $(BIN)/pytest tests/flows/test_stock_gunicorn.py tests/media_clients tests/realtime_clients tests/mcp_clients
 
 # MCP's published clients (both generations of the TypeScript SDK, Inspector, mcp-remote) and its conformance suite (from npm, pinned).
 mcp: .venv/test.stamp

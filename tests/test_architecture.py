@@ -75,6 +75,7 @@ RANKS = {
     "gateway.surfaces.validation_errors": 6.7,
     "gateway.surfaces.caps": 6.55,
     "gateway.surfaces.forms": 6.7,
+    "gateway.surfaces.sock_upgrades": 6.7,
     "gateway.surfaces.audio_uploads": 6.7,
     "gateway.surfaces.image_uploads": 6.7,
     "gateway.surfaces.loose": 6.7,
@@ -167,7 +168,9 @@ LIBRARIES = {
     "segno": ("gateway.surfaces.console",),
     "prometheus_client": ("gateway.surfaces.metrics",),
     "genai_prices": ("gateway.catalogue.build",),
-    "wsproto": ("gateway.transport.websockets",),
+    "wsproto": ("gateway.transport.websockets", "gateway.transport.sock_sockets"),
+    "simple_websocket": ("gateway.transport.sock_sockets", "gateway.surfaces.sock_upgrades"),
+    "flask_sock": ("gateway.surfaces.sock_upgrades",),
     "h11": ("gateway.transport.websockets",),
     "gevent": (
         "gateway.server",

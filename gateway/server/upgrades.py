@@ -1,10 +1,15 @@
 """A caller's connection once it is no HTTP any more: bytes both ways for whoever took it over."""
 
 import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gateway.byte_budget import ANYONE, ByteBudget
 from gateway.server.connection import CallerConnection
 from gateway.server.worker_state import ClientGone
+
+if TYPE_CHECKING:
+    from gateway.transport.websockets import Handshake, WebSocket
 
 
 class CallerChannel:
@@ -16,6 +21,10 @@ class CallerChannel:
         self._connection, self._bodies = connection, bodies
         self.owner = ANYONE
         self._charged, self._held = "", 0
+
+    def open(self, handshake: "Handshake", subprotocol: str | None, headers: Sequence[tuple[str, str]]) -> "WebSocket":
+        """Answer the caller's handshake. SocketClosed."""
+        return handshake.accept(self, subprotocol, headers)
 
     def receive(self) -> bytes:
         """What the caller sent, waited for; b"" at the end."""

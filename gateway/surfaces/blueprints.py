@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Flask, Response, request
 from werkzeug.routing import Rule
@@ -13,6 +13,7 @@ from werkzeug.routing import Rule
 from gateway.accounts.authentication import Caller
 from gateway.engine.idempotency import Keyed, StoredReply
 from gateway.errors import Cancelled, GatewayError, Gone
+from gateway.lazy_import import LazyImport
 from gateway.services import Services
 from gateway.settings import Server
 from gateway.surfaces import auth, payload_log, policy, replies
@@ -23,6 +24,12 @@ from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import REQUEST_ID, read_base_url, read_headers, read_inbound
 from gateway.telemetry.request_observers import ClosingBody, OperationReporter
 from gateway.threads import compute
+
+if TYPE_CHECKING:
+    from gateway.surfaces import sock_upgrades
+    from gateway.surfaces.sock_upgrades import SockChannel
+else:
+    sock_upgrades = LazyImport("gateway.surfaces.sock_upgrades")
 
 log = logging.getLogger(__name__)
 
@@ -242,6 +249,9 @@ def _view(
             )
         except GatewayError as error:
             return respond(_answer_refusal(services, operation, request.environ, proxies, error))
+        if operation.upgrades and inbound.channel is None:
+            inbound.channel = sock_upgrades.channel_of(request.environ)
+            return _respond_by_sock(handle(inbound), inbound.channel)
         return respond(handle(inbound))
 
     return view
@@ -287,13 +297,24 @@ class TakenOver(Response):
 
     def __call__(self, environ: Any, start_response: Any) -> Any:
         """Serve it to its end; StopIteration then, by which servers know that there is nothing to be sent."""
-        outbound = self._outbound
-        try:
-            if outbound.takeover is not None:
-                outbound.takeover()
-        except Exception:
-            log.exception("a connection that was taken over failed")
-        finally:
-            if isinstance(outbound.body, ClosingBody):
-                outbound.body.close()
+        take_over(self._outbound)
         raise StopIteration
+
+
+def take_over(outbound: Outbound) -> None:
+    """Let the operation serve the connection to its end."""
+    try:
+        if outbound.takeover is not None:
+            outbound.takeover()
+    except Exception:
+        log.exception("a connection that was taken over failed")
+    finally:
+        if isinstance(outbound.body, ClosingBody):
+            outbound.body.close()
+
+
+def _respond_by_sock(outbound: Outbound, channel: "SockChannel | None") -> Response:
+    """As `respond`, where the handshake of a WebSocket is left to Flask-Sock."""
+    if outbound.takeover is None or channel is None:
+        return respond(outbound)
+    return channel.serve(partial(take_over, outbound))

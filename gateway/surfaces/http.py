@@ -39,7 +39,8 @@ class Inbound(Struct, eq=False):
     keeps nothing. `payload` is set when the caller's project retains what it sends and gets, `caller` once somebody was
     authenticated, `context` once they were admitted. The body of a multipart form stands in `upload` instead of `body`;
     `files` are what was made of it, and go with the request. `channel` is the connection itself, for a request that
-    asks for another protocol (transport/websockets: Channel); None where the server hands out none.
+    asks for another protocol (server/upgrades.py: CallerChannel; surfaces/sock_upgrades.py: SockChannel); None where
+    the server hands out none.
     """
 
     method: str

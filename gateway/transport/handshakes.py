@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 NORMAL, GOING_AWAY, NO_TEXT, NO_CODE, LOST, POLICY, TOO_LARGE, FAULT = 1000, 1001, 1003, 1005, 1006, 1008, 1009, 1011
 TRY_LATER = 1013
+SUBPROTOCOL = "realtime"  # that callers may offer, and servers take
 
 
 class SocketClosed(Exception):

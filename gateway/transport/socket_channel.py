@@ -1,4 +1,4 @@
-"""A socket to an upstream as a WebSocket reads and writes it."""
+"""A socket as a WebSocket reads and writes it: to an upstream, or a caller's under a server of others."""
 
 import socket
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import gevent
 
 RECEIVE_BYTES = 65_536
-# An upstream that takes nothing for so long is lost.
+# A peer that takes nothing for so long is lost.
 STALL_S = 30.0
 
 
@@ -18,9 +18,9 @@ class SocketChannel:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.settimeout(None)
 
-    def receive(self) -> bytes:
+    def receive(self, size: int = RECEIVE_BYTES) -> bytes:
         """What came, waited for; b"" at the end. Others get their turn where more is there at once."""
-        data: bytes = self._sock.recv(RECEIVE_BYTES)
+        data: bytes = self._sock.recv(size)
         gevent.sleep(0)
         return data
 

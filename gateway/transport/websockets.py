@@ -2,8 +2,8 @@
 
 wsproto reads and writes the frames. Nothing is queued here: a message is read when somebody asks for the next one, so
 who does not read keeps the peer from sending, by TCP's own means.
-Decided against simple-websocket, which lies over wsproto too: a thread of its own reads ahead into a list without an
-end, and its client dials by name, past the guard of addresses.
+Decided against simple-websocket where the server is our own: a thread of its own reads ahead into a list without an end
+(see sock_sockets.py), and its client dials by name, past the guard of addresses.
 """
 
 import codecs
@@ -60,6 +60,16 @@ CLOSE_S = 0.2  # how long who sends just now is waited for
 OPENING = frozenset(
     ("host", "upgrade", "connection", "sec-websocket-key", "sec-websocket-version", "sec-websocket-protocol")
 )
+
+
+def sendable(number: int) -> int:
+    """The code of a close frame; FAULT for one that no frame may have."""
+    return FAULT if number in UNSENDABLE or not 1000 <= number <= 4999 else number
+
+
+def shortened(reason: str) -> str:
+    """As much of a reason as a close frame carries."""
+    return reason.encode()[:REASON_BYTES].decode(errors="ignore")
 
 
 class Channel(Protocol):
@@ -135,10 +145,8 @@ class WebSocket:
         if self.closed or not self._sending.acquire(timeout=CLOSE_S):
             self.closed = True
             return
-        text = reason.encode()[:REASON_BYTES].decode(errors="ignore")
-        number = FAULT if number in UNSENDABLE or not 1000 <= number <= 4999 else number
         try:
-            self._send(CloseConnection(code=number, reason=text))
+            self._send(CloseConnection(code=sendable(number), reason=shortened(reason)))
         except SocketClosed:
             return
         finally:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fakes.server import PromptHandler
 from gevent.pywsgi import WSGIServer
@@ -33,9 +33,7 @@ from gateway.clock import Clock
 from gateway.settings import DatabaseSettings, Settings
 from gateway.store.database import open_database
 from gateway.store.migrations import migrate
-from gateway.surfaces.wsgi import CHANNEL
 from gateway.threads import Threads
-from gateway.transport.socket_channel import SocketChannel
 from gateway.wiring import build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +50,7 @@ class UpgradingHandler(PromptHandler):
     def get_environ(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environ()
         if "HTTP_UPGRADE" in environ:
-            environ[CHANNEL] = SocketChannel(self.socket)
+            environ["gunicorn.socket"] = self.socket  # as every server of gunicorn has it
         return environ
 
     def run_application(self) -> None:
@@ -160,6 +158,8 @@ class GatewayProcess:
     """
 
     cold = False
+    # Served by gunicorn's own gevent worker: `make stock-server` runs the published clients against that.
+    stock = bool(os.environ.get("STOCK_GUNICORN"))
 
     def __init__(self, data: Path, workers: int = 1, port: int = 0, **environment: str) -> None:
         self.port = port or free_port()
@@ -189,7 +189,9 @@ class GatewayProcess:
         if self._starts_warm() and "DATABASE_URL" not in self.environment and not store.exists():
             _copy_migrated(store)
         with self._log.open("ab") as log:
-            if self._starts_warm():
+            if self.stock:
+                self._process = self._start_stock(log)
+            elif self._starts_warm():
                 self._process = WarmProcess(["gateway.manage", "serve"], self.environment, log, log)
             else:
                 command = [*self.command, "serve"]
@@ -200,6 +202,13 @@ class GatewayProcess:
                 raise AssertionError(f"the gateway did not start:\n{self.log()[-4000:]}")
             time.sleep(0.05)
         return self
+
+    def _start_stock(self, log: BinaryIO) -> subprocess.Popen[bytes]:
+        """`gunicorn -k gevent wsgi:app`, as docs/deployment.md says."""
+        for command in ("migrate", "seed"):
+            self.manage(command)
+        command = [sys.executable, "-m", "gunicorn", "-k", "gevent", "--bind", f"127.0.0.1:{self.port}", "wsgi:app"]
+        return subprocess.Popen(command, cwd=self.root, env=self.environment, stdout=log, stderr=log)
 
     def _starts_warm(self) -> bool:
         return not self.cold and self.root == ROOT and self.command == list(MANAGE)

@@ -16,7 +16,7 @@ from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai.realtime_events import OpenAIEvents, names_of, own_transcriber
-from gateway.transport.handshakes import SocketClosed
+from gateway.transport.handshakes import SUBPROTOCOL, SocketClosed
 
 if TYPE_CHECKING:
     from gateway.transport import websockets
@@ -25,7 +25,7 @@ else:
     websockets = LazyImport("gateway.transport.websockets")
 
 PATH = "/v1/realtime"
-SUBPROTOCOL, KEY_SUBPROTOCOL = "realtime", "openai-insecure-api-key."
+KEY_SUBPROTOCOL = "openai-insecure-api-key."
 ANY = "*"
 # A URL is kept in logs and histories: no credential may stand there.
 CREDENTIALS = ("token", "api_key", "client_secret")
@@ -93,7 +93,7 @@ class Takeover:
         inbound = self._inbound
         try:
             headers = [("x-request-id", inbound.shown_id)]
-            socket = self._handshake.accept(inbound.channel, self._subprotocol, headers)
+            socket = inbound.channel.open(self._handshake, self._subprotocol, headers)
             self._session.run(socket, self._first)
         except SocketClosed:
             return

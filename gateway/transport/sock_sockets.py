@@ -1,0 +1,136 @@
+"""Callers' WebSockets under another server than the gateway's own: those of simple-websocket, as Flask-Sock opens them.
+
+simple-websocket reads ahead in a thread into a list without a bound, and calls `send` of a socket that may take only a
+part of the data. The socket that it gets here reads only while no message waits, and sends whole frames.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from gevent.event import Event
+from gevent.lock import BoundedSemaphore
+from simple_websocket import ConnectionClosed, Server
+from wsproto.events import Event as SocketEvent
+from wsproto.events import Ping, TextMessage
+from wsproto.utilities import LocalProtocolError
+
+from gateway.threads import compute_if
+from gateway.transport.handshakes import NO_TEXT, NORMAL, SUBPROTOCOL, SocketClosed
+from gateway.transport.socket_channel import SocketChannel
+from gateway.transport.websockets import APART, CLOSE_S, MOST_MESSAGE, sendable, shortened
+
+LINGER_S = 1.0
+CLOSED = (ConnectionClosed, LocalProtocolError, OSError)
+# A small piece at a time: a compressed one becomes up to a thousand times as large before its length is checked.
+OPTIONS = {"max_message_size": MOST_MESSAGE, "receive_bytes": 4096, "subprotocols": [SUBPROTOCOL]}
+
+
+class PacedSocket:
+    """A server's socket as simple-websocket uses it. While any of `messages` waits, nothing is received, so that the
+    peer has to wait; `heard` counts what came."""
+
+    def __init__(self, sock: Any) -> None:
+        self._channel = SocketChannel(sock)
+        self._sending = BoundedSemaphore(1)
+        self._taken = Event()
+        self._ended = False
+        self.messages: Sequence[object] = ()
+        self.heard = 0
+
+    def recv(self, size: int) -> bytes:
+        while self.messages and not self._ended:
+            self._taken.clear()
+            self._taken.wait()
+        data = b"" if self._ended else self._channel.receive(size)
+        self.heard += 1
+        return data
+
+    def send(self, data: bytes) -> int:
+        with self._sending:
+            self._channel.send(data)
+        return len(data)
+
+    def taken(self) -> None:
+        """Go on receiving: a message was taken."""
+        self._taken.set()
+
+    def close(self) -> None:
+        """End it; who receives finds it ended."""
+        self._ended = True
+        self._taken.set()
+        self._channel.close()
+
+
+class SockSocket:
+    """The caller's end of a session (engine/realtime/session.py: CallerSocket) over a `Server` and its socket."""
+
+    def __init__(self, server: Server, sock: PacedSocket) -> None:
+        self._server, self._sock = server, sock
+        sock.messages = server.input_buffer
+        self._sending = BoundedSemaphore(1)
+        self.code, self.reason, self.closed = int(server.close_reason), "", False
+
+    @property
+    def heard(self) -> int:
+        """How much came so far, answers to pings too."""
+        return self._sock.heard
+
+    def receive(self) -> str | None:
+        """The next message; None at the end."""
+        try:
+            message = self._server.receive()
+        except ConnectionClosed:
+            self.code, self.reason = int(self._server.close_reason), self._server.close_message or ""
+            self.closed = True
+            return None
+        self._sock.taken()
+        if isinstance(message, str):
+            return message
+        self.close(NO_TEXT, "Messages are JSON as text.")
+        return None
+
+    def send(self, text: str) -> None:
+        """Send a message; waits as long as the peer takes nothing. SocketClosed."""
+        with self._sending:
+            self._send(TextMessage(data=text), len(text) > APART)
+
+    def ping(self) -> None:
+        """Ask whether the peer is there, unless something is being sent just now. SocketClosed."""
+        if self._sending.acquire(blocking=False):
+            try:
+                self._send(Ping(payload=b""))
+            finally:
+                self._sending.release()
+
+    def close(self, number: int = NORMAL, reason: str = "") -> None:
+        """Send the close frame, once, unless the peer takes nothing now. Never raises."""
+        if self.closed or not self._sending.acquire(timeout=CLOSE_S):
+            self.closed = True
+            return
+        self.closed = True
+        try:
+            with suppress(*CLOSED):
+                self._server.close(sendable(number), shortened(reason))
+        finally:
+            self._sending.release()
+
+    def linger(self) -> None:
+        """Let the peer read what was sent last, for a moment."""
+        self._sock.taken()
+        self._server.thread.join(LINGER_S)
+
+    def abort(self) -> None:
+        """End the connection at once; who receives finds it closed."""
+        self.closed = True
+        self._sock.close()
+
+    def _send(self, event: SocketEvent, large: bool = False) -> None:
+        if self.closed or not self._server.connected:
+            raise SocketClosed
+        try:
+            # As Server.send, but a large message is compressed in a thread.
+            self._sock.send(compute_if(large, self._server.ws.send, event))
+        except CLOSED:
+            self.closed = True
+            raise SocketClosed from None

@@ -1,0 +1,94 @@
+"""`gunicorn -k gevent wsgi:app`: every kind of operation under a server that is not the gateway's own."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import mcp
+import pytest
+import websockets
+from openai import OpenAI
+from support.gateways import GatewayProcess
+
+ASK = [{"role": "user", "content": "Say it again."}]
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    made = GatewayProcess(tmp_path_factory.mktemp("stock") / "data", GATEWAY_BOOTSTRAP_CREDITS_USD="100")
+    made.stock = True
+    yield made.start()
+    made.stop()
+
+
+@pytest.fixture
+def sdk(gateway: GatewayProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0) as made:
+        yield made
+
+
+def test_chat_is_answered_and_streamed(sdk: OpenAI) -> None:
+    whole = sdk.chat.completions.create(model="sandbox", messages=ASK)
+    assert whole.choices[0].message.content == ASK[0]["content"]
+    chunks = [*sdk.chat.completions.create(model="sandbox", messages=ASK, stream=True)]
+    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert said == ASK[0]["content"]
+
+
+def test_media_are_made(sdk: OpenAI) -> None:
+    assert sdk.images.generate(model="sandbox-image", prompt="A dot").data
+    assert sdk.moderations.create(model="sandbox-moderate", input="Hello").results
+
+
+def test_tools_are_called(gateway: GatewayProcess) -> None:
+    async def ask() -> Any:
+        from mcp.client.streamable_http import streamable_http_client
+
+        headers = {"Authorization": f"Bearer {gateway.key}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, trust_env=False) as http,
+            streamable_http_client(f"{gateway.address}/mcp", http_client=http) as (read, write),
+            mcp.ClientSession(read, write) as session,
+        ):
+            await session.initialize()
+            return await session.call_tool("get-account", {})
+
+    assert asyncio.run(ask()).structured_content
+
+
+async def converse(gateway: GatewayProcess, most: int | None = None) -> list[dict[str, Any]]:
+    """The events of a session in which one response is asked for."""
+    address = f"{gateway.url.replace('http', 'ws', 1)}/realtime?model=sandbox-realtime"
+    headers = {"Authorization": f"Bearer {gateway.key}"}
+    found: list[dict[str, Any]] = []
+    async with websockets.connect(
+        address, additional_headers=headers, subprotocols=["realtime"], max_size=most, proxy=None
+    ) as session:
+        assert session.subprotocol == "realtime"
+        said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}
+        await session.send(json.dumps({"type": "conversation.item.create", "item": said}))
+        await session.send(json.dumps({"type": "response.create"}))
+        while not found or found[-1]["type"] != "response.done":
+            found.append(json.loads(await session.recv()))
+    return found
+
+
+def test_a_realtime_session_is_held_billed_and_ended(gateway: GatewayProcess) -> None:
+    kinds = [event["type"] for event in asyncio.run(converse(gateway))]
+    assert kinds[0] == "session.created" and "response.output_audio.delta" in kinds
+    # The connection that a session had serves nothing else, and the server goes on.
+    assert [event["type"] for event in asyncio.run(converse(gateway))][-1] == "response.done"
+    assert gateway.get("/readyz")[0] == 200 and "Traceback" not in gateway.log()
+
+
+@pytest.mark.parametrize(("key", "status"), [("llmgtwy_" + "0" * 40, 401), ("", 401)])
+def test_a_session_is_refused_before_its_handshake(gateway: GatewayProcess, key: str, status: int) -> None:
+    async def connect() -> None:
+        address = f"{gateway.url.replace('http', 'ws', 1)}/realtime?model=sandbox-realtime"
+        await websockets.connect(address, additional_headers={"Authorization": f"Bearer {key}"}, proxy=None)
+
+    with pytest.raises(websockets.InvalidStatus) as refused:
+        asyncio.run(connect())
+    assert refused.value.response.status_code == status
