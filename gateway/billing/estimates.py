@@ -61,8 +61,8 @@ def usage_so_far(terms: Terms, attempt: Attempt, most_output: int) -> Usage:
 
 
 def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
-    """The usage for which an attempt is billed, None for nothing. A failure before any content is free unless the provider
-    reported usage; after content the provider bills what it made."""
+    """The usage for which an attempt is billed, None for nothing. A failure before any content is free unless the
+    provider reported usage; after content the provider bills what it made."""
     reported = attempt.usage
     if attempt.finish == HUNG_UP:
         return reported if reported is not None and reported.basis == "drained" else estimate(terms, attempt)

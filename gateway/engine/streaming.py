@@ -63,6 +63,7 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
     """One attempt's batches. Raises only before the first content."""
     answering: Answering | None = None
     ended = suspended = False
+    last: Event | None = None
     greenlet = current()
     greenlet.paid_work = run
     try:
@@ -93,7 +94,7 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
     finally:
         greenlet.paid_work = None
         if not ended:
-            _hung_up(run, attempt, answering, suspended)
+            _hung_up(run, attempt, answering, last if suspended else None)
         elif answering is not None:
             answering.close()
 
@@ -179,9 +180,14 @@ def _length_of(attempt: Attempt, event: Event) -> int:
     return length_as_text(sound.milliseconds) - length_as_text(before)
 
 
-def _hung_up(run: Run, attempt: Attempt, answering: Answering | None, suspended: bool) -> None:
-    """The caller disconnected: read on for the usage, or cancel the upstream call and settle by what is known."""
-    if answering is not None and suspended and run.leave(attempt):
+def _hung_up(run: Run, attempt: Attempt, answering: Answering | None, last: Event | None) -> None:
+    """The caller disconnected: read on for the usage, or cancel the upstream call and settle by what is known.
+
+    `last` is the last event that was read, None where the upstream's batches cannot be read any more.
+    """
+    if last is not None and isinstance(last, ENDS):
+        _take_end(attempt, last)  # it came together with content that the caller did not take
+    elif answering is not None and last is not None and run.leave(attempt):
         run.settlement.keep(attempt)
         run.reading_on.start(run.read_on_s(attempt), _read_on, run, attempt, answering)
         return
@@ -190,14 +196,19 @@ def _hung_up(run: Run, attempt: Attempt, answering: Answering | None, suspended:
         answering.close()
 
 
+def _take_end(attempt: Attempt, event: Finished | Failed) -> None:
+    """Record the usage of an upstream's terminal event that no caller receives."""
+    attempt.usage = event.usage and structs.replace(event.usage, basis="drained")
+    attempt.service_tier = event.service_tier if type(event) is Finished else ""
+
+
 def _read_on(run: Run, attempt: Attempt, answering: Answering) -> None:
     try:
         for batch in answering.batches:
             observe(attempt, batch, run.outcome.warnings)
             last = batch[-1]
             if isinstance(last, ENDS):
-                attempt.usage = last.usage and structs.replace(last.usage, basis="drained")
-                attempt.service_tier = last.service_tier if type(last) is Finished else ""
+                _take_end(attempt, last)
                 break
     except GatewayError:
         pass  # what was seen until here is what can be billed

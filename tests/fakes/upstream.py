@@ -4,7 +4,8 @@ The text of the last message tells what to do, as words: `mark:<name>` names the
 counts (default: the output limit that was sent), `greedy:<n>` the same beyond any limit, `read:<n>` what the prompt
 counts, `wait:<s>` passes before the answer, `gap:<s>` between the pieces of a stream, `piece:<n>` are the tokens of
 each (default 5). A stream is silent for `pause:<s>` before its usage, which counts `hidden:<n>` tokens of reasoning;
-`cut:<n>` ends it after so many pieces, `mute:1` without usage.
+`cut:<n>` ends it after so many pieces, `mute:1` without usage, `usage:<kind>` with usage that is `zero`, `partial` (the
+prompt alone) or `absurd`.
 """
 
 import json
@@ -16,6 +17,11 @@ import gevent
 from fakes.server import FakeServer, send_json
 
 PIECE = 5  # tokens in a piece of a stream
+STRANGE: dict[str, dict[str, Any]] = {
+    "zero": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+    "partial": {"prompt_tokens": 10, "completion_tokens": 0, "total_tokens": 10},
+    "absurd": {"prompt_tokens": -5, "completion_tokens": "many", "total_tokens": 10**30},
+}
 
 
 @dataclass
@@ -157,7 +163,7 @@ def _stream(call: Call, words: dict[str, str]) -> Iterator[bytes]:
     gevent.sleep(float(words.get("pause", 0)))
     call.told = True
     if "mute" not in words:
-        yield _event([], usage=_usage(call))
+        yield _event([], usage=STRANGE.get(words.get("usage", "")) or _usage(call))
     yield b"data: [DONE]\n\n"
 
 

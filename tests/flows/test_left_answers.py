@@ -2,16 +2,17 @@
 
 import http.client
 import json
+import random
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess, free_port
-from support.spending import BODIES, STREAMED, TOKEN_NUSD, query, say_in_headers, until, with_model, write_mint
+from support.spending import BODIES, STREAMED, TOKEN_NUSD, at_once, query, say_in_headers, until, with_model, write_mint
 
 ROWS = "SELECT finish, basis, input, output, cost_nusd FROM usage"
 DRAINED, ESTIMATED = 1, 2  # of metering/models.py
@@ -42,12 +43,14 @@ def start(process: Start, tmp_path: Path, mint: FakeUpstream) -> Start:
     return begin
 
 
-def ask(gateway: GatewayProcess, path: str, words: str, **more: Any) -> http.client.HTTPConnection:
+def ask(
+    gateway: GatewayProcess, path: str, words: str, headers: dict[str, str] | None = None, **more: Any
+) -> http.client.HTTPConnection:
     """A request whose answer nobody has read yet."""
     connection = http.client.HTTPConnection(gateway.address.removeprefix("http://"), timeout=20)
     body = with_model(path, BODIES[path](words), "mint/coin") | more
-    headers = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json"}
-    connection.request("POST", path, json.dumps(body), headers | say_in_headers(path, body))
+    sent = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json"} | (headers or {})
+    connection.request("POST", path, json.dumps(body), sent | say_in_headers(path, body))
     return connection
 
 
@@ -167,3 +170,76 @@ def test_a_stream_that_the_provider_cuts_costs_what_was_delivered_and_says_so(st
     finish, basis, prompt, output, cost_nusd = the_row(gateway)
     assert (finish, basis, output) == ("error", ESTIMATED, 20) and cost_nusd == output * TOKEN_NUSD
     assert f"is billed: {cost_nusd / 1e9:g} USD" in told
+
+
+class Case(NamedTuple):
+    """A streamed request, the usage that its provider reports, and the pieces after which its caller leaves (None: it
+    stays)."""
+
+    path: str
+    reports: str
+    tokens: int
+    hidden: int
+    cut: int
+    leaves_after: int | None
+
+    @property
+    def words(self) -> str:
+        usage = {"complete": "", "none": "mute:1"}.get(self.reports, f"usage:{self.reports}")
+        cut = f"cut:{self.cut}" if self.cut else ""
+        return f"tokens:{self.tokens} gap:0.01 hidden:{self.hidden} {usage} {cut}"
+
+
+MOST_TOKENS = 100  # of output, by the bodies of all dialects
+
+
+def any_case(chance: random.Random) -> Case:
+    tokens = chance.randint(5, MOST_TOKENS)
+    pieces = -(-tokens // 5)
+    return Case(
+        chance.choice(STREAMED),
+        chance.choice(("complete", "complete", "none", "zero", "partial", "absurd")),
+        tokens,
+        chance.choice((0, 0, 700)),
+        chance.randint(1, pieces - 1) if pieces > 1 and chance.random() < 0.25 else 0,
+        chance.choice((None, 1, chance.randint(1, pieces), pieces)),
+    )
+
+
+def delivered_by(gateway: GatewayProcess, case: Case, name: str) -> int:
+    """Send the case, leave when it says so, and return the tokens of text that were received until then."""
+    connection = ask(gateway, case.path, case.words, {"x-request-id": name}, stream=True)
+    answer, read = connection.getresponse(), b""
+    assert answer.status == 200, answer.read()
+    wanted = None if case.leaves_after is None else 5 * case.leaves_after
+    while piece := answer.read1(65536):
+        read += piece
+        if wanted is not None and read.count(b"word") >= wanted:
+            break
+    connection.close()
+    # Some dialects repeat the whole text in their last events.
+    return min(read.count(b"word"), 5 * case.cut if case.cut else case.tokens)
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_row_is_never_below_what_was_consumed_nor_above_what_was_reserved(start, cancels, seed) -> None:
+    """Over all dialects, kinds of reported usage and moments of leaving. A token costs the same wherever it was made,
+    and no request reserves more than MOST_TOKENS."""
+    gateway = start("cancellation = true" if cancels else "")
+    chance = random.Random(seed)
+    cases = {f"case-{number}": any_case(chance) for number in range(40)}
+    names = list(cases)
+    delivered = at_once(len(names), lambda number: delivered_by(gateway, cases[names[number]], names[number]))
+    assert until(lambda: len(query(gateway, ROWS)) == len(cases), 20)
+    rows = {row[0]: row[1:] for row in query(gateway, ROWS.replace("SELECT", "SELECT label,"))}
+    for name, tokens in zip(names, delivered, strict=True):
+        case, (_, basis, _, output, cost_nusd) = cases[name], rows[name]
+        assert cost_nusd == output * TOKEN_NUSD, (case, rows[name])
+        if basis == ESTIMATED:
+            assert tokens <= output <= MOST_TOKENS, (case, tokens, rows[name])
+        else:
+            assert case.reports == "complete" and output == case.tokens + case.hidden, (case, rows[name])
+        if case.reports == "complete" and not case.cut and not (cancels and case.leaves_after):
+            assert basis != ESTIMATED, (case, rows[name])
+    assert "The books agree." in gateway.manage("doctor")

@@ -225,3 +225,11 @@ def test_the_end_of_the_worker_ends_what_is_read_on(clock):
     run.reading_on.stop()
     assert run.reading_on.count == 0 and run.settlement.words()[-1] == "close"
     assert run.outcome.serving.output_length == 5
+
+
+def test_usage_that_came_with_the_last_content_counts_when_the_caller_does_not_take_it(clock):
+    run = make_run(clock, Providers(north=[[*BEGUN, *HELLO], [*HELLO, *DONE]]), NORTH, drain_s=5.0, request=STREAMED)
+    batches = streaming.events(run)
+    next(batches), next(batches)
+    batches.close()
+    assert run.outcome.serving.usage == replace(USED, basis="drained") and run.settlement.words()[-1] == "close"
