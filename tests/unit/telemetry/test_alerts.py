@@ -1,5 +1,6 @@
 """Alerts reach the addresses that want them, signed, once, and again until they are taken."""
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import gevent
 import pytest
 from fakes.server import serving
+from fakes.smtp import FakeSmtp
 
 from gateway import webhooks
 from gateway.accounts import organizations
@@ -268,3 +270,44 @@ def test_an_organization_causes_so_many_alerts_an_hour_and_the_installation_any_
         worker.note(StateChange("provider.resting", f"provider {number}", "is cooling down"))
     worker.spread()
     assert len(Documents(database).entries(KIND)) == 2 * MOST_HOURLY + 20
+
+
+def test_an_alert_is_sent_by_mail_with_names_beside_ids(hooks, first, database, clock) -> None:
+    settings = load({"GATEWAY_ENV": "test"})
+    transport = Transport(settings.timeouts, settings.security, clock=clock)
+    hooks.add(first, "mailto:ops@example.com", actor="test")
+    with FakeSmtp(mode="none") as server:
+        given = {"host": "127.0.0.1", "port": server.port, "security": "none", "sender": "gw@example.com"}
+        mailer = Mailer(dataclasses.replace(settings.mail, **given))
+        alerts = Alerts(hooks, Documents(database), transport, mailer, StateLog(), clock)
+        low = f"organization {first} has 2 USD of credits left"
+        alerts.note(StateChange("credits.low", "x", low, remedy="add credits", facts={"organization": first}))
+        alerts.spread()
+        alerts.deliver()
+    [sent] = server.deliveries
+    assert sent.recipients == ["ops@example.com"]
+    subject = " ".join(sent.message["Subject"].split())
+    assert subject == f"Warning: credits.low: organization Operators ({first}) has 2 USD of credits left"
+    assert "organization name: Operators" in sent.text and "add credits" in sent.text
+
+
+def test_names_of_ids_are_one_short_line(hooks, first, database, clock) -> None:
+    other = organization(database, clock, "Two\nlines " + "x" * 200)
+    names = hooks.names_of([first, other, "org_none", "", "provider openai", "key_1"])
+    assert names[first] == "Operators" and set(names) == {first, other}
+    assert len(names[other]) == 80 and "\n" not in names[other]
+
+
+def test_a_webhook_for_slack_is_not_signed_and_has_blocks(workers, hooks, first, clock) -> None:
+    taken: list[tuple[dict[str, Any], bytes]] = []
+
+    def take(environ: dict[str, Any], start: Any) -> list[bytes]:
+        taken.append((environ, environ["wsgi.input"].read()))
+        start("200 OK", [])
+        return [b"ok"]
+
+    with serving(take) as running:
+        made = hooks.add(first, running, form="slack", actor="test")
+        assert workers().test(first, made.id) == (True, "taken")
+    [(environ, body)] = taken
+    assert json.loads(body)["blocks"] and "HTTP_WEBHOOK_SIGNATURE" not in environ
