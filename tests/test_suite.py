@@ -45,6 +45,7 @@ ROOT = TESTS.parent
 TRIED_THROUGH = {
     "accounts/alert_hooks.py": ("unit/telemetry/test_alerts.py",),
     "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
+    "accounts/mail_queue.py": ("unit/surfaces/management/test_letters.py",),
     "accounts/second_factor.py": ("unit/surfaces/management/test_sessions.py",),
     "admin/funding.py": ("unit/surfaces/management", "unit/operator/test_money.py"),
     "admin/limit_setters.py": ("unit/surfaces/management/test_organizations.py",),

@@ -37,7 +37,7 @@ LONGEST_US = 2 * DAY_US
 LOG_COLUMNS = tuple(LOG["properties"])
 USAGE_COLUMNS = (
     *("id", "requestId", "projectId", "apiKeyId", "operation", "requestedModel", "source", "number", "startedAt"),
-    *("provider", "model", "region", "status", "error", "finish", "mode", "usageBasis", "durationMs"),
+    *("provider", "model", "region", "status", "error", "upstreamError", "finish", "mode", "usageBasis", "durationMs"),
     *("timeToFirstTokenMs", "inputTokens", "cachedTokens", "cacheWriteTokens", "outputTokens", "reasoningTokens"),
     *("cost", "inputCost", "outputCost", "cachedInputCost", "cacheWriteInputCost", "otherCost", "dataStorageCost"),
     *("discountSavings", "priceVersion", "requestCount", "errorCount", "clientErrorCount", "cacheCount"),
