@@ -1,5 +1,6 @@
 """Upper bounds: the most that a request can cost, computed before it is sent."""
 
+import sys
 from functools import lru_cache
 
 from msgspec import structs
@@ -37,7 +38,7 @@ class Bounds:
         self._mappings = mappings
         limits = [mapping.max_output for mapping in mappings]
         self._longest = max(limits, default=0)
-        self._most = self._longest if limits and all(limits) else None  # what none of them gives more than
+        self._most = self._longest if limits and all(limits) else sys.maxsize  # what none of them gives more than
         self._known: dict[Terms, tuple[list[tuple[int, int]], int, bool]] = {}
 
     def ask(self, request: Request, default_output: int, at_us: int) -> CostBound:
@@ -65,7 +66,7 @@ class Bounds:
         if limit is None:
             output = self._longest or default_output
         else:
-            output = limit if self._most is None or limit < self._most else self._most
+            output = limit if limit < self._most else self._most
         return CostBound(fixed, rate, output * needs.n, limit is not None, needs.n, tokens, unforeseen)
 
     def _price_prompt(self, terms: Terms, tokens: int, needs: Requirements) -> tuple[int, int]:

@@ -114,6 +114,7 @@ class Prompt:
     def _call(self, part: wire.ToolCallPart) -> ToolCall:
         arguments = _arguments(part.input)
         self._count(arguments)
+        self._count(part.name)
         signature, vendor = read_signature(part.options)
         return ToolCall(part.id, part.name, arguments, signature, vendor, cache=self._mark(part.options))
 

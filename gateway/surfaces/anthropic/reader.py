@@ -126,7 +126,7 @@ class PromptSummary:
                 self._add_text(block.text)
                 self._check_text(block)
             elif kind is wire.ToolUseBlock:
-                self.text += len(memoryview(block.input))
+                self.text += len(memoryview(block.input)) + len(block.name)
                 self.mixed = self.mixed or bool(block.signature)
             elif kind is wire.ToolResultBlock:
                 if isinstance(block.content, str):
@@ -158,6 +158,8 @@ class PromptSummary:
         elif isinstance(block, wire.DocumentBlock):
             self._add_document(block)
         elif isinstance(block, wire.SearchResultBlock):
+            self._add_text(block.source)
+            self._add_text(block.title)
             self._add_blocks(block.content)
         elif isinstance(block, wire.ServerToolUseBlock):
             self.mixed = self.mixed or not block.id.startswith(OWN_CALL_PREFIX)
@@ -171,6 +173,8 @@ class PromptSummary:
             self.text += len(encode(block))
 
     def _add_document(self, block: wire.DocumentBlock) -> None:
+        self._add_text(block.title or "")
+        self._add_text(block.context or "")
         if isinstance(block.source, wire.TextSource):
             self._add_text(block.source.data)
         elif isinstance(block.source, wire.ContentSource):
@@ -205,7 +209,7 @@ def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Req
         effort=effort,
         web_search=searches,
         max_tokens=body.max_tokens,
-        prompt_bytes=prompt.text,
+        prompt_bytes=prompt.text + (len(encode((body.output_config, body.output_format))) if shaped else 0),
         messages=len(body.messages) + 1,
         media=prompt.images + prompt.files,
         forced_tool=forced,

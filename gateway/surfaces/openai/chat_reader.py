@@ -4,6 +4,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from msgspec.json import encode
+
 from gateway.dialects import openai as dialect
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Options, Requirements
 from gateway.surfaces.openai import chat_schema as schema
@@ -20,8 +22,8 @@ BREAKPOINT_WORD = BREAKPOINT.encode()
 NOTHING: frozenset[type] = frozenset()
 # Their content aside, these hold nothing that only a gateway takes.
 PLAIN_MESSAGES = frozenset((schema.SystemMessage, schema.DeveloperMessage, schema.UserMessage))
-READ_ACTS = attrgetter("refusal", "audio", "tool_calls", "reasoning", "reasoning_content", "reasoning_details")
-NO_ACTS = (None,) * 6
+READ_ACTS = attrgetter("name", "refusal", "audio", "tool_calls", "reasoning", "reasoning_content", "reasoning_details")
+NO_ACTS = (None,) * 7
 READ_OPTIONS = attrgetter(
     "routing",
     "free_models_only",
@@ -108,7 +110,10 @@ def _read_plain(body: schema.ChatBody) -> ChatRequest | None:
         content = message.content
         if type(content) is not str or not content:
             return None
-        if type(message) not in PLAIN_MESSAGES and not _only_says(message):
+        if type(message) not in PLAIN_MESSAGES:
+            if not _only_says(message):
+                return None
+        elif message.name:  # type: ignore[union-attr]  # results of tools have none, and are no plain messages
             return None
         size += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
     limit = body.max_completion_tokens or body.max_tokens
@@ -137,6 +142,9 @@ def _summarize(messages: schema.Messages) -> "_PromptSummary":
             prompt.plain = False
             _settle(message)
             prompt.add(message)
+        name = getattr(message, "name", None)
+        if name and type(message) is not schema.AssistantMessage:
+            text += len(name.encode("utf-8", "replace"))
     prompt.text += text
     return prompt
 
@@ -176,9 +184,9 @@ class _PromptSummary:
                 self._add_part(part)
             if self.media > media and type(message) is not schema.UserMessage:
                 self.moved = True
-        if type(message) is schema.AssistantMessage:
-            for call in message.tool_calls or ():
-                self.text += len(call.custom.input if isinstance(call, schema.CustomCall) else call.function.arguments)
+        if type(message) is schema.AssistantMessage and READ_ACTS(message) != NO_ACTS:
+            # All that it did but for what it said: some models read their earlier reasoning.
+            self.text += sum(len(encode(act)) for act in READ_ACTS(message) if act is not None)
 
     def _add_part(self, part: schema.AnyPart) -> None:
         if type(part) is schema.TextPart:
@@ -222,7 +230,7 @@ def _needs(body: schema.ChatBody, prompt: _PromptSummary, effort: str, marks: bo
         image_output=draws,
         n=body.n or 1,
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        prompt_bytes=prompt.text + sum([_size(tool) for tool in tools]) if tools else prompt.text,
+        prompt_bytes=prompt.text + sum([_size(tool) for tool in tools or ()]) + _shape_size(body.response_format),
         messages=len(body.messages),
         media=prompt.media,
         forced_tool=_forced(body.tool_choice),
@@ -235,10 +243,15 @@ def _needs(body: schema.ChatBody, prompt: _PromptSummary, effort: str, marks: bo
 def _size(tool: object) -> int:
     """Bytes of text that a tool adds to the prompt."""
     if type(tool) is not schema.FunctionTool:
-        return 0
+        return len(encode(tool))
     spec = tool.function
     parameters = 0 if spec.parameters is schema.UNSET else len(memoryview(spec.parameters))
     return len(spec.name) + len(spec.description or "") + parameters
+
+
+def _shape_size(format: object) -> int:
+    """Bytes of the schema that the answer has to follow: the model reads it."""
+    return len(encode(format.json_schema)) if type(format) is schema.JsonSchemaFormat else 0
 
 
 def _forced(choice: object) -> str:

@@ -17,6 +17,7 @@ Tiers = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafa
 AudioFormat = Literal["wav", "mp3", "aiff", "aac", "ogg", "flac", "m4a", "mpeg", "mpga", "mp4", "pcm", "webm"]
 Count = Annotated[int, Meta(ge=1)]
 Name = Annotated[str, Meta(min_length=1)]
+Speaker = Annotated[str, Meta(max_length=256)]  # a name of a message, which models read
 
 
 class Shape(Struct, omit_defaults=True, gc=False):
@@ -111,15 +112,15 @@ class Message(Shape, tag_field="role"):
 
 
 class SystemMessage(Message, tag="system"):
-    name: str | None = None
+    name: Speaker | None = None
 
 
 class DeveloperMessage(Message, tag="developer"):
-    name: str | None = None
+    name: Speaker | None = None
 
 
 class UserMessage(Message, tag="user"):
-    name: str | None = None
+    name: Speaker | None = None
 
 
 class PastAudio(Shape):
@@ -127,7 +128,7 @@ class PastAudio(Shape):
 
 
 class AssistantMessage(Message, tag="assistant"):
-    name: str | None = None
+    name: Speaker | None = None
     refusal: str | None = None
     audio: PastAudio | None = None
     tool_calls: list[FunctionCall | CustomCall] | None = None

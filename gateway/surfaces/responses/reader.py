@@ -162,12 +162,8 @@ class _Survey:
                 self._add_content(item.content)
             case schema.FunctionOutput() | schema.CustomOutput():
                 self._add_content(item.output)
-            case schema.FunctionCall():
-                self.text += _size(item.arguments)
-            case schema.CustomCall():
-                self.text += _size(item.input)
-            case schema.Reasoning():
-                self.text += _size(item.encrypted_content or "")
+            case schema.FunctionCall() | schema.CustomCall() | schema.Reasoning():
+                self.text += len(json.encode(item))
             case schema.Compaction():
                 self.text += _size(item.encrypted_content)
                 self.foreign = self.foreign or open_summary(item, "input") is None
@@ -201,6 +197,7 @@ class _Survey:
     def needs(self) -> Requirements:
         body, tools = self._body, self._tools
         wanted = body.text.format if body.text else None
+        shape = len(json.encode(wanted)) if type(wanted) is schema.JsonSchemaFormat else 0  # the model reads it
         effort = (body.reasoning.effort or "") if body.reasoning else ""
         forced = _forced(body.tool_choice) if tools else ""
         searches = forced == "web_search" or any(_searches(tool) for tool in tools)
@@ -223,7 +220,7 @@ class _Survey:
             effort=effort,
             web_search=searches,
             max_tokens=body.max_output_tokens,
-            prompt_bytes=self.text + sum(len(json.encode(tool)) for tool in tools),
+            prompt_bytes=self.text + sum(len(json.encode(tool)) for tool in tools) + shape,
             messages=self._messages,
             media=self.images + self.files + self.audio,
             forced_tool=forced,
