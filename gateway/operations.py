@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import UpstreamFailed
-from gateway.neutral import images
+from gateway.neutral import chat, images
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.embeddings import ID_BYTES, EmbeddingsRequest, EmbeddingsResult, join, split
 from gateway.neutral.images import ImageEditsRequest, ImagesRequest
@@ -105,7 +105,7 @@ SEVERAL_IMAGES: dict[str, Any] = {
 OPERATIONS: dict[str, ModelOperation] = {
     one.name: one
     for one in (
-        ModelOperation("chat", ChatRequest, chat_tokens, streams=True),
+        ModelOperation("chat", ChatRequest, chat_tokens, streams=True, split=chat.split, join=chat.join),
         ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens, check=check_vectors, split=split, join=join),
         ModelOperation("speech", SpeechRequest, text_tokens, streams=True, cacheable=False),
         ModelOperation("transcriptions", TranscriptionRequest, text_tokens, streams=True, cacheable=False),

@@ -62,6 +62,9 @@ class Bounds:
                     fixed = prompt
         else:
             fixed, unforeseen = self._price_prompt(terms, tokens, needs)
+        if needs.n > 1:
+            calls = self._calls_for(needs.n, needs.stream)
+            fixed, unforeseen, tokens = fixed * calls, unforeseen * calls, tokens * calls
         limit = needs.max_tokens
         if limit is None:
             output = self._longest or default_output
@@ -86,6 +89,11 @@ class Bounds:
                 read = context
             most = max(most, rates.fixed - (-read * rates.input // MILLION))
         return most, most - least
+
+    def _calls_for(self, n: int, streamed: bool) -> int:
+        """The most calls that `n` answers may take; each of them reads the prompt."""
+        most = [mapping.choices_a_call(streamed) or n for mapping in self._mappings]
+        return max((-(-n // each) for each in most), default=1)
 
     def _ask_units(self, request: Request, units: Units, at_us: int) -> CostBound:
         """The bound of an operation that is not priced by its text alone. All that it may use is known before, except

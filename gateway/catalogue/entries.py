@@ -179,6 +179,7 @@ class Mapping:
     verbosity: bool = False
     supports_n: bool = False
     max_n: int = 0
+    max_streamed_n: int = 0
     realtime: bool = False
     service_tiers: dict[str, str] = field(default_factory=dict)
     supported_parameters: tuple[str, ...] = ()
@@ -216,6 +217,12 @@ class Mapping:
     @property
     def priced(self) -> bool:
         return any(prices.base.priced for prices in self.prices)
+
+    def choices_a_call(self, streamed: bool) -> int:
+        """How many answers one chat call gives at most; 0 = any number."""
+        if not self.supports_n:
+            return 1
+        return (self.max_streamed_n if streamed else 0) or self.max_n
 
 
 @dataclass(frozen=True, slots=True)

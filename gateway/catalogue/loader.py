@@ -271,6 +271,8 @@ def _with_most_of_a_call(fields: dict[str, Any], provider: Provider) -> dict[str
         parameters = fields.get("supported_parameters")
         most = 1 if parameters and "n" not in parameters else protocol.max_images
         fields = fields | {"max_n": most}
+    if fields.get("supports_n") and not fields.get("max_streamed_n"):
+        fields = fields | {"max_streamed_n": protocol.max_streamed_n}
     return fields
 
 

@@ -68,7 +68,7 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
 
     An unpriced `price_key` costs `default`, else the dearest listed. An unpriced mapping costs nothing.
     """
-    rates = mapping.steady or rates_at(mapping, at_us, usage.input_total)
+    rates = mapping.steady or rates_at(mapping, at_us, usage.input_total // (usage.calls or 1))
     numerator, scale = 1, MILLION
     if service_tier not in ORDINARY_TIERS:
         numerator, denominator = multiplier(mapping, service_tier)
@@ -94,7 +94,7 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
         for name, nusd in _unit_parts(usage, rates).items():
             _add(charge, name, nusd)
     else:
-        charge.plain = not usage.cache_write_1h
+        charge.plain = not (usage.cache_write_1h or usage.calls)
     return charge
 
 
@@ -212,7 +212,7 @@ def _unit_parts(usage: Usage, rates: TokenRates, bound: bool = False) -> dict[st
     """Components priced by units; service tiers leave them alone. `bound`: the most that they may come to."""
     parts: dict[str, int] = {}
     if rates.request:
-        parts["request"] = _rounded(rates.request, MILLION)
+        parts["request"] = _rounded(rates.request * (usage.calls or 1), MILLION)
     if usage.searches and rates.web_search:
         parts["web_search"] = _rounded(usage.searches * rates.web_search, MILLION)
     if usage.file_searches and rates.file_search:

@@ -5,13 +5,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProtocolEntry:
-    """`auth` is how a key is sent, `version_path` where an address ends that a provider's entry leaves out,
-    `max_inputs` how many texts one call embeds, `max_images` how many images one makes (0: not known)."""
+    """`auth` is how a key is sent, `version_path` where an address ends that a provider's entry leaves out.
+
+    `max_inputs` is how many texts one call embeds, `max_images` how many images one makes, `max_streamed_n` how many
+    answers of a chat one streams (0: not known).
+    """
 
     auth: str = "bearer"
     version_path: str = ""
     max_inputs: int = 0
     max_images: int = 0
+    max_streamed_n: int = 0
 
 
 # What carries a protocol out is in `providers/registry.py`; for "prediction" there is nothing yet.
@@ -19,7 +23,7 @@ PROTOCOLS: dict[str, ProtocolEntry] = {
     "openai": ProtocolEntry(version_path="/v1", max_inputs=2048),
     "openai-responses": ProtocolEntry(version_path="/v1"),
     "anthropic": ProtocolEntry("x-api-key", "/v1"),
-    "google": ProtocolEntry("x-goog-api-key", "/v1beta", 100, max_images=1),
+    "google": ProtocolEntry("x-goog-api-key", "/v1beta", 100, max_images=1, max_streamed_n=1),
     "bedrock": ProtocolEntry("sigv4"),
     "cohere": ProtocolEntry(max_inputs=96),
     "prediction": ProtocolEntry(),

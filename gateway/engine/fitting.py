@@ -35,6 +35,7 @@ from gateway.routing.capabilities import (
     PENALTIES,
     REASONING,
     ROOM,
+    SPLIT,
     TIER,
     VERBOSITY,
 )
@@ -43,7 +44,7 @@ from gateway.routing.capabilities import (
 FEWEST_BYTES_PER_TOKEN = 3
 LEAST_ROOM = 1024  # requested when the prompt, by its size, leaves nothing
 TOOL_SEARCH = "tool_search"  # optional at every vendor: without tool search all tools are simply available
-LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS))  # leave the request itself unchanged
+LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS, SPLIT))  # leave the request itself unchanged
 INNER = (PENALTIES, HOSTED, OFFERED_SEARCH)
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
 REASONING_FIELDS = ("reasoning_effort", "reasoning")
@@ -76,6 +77,12 @@ class Fitting:
             room = self._ability.context - request.requirements.prompt_bytes // FEWEST_BYTES_PER_TOKEN
             limit = min(limit, max(room, LEAST_ROOM))
         return limit if limit < wanted else None
+
+    def choices_a_call(self, request: Request) -> int:
+        """How many answers one call gives, where the caller wants more of them; 0 where one call will do."""
+        if SPLIT not in self._lacking:
+            return 0
+        return self._ability.max_streamed_n if request.requirements.stream else self._ability.max_n
 
     def fit(self, request: Request) -> Request:
         """The request as the mapping gets it, with a warning for each option that was dropped."""

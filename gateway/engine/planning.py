@@ -87,6 +87,11 @@ class RoutePlan:
         fitting = self.fittings.get(mapping.key)
         return None if fitting is None else fitting.limit(request)
 
+    def choices_a_call(self, request: Request, mapping: Mapping) -> int:
+        """How many answers one call of `mapping` gives, where the caller wants more of them; else 0."""
+        fitting = self.fittings.get(mapping.key)
+        return 0 if fitting is None else fitting.choices_a_call(request)
+
 
 class _AttemptTotals:
     """The counters for successful attempts of one model at one provider, for one operation."""

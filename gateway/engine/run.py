@@ -73,6 +73,11 @@ class Run(Struct, eq=False):
             return request
         return apply_policy(request, self.context.caller.cache_markers)
 
+    def choices_a_call(self, target: Target) -> int:
+        """How many answers one call of `target` gives, where the caller wants more of them; else 0."""
+        route_plan = self.route_plan
+        return route_plan.choices_a_call(self.request, target.mapping) if route_plan.adapts else 0
+
     def listener(self, target: Target) -> CallListener | None:
         """The listener of the upstream call, for a caller who asked to see it."""
         context = self.context

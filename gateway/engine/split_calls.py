@@ -1,4 +1,5 @@
-"""Splits one request into several upstream calls when its provider takes fewer inputs, or makes fewer images, a call.
+"""Splits one request into several upstream calls when its provider takes fewer inputs, or makes fewer images or
+answers, a call.
 
 Together the calls are one attempt, with one reservation and one settlement for the sum of their usage; that of a call
 without a reported usage is estimated. When one fails the others are cancelled, what the successful ones used is paid,
@@ -8,6 +9,8 @@ and the next target starts from the beginning: vectors of two providers are neve
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from msgspec import structs
 
 from gateway.billing.units import estimate
 from gateway.billing.usage_completion import complete
@@ -31,9 +34,11 @@ def send(
     deadline: float,
     listener: CallListener | None,
     gives_up: Callable[[], bool] | None = None,
+    choices: int = 0,
 ) -> Any:
-    """Like Upstreams.send, in as many calls as the target's mapping needs; concurrently unless there is a listener."""
-    parts = _parts_of(request, target)
+    """Like Upstreams.send, in as many calls as the target's mapping needs; concurrently unless there is a listener.
+    `choices` is how many answers of a chat one call gives (0: as many as are wanted)."""
+    parts = _parts_of(request, target, choices)
     join = OPERATIONS[request.operation].join
     if join is None or len(parts) < 2:
         return upstreams.send(request, target, deadline, listener, gives_up)
@@ -50,7 +55,7 @@ def send(
         done += [one for job in running if (one := job.outcome()) is not None]
         used = [one.usage for one in done if one.usage is not None]
         if used and error.spent is None:
-            error.spent = added(used)
+            error.spent = structs.replace(added(used), calls=len(used)) if choices else added(used)
         raise
     finally:
         for job in running:
@@ -74,9 +79,11 @@ def _send(
     return result
 
 
-def _parts_of(request: Request, target: Target) -> list[Any]:
+def _parts_of(request: Request, target: Target, choices: int) -> list[Any]:
     operation, mapping = OPERATIONS[request.operation], target.mapping
     split, most = operation.split, getattr(mapping, operation.limit)
+    if split is not None and choices:
+        return _list(split, request, choices, 0)
     if split is None or not most:
         return [request]
     most_tokens = mapping.extra.get(MOST_TOKENS, 0)

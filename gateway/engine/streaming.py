@@ -7,7 +7,9 @@ from msgspec import structs
 from gateway.billing.outcome import Attempt
 from gateway.disconnects import current
 from gateway.engine.run import Run
+from gateway.engine.split_streams import SplitAnswering
 from gateway.errors import GatewayError, StreamTruncated, UpstreamFailed, UpstreamTimeout
+from gateway.neutral.chat import ChatRequest
 from gateway.neutral.events import (
     Batch,
     Event,
@@ -27,6 +29,7 @@ from gateway.neutral.parts import LENGTH
 from gateway.neutral.sound_length import SoundLength
 from gateway.neutral.speech import length_as_text
 from gateway.providers.answers import ODD
+from gateway.providers.protocol import Target
 from gateway.providers.upstream import MUTE, Answering
 
 ENDS = (Finished, Failed)
@@ -61,14 +64,14 @@ def events(run: Run) -> Generator[Batch, None, None]:
 
 def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
     """One attempt's batches. Raises only before the first content."""
-    answering: Answering | None = None
+    answering: Answering | SplitAnswering | None = None
     ended = suspended = False
     last: Event | None = None
     greenlet = current()
     greenlet.paid_work = run
     try:
         target = attempt.target
-        answering = run.upstreams.stream(run.request_for(target), target, run.deadline, run.listener(target))
+        answering = _open(run, target)
         for batch in _hold(run, attempt, answering.batches):
             last = batch[-1]
             if attempt.output_length > run.settlement.output_length_foreseen and _grows(attempt, last):
@@ -97,6 +100,15 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
             _hung_up(run, attempt, answering, last if suspended else None)
         elif answering is not None:
             answering.close()
+
+
+def _open(run: Run, target: Target) -> Answering | SplitAnswering:
+    """The stream of the call, or of several calls where one gives too few answers."""
+    request, listener = run.request_for(target), run.listener(target)
+    choices = run.choices_a_call(target)
+    if choices and isinstance(request, ChatRequest):
+        return SplitAnswering(run.upstreams, request, choices, target, run.deadline, listener)
+    return run.upstreams.stream(request, target, run.deadline, listener)
 
 
 def _grows(attempt: Attempt, last: Event) -> bool:
@@ -180,7 +192,7 @@ def _length_of(attempt: Attempt, event: Event) -> int:
     return length_as_text(sound.milliseconds) - length_as_text(before)
 
 
-def _hung_up(run: Run, attempt: Attempt, answering: Answering | None, last: Event | None) -> None:
+def _hung_up(run: Run, attempt: Attempt, answering: Answering | SplitAnswering | None, last: Event | None) -> None:
     """The caller disconnected: read on for the usage, or cancel the upstream call and settle by what is known.
 
     `last` is the last event that was read, None where the upstream's batches cannot be read any more.
@@ -202,7 +214,7 @@ def _take_end(attempt: Attempt, event: Finished | Failed) -> None:
     attempt.service_tier = event.service_tier if type(event) is Finished else ""
 
 
-def _read_on(run: Run, attempt: Attempt, answering: Answering) -> None:
+def _read_on(run: Run, attempt: Attempt, answering: Answering | SplitAnswering) -> None:
     try:
         for batch in answering.batches:
             observe(attempt, batch, run.outcome.warnings)

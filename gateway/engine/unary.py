@@ -8,9 +8,12 @@ from gateway.disconnects import current
 from gateway.engine import split_calls
 from gateway.engine.run import Run
 from gateway.errors import GatewayError
+from gateway.neutral.chat import ChatRequest
 from gateway.neutral.request import Result
 from gateway.operations import OPERATIONS
 from gateway.threads import compute_if
+
+CHAT = ChatRequest.operation
 
 
 def answer(run: Run) -> Any:
@@ -52,8 +55,11 @@ def _send(run: Run, attempt: Attempt) -> Any:
     greenlet = current()
     greenlet.paid_work = run
     try:
-        limited = (target.mapping.max_inputs or target.mapping.max_n) and OPERATIONS[run.request.operation].split
-        send = partial(split_calls.send, run.upstreams) if limited else run.upstreams.send
+        choices, mapping = run.choices_a_call(target), target.mapping
+        limited = choices or ((mapping.max_inputs or mapping.max_n) and run.request.operation != CHAT)
+        send: Any = run.upstreams.send
+        if limited and OPERATIONS[run.request.operation].split:
+            send = partial(split_calls.send, run.upstreams, choices=choices)
         return send(run.request_for(target), target, until, run.listener(target), gives_up)
     except Exception:
         raise

@@ -1,7 +1,8 @@
 """A chat request and its result."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, structs
@@ -12,7 +13,7 @@ from gateway.neutral.request import Native as Native
 from gateway.neutral.request import Options as Options
 from gateway.neutral.request import Request
 from gateway.neutral.request import Requirements as Requirements
-from gateway.neutral.usage import NOTHING, Usage
+from gateway.neutral.usage import NOTHING, Usage, added
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "stop_sequence"]
 ToolMode = Literal["auto", "none", "required", "tool", "web_search"]
@@ -205,6 +206,34 @@ class ChatResult:
             raise AttributeError(name)
         self.choices = choices = self._read(self.native.body)
         return choices
+
+
+def split(request: ChatRequest, most: int, most_tokens: int = 0) -> Iterator[ChatRequest]:
+    """Requests for so many answers each, all of the same conversation."""
+    wanted = request.requirements.n
+    for made in range(0, wanted, most):
+        n = min(most, wanted - made)
+        needs = structs.replace(request.requirements, n=n)
+        yield request.with_conversation(partial(_with_n, request, n), requirements=needs, native=None)
+
+
+def _with_n(request: ChatRequest, n: int) -> Conversation:
+    conversation = request.conversation()
+    return structs.replace(conversation, sampling=structs.replace(conversation.sampling, n=n))
+
+
+def join(results: Sequence[ChatResult]) -> ChatResult:
+    """One result of those of `split`, their answers in order; its usage is their sum."""
+    first = results[0]
+    reported = [one.usage for one in results if one.usage is not None]
+    return ChatResult(
+        tuple(choice for one in results for choice in one.choices),
+        structs.replace(added(reported), calls=len(results)) if len(reported) == len(results) else None,
+        first.model,
+        first.upstream_id,
+        first.service_tier,
+        tuple(dict.fromkeys(text for one in results for text in one.warnings)),
+    )
 
 
 def images_of(choice: Choice) -> tuple[Image, ...]:

@@ -21,7 +21,8 @@ class Usage(Struct, frozen=True, gc=False):
     Units: `searches` of the web, `file_searches`, `code_sessions` (containers that ran code), `pages`, `images` (made),
     `characters`; `audio_ms` heard, `video_ms` made.
     `basis` tells where the numbers come from; `price_key` which price of a table the images or the video have:
-    `quality/size` or `<resolution>[_audio|_video]`.
+    `quality/size` or `<resolution>[_audio|_video]`. `calls` is the number of equal calls that it is the sum of, for
+    what is priced by the call or by the size of a prompt (0: one).
     """
 
     input: int = 0
@@ -45,6 +46,7 @@ class Usage(Struct, frozen=True, gc=False):
     code_sessions: int = 0
     basis: UsageBasis = "provider"
     price_key: str = ""
+    calls: int = 0
 
     @property
     def input_total(self) -> int:
@@ -65,7 +67,7 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 NOTHING = Usage()
-COUNTS = tuple(name for name in Usage.__struct_fields__ if name not in ("basis", "price_key"))
+COUNTS = tuple(name for name in Usage.__struct_fields__ if name not in ("basis", "price_key", "calls"))
 READ_COUNTS = attrgetter(*COUNTS)
 
 

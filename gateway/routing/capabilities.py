@@ -47,10 +47,11 @@ REASONING, PARALLEL, VERBOSITY, PENALTIES, MARKS, SEARCH, IMAGE_OUTPUT = (
     "web search",
     "image output",
 )
-EFFORT, TIER, COUNT, OUTPUT, CONTEXT, TOOL_CHOICE, VENDOR, FULL, ROOM, HOSTED, OFFERED_SEARCH = (
+EFFORT, TIER, COUNT, SPLIT, OUTPUT, CONTEXT, TOOL_CHOICE, VENDOR, FULL, ROOM, HOSTED, OFFERED_SEARCH = (
     "effort",
     "service tier",
     "n",
+    "n in one call",
     "max_tokens",
     "context",
     "tool choice",
@@ -65,7 +66,7 @@ EFFORT, TIER, COUNT, OUTPUT, CONTEXT, TOOL_CHOICE, VENDOR, FULL, ROOM, HOSTED, O
 SOFT = frozenset(
     (
         *(REASONING, PARALLEL, VERBOSITY, PENALTIES, MARKS, EFFORT, TIER, OUTPUT, ROOM, HOSTED, OFFERED_SEARCH),
-        *(IMAGE_OUTPUT, FULL),
+        *(IMAGE_OUTPUT, FULL, SPLIT),
     )
 )
 
@@ -91,6 +92,7 @@ UNSUPPORTED = "model_not_supported"
 NO_PENALTIES, NO_FORCED_CHOICE = frozenset(("drop_penalties", "no_sampling")), "tool_choice_auto"
 PENALTY_PARAMETERS = frozenset(("frequency_penalty", "presence_penalty"))
 UNFORCED = frozenset(("auto", "none"))
+MOST_CALLS = 128  # that one request with several answers is sent in
 MANY = 5  # combinations that a refusal spells out
 
 
@@ -101,7 +103,8 @@ class Ability:
     bits: int
     max_output: int
     context: int
-    max_n: int
+    max_n: int  # answers that one call gives
+    max_streamed_n: int
     efforts: frozenset[str]  # empty: not known
     tiers: frozenset[str]
     tool_choices: frozenset[str]  # empty: not known
@@ -159,7 +162,8 @@ def read_ability(
         bits=sum(bit for bit, there in zip(BIT_VALUES, offered, strict=True) if there),
         max_output=mapping.max_output or model.max_output or UNLIMITED,
         context=mapping.context_length or model.context_length or UNLIMITED,
-        max_n=(mapping.max_n or UNLIMITED) if mapping.supports_n else 1,
+        max_n=mapping.choices_a_call(False) or UNLIMITED,
+        max_streamed_n=mapping.choices_a_call(True) or UNLIMITED,
         efforts=frozenset(mapping.reasoning_efforts),
         tiers=frozenset(mapping.service_tiers),
         tool_choices=choices,
@@ -265,8 +269,10 @@ def _sizes(ability: Ability, demand: Demand) -> Iterable[str]:
 
 
 def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
-    if demand.n > ability.max_n:
-        yield COUNT
+    if demand.n > 1:
+        a_call = ability.max_streamed_n if demand.bits & BITS["stream"] else ability.max_n
+        if demand.n > a_call:
+            yield SPLIT if demand.n <= a_call * MOST_CALLS else COUNT
     # None is no level: each format has its own way to do without, or with as little as there is.
     if demand.effort not in ("", "none") and ability.efforts and demand.effort not in ability.efforts:
         yield EFFORT

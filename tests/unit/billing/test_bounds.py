@@ -137,3 +137,13 @@ def test_tools_that_the_provider_may_run_are_reserved_for(named: str) -> None:
         for more in ({}, {named: "responses"})
     )
     assert plain == 0 and hosted >= 5 * 2_500_000 + 30_000_000
+
+
+def test_the_prompt_is_reserved_for_each_of_several_calls() -> None:
+    rates = TokenRates(prompt=MILLION, request=MILLION)
+    one_a_call = Mapping("p", "m", "m", prices=(Prices(rates),))
+    all_in_one = Mapping("p", "m", "m", prices=(Prices(rates),), supports_n=True)
+    single = ask_for(request(1000, 10), (one_a_call,), 0, 0)
+    assert ask_for(request(1000, 10, n=3), (one_a_call,), 0, 0).fixed_nusd == 3 * single.fixed_nusd
+    assert ask_for(request(1000, 10, n=3), (all_in_one,), 0, 0).fixed_nusd == single.fixed_nusd
+    assert ask_for(request(1000, 10, n=3), (all_in_one, one_a_call), 0, 0).fixed_nusd == 3 * single.fixed_nusd

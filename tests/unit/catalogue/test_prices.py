@@ -337,3 +337,11 @@ def test_a_discounted_charge_adds_up_and_is_never_above_the_list_price(amounts, 
 def test_without_a_discount_a_charge_stays_as_it_is():
     charge = cost_of(Usage(input=100), FULL, NOON)
     assert discounted(charge, 0) is charge and charge.saved == 0
+
+
+def test_several_equal_calls_are_priced_as_each_of_them():
+    """The tier is that of one prompt, and a request has its price each time."""
+    mapping = priced({"prompt": "0.000002", "request": "0.01", "tiers": [{"up_to": 1000}, {"prompt": "0.000004"}]})
+    one = cost_of(Usage(input=800), mapping, NOON)
+    three = cost_of(Usage(input=2400, calls=3), mapping, NOON)
+    assert (three.input, three.request, three.total) == (3 * one.input, 3 * one.request, 3 * one.total)

@@ -60,9 +60,11 @@ def test_effort_none_asks_for_no_reasoning(lacking):
 
 
 def test_several_answers_need_support_and_room(lacking):
-    assert lacking(Requirements(n=2)) == ("n",)
+    assert lacking(Requirements(n=2)) == ("n in one call",)
     assert lacking(Requirements(n=2), supports_n=True) == ()
-    assert lacking(Requirements(n=9), supports_n=True, max_n=8) == ("n",)
+    assert lacking(Requirements(n=9), supports_n=True, max_n=8) == ("n in one call",)
+    assert lacking(Requirements(n=2, stream=True), supports_n=True, max_streamed_n=1) == ("n in one call",)
+    assert lacking(Requirements(n=129)) == ("n",)
 
 
 def test_output_limit_is_the_mappings_else_the_models(lacking):

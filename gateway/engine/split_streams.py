@@ -1,0 +1,156 @@
+"""Several streamed answers of a chat whose provider streams fewer in a call: a call each, merged as they come.
+
+Together the calls are one attempt, as in `split_calls`. Answers keep the order of their calls by their number, Started
+comes once, and Finished when all have finished, with the sum of their usage. When one fails the stream fails: what the
+others used until then is paid.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from msgspec import structs
+
+from gateway.billing.units import estimate
+from gateway.billing.usage_completion import complete
+from gateway.engine.split_calls import AT_ONCE
+from gateway.errors import GatewayError
+from gateway.merging import Merged
+from gateway.neutral.chat import ChatRequest, split
+from gateway.neutral.events import (
+    Batch,
+    Event,
+    Failed,
+    Finished,
+    Heartbeat,
+    Notice,
+    Progress,
+    Started,
+    has_content,
+    text_length,
+)
+from gateway.neutral.usage import Usage, added
+from gateway.providers.openers import CallListener
+from gateway.providers.protocol import Target
+from gateway.providers.upstream import Answering, Upstreams
+
+
+class _Part:
+    """One of the calls: the number of its first answer, its usage so far, and its end."""
+
+    def __init__(self, request: ChatRequest, first: int, target: Target) -> None:
+        self.request, self.first, self.target = request, first, target
+        self.answering: Answering | None = None
+        self.begun = False
+        self.usage: Usage | None = None
+        self.length = 0
+        self.finished: Finished | None = None
+
+    def read(self, open_stream: Callable[[ChatRequest], Answering]) -> Iterator[Batch]:
+        self.begun = True
+        self.answering = open_stream(self.request)
+        yield from self.answering.batches
+
+    def used(self) -> Usage:
+        """What it used, estimated where its provider has told nothing yet."""
+        needs, mapping = self.request.requirements, self.target.mapping
+        estimated = estimate(needs.units, mapping, needs.prompt_bytes, self.length)
+        return complete(self.usage, estimated, needs.units, mapping, self.length)
+
+
+class SplitAnswering:
+    """As Answering: the batches of all calls, and `close()`, which ends them."""
+
+    def __init__(
+        self,
+        upstreams: Upstreams,
+        request: ChatRequest,
+        choices: int,
+        target: Target,
+        deadline: float,
+        listener: CallListener | None,
+    ) -> None:
+        """`choices` is how many answers one call gives."""
+        self._parts = [_Part(part, number * choices, target) for number, part in enumerate(split(request, choices))]
+        self._open = partial(_open, upstreams, target, deadline, listener)
+        self._at_once = AT_ONCE if listener is None else 1
+        self._merged: Merged[Batch] | None = None
+        self.batches: Iterator[Batch] = self._read()
+
+    def close(self) -> None:
+        if self._merged is not None:
+            self._merged.stop()
+        for part in self._parts:
+            if part.answering is not None:
+                part.answering.close()
+        self.batches = iter(())
+
+    def _read(self) -> Iterator[Batch]:
+        self._merged = Merged([partial(part.read, self._open) for part in self._parts], self._at_once)
+        started = False
+        try:
+            for number, batch in self._merged:
+                part = self._parts[number]
+                events: Batch = []
+                for event in batch:
+                    self._take(part, event, events, started)
+                    started = started or type(event) is Started
+                if events:
+                    yield events
+                if type(batch[-1]) is Failed:
+                    return
+        except GatewayError as error:
+            error.spent = error.spent or self._spent()
+            raise
+        yield [self._finish()]
+
+    def _take(self, part: _Part, event: Event, events: Batch, started: bool) -> None:
+        """Add to `events` what of a call's event belongs to the answer as a whole."""
+        match event:
+            case Started():
+                part.usage = event.usage
+                if not started:
+                    events.append(structs.replace(event, usage=None))
+                events.append(Progress(self._sum()))
+            case Progress():
+                part.usage = event.usage
+                events.append(Progress(self._sum()))
+            case Finished():
+                part.finished, part.usage = event, event.usage or part.usage
+            case Failed():
+                part.usage = event.usage or part.usage
+                events.append(Failed(event.error, self._sum()))
+            case Heartbeat() | Notice():
+                events.append(event)
+            case _:
+                if has_content(event):
+                    part.length += text_length(event)
+                events.append(_numbered(event, part.first))
+
+    def _sum(self) -> Usage:
+        """The usage of all calls that have begun."""
+        used = [part.used() for part in self._parts if part.begun]
+        return structs.replace(added(used), calls=len(used))
+
+    def _spent(self) -> Usage | None:
+        """What calls used of which something came, where another one failed before the answer began."""
+        used = [part.used() for part in self._parts if part.finished is not None or part.usage is not None]
+        return structs.replace(added(used), calls=len(used)) if used else None
+
+    def _finish(self) -> Finished:
+        ends = [part.finished for part in self._parts if part.finished is not None]
+        reasons = [reason for end in ends for reason in (end.reasons or (end.reason,))]
+        return Finished(ends[0].reason, self._sum(), ends[0].stop_sequence, ends[0].service_tier, tuple(reasons))
+
+
+def _open(
+    upstreams: Upstreams, target: Target, deadline: float, listener: CallListener | None, part: ChatRequest
+) -> Answering:
+    return upstreams.stream(part, target, deadline, listener)
+
+
+def _numbered(event: Any, first: int) -> Event:
+    """The event with the number of its answer among those of all calls."""
+    event.choice += first
+    numbered: Event = event
+    return numbered
