@@ -6,7 +6,9 @@ from typing import Any
 from flask import Response, current_app
 from flask_sock import Sock
 from simple_websocket import Server
+from simple_websocket.errors import SimpleWebsocketError
 
+from gateway.transport.handshakes import SocketClosed
 from gateway.transport.sock_sockets import OPTIONS, PacedSocket, SockSocket
 from gateway.transport.websockets import Handshake
 
@@ -20,27 +22,38 @@ class SockChannel:
 
     def __init__(self, environ: MutableMapping[str, Any], place: str) -> None:
         self.owner = ""
-        self._server: Server | None = None
-        self._sock = environ[place] = PacedSocket(environ[place])
+        self._environ, self._place = environ, place
+        self._opened: SockSocket | None = None
 
     def open(self, handshake: Handshake, subprotocol: str | None, headers: Sequence[tuple[str, str]]) -> SockSocket:
-        """The caller's socket, whose handshake Flask-Sock has answered."""
-        assert self._server is not None
-        return SockSocket(self._server, self._sock)
+        """The caller's socket, whose handshake Flask-Sock has answered; SocketClosed where it could not."""
+        if self._opened is None:
+            raise SocketClosed
+        return self._opened
 
     def serve(self, work: Callable[[], None]) -> Response:
         """Answer the handshake and do `work`, which opens the socket; the response then tells the server that the
         connection is over."""
         current_app.config[CONFIG] = OPTIONS
-        response: Response = _VIEWS.open(self, work)
+        try:
+            # Not before: the connection of a handshake that is refused stays as its server has it.
+            self._environ[self._place] = PacedSocket(self._environ[self._place])
+            response: Response = _VIEWS.open(self, work)
+        except (OSError, SimpleWebsocketError):
+            if self._opened is None:  # the caller left: `work` gives back what it holds
+                work()
+            return Response(status=400)
         return response
 
     def begin(self, server: Server) -> None:
-        self._server = server
+        """The handshake was answered."""
+        self._opened = SockSocket(server, self._environ[self._place])
 
 
 def channel_of(environ: MutableMapping[str, Any]) -> SockChannel | None:
-    """The connection of a request; None where its server hands out none."""
+    """The connection of a request that asks for a WebSocket; None where its server hands out none."""
+    if "HTTP_UPGRADE" not in environ:
+        return None
     place = next((name for name in SOCKETS if name in environ), None)
     return None if place is None else SockChannel(environ, place)
 

@@ -286,7 +286,7 @@ def test_a_slow_plain_answer_is_waited_for_and_paid_once(settings, tmp_path, ups
         assert other.calls == [] and "calls_left_total" not in gateway.services.background.counters.totals()
 
 
-def test_a_plain_answer_is_waited_for_where_nobody_else_is(settings, tmp_path, upstream, other):
+def test_a_plain_answer_is_waited_for_where_no_other_provider_is(settings, tmp_path, upstream, other):
     environment = write_twins(tmp_path / "catalogue", upstream.url, other.url)
     body = {"model": "twin", "messages": HELLO, "max_tokens": 2}
     with local_gateway(settings, GATEWAY_TIMEOUTS_FIRST_BYTE_S="0.2", **environment) as gateway:

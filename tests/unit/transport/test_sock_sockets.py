@@ -86,7 +86,7 @@ def test_a_long_message_to_a_slow_reader_arrives_whole(pair: tuple[SockSocket, P
     assert "".join(parts) == text
 
 
-def test_messages_that_nobody_takes_are_left_with_the_caller(pair: tuple[SockSocket, Peer]) -> None:
+def test_messages_that_are_not_taken_stay_with_the_caller(pair: tuple[SockSocket, Peer]) -> None:
     served, peer = pair
     piece, sent = "x" * 10_000, [0]
 
@@ -140,7 +140,7 @@ def test_a_close_with_a_code_that_no_frame_has_tells_of_a_fault(pair: tuple[Sock
     served.close(1000)
 
 
-def test_who_receives_is_woken_by_the_end_of_either_side(pair: tuple[SockSocket, Peer]) -> None:
+def test_a_receiver_is_woken_when_the_caller_leaves(pair: tuple[SockSocket, Peer]) -> None:
     served, peer = pair
     waiting = gevent.spawn(served.receive)
     gevent.sleep(0)
@@ -148,7 +148,7 @@ def test_who_receives_is_woken_by_the_end_of_either_side(pair: tuple[SockSocket,
     assert waiting.get(timeout=20) is None
 
 
-def test_an_abort_wakes_who_receives(pair: tuple[SockSocket, Peer]) -> None:
+def test_an_abort_wakes_a_receiver(pair: tuple[SockSocket, Peer]) -> None:
     served, _ = pair
     waiting = gevent.spawn(served.receive)
     gevent.sleep(0)
@@ -156,7 +156,7 @@ def test_an_abort_wakes_who_receives(pair: tuple[SockSocket, Peer]) -> None:
     assert waiting.get(timeout=20) is None
 
 
-def test_a_caller_who_reads_nothing_is_lost_after_a_while(pair: tuple[SockSocket, Peer], monkeypatch) -> None:
+def test_a_caller_that_reads_nothing_is_lost_after_a_while(pair: tuple[SockSocket, Peer], monkeypatch) -> None:
     monkeypatch.setattr(socket_channel, "STALL_S", 0.3)
     served, _ = pair
     with pytest.raises(SocketClosed):
