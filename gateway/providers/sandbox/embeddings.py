@@ -16,11 +16,13 @@ from gateway.providers.sandbox.directives import Directives, strip
 from gateway.providers.sandbox.personas import Persona
 from gateway.providers.sandbox.refusals import refuse
 from gateway.providers.sandbox.response import Response
+from gateway.threads import compute_if
 
 DIMENSIONS = 256
 MOST_DIMENSIONS = 4096
 MOST_INPUTS = 2048
 MOST_NUMBERS = 1 << 20  # of all vectors together
+MANY = 1 << 15  # numbers that are made in a thread
 
 Input = str | list[int]
 
@@ -41,17 +43,27 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     size = body.get("dimensions") or DIMENSIONS
     if len(inputs) * size > MOST_NUMBERS:
         raise refuse(f"The sandbox makes at most {MOST_NUMBERS:,} numbers, all vectors together.", "dimensions")
+    return compute_if(len(inputs) * size >= MANY, _write, body, inputs, size, directives)
+
+
+def _write(body: dict[str, Any], inputs: list[Input], size: int, directives: Directives) -> Response:
     packed = body.get("encoding_format") == "base64"
     data = []
     for index, one in enumerate(inputs):
         vector = embed(one, size)
-        value = base64.b64encode(struct.pack(f"<{size}f", *vector)).decode() if packed else vector
+        # Each is written alone: one call for all numbers would keep every other thread waiting.
+        value = base64.b64encode(struct.pack(f"<{size}f", *vector)).decode() if packed else write_vector(vector)
         data.append({"object": "embedding", "index": index, "embedding": value})
     whole: dict[str, Any] = {"object": "list", "data": data, "model": body["model"]}
     if not directives.no_usage:
         tokens = sum(count(strip(one)) if isinstance(one, str) else len(one) for one in inputs)
         whole["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
     return Response(orjson.dumps(whole), bare=orjson.dumps({**whole, "data": []}))
+
+
+def write_vector(vector: list[float]) -> orjson.Fragment:
+    """A vector as finished JSON."""
+    return orjson.Fragment(orjson.dumps(vector))
 
 
 def embed(one: Input, size: int) -> list[float]:

@@ -2,6 +2,7 @@
 
 import base64
 import struct
+import threading
 
 import orjson
 import pytest
@@ -9,6 +10,9 @@ from openai.types import CreateEmbeddingResponse, ModerationCreateResponse
 
 from gateway.clock import Clock
 from gateway.providers.protocol import Call
+from gateway.providers.sandbox import embeddings
+from gateway.providers.sandbox.directives import Directives
+from gateway.providers.sandbox.embeddings import respond
 from gateway.providers.sandbox.server import SandboxServer
 
 
@@ -47,6 +51,14 @@ def test_every_input_has_its_vector_in_order():
     answer = embed(["one", "two", "one"])
     assert [one.index for one in answer.data] == [0, 1, 2]
     assert answer.data[0].embedding == answer.data[2].embedding != answer.data[1].embedding
+
+
+@pytest.mark.parametrize(("count", "apart"), [(2, False), (300, True)])
+def test_many_vectors_are_made_in_a_thread(monkeypatch, count, apart):
+    made, embed, here = [], embeddings.embed, threading.get_native_id()
+    monkeypatch.setattr(embeddings, "embed", lambda *args: made.append(threading.get_native_id()) or embed(*args))
+    answer = respond({"model": "embed", "input": ["a"] * count}, None, Directives())
+    assert len(orjson.loads(answer.body)["data"]) == count and {one != here for one in made} == {apart}
 
 
 def test_token_lists_count_as_tokens():
