@@ -205,8 +205,9 @@ class Intents:
 
 
 def orphans(directory: Path) -> Iterator[Orphan]:
-    """The files whose owners are gone, oldest first, one locked at a time."""
-    for path in sorted(directory.glob("*.log")):
+    """The files whose owners are gone, one locked at a time. The last of an owner comes first: an intent that was
+    revised counts as it was written last."""
+    for path in sorted(directory.glob("*.log"), key=_place, reverse=True):
         handle = _lock(path)
         if handle < 0:
             continue
@@ -215,6 +216,12 @@ def orphans(directory: Path) -> Iterator[Orphan]:
             yield orphan
         finally:
             orphan.release()
+
+
+def _place(path: Path) -> tuple[str, int]:
+    """The owner of a file, and the number of the file."""
+    owner, _, number = path.stem.rpartition("-")
+    return owner, int(number) if number.isdecimal() else 0
 
 
 def _lock(path: Path) -> int:

@@ -76,7 +76,7 @@ def test_a_segment_with_something_open_stays_and_later_ones_know_the_epoch(tmp_p
     intents.begin(TWO, 0, b"")
     assert len(files(tmp_path)) == 2
     intents.close()
-    assert [(list(found), epochs) for found, epochs in abandoned(tmp_path)] == [([(ONE, 0)], {5}), ([(TWO, 0)], {5})]
+    assert [(list(found), epochs) for found, epochs in abandoned(tmp_path)] == [([(TWO, 0)], {5}), ([(ONE, 0)], {5})]
 
 
 def test_two_heirs_never_hold_the_same_file(intents, tmp_path):
@@ -134,3 +134,29 @@ def test_a_full_disk_refuses_the_next_request_and_keeps_the_others(tmp_path, mon
 
 def _refuse(*_args):
     raise OSError(28, "No space left on device")
+
+
+def test_a_revised_intent_counts_as_it_was_written_last_also_in_a_later_file(tmp_path):
+    intents = Intents(tmp_path, "node", segment_bytes=4096)
+    intents.begin(ONE, 0, b"first")
+    intents.begin(TWO, 0, b"other")
+    intents.revise(ONE, 0, b"second")
+    intents.revise(b"3" * 16, 0, b"never begun")
+    for number in range(40):  # until the next file
+        intents.begin(number.to_bytes(16, "big"), 1, bytes(200))
+    intents.revise(ONE, 0, b"third")
+    intents.leave()
+    payloads = [found[ONE, 0].payload for found, _ in abandoned(tmp_path) if (ONE, 0) in found]
+    assert payloads == [b"third", b"second"]
+
+
+def test_a_revised_intent_ends_once(tmp_path):
+    intents = Intents(tmp_path, "node", segment_bytes=4096)
+    intents.begin(ONE, 0, b"first")
+    for number in range(40):
+        intents.begin(number.to_bytes(16, "big"), 1, bytes(200))
+        intents.end(number.to_bytes(16, "big"), 1)
+    intents.revise(ONE, 0, b"second")
+    intents.end(ONE, 0)
+    intents.close()
+    assert files(tmp_path) == []

@@ -1,0 +1,99 @@
+"""Estimated usage: the prompt with its media, hidden reasoning, and the limit of the reservation."""
+
+from dataclasses import replace
+
+import pytest
+from support.billing import DOLLAR, attempt_at, target
+
+from gateway.billing.estimates import estimate
+from gateway.billing.terms import terms_of
+from gateway.catalogue.prices import cost_of
+from gateway.errors import Cancelled, StreamTruncated
+from gateway.limits.cost_bound import CostBound
+from gateway.money import MILLION
+from gateway.neutral.chat import ChatRequest, Conversation
+from gateway.neutral.request import Requirements
+from gateway.neutral.usage import Usage
+
+
+@pytest.fixture
+def one(start_billing, account):
+    made = start_billing()
+    made.ledger.grant(account.organization, 10 * DOLLAR, "start")
+    return made
+
+
+def reasoning_target(**more):
+    place = target()
+    return replace(place, mapping=replace(place.mapping, reasoning=True, **more))
+
+
+def asked(account, **needs):
+    """A context whose request has these requirements."""
+    context = account.context()
+    requirements = Requirements(stream=True, messages=1, prompt_bytes=400, **needs)
+    context.request = ChatRequest("m", requirements, lambda: Conversation(()))
+    return context
+
+
+def left(place, **facts):
+    return attempt_at(place, error=Cancelled("gone"), finish="client_disconnect", **facts)
+
+
+def test_the_media_of_the_prompt_count(account):
+    """A prompt of 1,000 pages was estimated by its text alone."""
+    terms = terms_of(asked(account, media=1, media_tokens=5_000_000, likely_media_tokens=780_000), 400, "m", True)
+    used = estimate(terms, left(target(), output_length=40))
+    assert (used.input, used.output, used.basis) == (780_100, 10, "estimated")
+
+
+@pytest.mark.parametrize(
+    ("efforts", "needs", "thought"),
+    [
+        ((), {}, 5_000),
+        ((), {"effort": "none"}, 0),
+        (("none", "low", "high"), {}, 0),
+        (("none", "low", "high"), {"effort": "high", "reasoning": True}, 5_000),
+    ],
+)
+def test_hidden_reasoning_counts_by_the_time_before_the_first_content(account, efforts, needs, thought):
+    """102 seconds: 50 tokens for each beyond the first two."""
+    terms = terms_of(asked(account, **needs), 400, "m", True)
+    gone = left(reasoning_target(reasoning_efforts=efforts), output_length=40, first_at=102.0)
+    used = estimate(terms, gone)
+    assert (used.output, used.reasoning) == (10 + thought, thought)
+
+
+def test_reported_counts_stand_and_missing_ones_are_estimated(account):
+    terms = terms_of(asked(account), 400, "m", True)
+    assert estimate(terms, left(target(), output_length=40, usage=Usage(input=7, output=50))) == Usage(
+        input=7, output=50
+    )
+    used = estimate(terms, left(target(), output_length=400, usage=Usage(output=3)))
+    assert (used.input, used.output, used.basis) == (100, 100, "estimated")
+
+
+@pytest.mark.parametrize("error", [Cancelled("gone"), StreamTruncated("cut")])
+def test_an_estimate_never_passes_the_reservation(one, account, error):
+    settlement = one.admit(account, ask=CostBound(100_000, 2000 * MILLION, 100, True))
+    settlement.begin(0, target())
+    finish = "client_disconnect" if isinstance(error, Cancelled) else "error"
+    attempt = attempt_at(target(), error=error, finish=finish, output_length=1_000_000, first_at=1.0)
+    settlement.abandon(attempt)
+    settlement.close()
+    one.rest()
+    (row,) = one.rows()
+    assert 290_000 <= row.cost_nusd <= 300_000 and not attempt.overrun
+    assert row.cost_nusd == cost_of(attempt.usage, target().mapping, 0).total
+
+
+def test_a_killed_worker_bills_the_media_of_the_prompt(one, account):
+    context = asked(account, media=1, likely_media_tokens=1_000)
+    ask = CostBound(10_000_000, 2000 * MILLION, 100, True)
+    settlement = one.settlements.admit(context, ask, True, prompt_bytes=400, requested_model="m")
+    settlement.begin(0, target())
+    one.context = context
+    one.die()
+    one.recovery.run()
+    (row,) = one.rows()
+    assert (row.finish, row.input, row.cost_nusd) == ("interrupted", 1_100, 1_100_000)
