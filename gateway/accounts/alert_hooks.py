@@ -200,7 +200,7 @@ def _read_form(form: str, url: str) -> str:
 
 
 def _check_recipient(organization_id: str, email: str) -> None:
-    """InvalidRequest unless an active member has the address: nobody else may be sent mail. The first organization is
+    """InvalidRequest unless an active member has the address: others must not be sent mail. The first organization is
     the operator's, and may have any."""
     if organization_id == organizations.first_id():
         return

@@ -11,7 +11,7 @@ MOST_SHOWN = 50  # projects of either list
 
 
 class KeyUse(NamedTuple):
-    """The active projects of an organization, oldest first: those whose mode uses its provider keys, and those that
+    """The active projects of an organization, oldest first: those in a mode that uses its provider keys, and those that
     spend credits and never use them."""
 
     used_by: list[ProjectInfo]

@@ -28,9 +28,9 @@ INVITED_EACH, INVITED_BY = 3, 200  # a day: mails to an address, from an organiz
 LONGEST_NAME = 80
 UNKNOWN = "This link leads nowhere. Copy the whole link from the e-mail, or ask for another one."
 OVER = "This link is over: it was good for an hour, and for one password. Ask for another one."
-OFF = "This installation sends no e-mail; whoever runs it can set another password for you."
+OFF = "This installation sends no e-mail; its operator can set another password for you."
 
-RESET_TEXT = """Somebody asked for a new password for {email} at {base}.
+RESET_TEXT = """A new password was requested for {email} at {base}.
 
 Open this link within an hour to choose one. It works once:
 
@@ -78,7 +78,7 @@ class Letters:
         return self._mail.enabled and bool(self._base)
 
     def send_invitation(self, info: InvitationInfo, path: str) -> bool:
-        """Send the link of an invitation, whose page is at `path`; False where e-mail is off or enough was sent."""
+        """Send the link of an invitation: `path` at our address. False where e-mail is off or enough was sent."""
         if not self.enabled:
             return False
         gates = (
@@ -133,7 +133,7 @@ class Letters:
         return link
 
     def _send_reset(self, address: str, peer: str, path: str) -> None:
-        """Never raises: nobody waits for it."""
+        """Never raises, since no caller waits for the result."""
         try:
             user = self._database.read(lambda: User.get_or_none(User.email == address, User.status == "active"))
             if user is None:

@@ -109,8 +109,8 @@ class LogQuery:
 
     def fresh(self, from_us: int) -> list[LoggedRequest]:
         """The requests since `from_us` that were not given before, the oldest first."""
-        asked = self.newest(MOST, max(from_us, self.wanted.from_us or 0))
-        found = [one for one in asked if one.request not in self.seen]
+        recent = self.newest(MOST, max(from_us, self.wanted.from_us or 0))
+        found = [one for one in recent if one.request not in self.seen]
         self.seen.update(one.request for one in found)
         return found[::-1]
 

@@ -76,7 +76,7 @@ def _teams(event: Mapping[str, Any], hook: AlertHook) -> Json:
 
 
 def _discord(event: Mapping[str, Any], hook: AlertHook) -> Json:
-    """An embed, which mentions nobody (https://discord.com/developers/docs/resources/message#embed-object)."""
+    """An embed without mentions (https://discord.com/developers/docs/resources/message#embed-object)."""
     data = event["data"]
     facts = [
         {"name": _cut(name, 256), "value": _cut(_markdown(value), 300), "inline": True}
