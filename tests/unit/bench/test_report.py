@@ -56,10 +56,15 @@ def test_errors_are_counted_and_told():
 
 @pytest.mark.parametrize(("per_commit", "fails"), [(31.0, False), (21.0, False), (20.0, True)])
 def test_a_run_fails_where_a_third_fewer_requests_share_a_commit(per_commit, fails):
-    runs = [make_run(0, "direct", 10), make_run(0, "gateway", 30, per_commit=per_commit)]
+    runs = [make_run(0, "direct", 10), make_run(0, "gateway", 30, per_commit=per_commit, core=0.9)]
     results = results_of(runs)
     assert report.shares_too_few(results) is fails
     assert (f"{per_commit:g} requests share a commit" in report.write_text(results)) is fails
+
+
+def test_a_run_on_a_machine_that_others_use_does_not_judge_commits():
+    runs = [make_run(0, "direct", 10), make_run(0, "gateway", 30, per_commit=12.0, core=0.3)]
+    assert not report.shares_too_few(results_of(runs))
 
 
 def test_a_run_without_the_phase_of_32_connections_does_not_judge_commits():
