@@ -11,13 +11,15 @@ BYTES_PER_TOKEN = 4
 
 
 def units_at(mapping: Mapping, usage: Usage) -> Usage:
-    """`usage` as it counts at this mapping: with the tokens of its images where those are what is billed, and without
-    tokens where its characters or hours are."""
+    """`usage` as it counts at this mapping: with the tokens of its images where those are what is billed, without
+    tokens where its characters are, and without those of sound where its hours are."""
     if usage.characters and any(prices.base.character for prices in mapping.prices):
         return structs.replace(usage, input=0, output=0, output_audio=0)
     if usage.audio_ms and any(prices.base.input_audio_hour for prices in mapping.prices):
         least_ms = mapping.extra.get(LEAST_AUDIO, 0) * SECOND_MS
-        return structs.replace(usage, input=0, input_audio=0, output=0, audio_ms=max(usage.audio_ms, least_ms))
+        read = usage.input if any(prices.base.prompt for prices in mapping.prices) else 0
+        made = usage.output if any(prices.base.completion for prices in mapping.prices) else 0
+        return structs.replace(usage, input=read, input_audio=0, output=made, audio_ms=max(usage.audio_ms, least_ms))
     if usage.images > mapping.max_n > 0:  # each of several calls reads the prompt
         calls = -(-usage.images // mapping.max_n)
         usage = structs.replace(usage, input=usage.input * calls, input_image=usage.input_image * calls)

@@ -77,7 +77,7 @@ def _shown(likely: Usage, reported: Usage, made: int) -> Usage:
     if likely.output_audio and made:
         return structs.replace(likely, output_audio=made)
     if not likely.audio_ms:
-        return likely
+        return structs.replace(likely, output=made) if likely.pages and made else likely
     if not reported.audio_ms:
         return structs.replace(likely, output=made) if made else likely
     seconds = reported.audio_ms / SECOND_MS

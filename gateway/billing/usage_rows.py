@@ -123,9 +123,11 @@ def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Ch
 def _is_whole(terms: Terms, attempt: Attempt, usage: Usage) -> bool:
     """Whether a reported usage has to account for a whole answer: one that came to its end, unless the provider's
     filter let none of its images pass."""
-    if usage.basis == "estimated" or (attempt.error is not None and attempt.finish != HUNG_UP):
+    if attempt.error is not None and attempt.finish != HUNG_UP:
         return False
-    return terms.units is None or usage.images > 0 or attempt.finish != "content_filter"
+    if terms.units is None:
+        return usage.basis != "estimated"
+    return usage.images > 0 or attempt.finish != "content_filter"
 
 
 def record_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> UsageRecord:

@@ -27,3 +27,12 @@ class StructuredResult(WholeResult):
     """`body` is the answer in the shape of the operation's reference, without model, id and usage."""
 
     body: dict[str, Any] = field(hash=False)
+
+    def text_length(self) -> int:
+        """The length of the text that a model wrote: that of the pages it read, or its answers."""
+        pages = self.body.get("pages")
+        if isinstance(pages, list):
+            texts = [page.get("markdown") for page in pages if isinstance(page, dict)]
+            return sum(len(text) for text in texts if isinstance(text, str))
+        answers = self.body.get("answers")
+        return len(str(answers)) if answers else 0

@@ -1,0 +1,105 @@
+"""Whatever a provider reports of a whole answer: the row is exact where it reported all, and nothing that was delivered
+is free where it did not.
+
+The answers of the corpus of `test_media_usage.py`, with the counts of their usage changed at random.
+"""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.billing import DOLLAR, attempt_at
+from support.media_samples import CORPUS, place_of, read_answer, request_of
+
+from gateway.billing.bounds import Bounds
+from gateway.catalogue.prices import COMPONENTS
+from gateway.clock import Clock
+from gateway.errors import GatewayError
+from gateway.providers.registry import make_protocols
+from gateway.settings import Security, Timeouts
+from gateway.transport import Transport
+
+AT = 1_750_000_000_000_000
+USAGES = ("usage", "usageMetadata", "usage_info", "billed_units", "duration", "input_tokens")
+ABSURD: list[Any] = [-1, 10**12, float("inf"), "many", None, True, [], {}]
+# Kinds of use: what is read, what is made, and each unit with a price of its own.
+READ = {"input", "cached_input", "cache_write", "cache_write_1h", "audio_input", "audio_cached_input", "image_input"}
+MADE = {"output", "reasoning", "audio_output", "image_output"}
+KINDS = [READ, MADE, *({name} for name in COMPONENTS if name not in READ | MADE)]
+
+
+def counts_in(value: Any, inside: bool = False) -> list[tuple[dict[str, Any], str]]:
+    """Where the counts of an answer's usage stand."""
+    found: list[tuple[dict[str, Any], str]] = []
+    if isinstance(value, list):
+        return [one for item in value for one in counts_in(item, inside)]
+    if isinstance(value, dict):
+        for name, item in value.items():
+            named = inside or name in USAGES
+            found += [(value, name)] if named and type(item) in (int, float) else counts_in(item, named)
+    return found
+
+
+@pytest.fixture(scope="module")
+def wires():
+    return make_protocols(Transport(Timeouts(1, 1, 1, 1, 1, 1), Security(False, (), ())), Clock())
+
+
+@pytest.fixture
+def one(start_billing, account):
+    made = start_billing()
+    made.ledger.grant(account.organization, 1_000_000 * DOLLAR, "start")
+    return made
+
+
+def settled(one, account, wires, sample):
+    """The settled attempt of a sample with what was reserved for it; None for an answer that cannot be read."""
+    target, request = place_of(sample, 1), request_of(sample)
+    ask = Bounds((target.mapping,)).ask(request, 1000, AT)
+    settlement = one.admit(account, ask, units=request.requirements.units)
+    settlement.begin(0, target)
+    attempt = attempt_at(target)
+    try:
+        read_answer(wires[sample["protocol"]], sample, request, attempt)
+    except (GatewayError, AssertionError):
+        settlement.unused(attempt)
+        return None, 0
+    finally:
+        settlement.close()
+    settlement = one.admit(account, ask, units=request.requirements.units)
+    settlement.begin(0, target)
+    settlement.settle(attempt)
+    settlement.close()
+    return attempt, ask.bound_nusd
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_report_makes_an_answer_free_or_dearer_than_reserved(one, account, wires, data):
+    sample = copy.deepcopy(data.draw(st.sampled_from(CORPUS)))
+    whole, _ = settled(one, account, wires, sample)
+    told = counts_in(sample["answer"])
+    changes = [data.draw(st.sampled_from(["kept", "zero", "absent", "absurd"])) for _ in told]
+    for (holder, name), change in zip(told, changes, strict=True):
+        if change == "zero":
+            holder[name] = 0
+        elif change == "absent":
+            del holder[name]
+        elif change == "absurd":
+            holder[name] = data.draw(st.sampled_from(ABSURD))
+    attempt, reserved_nusd = settled(one, account, wires, sample)
+    if attempt is None:
+        return  # it cannot be read, so nothing of it was delivered
+    if set(changes) <= {"kept"}:
+        assert attempt.charge.total == sample["total"]
+    if attempt.usage.basis == "estimated" and "absurd" not in changes:
+        # What the provider did report beside it may be more than was reserved.
+        reported_nusd = sample["total"] if "kept" in changes else 0
+        assert attempt.charge.total <= reserved_nusd + reported_nusd
+    for kind in KINDS:
+        if kind is READ and (whole.charge.audio_seconds or whole.charge.ocr):
+            continue  # the sound or the pages are what was read; the request has no text
+        billed = sum(getattr(whole.charge, name) for name in kind)
+        assert not billed or sum(getattr(attempt.charge, name) for name in kind), (sample["name"], kind)
