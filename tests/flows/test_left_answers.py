@@ -243,3 +243,21 @@ def test_a_row_is_never_below_what_was_consumed_nor_above_what_was_reserved(star
         if case.reports == "complete" and not case.cut and not (cancels and case.leaves_after):
             assert basis != ESTIMATED, (case, rows[name])
     assert "The books agree." in gateway.manage("doctor")
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_shared_answer_that_all_callers_leave_is_billed_exactly_and_kept(start, mint, streams) -> None:
+    gateway = start()
+    [(project,)] = query(gateway, "SELECT id FROM project")
+    gateway.manage("projects", "set", project, "--cache")
+    words = f"tokens:20 gap:0.1 hidden:{HIDDEN} wait:{0 if streams else 2}"
+    callers = [ask(gateway, "/v1/chat/completions", words, stream=streams) for _ in range(2)]
+    assert until(lambda: len(mint.calls) == 1)
+    for caller in callers:
+        if streams:
+            leave(caller, b"word")
+        caller.close()
+    paid = f"SELECT basis, output FROM usage WHERE cost_nusd = {(20 + HIDDEN) * TOKEN_NUSD}"
+    assert until(lambda: len(query(gateway, paid)) == 1, 15)
+    again = ask(gateway, "/v1/chat/completions", words, stream=streams).getresponse()
+    assert b"word" in again.read() and len(mint.calls) == 1
