@@ -1,5 +1,5 @@
-"""What all image codecs share: wishes fitted to a model, complete answers as a stream, images given by URL, and checks
-of masks."""
+"""Parts shared by all image codecs: preferences fitted to a model, complete answers as a stream, images given by URL,
+and checks of masks."""
 
 import re
 from abc import ABC, abstractmethod
@@ -20,15 +20,24 @@ from gateway.providers.protocol import Target, UpstreamReply
 from gateway.threads import Job, compute
 
 FETCH_S = 60.0
-WISHES = ("size", "quality", "aspect_ratio", "background", "output_format", "moderation", "style", "input_fidelity")
+PREFERENCES = (
+    "size",
+    "quality",
+    "aspect_ratio",
+    "background",
+    "output_format",
+    "moderation",
+    "style",
+    "input_fidelity",
+)
 STEP = re.compile(r"\dK")  # a size that names the longer edge
 SHOWN = 32  # characters of a value that a warning repeats
 
 
 @dataclass(frozen=True, slots=True)
 class ImageChoices:
-    """The words that a model takes for sizes, ratios and qualities; () where any are passed on. `lost` are the wishes
-    that it has no field for."""
+    """The words that a model takes for sizes, ratios and qualities; () where any are passed on. `lost` are the
+    preferences that it has no field for."""
 
     size: tuple[str, ...] = ()
     aspect_ratio: tuple[str, ...] = ()
@@ -36,13 +45,13 @@ class ImageChoices:
     lost: tuple[str, ...] = ()
 
 
-def fit_wishes(wanted: ImagesInput, target: Target, choices: ImageChoices, warnings: list[str]) -> ImagesInput:
-    """The input without the wishes that the model cannot fulfil. `warnings` gets a line for each of them.
+def fit_preferences(wanted: ImagesInput, target: Target, choices: ImageChoices, warnings: list[str]) -> ImagesInput:
+    """The input without the preferences that the model cannot fulfil. `warnings` gets a line for each of them.
 
     Everything that follows reads the result: prices are by the quality and size that were sent.
     """
     dropped: dict[str, Any] = {}
-    for name in WISHES:
+    for name in PREFERENCES:
         value: str = getattr(wanted, name)
         reason = _reason_against(name, value, target, choices) if value else ""
         if reason:
@@ -53,7 +62,7 @@ def fit_wishes(wanted: ImagesInput, target: Target, choices: ImageChoices, warni
 
 
 def _reason_against(name: str, value: str, target: Target, choices: ImageChoices) -> str:
-    """Why a wish is left out; "" where it is sent."""
+    """Why a preference is left out; "" where it is sent."""
     offered: tuple[str, ...] = getattr(choices, name, ())
     if name in choices.lost:
         return f"{name} is not supported by {target.mapping.key} and was left out."

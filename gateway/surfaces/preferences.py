@@ -21,7 +21,7 @@ Routing = Annotated[Any, Meta(extra_json_schema={"anyOf": [{"enum": list(STRATEG
 
 
 class ImageConfig(Struct, gc=False):
-    """Wishes for the images of a chat answer."""
+    """Preferences for the images of a chat answer."""
 
     aspect_ratio: str | None = None
     image_size: str | None = None

@@ -18,7 +18,7 @@ from gateway.providers.image_codecs import (
     ImageChoices,
     WholeImages,
     data_url,
-    fit_wishes,
+    fit_preferences,
     load_images,
     refuse_marks,
 )
@@ -106,7 +106,7 @@ def _fit(asked: ImagesInput, target: Target, warnings: list[str]) -> ImagesInput
     """The input without what the model does not take: sizes are in pixels, ratios those of the mapping."""
     ratios = tuple(target.mapping.extra.get(RATIO_SIZES) or ())
     lost = LEFT_OUT if ratios else (*LEFT_OUT, "aspect_ratio")
-    wanted = fit_wishes(asked, target, ImageChoices(aspect_ratio=ratios, lost=lost), warnings)
+    wanted = fit_preferences(asked, target, ImageChoices(aspect_ratio=ratios, lost=lost), warnings)
     if wanted.size not in ("", AUTO) and not shape_of(wanted.size):
         warnings.append(f"size {wanted.size[:SHOWN]} was left out: {target.mapping.key} takes a width and a height.")
         wanted = dataclasses.replace(wanted, size="")

@@ -17,7 +17,7 @@ from gateway.providers.base64_files import Base64Files
 from gateway.providers.google.generate import WHOLE, Authorize, address_of
 from gateway.providers.google.image_config import IMAGE_SIZES, PREDICTED_RATIOS, USUAL_SIZE, ratios_of, sizes_of
 from gateway.providers.google.traits import Traits, traits_of
-from gateway.providers.image_codecs import SHOWN, ImageChoices, WholeImages, fit_wishes, refuse_marks
+from gateway.providers.image_codecs import SHOWN, ImageChoices, WholeImages, fit_preferences, refuse_marks
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
 
@@ -95,7 +95,7 @@ def _fit(asked: ImagesInput, target: Target, predicts: bool, warnings: list[str]
     """The input without what the model has no word for. A size in pixels counts as its ratio and as 1K, 2K or 4K."""
     ratios = PREDICTED_RATIOS if predicts else ratios_of(traits_of(target))
     sizes = (USUAL_SIZE,) if predicts else sizes_of(traits_of(target))
-    wanted = fit_wishes(asked, target, ImageChoices(aspect_ratio=ratios, lost=LOST), warnings)
+    wanted = fit_preferences(asked, target, ImageChoices(aspect_ratio=ratios, lost=LOST), warnings)
     size = wanted.size
     if size in ("", AUTO) or (size in sizes or shape_of(size)) and (size_of(wanted) or USUAL_SIZE) in sizes:
         return wanted

@@ -29,7 +29,14 @@ from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
-from gateway.providers.image_codecs import WISHES, ImageChoices, WholeImages, data_url, fit_wishes, refuse_marks
+from gateway.providers.image_codecs import (
+    PREFERENCES,
+    ImageChoices,
+    WholeImages,
+    data_url,
+    fit_preferences,
+    refuse_marks,
+)
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of, way_of
 from gateway.providers.openai.typed_events import TypedEvents
@@ -195,9 +202,9 @@ def _fit(asked: ImagesInput, target: Target, edits: bool, warnings: list[str]) -
         mapping.image_sizes,
         mapping.image_ratios,
         mapping.image_qualities,
-        lost=tuple(name for name in WISHES if name not in taken),
+        lost=tuple(name for name in PREFERENCES if name not in taken),
     )
-    return fit_wishes(wanted, target, choices, warnings)
+    return fit_preferences(wanted, target, choices, warnings)
 
 
 def _taken(target: Target) -> tuple[str, ...]:
@@ -206,7 +213,7 @@ def _taken(target: Target) -> tuple[str, ...]:
 
 def _body(wanted: ImagesInput, target: Target) -> dict[str, Any]:
     body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": wanted.prompt}
-    body |= {name: value for name in WISHES if (value := getattr(wanted, name))}
+    body |= {name: value for name in PREFERENCES if (value := getattr(wanted, name))}
     if wanted.output_compression is not None:
         body[COMPRESSION] = wanted.output_compression
     if wanted.n > 1:
