@@ -12,10 +12,12 @@ from support.gateways import GatewayProcess
 from support.spending import SECRETS
 from support.usage import count_removed, insert_rows, stored_sums, sum_up, usage_row
 
+from gateway.billing import ledger_close
 from gateway.clock import DAY_US, HOUR_US
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.proof import compare_rollups
 from gateway.store.database import Database
+from gateway.store.documents import Documents
 
 PROMISE_S, MARGIN_S = 10.0, 3.0
 WAIT_S = 30.0
@@ -66,6 +68,8 @@ def test_the_other_node_goes_on_with_rollups_and_removal_and_nothing_counts_twic
     ]
     insert_rows(database, *old)
     Rollups(database).catch_up()
+    # Rows are removed only after the ledger has posted their hour.
+    Documents(database).put(ledger_close.KIND, ledger_close.KEY, str(now_us).encode(), ledger_close.FOREVER_S)
     with psycopg.connect(url) as connection:
         # Whoever sums up or removes has to wait in the middle of it.
         connection.execute("LOCK TABLE rollup_hour IN SHARE MODE")

@@ -89,7 +89,7 @@ def test_a_token_that_does_not_hold_is_told_so_and_where_to_get_another(gateway:
     where = f'scope="mcp:tools", resource_metadata="{gateway.address}/.well-known/oauth-protected-resource/mcp"'
     problem = 'error="invalid_token", ' if token else ""
     assert answer.status_code == 401 and answer.headers["www-authenticate"] == f"Bearer {problem}{where}"
-    assert answer.json()["error"]["code"] == -32001 and answer.json()["id"] is None
+    assert answer.json()["error"]["code"] == -32001 and answer.json()["id"] == PING["id"]
 
 
 def test_a_token_without_the_scope_of_tools_is_told_what_it_lacks(gateway: LocalGateway) -> None:

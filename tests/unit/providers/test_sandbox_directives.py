@@ -1,5 +1,6 @@
 """Directives are read as written, and the page that lists them lists all of them."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,11 @@ from gateway.errors import InvalidRequest
 from gateway.providers.sandbox.directives import READERS, Directives, apply, read_brackets, strip
 from gateway.providers.sandbox.personas import PERSONAS
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "sandbox.md").read_text()
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "sandbox.md").read_text()
+MAPPINGS = tomllib.loads((ROOT / "config/catalogue/providers/sandbox.toml").read_text())["mappings"]
+# The page lists models by the name that callers use, without its prefix.
+NAMES = {mapping["external_id"]: mapping["model"].removeprefix("sandbox-") for mapping in MAPPINGS}
 
 
 def directives(text, base=None, model="echo", **attempts):
@@ -56,4 +61,4 @@ def test_every_directive_is_documented(name):
 
 @pytest.mark.parametrize("model", PERSONAS)
 def test_every_model_is_documented(model):
-    assert f"| `{model}` |" in PAGE
+    assert f"| `{NAMES.get(model, model)}` |" in PAGE
