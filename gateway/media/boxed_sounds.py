@@ -109,8 +109,8 @@ def count_webm(data: Bytes, begin: int) -> CountedSound:
 
 
 def _element(data: Bytes, place: int) -> tuple[int, int, int]:
-    """Id, size and place of the contents of an element; place 0 for what is none. An unknown size is none of its
-    own: what such an element holds follows."""
+    """Id, size and place of the contents of an element; place 0 where none begins. The contents of
+    an element of unknown size follow it."""
     head = data.at(place, 12)
     ident_size = 9 - head[0].bit_length() if head else 9
     if ident_size > 4 or len(head) <= ident_size:

@@ -28,7 +28,7 @@ SOUND_TOKENS_A_SECOND, LIKELY_SOUND_TOKENS_A_SECOND = 50, 10
 BYTES_A_TOKEN = 4
 # Deflate packs at most so many bytes into one: office documents are packed, and providers read their text.
 PACKED = 1032
-# What the gateway does not see (a file at an address or at the provider) counts as so much where the context of a model
+# A file that the gateway does not see (at an address or at the provider) counts as so much where the context of a model
 # is not known, and is admitted for the tokens of an image.
 MOST_CONTEXT_TOKENS = 2_000_000
 SECOND_MS = 1000

@@ -78,7 +78,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _read(data: bytes) -> PdfFacts | None:
-    """The facts that the child tells. In a native thread."""
+    """Return the facts that the child process wrote. Runs in a native thread."""
     try:
         with _unnamed() as given, _unnamed() as written:
             given.write(data)

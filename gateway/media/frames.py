@@ -1,4 +1,4 @@
-"""What readers of sound share: bytes at a place of a file, and what they counted."""
+"""Shared by the readers of sound: bytes at a place of a file, and the result of a count."""
 
 from typing import NamedTuple
 

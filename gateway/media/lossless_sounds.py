@@ -1,4 +1,4 @@
-"""PCM in WAVE and AIFF, which tells its rate by what it is decoded with, and frames of FLAC (RFC 9639)."""
+"""PCM in WAVE and AIFF, counted by its bytes, and FLAC, counted by its frames (RFC 9639)."""
 
 import re
 from typing import Literal
@@ -32,7 +32,7 @@ CRC = _crc_table()
 
 
 def count_wave(data: Bytes, begin: int) -> CountedSound:
-    """All bytes of PCM at its rate, whatever the chunk of sound tells of its length."""
+    """All bytes of PCM at its rate, whatever length its chunk declares."""
     fmt, size = _described(data, begin, b"fmt ", b"data")
     coding, channels, hertz = (int.from_bytes(fmt[a:b], "little") for a, b in ((0, 2), (2, 4), (4, 8)))
     frame, bits = int.from_bytes(fmt[12:14], "little"), int.from_bytes(fmt[14:16], "little")
@@ -58,7 +58,7 @@ def count_aiff(data: Bytes, begin: int) -> CountedSound:
 
 def count_flac(data: Bytes, begin: int) -> CountedSound:
     """The samples of every frame in the file, wherever it stands."""
-    told = data.number(begin + 18, 3) >> 4
+    declared = data.number(begin + 18, 3) >> 4
     seconds, looks, place = 0.0, 0, begin
     while place < data.size and looks < MOST_FRAMES:
         window = data.at(place, WINDOW)
@@ -66,12 +66,12 @@ def count_flac(data: Bytes, begin: int) -> CountedSound:
         for found in SYNC.finditer(window):
             looks += 1
             if looks < MOST_FRAMES and (whole or found.start() < WINDOW - LONGEST_HEAD):
-                seconds += _flac_frame(window[found.start() : found.start() + LONGEST_HEAD], told)
+                seconds += _flac_frame(window[found.start() : found.start() + LONGEST_HEAD], declared)
         place += WINDOW - LONGEST_HEAD
     return CountedSound(seconds) if looks < MOST_FRAMES else CountedSound(seconds, data.size)
 
 
-def _flac_frame(head: bytes, told: int) -> float:
+def _flac_frame(head: bytes, declared: int) -> float:
     """Seconds of the frame that begins so; 0 for what is none."""
     if len(head) < 6:
         return 0.0
@@ -93,7 +93,7 @@ def _flac_frame(head: bytes, told: int) -> float:
         value = CRC[value ^ byte]
     if rate == 15 or place >= len(head) or head[place] != value:
         return 0.0
-    return samples / (min(filter(None, (hertz, told)), default=1))
+    return samples / (min(filter(None, (hertz, declared)), default=1))
 
 
 def _described(data: Bytes, begin: int, description: bytes, sound: bytes) -> tuple[bytes, int]:

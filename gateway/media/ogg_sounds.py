@@ -26,7 +26,7 @@ def opus_seconds(packet: bytes) -> float:
 
 def count_ogg(data: Bytes, begin: int) -> CountedSound:
     """The packets of all pages, also of those within others: a decoder takes them when the outer one is broken."""
-    longest: dict[bytes, float] = {}  # by stream: seconds of a packet, 0 for Opus, whose packets tell
+    longest: dict[bytes, float] = {}  # by stream: seconds of a packet, 0 for Opus, where each packet has its own
     seconds, packets, place = 0.0, 0, data.find(PAGE, begin)
     while place < data.size:
         head = data.at(place, HEAD + 255)
@@ -50,7 +50,7 @@ def count_ogg(data: Bytes, begin: int) -> CountedSound:
 
 
 def _packet_seconds(start: bytes, serial: bytes, longest: dict[bytes, float]) -> float:
-    """Seconds of the packet that begins so. A header counts nothing; it tells how long packets of its stream are."""
+    """Seconds of the packet that begins so. A header counts nothing, but sets the length of later packets."""
     if start[:8] == b"OpusHead":
         longest.setdefault(serial, 0.0)
         return 0.0

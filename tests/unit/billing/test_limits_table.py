@@ -50,7 +50,7 @@ NUMBERS = {
 def rows() -> dict[str, tuple[str, str]]:
     """By operation: the whole row, and by what it passes a limit."""
     found = {}
-    section = PAGE.read_text().partition("## What a limit bounds")[2].partition("\n## ")[0]
+    section = PAGE.read_text().partition("## Reservations and limits")[2].partition("\n## ")[0]
     for line in section.splitlines():
         cells = line.strip("|").split("|")
         for name in re.findall(r"`(\w+)`", cells[0]) if line.startswith("| `") else ():

@@ -1,4 +1,4 @@
-"""How long a sound lasts is counted by its frames, whatever its header tells."""
+"""How long a sound lasts is counted by its frames, whatever its header declares."""
 
 import io
 import struct
@@ -22,7 +22,7 @@ def ms(data: bytes) -> tuple[int, int]:
 
 
 def wave(seconds: float, rate: int, bits: int, channels: int, told: float | None = None, coding: int = 1) -> bytes:
-    """PCM; `told` is the length in seconds that its header claims."""
+    """PCM with a header that declares a length of `told` seconds."""
     second = rate * channels * bits // 8
     size = int(seconds * second)
     claimed = size if told is None else int(told * second)
@@ -33,7 +33,7 @@ def wave(seconds: float, rate: int, bits: int, channels: int, told: float | None
 
 
 def xing(claimed: int, frames: int) -> bytes:
-    """An MP3 whose first frame claims so many frames of 26 ms."""
+    """An MP3 with a first frame that declares so many frames of 26 ms."""
     first = bytearray(made.MP3_FRAME)
     first[36:52] = b"Xing" + struct.pack(">III", 3, claimed, claimed * len(first))
     return bytes(first) + made.MP3_FRAME * (frames - 1)
@@ -45,7 +45,7 @@ def box(name: bytes, *contents: bytes) -> bytes:
 
 
 def m4a(samples: int, coding: bytes = b"mp4a", told_ms: int = 1000) -> bytes:
-    """AAC of 44.1 kHz in MP4 whose header tells `told_ms`."""
+    """AAC of 44.1 kHz in MP4 with a header that declares `told_ms`."""
     config = b"\x03\x19\0\1\0\x04\x11\x40" + bytes(12) + b"\x05\x02\x12\x10\x06\x01\x02"
     entry = (
         bytes(6) + b"\0\1" + bytes(8) + struct.pack(">HHII", 1, 16, 0, 44_100 << 16) + box(b"esds", bytes(4), config)
