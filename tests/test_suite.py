@@ -58,6 +58,8 @@ TRIED_THROUGH = {
     "dialects/": ("contract/test_every_protocol.py", "contract/test_nothing_dropped_silently.py"),
     "engine/": ("flows/test_chat.py", "flows/test_retention.py", "flows/test_idempotency.py", "contract/test_lanes.py"),
     "limits/": ("unit/limits/test_spending.py",),
+    "media/": ("unit/media/test_sounds.py", "unit/media/test_documents.py"),
+    "merging.py": ("flows/test_several_answers.py",),
     "metering/recent_usage.py": ("unit/surfaces/management/test_rates.py",),
     "metering/rollups/": ("unit/metering/rollups/test_job.py",),
     "neutral/": ("unit/neutral/test_healing.py", "contract/test_every_protocol.py"),

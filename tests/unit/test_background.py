@@ -262,6 +262,7 @@ ENDING = {
     "admin/letters.py",
     "starting.py",
     "engine/streaming.py",
+    "engine/reading_on.py",
     "engine/idempotency.py",
     "engine/payload_log.py",
     "engine/unary.py",

@@ -129,7 +129,8 @@ def test_the_sizing_is_what_was_measured() -> None:
     told = (ROOT / "docs" / "deployment.md").read_text()
     measured = (ROOT / "docs" / "performance.md").read_text()
     chosen = tomllib.loads((ROOT / "config" / "default.toml").read_text())
-    for pattern in (r"(\d+ to \d+) µs", r"(\d+) MB idle", r"(\d+) MB after ten thousand", r"(\d+) MB with its master"):
+    memory = (r"(\d+ to \d+) MB resident when idle", r"(\d+ to \d+) MB after a thousand", r"(\d+) MB with its master")
+    for pattern in (r"(\d+ to \d+) µs", *memory):
         figure = re.search(pattern, told)
         assert figure is not None and re.search(rf"\b{figure[1]}\b", measured), pattern
     stream = re.search(r"CPU of a stream of 50 events \| (\d+) to (\d+) µs", told)

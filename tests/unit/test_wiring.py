@@ -22,8 +22,8 @@ GROUPS = {"store", "accounts", "routing", "billing", "engine", "background", "te
 # Made in one of two ways, never in both.
 EITHER = {"Pins"}
 # Threads for commits and for unpacking, so that neither waits for the other; the catalogue of models, and an empty one
-# for callers who bring their own alone; slots of each thing that is counted over all workers.
-SEVERAL = {"Threads", "Current", "SharedSlots"}
+# for callers who bring their own alone; slots of each thing that is counted over all workers, or in turns.
+SEVERAL = {"Threads", "Current", "SharedSlots", "FairSlots"}
 
 
 @pytest.fixture

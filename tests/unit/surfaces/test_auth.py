@@ -35,7 +35,8 @@ def services() -> SimpleNamespace:
     settings = SimpleNamespace(timeouts=SimpleNamespace(request_s=60.0))
     accounts = SimpleNamespace(authentication=Keys(), sources=Sources(()))
     telemetry = SimpleNamespace(tracing=None)
-    return SimpleNamespace(accounts=accounts, clock=Clock(), settings=settings, telemetry=telemetry)
+    routing = SimpleNamespace(transport=SimpleNamespace(loop_mark="this-gateway"))
+    return SimpleNamespace(accounts=accounts, clock=Clock(), settings=settings, telemetry=telemetry, routing=routing)
 
 
 def admit(services: SimpleNamespace, sender: Sender | None, **headers: str):
