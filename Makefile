@@ -6,7 +6,7 @@ BIN := .venv/bin
 .PHONY: serve test check lint types architecture bench bench-statistics wheel container soak fuzz public-client agents ai-sdk media realtime mcp stock-server drills browser clean requirements catalogue
 
 serve: .venv/serve.stamp
-	@$(BIN)/python -m gateway.manage serve
+	@$(BIN)/python -m gateway.operator.command serve
 
 # Compiled modules are kept even where the environment says not to: pytest and every process of a test load thousands.
 export PYTHONDONTWRITEBYTECODE :=
@@ -148,7 +148,7 @@ requirements: .venv/test.stamp
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements-build.txt
 
 catalogue: .venv/test.stamp
-	$(BIN)/python -m gateway.manage catalogue build
+	$(BIN)/python -m gateway.operator.command catalogue build
 
 clean:
 	rm -rf .venv bench/build .pytest_cache .hypothesis .ruff_cache .mypy_cache

@@ -11,15 +11,16 @@ import os  # noqa: E402
 import resource  # noqa: E402
 import sys  # noqa: E402
 
-from gateway import accepted, settings  # noqa: E402
+from gateway.configuration import settings  # noqa: E402
 from gateway.server.log import logger_class as make_logger_class  # noqa: E402
+from gateway.worker import accepted_configuration  # noqa: E402
 
 OPEN_FILES = 65_536
 M_MMAP_THRESHOLD, MAPPED_BYTES = -3, 1 << 20  # <malloc.h>
 SHARED_MEMORY = "/dev/shm"
 
 try:
-    chosen = (accepted.current() or accepted.begin()).settings
+    chosen = (accepted_configuration.current() or accepted_configuration.begin()).settings
 except settings.SettingsError as error:
     # One line a mistake and no traceback; gunicorn would print one of any other exception.
     sys.exit("\n".join(f"error: {line}" for line in str(error).splitlines()))

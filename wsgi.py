@@ -1,5 +1,5 @@
 """The WSGI application: `gunicorn wsgi:app`."""
 
-from gateway.starting import start
+from gateway.application.starting import start
 
 app = start()

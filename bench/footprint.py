@@ -89,7 +89,7 @@ def measure(variant: Variant, requests: int, port: int) -> Footprint:
             "PORT": str(port),
             **variant.settings,
         }
-        command = [sys.executable, "-m", "gateway.manage"]
+        command = [sys.executable, "-m", "gateway.operator.command"]
         with running("gateway", [*command, "serve"], 0, folder, environment) as gateway:
             wait_until_ready(gateway, port)
             if variant.project:

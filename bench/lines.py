@@ -18,10 +18,10 @@ from statistics import median
 from bench.processes import BenchError, refuse_taken, running, wait_for_port
 from bench.run import BUILD, PHASES, build, run_load
 from bench.targets import MOCK_PORTS, PATH, check_answers, start_gateway
-from gateway import logs
-from gateway.settings import Log
+from gateway.configuration.settings import Log
+from gateway.runtime.threads import pause, spawn
+from gateway.server import logging_setup
 from gateway.telemetry.request_observers import RequestObservers
-from gateway.threads import pause, spawn
 
 FORMS = ("off", "json", "text")
 TURN_S = 0.05
@@ -76,7 +76,7 @@ def install(requests: RequestObservers, found: Path) -> None:
 
 def take_turns(requests: RequestObservers, found: Path) -> None:
     """For ever."""
-    writers = {form: logs.request_lines(Log("info", "text", form)) for form in FORMS}
+    writers = {form: logging_setup.request_lines(Log("info", "text", form)) for form in FORMS}
     answered = requests.of(f"POST {PATH}").count(200, 0)
     with found.open("a") as file:
         while True:

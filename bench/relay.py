@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 
-from gateway import settings
+from gateway.configuration import settings
 from gateway.transport import Transport
 
 Application = Callable[[dict, Callable], Iterable[bytes]]

@@ -14,17 +14,18 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from gateway import ids, settings
+from gateway import ids
 from gateway.clock import DAY_US, Clock
-from gateway.metering.log.entries import STORE, LogEntry
+from gateway.configuration import settings
+from gateway.metering.log.log_entries import STORE, LogEntry
 from gateway.metering.log.search import LogFilter, LogScope, search
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.usage_table import RECORD, UsageRecord, raw_id
+from gateway.runtime.threads import Threads
 from gateway.store.database import Database, open_database
 from gateway.store.journal import Statement
 from gateway.store.migrations import migrate
 from gateway.store.partitions import id_at
-from gateway.threads import Threads
 
 DAYS, PROJECTS, KEYS, MODELS, SOURCES, PROVIDERS = 366, 10, 200, 40, 30, 8
 BATCH, ROUNDS, LIMIT_MS = 20_000, 15, 50.0

@@ -26,25 +26,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway import settings
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
+from gateway.configuration import settings
 from gateway.metering.activity import Owners, measure, measure_columns
 from gateway.metering.log.search import LogFilter, LogScope, search
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
-from gateway.metering.rollups.reading import at_once
+from gateway.metering.rollups.queries import at_once
 from gateway.metering.sources import known_clients
 from gateway.metering.usage_table import COLUMNS, UsageRecord
-from gateway.reports import usage as reports_module
+from gateway.reports import usage_reports as reports_module
 from gateway.reports.scope import ReportScope
-from gateway.reports.usage import Reports
+from gateway.reports.usage_reports import Reports
+from gateway.runtime.threads import Threads, pause
 from gateway.store.database import Database, open_database
 from gateway.store.migrations import migrate
 from gateway.store.partitions import id_at
+from gateway.surfaces.report_windows import read_window
 from gateway.surfaces.usage_report import SHORT, write_rows
-from gateway.surfaces.windows import read_window
-from gateway.threads import Threads, pause
 
 DAYS, PROJECTS, KEYS, MODELS, PROVIDERS, SOURCES = 366, 10, 20, 40, 4, 30
 AT_ONCE, ROUNDS, A_SECOND = 20_000, 9, 500

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.clock import Clock
+from gateway.configuration.settings import RoutingSettings
 from gateway.neutral.chat import Options, Requirements
 from gateway.providers.protocol import Credential
-from gateway.routing.health import Health
 from gateway.routing.plan import Router
+from gateway.routing.provider_health import Health
 from gateway.routing.record import pack
 from gateway.routing.sticky import Sticky
-from gateway.settings import RoutingSettings
 
 CANDIDATES, ROUNDS, CALLS = 10, 15, 2000
 BUDGET_US = 15.0

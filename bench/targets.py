@@ -81,7 +81,7 @@ def start_gateway(
         "PYTHONPATH": str(ROOT),
         **(more or {}),
     }
-    command = [sys.executable, "-m", "gateway.manage", "serve", "--", "--chdir", str(ROOT)]
+    command = [sys.executable, "-m", "gateway.operator.command", "serve", "--", "--chdir", str(ROOT)]
     command += ["-c", str(settings)]
     with running("gateway", command, TARGET_CORE, folder, environment) as process:
         yield Target("gateway", port, process, wait_until_ready(process, port, "/readyz"))

@@ -32,13 +32,13 @@ from support import (  # noqa: E402
 )
 from support.clock import FakeClock  # noqa: E402
 
-from gateway import settings as settings_module  # noqa: E402
 from gateway.accounts.passwords import Passwords  # noqa: E402
 from gateway.clock import Clock  # noqa: E402
-from gateway.settings import Settings  # noqa: E402
+from gateway.configuration import settings as settings_module  # noqa: E402
+from gateway.configuration.settings import Settings  # noqa: E402
+from gateway.runtime.threads import Threads  # noqa: E402
 from gateway.store.database import Database, open_database  # noqa: E402
 from gateway.store.migrations import migrate  # noqa: E402
-from gateway.threads import Threads  # noqa: E402
 
 # The suite tries the same examples each time, so that a change is judged by what it changed; new ones are searched
 # with --hypothesis-profile=explore.

@@ -16,32 +16,36 @@ MAX_LINES = 400
 RANKS = {
     "gateway.errors": -2,
     "gateway.configuration": -2,
-    "gateway.settings": -1.5,
+    "gateway.configuration.settings": -1.5,
     "gateway.clock": -2,
     "gateway.ids": -2,
     "gateway.money": -2,
-    "gateway.fair_threads": -2.5,
-    "gateway.threads": -2,
-    "gateway.disconnects": -2,
-    "gateway.merging": -1.9,
-    "gateway.lazy_import": -2,
-    "gateway.process_end": -2,
-    "gateway.states": -2,
-    "gateway.webhooks": -2,
-    "gateway.files": -1.5,
-    "gateway.byte_budget": -1.8,
-    "gateway.byte_ranges": -1.5,
-    "gateway.shared_calls": -1.5,
+    "gateway.runtime.fair_threads": -2.5,
+    "gateway.runtime.threads": -2,
+    "gateway.runtime.disconnects": -2,
+    "gateway.runtime.merged_iterators": -1.9,
+    "gateway.runtime.lazy_import": -2,
+    "gateway.runtime.process_exit": -2,
+    "gateway.runtime.state_changes": -2,
+    "gateway.runtime.webhook_signatures": -2,
+    "gateway.runtime.large_files": -1.5,
+    "gateway.runtime.byte_budget": -1.8,
+    "gateway.runtime.byte_ranges": -1.5,
+    "gateway.runtime.call_merging": -1.5,
+    "gateway.runtime": -2,  # the package itself: empty
+    "gateway.control": 0,  # the package itself: empty
+    "gateway.worker": 5.9,  # the package itself: empty
+    "gateway.application": 9,  # the package itself: empty
     "gateway": -2,  # the package itself: its version
     "gateway.transport": -1,
     "gateway.store": -1,
-    "gateway.control": 0,
-    "gateway.leadership": 0.5,
+    "gateway.control.version": 0,
+    "gateway.control.leadership": 0.5,
     "gateway.neutral": 1,
     "gateway.media": 1.3,
     "gateway.catalogue": 2,
     "gateway.dialects": 2,
-    "gateway.operations": 1.5,
+    "gateway.neutral.operations": 1.5,
     "gateway.accounts": 3,
     "gateway.oauth": 3.5,
     "gateway.routing": 4,
@@ -54,25 +58,25 @@ RANKS = {
     "gateway.admin": 5.5,
     "gateway.reports": 5.5,
     "gateway.telemetry": 5.7,
-    "gateway.extensions": 5.9,
-    "gateway.accepted": 5.95,
-    "gateway.services": 6,
-    "gateway.sharing": 6.05,
-    "gateway.worker_base": 6.05,
-    "gateway.wiring": 6.1,
-    "gateway.background": 6.1,
+    "gateway.worker.extensions": 5.9,
+    "gateway.worker.accepted_configuration": 5.95,
+    "gateway.worker.services": 6,
+    "gateway.worker.shared_state": 6.05,
+    "gateway.worker.service_base": 6.05,
+    "gateway.worker.wiring": 6.1,
+    "gateway.worker.recurring_jobs": 6.1,
     "gateway.surfaces.http": 6.5,
     "gateway.surfaces.policy": 6.5,
     "gateway.surfaces.shapes": 6.5,
-    "gateway.surfaces.codings": 6.55,
-    "gateway.surfaces.hosts": 6.55,
+    "gateway.surfaces.request_decompression": 6.55,
+    "gateway.surfaces.allowed_hosts": 6.55,
     "gateway.surfaces.proxies": 6.55,
     "gateway.surfaces.wsgi": 6.6,
-    "gateway.surfaces.replies": 6.6,
+    "gateway.surfaces.http_responses": 6.6,
     "gateway.surfaces.attribution": 6.65,
     "gateway.surfaces.auth": 6.7,
     "gateway.surfaces.facts": 6.7,
-    "gateway.surfaces.payload_log": 6.7,
+    "gateway.surfaces.answer_recording": 6.7,
     "gateway.surfaces.validation_errors": 6.7,
     "gateway.surfaces.caps": 6.55,
     "gateway.surfaces.forms": 6.7,
@@ -80,16 +84,16 @@ RANKS = {
     "gateway.surfaces.audio_uploads": 6.7,
     "gateway.surfaces.image_uploads": 6.7,
     "gateway.surfaces.loose": 6.7,
-    "gateway.surfaces.estimates": 6.7,
-    "gateway.surfaces.schemas": 6.7,
+    "gateway.surfaces.token_estimates": 6.7,
+    "gateway.surfaces.validation_schemas": 6.7,
     "gateway.surfaces.visitor": 6.7,
     "gateway.surfaces.tabular": 6.7,
-    "gateway.surfaces.windows": 6.65,
-    "gateway.surfaces.request_log": 6.72,
+    "gateway.surfaces.report_windows": 6.65,
+    "gateway.surfaces.request_log_reader": 6.72,
     "gateway.surfaces.usage_report": 6.72,
     "gateway.surfaces.listing": 6.7,
     "gateway.surfaces.json_bodies": 6.75,
-    "gateway.surfaces.preferences": 6.75,
+    "gateway.surfaces.preference_checks": 6.75,
     "gateway.surfaces.early_auth": 6.75,
     "gateway.surfaces.blueprints": 6.8,
     # Each folder of surfaces/ is a layer of its own, blind to the others.
@@ -101,16 +105,16 @@ RANKS = {
     "gateway.server.ports": 7.9,
     "gateway.server": 8,
     "gateway.operator": 8,
-    "gateway.logs": 8,
-    "gateway.app": 9,
-    "gateway.starting": 9.5,
-    "gateway.manage": 9,
+    "gateway.server.logging_setup": 8,
+    "gateway.application.app": 9,
+    "gateway.application.starting": 9.5,
+    "gateway.operator.command": 9,
 }
 
 # What a layer must never import, although it lies below.
 FORBIDDEN = {
     "gateway.surfaces": ("gateway.providers",),
-    "gateway.background": ("gateway.providers",),
+    "gateway.worker.recurring_jobs": ("gateway.providers",),
     "gateway.routing": ("gateway.dialects",),
     "gateway.limits": ("gateway.dialects",),
     "gateway.metering": ("gateway.dialects",),
@@ -122,7 +126,7 @@ FORBIDDEN = {
 
 # Library → the layers that may import it.
 LIBRARIES = {
-    "flask": ("gateway.surfaces", "gateway.app", "gateway.manage"),
+    "flask": ("gateway.surfaces", "gateway.application.app", "gateway.operator.command"),
     "marshmallow": ("gateway.surfaces",),
     "apispec": ("gateway.surfaces",),
     "msgspec": (
@@ -152,7 +156,7 @@ LIBRARIES = {
         "gateway.admin",
         "gateway.accounts",
         "gateway.telemetry",
-        "gateway.background",
+        "gateway.worker.recurring_jobs",
     ),
     "peewee": ("gateway.store", "gateway.accounts", "gateway.oauth", "gateway.limits", "gateway.metering"),
     "playhouse": ("gateway.store",),
@@ -165,7 +169,7 @@ LIBRARIES = {
     "cryptography": ("gateway.accounts", "gateway.providers"),
     "joserfc": ("gateway.accounts", "gateway.providers", "gateway.videos"),
     "argon2": ("gateway.accounts",),
-    "apscheduler": ("gateway.background",),
+    "apscheduler": ("gateway.worker.recurring_jobs",),
     "segno": ("gateway.surfaces.console",),
     "prometheus_client": ("gateway.surfaces.metrics",),
     "genai_prices": ("gateway.catalogue.build",),
@@ -176,20 +180,20 @@ LIBRARIES = {
     "gevent": (
         "gateway.server",
         "gateway.transport",
-        "gateway.threads",
-        "gateway.merging",
-        "gateway.fair_threads",
-        "gateway.disconnects",
-        "gateway.media.documents",
-        "gateway.manage",
+        "gateway.runtime.threads",
+        "gateway.runtime.merged_iterators",
+        "gateway.runtime.fair_threads",
+        "gateway.runtime.disconnects",
+        "gateway.media.pdf_reader",
+        "gateway.operator.command",
     ),
     "gunicorn": ("gateway.server",),
     "opentelemetry": ("gateway.telemetry.otel",),
-    "click": ("gateway.manage", "gateway.operator"),
+    "click": ("gateway.operator.command", "gateway.operator"),
 }
 
 # Standard modules that only some may touch: the environment and the wall clock.
-OWNED_CALLS = {("os", "environ"): "gateway.settings", ("os", "getenv"): "gateway.settings"}
+OWNED_CALLS = {("os", "environ"): "gateway.configuration.settings", ("os", "getenv"): "gateway.configuration.settings"}
 
 
 LOOKED_AT = (ast.If, ast.Call, ast.Import, ast.ImportFrom, ast.Attribute, ast.Compare, ast.match_case, ast.ClassDef)
@@ -295,7 +299,7 @@ def test_a_module_stays_readable_at_one_sitting(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_only_settings_read_the_environment(path: Path) -> None:
     module = module_of(path)
-    if within(module, "gateway.settings"):
+    if within(module, "gateway.configuration.settings"):
         return
     for node in nodes_of(path):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

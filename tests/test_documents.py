@@ -10,17 +10,19 @@ import click
 import pytest
 from support.pages import spans
 
-from gateway import accepted, manage, settings
 from gateway.accounts import quotas, sessions, skills
 from gateway.catalogue import loader
+from gateway.configuration import settings
 from gateway.configuration.document import read_comments, without_names, write_reference
 from gateway.engine import idempotency
-from gateway.metering.rollups import table as rollup_table
+from gateway.metering.rollups import rollup_table
 from gateway.oauth import clients, grants
+from gateway.operator import command as manage
 from gateway.store import mailboxes
 from gateway.store.database import Database
-from gateway.surfaces import table
-from gateway.telemetry import alerts
+from gateway.surfaces import surface_table
+from gateway.telemetry import alert_delivery
+from gateway.worker import accepted_configuration
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/architecture.md").read_text()
@@ -93,7 +95,7 @@ def test_the_reference_of_the_settings_is_that_of_their_table() -> None:
     found = re.search(r"<!-- The tables are written[^\n]*-->\n\n", text)
     assert found is not None
     defaults = (ROOT / "config" / "default.toml").read_text()
-    tables = write_reference(defaults, settings.SECTIONS, settings.PLAIN_NAMES, accepted.FIXED)
+    tables = write_reference(defaults, settings.SECTIONS, settings.PLAIN_NAMES, accepted_configuration.FIXED)
     if os.environ.get("WRITE_GOLDENS"):
         page.write_text(text[: found.end()] + tables)
     assert page.read_text()[found.end() :] == tables
@@ -128,7 +130,7 @@ FIGURES: dict[str, tuple[int, ...]] = {
     "`invitation`": (quotas.MOST_INVITATIONS,),
     "`session`": (sessions.MOST_SESSIONS,),
     "`oauth_grant`": (grants.MOST_GRANTS, grants.MOST_TOKENS),
-    "`document`": (alerts.MOST_HOURLY, mailboxes.OWNER_WAITING, mailboxes.OWNER_BYTES // MB),
+    "`document`": (alert_delivery.MOST_HOURLY, mailboxes.OWNER_WAITING, mailboxes.OWNER_BYTES // MB),
     "`rollup`": (rollup_table.MOST_SOURCES,),
 }
 
@@ -191,7 +193,7 @@ def test_what_a_page_has_you_make_or_call_is_there(page: Path) -> None:
 def is_served(method: str, path: str) -> bool:
     """Whether an operation has that path; {x}, <x> and … stand for anything, a leading /v1 may be left out."""
     wanted = re.sub(r"[{<][^}>]*[}>]|…", "x", path).rstrip("/") or "/"
-    for one in table.operations():
+    for one in surface_table.operations():
         form = re.sub(r"<(path:)?\w+>", lambda m: ".+" if m[1] else "[^/]+", one.path).rstrip("/") or "/"
         if one.method == method and re.fullmatch(form, wanted):
             return True

@@ -43,35 +43,35 @@ ROOT = TESTS.parent
 # Modules (by the beginning of their path in gateway/) that no test of their package imports by name, and the tests that
 # go through them, from the surface above.
 TRIED_THROUGH = {
-    "accounts/alert_hooks.py": ("unit/telemetry/test_alerts.py",),
+    "accounts/alert_hooks.py": ("unit/telemetry/test_alert_delivery.py",),
     "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
     "accounts/mail_queue.py": ("unit/surfaces/management/test_letters.py",),
-    "accounts/second_factor.py": ("unit/surfaces/management/test_sessions.py",),
+    "accounts/second_factor.py": ("unit/surfaces/management/test_session_routes.py",),
     "admin/funding.py": ("unit/surfaces/management", "unit/operator/test_money.py"),
-    "admin/limit_setters.py": ("unit/surfaces/management/test_organizations.py",),
+    "admin/limit_setters.py": ("unit/surfaces/management/test_organization_routes.py",),
     "admin/": ("unit/surfaces/management",),
     "billing/": ("unit/billing/test_settlement.py", "unit/billing/test_rerating.py"),
     "catalogue/": ("unit/catalogue/test_loader.py", "unit/catalogue/test_prices.py"),
     "configuration/": ("unit/configuration/test_file.py", "unit/operator/test_config.py"),
     "surfaces/console/": ("unit/surfaces/management/test_access_table.py", "flows/test_management.py"),
-    "disconnects.py": ("unit/engine/test_streaming.py", "unit/engine/test_unary.py"),
+    "runtime/disconnects.py": ("unit/engine/test_streaming.py", "unit/engine/test_unary.py"),
     "dialects/": ("contract/test_every_protocol.py", "contract/test_nothing_dropped_silently.py"),
     "engine/": ("flows/test_chat.py", "flows/test_retention.py", "flows/test_idempotency.py", "contract/test_lanes.py"),
     "limits/": ("unit/limits/test_spending.py",),
-    "media/": ("unit/media/test_sounds.py", "unit/media/test_documents.py"),
-    "merging.py": ("flows/test_several_answers.py",),
-    "metering/recent_usage.py": ("unit/surfaces/management/test_rates.py",),
+    "media/": ("unit/media/test_sounds.py", "unit/media/test_pdf_reader.py"),
+    "runtime/merged_iterators.py": ("flows/test_several_answers.py",),
+    "metering/recent_usage.py": ("unit/surfaces/management/test_rate_routes.py",),
     "metering/rollups/": ("unit/metering/rollups/test_job.py",),
-    "neutral/": ("unit/neutral/test_healing.py", "contract/test_every_protocol.py"),
+    "neutral/": ("unit/neutral/test_json_extraction.py", "contract/test_every_protocol.py"),
     "oauth/": ("unit/oauth/test_grants.py", "flows/test_oauth.py"),
-    "operator/": ("unit/test_manage.py", "unit/operator/test_money.py"),
+    "operator/": ("unit/operator/test_command.py", "unit/operator/test_money.py"),
     "providers/": (
         "contract/test_every_protocol.py",
         "contract/test_truncated_streams.py",
         "unit/providers",
     ),
-    "reports/": ("unit/reports/test_usage.py",),
-    "routing/": ("unit/routing/test_plan.py", "unit/routing/test_health.py"),
+    "reports/": ("unit/reports/test_usage_reports.py",),
+    "routing/": ("unit/routing/test_plan.py", "unit/routing/test_provider_health.py"),
     "server/boot.py": ("flows/test_boot.py",),
     "server/launch.py": ("flows/test_boot.py",),
     "server/ports.py": ("unit/operator/test_start.py", "flows/test_boot.py"),
@@ -82,14 +82,14 @@ TRIED_THROUGH = {
     "surfaces/": ("contract/test_every_protocol.py", "contract/test_lanes.py", "flows/test_surfaces.py"),
     "videos/": ("flows/test_videos.py", "flows/test_video_callbacks.py"),
     "telemetry/": ("flows/test_request_line.py", "flows/test_metrics.py", "flows/test_traces.py"),
-    "transport/": ("unit/transport/test_replies.py",),
+    "transport/": ("unit/transport/test_upstream_responses.py",),
     "clock.py": ("unit/limits/test_spending.py",),
-    "extensions.py": ("flows/test_contributing.py",),
+    "worker/extensions.py": ("flows/test_contributing.py",),
     "ids.py": ("unit/store/test_database.py",),
-    "lazy_import.py": ("unit/test_footprint.py",),
-    "operations.py": ("flows/test_health_and_edges.py",),
-    "sharing.py": ("unit/test_wiring.py", "flows/test_cache.py"),
-    "worker_base.py": ("unit/test_wiring.py", "flows/test_boot.py"),
+    "runtime/lazy_import.py": ("unit/test_footprint.py",),
+    "neutral/operations.py": ("flows/test_health_and_edges.py",),
+    "worker/shared_state.py": ("unit/worker/test_wiring.py", "flows/test_cache.py"),
+    "worker/service_base.py": ("unit/worker/test_wiring.py", "flows/test_boot.py"),
 }
 
 
@@ -129,18 +129,18 @@ def test_the_tests_that_modules_are_tried_through_exist() -> None:
 
 def test_a_warm_program_has_its_own_environment_and_ends_as_a_cold_one(tmp_path: Path) -> None:
     given = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data"), "GATEWAY_SERVER_PORT": "4321"}
-    shown = warm.run(["gateway.manage", "config", "show"], given)
+    shown = warm.run(["gateway.operator.command", "config", "show"], given)
     assert shown.returncode == 0 and "4321" in shown.stdout and str(tmp_path) in shown.stdout
-    unknown = warm.run(["gateway.manage", "sing"], given)
+    unknown = warm.run(["gateway.operator.command", "sing"], given)
     assert unknown.returncode == 1 and unknown.stdout == "" and unknown.stderr.startswith("error: ")
-    served = warm.run(["gateway.manage", "serve"], {**given, "DATABASE_URL": "mysql://localhost/gateway"})
+    served = warm.run(["gateway.operator.command", "serve"], {**given, "DATABASE_URL": "mysql://localhost/gateway"})
     assert served.returncode == 1 and "mysql" in served.stderr
 
 
 def test_a_warm_program_takes_signals(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
         given = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data"), "PORT": "0"}
-        program = warm.WarmProcess(["gateway.manage", "serve"], given, log, log)
+        program = warm.WarmProcess(["gateway.operator.command", "serve"], given, log, log)
     assert program.poll() is None
     program.kill()
     assert program.wait(10) == -9 and program.poll() == -9

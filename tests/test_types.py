@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from gateway.settings import ROOT
+from gateway.configuration.settings import ROOT
 
 
 def test_mypy_finds_no_mistake() -> None:

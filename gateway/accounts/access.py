@@ -11,7 +11,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from gateway.accounts.compliance import CompliancePolicy, violation
 from gateway.accounts.models import Scope
 from gateway.catalogue.entries import Mapping, Provider, TokenRates
-from gateway.catalogue.rates import prices_at
+from gateway.catalogue.price_rates import prices_at
 from gateway.errors import Forbidden
 
 Network = IPv4Network | IPv6Network

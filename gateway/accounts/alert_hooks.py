@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway import ids, webhooks
+from gateway import ids
 from gateway.accounts import audit, organizations
 from gateway.accounts.changes import commit
 from gateway.accounts.members import read_email
 from gateway.accounts.models import Member, User
 from gateway.accounts.vault import Vault
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
+from gateway.runtime import webhook_signatures
 from gateway.store.database import Database
 from gateway.transport.addresses import check_spelling, read_receiver
 
@@ -213,7 +214,7 @@ def _make_secret(form: str, routing_key: str) -> str:
     if form != PAGERDUTY:
         if routing_key:
             raise InvalidRequest("Only an address of PagerDuty takes a routing key.", param="routingKey")
-        return webhooks.make_secret()
+        return webhook_signatures.make_secret()
     if not PAGERDUTY_KEY.fullmatch(routing_key):
         text = "PagerDuty needs the integration key of an Events API v2 integration: 32 letters and digits."
         raise InvalidRequest(text, param="routingKey")

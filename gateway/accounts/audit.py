@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from gateway.accounts.models import Audit, AuditHead
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
-from gateway.threads import pause
 
 GENESIS = "0" * 64
 PAGE = 250

@@ -16,10 +16,10 @@ from gateway.accounts.memory import Memory
 from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, Team, TeamMember, User
 from gateway.accounts.rule_values import RuleInfo, compile_levels
 from gateway.clock import Clock
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import GatewayError, Gone, Unauthenticated, Unavailable
 from gateway.store.database import Database
-from gateway.store.installation import Secrets
+from gateway.store.installation_identity import Secrets
 
 T = TypeVar("T")
 

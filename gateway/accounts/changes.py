@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.store.database import Database
 
 T = TypeVar("T")

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from gateway.accounts import audit
 from gateway.accounts.models import DeviceCode, Invitation, Session
 from gateway.clock import DAY_US
-from gateway.settings import RetentionSettings
+from gateway.configuration.settings import RetentionSettings
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
-from gateway.threads import pause
 
 STEP_ROWS = 500
 # A round ends after so many steps; the next one goes on.

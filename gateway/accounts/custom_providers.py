@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway import ids, settings
+from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.changes import commit
 from gateway.accounts.memory import Memory
 from gateway.accounts.models import CustomProvider, Organization, ProviderKey
-from gateway.catalogue.fields import read_prices
-from gateway.configuration.addresses import url_problem
-from gateway.control import Control
+from gateway.catalogue.field_checks import read_prices
+from gateway.configuration import settings
+from gateway.configuration.address_checks import url_problem
+from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
 

@@ -13,7 +13,7 @@ from gateway.accounts.changes import commit
 from gateway.accounts.models import Discount, Organization
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import to_iso
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.money import MILLION, format_fraction
 from gateway.store.database import Database

@@ -13,10 +13,10 @@ from gateway.accounts.members import MemberInfo, Role, check_role, insert_member
 from gateway.accounts.models import Invitation, Member, Organization, User
 from gateway.accounts.quotas import MOST_INVITATIONS, check_quota
 from gateway.clock import SECOND_US
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, NotFound
 from gateway.store.database import Database
-from gateway.store.installation import Secrets
+from gateway.store.installation_identity import Secrets
 
 PREFIX = "llmginv_"
 LIFE_S = 7 * 86_400

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from gateway import settings
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.accounts.models import ApiKey, Organization, Project
-from gateway.control import Control
+from gateway.configuration import settings
+from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
 

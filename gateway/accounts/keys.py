@@ -14,7 +14,7 @@ from gateway.accounts import audit, quotas, tokens
 from gateway.accounts.changes import commit
 from gateway.accounts.key_caps import NO_CAPS, KeyCaps, check_quota
 from gateway.accounts.models import ApiKey, Member, Project, User
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.ids import mask
 from gateway.store.database import Database

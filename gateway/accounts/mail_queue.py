@@ -9,8 +9,8 @@ from gateway import ids
 from gateway.accounts.vault import Vault
 from gateway.clock import Clock
 from gateway.errors import GatewayError
+from gateway.runtime.threads import Job
 from gateway.store.documents import Documents
-from gateway.threads import Job
 from gateway.transport.mail import Mail, Mailer, MailFailed
 from gateway.transport.webhook_delivery import next_wait_us
 

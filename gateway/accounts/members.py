@@ -11,7 +11,7 @@ from gateway.accounts import audit, quotas
 from gateway.accounts.changes import commit
 from gateway.accounts.models import ApiKey, DeviceCode, Member, MemberStatus, Organization, Role, Session, User
 from gateway.accounts.passwords import Passwords
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
 from gateway.store.database import Database
 

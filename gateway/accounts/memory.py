@@ -3,8 +3,8 @@
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from gateway.control import Control
-from gateway.shared_calls import SharedCalls
+from gateway.control.version import Control
+from gateway.runtime.call_merging import SharedCalls
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -12,7 +12,7 @@ from gateway.accounts.compliance import read_policy
 from gateway.accounts.known_names import KnownNames
 from gateway.accounts.models import Member, Organization, OrganizationStatus
 from gateway.accounts.quotas import check_names
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
 

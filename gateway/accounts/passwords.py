@@ -7,7 +7,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from gateway.errors import InvalidRequest, Unavailable
-from gateway.fair_threads import FairThreads, QueueFull
+from gateway.runtime.fair_threads import FairThreads, QueueFull
 
 T = TypeVar("T")
 

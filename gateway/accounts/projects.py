@@ -5,16 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from gateway import ids, webhooks
+from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.accounts.models import Organization, Project
 from gateway.accounts.organizations import read_name
 from gateway.accounts.quotas import ASK, MOST_PROJECTS, check_quota
 from gateway.accounts.vault import Vault
-from gateway.control import Control
+from gateway.configuration.settings import OrganizationDefaults
+from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
-from gateway.settings import OrganizationDefaults
+from gateway.runtime import webhook_signatures
 from gateway.store.database import Database
 
 CHOICES = {
@@ -172,7 +173,7 @@ def ensure_callback_secret(database: Database, control: Control, vault: Vault, p
     """Give a project without a callback secret a new one. NotFound, Unavailable."""
     if callback_secret(database, vault, project_id):
         return
-    sealed = vault.seal(webhooks.make_secret())
+    sealed = vault.seal(webhook_signatures.make_secret())
 
     def work(now: int) -> None:
         project = _load(project_id)

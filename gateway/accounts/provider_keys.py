@@ -15,7 +15,7 @@ from gateway.accounts.memory import Memory
 from gateway.accounts.models import Organization, ProviderKey
 from gateway.accounts.quotas import MOST_PROVIDER_KEYS, check_quota
 from gateway.accounts.vault import Vault
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import Internal, InvalidRequest, NotFound, Unavailable
 from gateway.store.database import Database
 

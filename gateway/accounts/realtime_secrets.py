@@ -19,7 +19,7 @@ from gateway.clock import SECOND_US, Clock
 from gateway.errors import Unauthenticated, Unavailable
 from gateway.neutral.realtime import SessionLock
 from gateway.store.documents import Documents
-from gateway.store.installation import Secrets
+from gateway.store.installation_identity import Secrets
 from gateway.store.redis import Redis, realtime_secret
 
 PREFIX = "ek_"

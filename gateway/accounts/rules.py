@@ -14,7 +14,7 @@ from gateway.accounts.known_names import KnownNames
 from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, Team
 from gateway.accounts.quotas import MOST_RULES, check_names, check_quota
 from gateway.accounts.rule_values import SCOPES, RuleInfo, read_value
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
 

@@ -12,7 +12,7 @@ from gateway.accounts.models import Session, User
 from gateway.clock import SECOND_US
 from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.store.database import Database
-from gateway.store.installation import Secrets
+from gateway.store.installation_identity import Secrets
 
 PREFIX = "llmgses_"
 LIFE_S = 30 * 86_400

@@ -8,7 +8,7 @@ from gateway.accounts.changes import commit
 from gateway.accounts.models import AccessRule, Member, Organization, Team, TeamMember
 from gateway.accounts.organizations import read_name
 from gateway.accounts.quotas import MOST_TEAMS, check_quota
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import Conflict, NotFound
 from gateway.store.database import Database
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from gateway.errors import Unavailable
-from gateway.lazy_import import LazyImport
+from gateway.runtime.lazy_import import LazyImport
 
 fernet = LazyImport("cryptography.fernet")
 VERSION = b"\x80"  # of a token (Fernet specification, token format)

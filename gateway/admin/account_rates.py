@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.limits.rate_rules import RateLimits
 from gateway.store.database import Database
 

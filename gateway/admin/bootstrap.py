@@ -8,11 +8,11 @@ from gateway import ids, money
 from gateway.accounts import keys, members, organizations, projects, tokens
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.passwords import LONGEST, SHORTEST, Passwords
-from gateway.control import Control
+from gateway.configuration.settings import Settings, SettingsError
+from gateway.control.version import Control
 from gateway.errors import InvalidRequest
-from gateway.settings import Settings, SettingsError
 from gateway.store.database import Database
-from gateway.store.installation import Secrets
+from gateway.store.installation_identity import Secrets
 
 # (organization id, nano-dollars or None for unlimited, reference that makes the grant happen once); called within the
 # transaction.

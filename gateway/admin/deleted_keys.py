@@ -6,9 +6,9 @@ from gateway.accounts.models import AccessRule, ApiKey
 from gateway.clock import DAY_US
 from gateway.limits.models import KEY, TOTAL, WINDOW, budget_id
 from gateway.limits.rate_rules import OF_ACCOUNTS
-from gateway.metering.rollups.table import Series, read_state
+from gateway.metering.rollups.rollup_table import Series, read_state
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
-from gateway.threads import pause
 
 STEP_ROWS = 200
 # A round ends after so many steps; the next one goes on where it ended.

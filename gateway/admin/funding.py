@@ -8,7 +8,7 @@ from gateway import ids, money
 from gateway.accounts import audit, organizations, teams
 from gateway.accounts.changes import commit
 from gateway.admin.limit_setters import hold, setter_of
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest
 from gateway.limits.budgets import Budgets, Limits
 from gateway.limits.ledger import LedgerBook

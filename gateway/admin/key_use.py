@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from gateway.accounts.projects import ProjectInfo, list_projects
-from gateway.settings import MANAGE
+from gateway.configuration.settings import MANAGE
 from gateway.store.database import Database
 
 CREDITS, SUGGESTED = "credits", "hybrid"

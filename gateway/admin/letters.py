@@ -15,10 +15,10 @@ from gateway.accounts.passwords import Passwords
 from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.accounts.tokens import hash_token
 from gateway.clock import SECOND_US, to_datetime
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import GatewayError, Gone, NotFound, RateLimited
+from gateway.runtime.threads import spawn
 from gateway.store.database import Database
-from gateway.threads import spawn
 from gateway.transport.mail import Mail
 
 LIFE_S = 3600

@@ -14,7 +14,7 @@ from gateway.accounts.provider_keys import StoredCredential as StoredKey
 from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.lifecycle import has_ended
-from gateway.catalogue.rates import rates_at
+from gateway.catalogue.price_rates import rates_at
 from gateway.clock import Clock
 from gateway.engine.custom_models import CustomModels
 from gateway.errors import GatewayError, InvalidRequest

@@ -14,9 +14,9 @@ from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.accounts.tokens import hash_token
 from gateway.clock import DAY_US, SECOND_US
 from gateway.errors import GatewayError, RateLimited, Unauthenticated
+from gateway.runtime.threads import spawn
 from gateway.store.database import Database
 from gateway.store.documents import Documents
-from gateway.threads import spawn
 
 # Wrong passwords within the span: of one address from one place, of one address, from one place.
 SPAN_S = 900

@@ -10,11 +10,11 @@ from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import Dearest, dearest
 from gateway.clock import HOUR_US
 from gateway.limits.cost_bound import CostBound
-from gateway.media.counting import MOST_CONTEXT_TOKENS
+from gateway.media.token_counting import MOST_CONTEXT_TOKENS
 from gateway.money import MILLION
+from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Request, Requirements
 from gateway.neutral.usage import NOTHING, Units, Usage
-from gateway.operations import OPERATIONS
 
 SEARCHES = 5  # what one answer may look up where the caller sets no number
 SESSIONS = 1  # containers that code of one answer runs in

@@ -3,7 +3,7 @@
 from gateway.clock import HOUR_US
 from gateway.limits.ledger import LATE
 from gateway.metering.models import CREDITS
-from gateway.metering.rollups.rows import HEX
+from gateway.metering.rollups.row_sums import HEX
 
 # The 32 hex digits of an id, whatever its prefix: budgets and the ledger have it as text, usage rows as bytes.
 DIGITS = "substr({0}, length({0}) - 31)"

@@ -8,7 +8,7 @@ from gateway.clock import HOUR_US, SECOND_US
 from gateway.errors import Unavailable
 from gateway.limits.ledger import LedgerBook
 from gateway.metering.models import CREDITS
-from gateway.metering.rollups.rows import HEX
+from gateway.metering.rollups.row_sums import HEX
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 

@@ -13,7 +13,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.limits.rates import RateLimitStatus
+from gateway.limits.rate_limits import RateLimitStatus
 from gateway.neutral.request import Request
 from gateway.neutral.sound_length import SoundLength
 from gateway.neutral.usage import Usage

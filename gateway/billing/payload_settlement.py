@@ -12,7 +12,7 @@ from gateway.billing.terms import Terms
 from gateway.billing.usage_rows import record_of
 from gateway.errors import GatewayError, OutOfCredits, Unavailable
 from gateway.limits.cost_bound import CostBound
-from gateway.limits.rates import Slot
+from gateway.limits.rate_limits import Slot
 from gateway.limits.spending import Payer
 from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import CREDITS

@@ -13,7 +13,7 @@ from gateway.billing.usage_rows import BOUNDED
 from gateway.clock import HOUR_US
 from gateway.errors import Unavailable
 from gateway.metering.rollups.proof import compare_rollups
-from gateway.metering.rollups.rows import HEX
+from gateway.metering.rollups.row_sums import HEX
 from gateway.money import format_usd
 from gateway.store.database import Database
 

@@ -6,16 +6,16 @@ import orjson
 
 from gateway.billing.reconciliation import Difference, examine
 from gateway.clock import SECOND_US, Clock
+from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.proof import ROWS
-from gateway.metering.rollups.table import hour_of
+from gateway.metering.rollups.rollup_table import hour_of
 from gateway.money import NANO, format_usd
-from gateway.settings import MANAGE
-from gateway.states import ERROR, INFO, StateChange, StateLog
+from gateway.runtime.state_changes import ERROR, INFO, StateChange, StateLog
+from gateway.runtime.threads import Job
 from gateway.store.database import Database
 from gateway.store.documents import Documents
-from gateway.threads import Job
 
 KIND, KEY = "gauge", "ledger_drift"
 TTL_S = 24 * 3600

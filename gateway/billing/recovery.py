@@ -7,12 +7,12 @@ from pathlib import Path
 
 from gateway.billing.usage_rows import IntentDetails, interrupted, read_intent
 from gateway.clock import SECOND_US, Clock
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.limits.lease_sweep import charge, forget_returned, give_up, list_lost
 from gateway.limits.models import team_of
-from gateway.metering.rollups.table import read_state
+from gateway.metering.rollups.rollup_table import read_state
 from gateway.metering.usage_table import RECORD, UsageRecord, known, write_teams
-from gateway.states import StateChange, StateLog
+from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.intents import Intent, Orphan, orphans
 

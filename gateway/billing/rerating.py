@@ -10,8 +10,8 @@ from gateway.accounts.discounts import Discounts
 from gateway.billing.usage_rows import PRICE_KEY
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping
+from gateway.catalogue.price_rates import prices_at
 from gateway.catalogue.prices import cost_of, discounted
-from gateway.catalogue.rates import prices_at
 from gateway.limits.ledger import ADJUSTMENT, LedgerBook
 from gateway.metering.models import CACHED, CREDITS, SETTLEMENT
 from gateway.metering.usage_table import COLUMNS, UsageRecord, record_of_row

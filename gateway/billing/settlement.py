@@ -16,7 +16,7 @@ from gateway.billing.terms import Terms, terms_of
 from gateway.billing.usage_rows import bill, bill_within, intent_of, interrupted, mode_of, read_intent, row_of
 from gateway.clock import Clock
 from gateway.errors import GatewayError, Unavailable
-from gateway.limits.rates import RateLimiter, RateLimitStatus, Slot
+from gateway.limits.rate_limits import RateLimiter, RateLimitStatus, Slot
 from gateway.limits.spending import CostBound, Reservation, Spending
 from gateway.metering.models import CREDITS
 from gateway.metering.usage_table import write_row, write_teams

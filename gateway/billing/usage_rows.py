@@ -12,8 +12,8 @@ from gateway.billing.context import RequestContext
 from gateway.billing.estimates import HUNG_UP, completed, usage_of, within
 from gateway.billing.outcome import Attempt, upstream_text
 from gateway.billing.terms import Terms
+from gateway.catalogue.price_rates import ORDINARY_TIERS, multiplier, rates_at
 from gateway.catalogue.prices import COMPONENTS, FREE, Charge, capped, cost_of, discounted, reduced
-from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at
 from gateway.errors import GatewayError
 from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT

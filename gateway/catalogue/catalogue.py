@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.clock import to_iso
-from gateway.shared_calls import SharedCalls
+from gateway.runtime.call_merging import SharedCalls
 
 LONGEST_TEXT = 120
 REMEMBERED = 8  # a serialised list is about a megabyte

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.catalogue.entries import Mapping, Model, Provider
-from gateway.catalogue.fields import MODEL_ID, PROVIDER_ID, read_fields
+from gateway.catalogue.field_checks import MODEL_ID, PROVIDER_ID, read_fields
 from gateway.configuration.file import API_KEY, BASE_URL, VALUES
 from gateway.configuration.file import NAME as CONFIGURATION
 from gateway.configuration.lines import TomlLines, TomlPlace

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.credentials import PREFIX, credentials_for, settings_for, variables_of
 from gateway.catalogue.descriptions import describe
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Tier, TokenRates
+from gateway.catalogue.environment_credentials import PREFIX, credentials_for, settings_for, variables_of
 from gateway.catalogue.layers import Fields, Layer, overlay, read_folder, read_snapshot, read_tables
 from gateway.catalogue.lifecycle import dates_of
 from gateway.catalogue.protocols import PROTOCOLS, ProtocolEntry
 from gateway.configuration.file import NAME, missing_file
 from gateway.configuration.lines import TomlPlace
 from gateway.configuration.names import near, unknown_variables
-from gateway.settings import CONFIG, Settings, SettingsError
+from gateway.configuration.settings import CONFIG, Settings, SettingsError
 
 FOLDER = CONFIG / "catalogue"
 SNAPSHOT = "snapshot.json.gz"

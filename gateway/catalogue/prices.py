@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping, TokenRates
-from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at, reachable_rates
+from gateway.catalogue.price_rates import ORDINARY_TIERS, multiplier, rates_at, reachable_rates
 from gateway.money import MILLION, MOST_CALL_NUSD
 from gateway.neutral.usage import NOTHING, Usage
 

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from gateway.configuration.values import Between, NetworkText, Scheme
+from gateway.configuration.value_parsing import Between, NetworkText, Scheme
 
 LINE = re.compile(r"(\w+) = (.*?)(?:\s+# (.*))?")
 MORE = re.compile(r"\s+# (.*)")

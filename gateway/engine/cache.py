@@ -11,18 +11,18 @@ from msgspec import json, to_builtins
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.vault import Vault, is_sealed
 from gateway.billing.context import RequestContext
-from gateway.engine.codec import build, flatten
+from gateway.configuration.settings import Cache
+from gateway.engine.answer_serialization import build, flatten
 from gateway.errors import GatewayError
+from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Native, Request
 from gateway.neutral.usage import Usage
-from gateway.operations import OPERATIONS
 from gateway.routing.decision import Plan
-from gateway.settings import Cache
+from gateway.runtime.threads import compute_if
 from gateway.store import redis as store
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.store.redis import Redis
-from gateway.threads import compute_if
 
 log = logging.getLogger(__name__)
 

@@ -7,14 +7,14 @@ from collections.abc import Generator
 from msgspec.structs import replace
 
 from gateway.billing.context import RequestContext
-from gateway.engine import healing, streaming, unary
+from gateway.engine import json_healing, streaming, unary
 from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.planning import RoutePlan
 from gateway.engine.run import Run
-from gateway.media.counting import counted
+from gateway.media.token_counting import counted
 from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch
-from gateway.threads import compute_if
+from gateway.runtime.threads import compute_if
 
 
 class ChatEngine(Executor[ChatRequest]):
@@ -33,7 +33,7 @@ class ChatEngine(Executor[ChatRequest]):
             request = counted(request)
         if options.prompt_cache_key:
             request = self._veil_cache_key(context, request)
-        if options.heal and healing.wanted_of(request) is not None:
+        if options.heal and json_healing.wanted_of(request) is not None:
             request = replace(request, native=None)
         route_plan, request = super()._plan(context, request)
         if request.requirements.json_object and route_plan.json_by_prompt and not request.options.heal:
@@ -43,10 +43,10 @@ class ChatEngine(Executor[ChatRequest]):
 
     def _unary(self, run: Run) -> ChatResult:
         result = unary.answer(run)
-        return healing.heal_result(run, result) if run.request.options.heal else result
+        return json_healing.heal_result(run, result) if run.request.options.heal else result
 
     def _events(self, run: Run) -> Generator[Batch, None, None]:
-        return healing.heal_stream(run, streaming.events(run))
+        return json_healing.heal_stream(run, streaming.events(run))
 
     def _veil_cache_key(self, context: RequestContext, request: ChatRequest) -> ChatRequest:
         """The caller's prompt cache key as a keyed hash, so that tenants never share a cache by choosing the same

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from gateway.billing.outcome import Outcome
 from gateway.billing.settlement import Settlements
 from gateway.clock import Clock
+from gateway.engine.answer_serialization import write_result
 from gateway.engine.cache import AnswerOrigin, CachedAnswer, ResponseCache
-from gateway.engine.codec import write_result
-from gateway.engine.decisions import Decisions
+from gateway.engine.coalesced_call import SharedCall, fill
 from gateway.engine.free_answers import HUNG_UP, Batches, FreeAnswers, SharedRequest
+from gateway.engine.routing_decisions import Decisions
 from gateway.engine.run import Run
-from gateway.engine.shared_call import SharedCall, fill
 from gateway.errors import GatewayError, Internal
 from gateway.neutral.events import Batch, Failed, Finished
 from gateway.neutral.request import Result
-from gateway.threads import pause
+from gateway.runtime.threads import pause
 
 POLL_S = 0.05
 ELSEWHERE_S = 30.0

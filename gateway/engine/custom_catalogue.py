@@ -8,8 +8,8 @@ from gateway.accounts.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue, Current
 from gateway.engine.custom_models import CustomModels, ProviderModels, make_known
 from gateway.providers.credentials import CREDITS
-from gateway.shared_calls import SharedCalls
-from gateway.threads import compute_if
+from gateway.runtime.call_merging import SharedCalls
+from gateway.runtime.threads import compute_if
 
 REMEMBERED = 60_000  # models, over all organizations; the most recent organization's list stays whatever its size
 LISTS = 2  # cached for each organization; one list of 30,000 models takes 50 MB

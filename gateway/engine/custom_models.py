@@ -5,15 +5,15 @@ from collections.abc import Mapping as Values
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from gateway import operations
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.authentication import Caller
 from gateway.accounts.custom_providers import CustomProviderInfo, CustomProviders
 from gateway.accounts.provider_keys import ProviderKeys, StoredCredential
-from gateway.catalogue.addresses import join_base
+from gateway.catalogue.base_urls import join_base
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
-from gateway.catalogue.fields import read_prices
+from gateway.catalogue.field_checks import read_prices
 from gateway.errors import InvalidRequest, UnknownModel
+from gateway.neutral import operations
 from gateway.providers.credentials import CREDITS
 from gateway.routing.resolve import CustomModel
 

@@ -11,18 +11,18 @@ from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Outcome
 from gateway.billing.settlement import Settlements
 from gateway.clock import Clock
+from gateway.configuration.settings import Settings
 from gateway.engine import streaming, unary
 from gateway.engine.attempts import Walk
 from gateway.engine.coalescing import AnswerSource, RequestCoalescing
-from gateway.engine.decisions import Decisions
 from gateway.engine.free_answers import SharedRequest
 from gateway.engine.planning import Planner, RoutePlan
 from gateway.engine.reading_on import ReadingOn
+from gateway.engine.routing_decisions import Decisions
 from gateway.engine.run import Run
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Request
 from gateway.providers.upstream import Upstreams
-from gateway.settings import Settings
 
 R = TypeVar("R", bound=Request)
 

@@ -10,20 +10,20 @@ from gateway.billing.terms import terms_of
 from gateway.billing.usage_rows import mode_of, record_of
 from gateway.catalogue.prices import FREE
 from gateway.clock import Clock
+from gateway.engine.answer_serialization import read_batch, read_result
 from gateway.engine.cache import AnswerOrigin, CachedAnswer
-from gateway.engine.codec import read_batch, read_result
-from gateway.engine.decisions import Decisions
 from gateway.engine.planning import RoutePlan
+from gateway.engine.routing_decisions import Decisions
 from gateway.engine.run import OK
 from gateway.errors import GatewayError, Internal
-from gateway.limits.rates import Slot
+from gateway.limits.rate_limits import Slot
 from gateway.metering.models import CACHED
 from gateway.metering.usage_table import write_row
 from gateway.neutral.events import Batch, Finished
 from gateway.neutral.request import Request, Result
 from gateway.providers.protocol import Credential, Target
 from gateway.routing.candidate_filter import ACCESS
-from gateway.threads import pause
+from gateway.runtime.threads import pause
 
 HUNG_UP = "client_disconnect"
 # The longest pause between two chunks of a replayed stream (HTTP reference, 6.5).

@@ -9,13 +9,13 @@ import orjson
 from gateway import ids
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewayError, Unavailable
-from gateway.routing.health import Health
+from gateway.routing.provider_health import Health
+from gateway.runtime.threads import Job, spawn
 from gateway.store import redis as store
 from gateway.store.database import Database
 from gateway.store.documents import DocumentRows, Documents
 from gateway.store.journal import Journal
 from gateway.store.redis import Redis
-from gateway.threads import Job, spawn
 
 log = logging.getLogger(__name__)
 

@@ -16,14 +16,14 @@ from gateway.accounts.authentication import Caller
 from gateway.accounts.vault import Vault, is_sealed
 from gateway.billing.settlement import Settlements
 from gateway.clock import Clock
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.engine.spool import Spool
 from gateway.errors import GatewayError, IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest
 from gateway.metering.payload_table import pack, unpack
+from gateway.runtime.threads import Job, Threads, compute_if, spawn
 from gateway.store.database import Database
 from gateway.store.documents import DocumentRows, Documents
 from gateway.store.journal import Journal, Row
-from gateway.threads import Job, Threads, compute_if, spawn
 
 HEADER = "Idempotency-Key"
 KIND = "idempotency"

@@ -27,10 +27,10 @@ from gateway.routing.answer_times import AnswerTimes
 from gateway.routing.auto import SANDBOX
 from gateway.routing.candidate_filter import NoCredential
 from gateway.routing.decision import Plan
-from gateway.routing.health import Health
 from gateway.routing.plan import Router, chance_of, remembers
+from gateway.routing.provider_health import Health
 from gateway.routing.record import write_record
-from gateway.routing.windows import Tally
+from gateway.routing.sliding_window import Tally
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from gateway.disconnects import current
-from gateway.threads import later, spawn
+from gateway.runtime.disconnects import current
+from gateway.runtime.threads import later, spawn
 
 MOST = 256  # answers of a worker that are read on at the same time
 MOST_OF_ONE = 64  # of one organization

@@ -12,13 +12,13 @@ from gateway.accounts.access import logs_text
 from gateway.accounts.authentication import Caller
 from gateway.accounts.vault import Vault
 from gateway.billing.context import RequestContext
-from gateway.engine.payload_log import Payload
+from gateway.engine.payload_collection import Payload
 from gateway.errors import NotFound
 from gateway.metering import payload_table
 from gateway.metering.payload_table import LogInfo
+from gateway.runtime.threads import Threads
 from gateway.store.database import Database
 from gateway.store.journal import Journal, Row, Ticket
-from gateway.threads import Threads
 
 RETAIN = "retain"
 # Bytes of packed payloads that may be queued for the database. Beyond it requests are settled without them: memory is

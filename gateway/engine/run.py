@@ -9,12 +9,12 @@ from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
 from gateway.billing.settlement import Settlement
 from gateway.clock import Clock
-from gateway.disconnects import CallerGone
+from gateway.configuration.settings import Timeouts
 from gateway.engine.attempts import Walk, final_error
-from gateway.engine.decisions import Decisions
 from gateway.engine.key_bounds import Passed, leave_out
 from gateway.engine.planning import Planner, RoutePlan
 from gateway.engine.reading_on import ReadingOn
+from gateway.engine.routing_decisions import Decisions
 from gateway.errors import Cancelled, GatewayError, NotSupported, SpendingLimitReached
 from gateway.limits.cost_bound import CostBound
 from gateway.money import format_usd
@@ -25,7 +25,7 @@ from gateway.neutral.usage import Usage
 from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
-from gateway.settings import Timeouts
+from gateway.runtime.disconnects import CallerGone
 
 OK = 200
 SHARE = 0.5

@@ -15,13 +15,13 @@ from msgspec import structs
 from gateway.billing.units import estimate
 from gateway.billing.usage_completion import complete
 from gateway.errors import GatewayError
+from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Request
 from gateway.neutral.usage import added
-from gateway.operations import OPERATIONS
 from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
-from gateway.threads import Job, compute_if
+from gateway.runtime.threads import Job, compute_if
 
 AT_ONCE = 4
 MOST_TOKENS = "max_batch_tokens"  # in a mapping's `extra`: the tokens that one call accepts, all inputs together

@@ -15,7 +15,6 @@ from gateway.billing.units import estimate
 from gateway.billing.usage_completion import complete
 from gateway.engine.split_calls import AT_ONCE
 from gateway.errors import GatewayError
-from gateway.merging import Merged
 from gateway.neutral.chat import ChatRequest, split
 from gateway.neutral.events import (
     Batch,
@@ -33,6 +32,7 @@ from gateway.neutral.usage import Usage, added
 from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Answering, Upstreams
+from gateway.runtime.merged_iterators import Merged
 
 
 class _Part:

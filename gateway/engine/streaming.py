@@ -5,7 +5,6 @@ from collections.abc import Generator, Iterator
 from msgspec import structs
 
 from gateway.billing.outcome import Attempt
-from gateway.disconnects import current
 from gateway.engine.run import Run
 from gateway.engine.split_streams import SplitAnswering
 from gateway.errors import GatewayError, StreamTruncated, UpstreamFailed, UpstreamTimeout
@@ -28,9 +27,10 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import LENGTH
 from gateway.neutral.sound_length import SoundLength
 from gateway.neutral.speech import length_as_text
-from gateway.providers.answers import ODD
+from gateway.providers.answer_checks import ODD
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import MUTE, Answering
+from gateway.runtime.disconnects import current
 
 ENDS = (Finished, Failed)
 LATE = "The provider began no answer in time."

@@ -4,14 +4,14 @@ from functools import partial
 from typing import Any
 
 from gateway.billing.outcome import Attempt
-from gateway.disconnects import current
 from gateway.engine import split_calls
 from gateway.engine.run import Run
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest
+from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Result
-from gateway.operations import OPERATIONS
-from gateway.threads import compute_if
+from gateway.runtime.disconnects import current
+from gateway.runtime.threads import compute_if
 
 CHAT = ChatRequest.operation
 

@@ -3,8 +3,8 @@
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.files import MessageBody
 from gateway.providers.protocol import Call, Target
+from gateway.runtime.large_files import MessageBody
 
 BYOK = "byok"
 HIDDEN = b"[secret]"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import InvalidRequest
 from gateway.limits.leases import LeaseRequest, bound_of, insert_budget
 from gateway.limits.models import KEY, MEMBER, TEAM, TOTAL, WINDOW, budget_id

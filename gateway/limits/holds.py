@@ -13,8 +13,8 @@ from gateway.errors import GatewayError, NotFound
 from gateway.limits.cost_bound import CostBound, Payer, Shortage, fit
 from gateway.limits.leases import SPEND, BudgetRow, Move, fold_inside, holds_of, load, lock_budgets, shortage_of
 from gateway.limits.models import CREDITS, NOBODY
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
-from gateway.threads import pause
 
 GRANT = "UPDATE budget SET leased_nusd = leased_nusd + ? WHERE id = ?"  # for a row that is locked and was checked
 LEASE = (

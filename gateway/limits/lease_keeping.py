@@ -4,7 +4,7 @@ idle."""
 import threading
 
 from gateway.clock import SECOND_US, Clock
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.limits.cost_bound import Payer
 from gateway.limits.leases import LeaseRequest, Move, Slice, fold
 from gateway.limits.worker_leases import UNLIMITED, BudgetLease, BudgetSet

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from gateway import ids
 from gateway.clock import SECOND_US
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import Internal, InvalidRequest
 from gateway.limits.leases import MOST_COUNTER_NUSD, LeaseRequest, insert_budget, lock_budgets
 from gateway.limits.models import CREDITS, ORGANIZATION, Ledger, budget_id

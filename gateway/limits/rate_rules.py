@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import InvalidRequest
 from gateway.store.database import Database
 

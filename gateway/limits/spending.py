@@ -5,16 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.clock import Clock
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import GatewayError, Unavailable
 from gateway.limits.cost_bound import CostBound, Payer, Shortage
 from gateway.limits.lease_keeping import LeaseKeeper
 from gateway.limits.leases import FOREVER, ROUNDS, LeaseRequest, holds_of, read_terms, take
 from gateway.limits.worker_leases import BudgetLease, BudgetSet, Claim, Reservation, TakeQueue
 from gateway.money import NANO
+from gateway.runtime.threads import Job, pause
 from gateway.store.database import Database
 from gateway.store.journal import Journal
-from gateway.threads import Job, pause
 
 __all__ = ["CostBound", "Payer", "Reservation", "Spending"]
 

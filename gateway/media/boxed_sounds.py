@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gateway.media.frames import MOST_FRAMES, Bytes, CountedSound
+from gateway.media.frame_counting import MOST_FRAMES, Bytes, CountedSound
 from gateway.media.ogg_sounds import LONGEST_OPUS_S, LONGEST_PACKET_S, opus_seconds
 from gateway.neutral.sound_frames import AAC_RATES, AAC_SAMPLES
 

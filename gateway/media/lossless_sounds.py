@@ -3,7 +3,7 @@
 import re
 from typing import Literal
 
-from gateway.media.frames import MOST_FRAMES, WINDOW, Bytes, CountedSound
+from gateway.media.frame_counting import MOST_FRAMES, WINDOW, Bytes, CountedSound
 
 PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 ADPCM = (2, 0x11)  # of Microsoft and IMA: two samples in a byte

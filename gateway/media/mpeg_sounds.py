@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway.media.frames import LEAST_OF_ANY, MOST_FRAMES, Bytes, CountedSound
+from gateway.media.frame_counting import LEAST_OF_ANY, MOST_FRAMES, Bytes, CountedSound
 from gateway.neutral.sound_frames import FRAME_HEAD, adts_frame, mpeg_frame
 
 LEAST_MPEG = 250  # bytes a second of frames in free format

@@ -1,6 +1,6 @@
 """Packets of sound in Ogg (RFC 3533), and how long a packet of Opus or Vorbis lasts (RFC 6716, Vorbis I)."""
 
-from gateway.media.frames import MOST_FRAMES, Bytes, CountedSound
+from gateway.media.frame_counting import MOST_FRAMES, Bytes, CountedSound
 from gateway.media.lossless_sounds import count_flac
 
 PAGE, HEAD = b"OggS", 27

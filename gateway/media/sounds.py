@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable
 
-from gateway.files import StoredFile
 from gateway.media import boxed_sounds, lossless_sounds, mpeg_sounds, ogg_sounds
-from gateway.media.frames import Bytes, CountedSound
+from gateway.media.frame_counting import Bytes, CountedSound
 from gateway.neutral.file_types import HEAD, type_of
+from gateway.runtime.large_files import StoredFile
 
 SECOND_MS = 1000
 LIKELY_BYTES_A_SECOND = 4_000

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES
-from gateway.metering.rollups.reading import Dimension as ColumnName
-from gateway.metering.rollups.reading import RollupQuestion, Row, Shifts, StepColumns, ask, ask_columns
-from gateway.metering.rollups.table import HOURS, Series
+from gateway.metering.rollups.queries import Dimension as ColumnName
+from gateway.metering.rollups.queries import RollupQuestion, Row, Shifts, StepColumns, ask, ask_columns
+from gateway.metering.rollups.rollup_table import HOURS, Series
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 

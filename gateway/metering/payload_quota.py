@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from heapq import merge
 
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
-from gateway.threads import pause
 
 STEP_ROWS = 200
 PAUSE_S = 0.02

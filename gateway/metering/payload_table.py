@@ -8,9 +8,9 @@ import zstandard
 
 from gateway.accounts.vault import Vault
 from gateway.errors import Unavailable
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
-from gateway.threads import pause
 
 STREAMED, SENT_CUT, ANSWER_CUT, RAW_CUT = 1, 2, 4, 8  # flags
 LEVEL = 3

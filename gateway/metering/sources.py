@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway.configuration.settings import CONFIG
 from gateway.errors import InvalidRequest
-from gateway.settings import CONFIG
 
 ALLOWED = re.compile(r"[A-Za-z0-9./-]{1,255}")
 CLAW = re.compile(r"[a-z0-9_-]*claw[a-z0-9_-]*")

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from msgspec import structs
 
-from gateway.files import StoredFile
 from gateway.neutral.parts import Image
 from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage, added
+from gateway.runtime.large_files import StoredFile
 
 # The most that one image that is read was seen to count as, and one that is made where its mapping tells no number.
 READ_TOKENS, MADE_TOKENS = 8192, 16_384

@@ -3,7 +3,7 @@ thread of the process has its turn."""
 
 import re
 
-from gateway.threads import compute, give_way
+from gateway.runtime.threads import compute, give_way
 
 SLICE = 1 << 18  # bytes counted between two turns of the event loop: 4 ms where all are commas
 PIECE = 1 << 18  # bytes of one match at most: it holds the interpreter, some 10 ms a megabyte

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 from msgspec import Struct, structs
 
 from gateway.neutral.usage import Units, Usage
-from gateway.threads import compute
+from gateway.runtime.threads import compute
 
 
 # Requirements, options and requests are made for each request: a struct costs a fraction of a data class.
@@ -18,7 +18,7 @@ class Requirements(Struct, frozen=True, gc=False):
     are one prompt); `messages` their number; `media` the number of images and files.
     Tools of providers that are offered and not forced can be left out: `search_offered` tells it of web search, and
     `hosted` names the dialect that alone has the others. `units` is None where tokens of text tell the whole cost.
-    Of media that were counted (gateway/media/counting.py), `media_tokens` is the most that they can count as,
+    Of media that were counted (gateway/media/token_counting.py), `media_tokens` is the most that they can count as,
     `likely_media_tokens` what they usually do, and `unseen_media` how many only the provider sees.
     """
 

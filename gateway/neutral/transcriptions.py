@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gateway.files import StoredFile
 from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage
+from gateway.runtime.large_files import StoredFile
 
 # Providers count 10 to 33 tokens for a second of audio, and speech is some 4 tokens of text a second; bounds have room.
 AUDIO_TOKENS_A_SECOND, MOST_AUDIO_TOKENS_A_SECOND = 10, 50

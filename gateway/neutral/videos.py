@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from gateway.errors import InvalidRequest
-from gateway.files import StoredFile
 from gateway.neutral.images import SHAPE, Picture
 from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage, read_count
+from gateway.runtime.large_files import StoredFile
 
 VideoState = Literal["queued", "in_progress", "completed", "failed", "canceled", "expired"]
 FINAL_STATES = frozenset(("completed", "failed", "canceled", "expired"))

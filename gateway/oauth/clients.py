@@ -16,7 +16,7 @@ from gateway.oauth import redirects
 from gateway.oauth.models import OAuthClient, OAuthGrant
 from gateway.oauth.scopes import SCOPES
 from gateway.store.database import Database
-from gateway.store.installation import Secrets
+from gateway.store.installation_identity import Secrets
 
 SECRET = "llmgcs_"
 CODE, REFRESH, CREDENTIALS = "authorization_code", "refresh_token", "client_credentials"

@@ -9,14 +9,14 @@ from gateway.accounts.changes import commit
 from gateway.accounts.models import ApiKey, User
 from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.clock import SECOND_US
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import Conflict, NotFound
-from gateway.oauth import rows
+from gateway.oauth import grant_rows
+from gateway.oauth.access_tokens import PREFIX as ACCESS
+from gateway.oauth.grant_values import Consent, FoundCode, FoundToken, GrantInfo, IssuedTokens
 from gateway.oauth.models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken, TokenKind
-from gateway.oauth.tokens import PREFIX as ACCESS
-from gateway.oauth.values import Consent, FoundCode, FoundToken, GrantInfo, IssuedTokens
 from gateway.store.database import Database
-from gateway.store.installation import Secrets
+from gateway.store.installation_identity import Secrets
 
 CODE, REFRESH = "llmgac_", "llmgrt_"
 CODE_S, ACCESS_S, REFRESH_S = 300, 3600, 30 * 86_400
@@ -47,7 +47,7 @@ class Grants:
         return self._database.read(
             lambda: [
                 (row.id, row.description, row.project_name)
-                for row in rows.usable_keys(now, User.id == user_id).order_by(ApiKey.id)
+                for row in grant_rows.usable_keys(now, User.id == user_id).order_by(ApiKey.id)
             ]
         )
 
@@ -58,10 +58,10 @@ class Grants:
 
         def work() -> None:
             now = self._database.now_us()
-            key = rows.usable_keys(now, User.id == consent.user_id, ApiKey.id == consent.key_id).first()
+            key = grant_rows.usable_keys(now, User.id == consent.user_id, ApiKey.id == consent.key_id).first()
             if key is None:
                 raise NotFound("There is no active API key of yours with this id.")
-            rows.insert_grant(grant_id, consent, key, now, now + CODE_S * SECOND_US)
+            grant_rows.insert_grant(grant_id, consent, key, now, now + CODE_S * SECOND_US)
             OAuthCode.insert(
                 id=code_id,
                 code_hash=tokens.hash_token(code, self._hash_keys[0]),
@@ -79,7 +79,7 @@ class Grants:
     def find_code(self, code: str) -> FoundCode | None:
         """A live code. One that was used before ends its grant and counts as none."""
         hashes, now = self._hashes(code), self._database.now_us()
-        row = self._database.read(lambda: rows.codes().where(OAuthCode.code_hash.in_(hashes)).first())
+        row = self._database.read(lambda: grant_rows.codes().where(OAuthCode.code_hash.in_(hashes)).first())
         if row is None:
             return None
         grant = row.grant
@@ -103,7 +103,9 @@ class Grants:
     def find_token(self, token: str) -> FoundToken | None:
         """A token of a grant that holds, used or over though it may be."""
         hashes, now = self._hashes(token), self._database.now_us()
-        row = self._database.read(lambda: rows.tokens_of_grants().where(OAuthToken.token_hash.in_(hashes)).first())
+        row = self._database.read(
+            lambda: grant_rows.tokens_of_grants().where(OAuthToken.token_hash.in_(hashes)).first()
+        )
         if row is None:
             return None
         grant, over = row.grant, row.expires_at <= now
@@ -141,7 +143,7 @@ class Grants:
 
         def work() -> str:
             now = self._database.now_us()
-            key = rows.usable_keys(now, ApiKey.id == consent.key_id).first()
+            key = grant_rows.usable_keys(now, ApiKey.id == consent.key_id).first()
             if key is None or generation not in (None, key.generation):
                 raise NotFound("The API key is not in force.")
             same = (
@@ -154,7 +156,7 @@ class Grants:
             row = OAuthGrant.select().where(same).first()
             if row is None:
                 self._pace(key.holder)
-                rows.insert_grant(new_id, replace(consent, user_id=key.holder), key, now, now + now_s)
+                grant_rows.insert_grant(new_id, replace(consent, user_id=key.holder), key, now, now + now_s)
             grant_id = new_id if row is None else row.id
             self._insert_tokens(grant_id, issued, now)
             OAuthGrant.update(used_at=now, expires_at=now + now_s).where(OAuthGrant.id == grant_id).execute()
@@ -174,7 +176,7 @@ class Grants:
 
         def work(now: int) -> None:
             if OAuthToken.delete().where(OAuthToken.id == token.id).execute():
-                key = rows.owner_of(token.grant_id)
+                key = grant_rows.owner_of(token.grant_id)
                 audit.append("oauth.revoke_token", token.grant_id, actor=key[0], at_us=now, organization_id=key[1])
 
         commit(self._database, self._control, work)
@@ -184,8 +186,8 @@ class Grants:
         has ended. `actor`: who wants it, "" for the rules."""
 
         def work(now: int) -> None:
-            user_id, organization_id = rows.owner_of(grant_id)
-            if rows.delete_grants([grant_id]):
+            user_id, organization_id = grant_rows.owner_of(grant_id)
+            if grant_rows.delete_grants([grant_id]):
                 audit.append(
                     "oauth.revoke",
                     grant_id,
@@ -202,21 +204,21 @@ class Grants:
         now = self._database.now_us()
 
         def read() -> list[GrantInfo]:
-            query = rows.grants().where(OAuthGrant.expires_at > now, OAuthGrant.generation == ApiKey.generation)
+            query = grant_rows.grants().where(OAuthGrant.expires_at > now, OAuthGrant.generation == ApiKey.generation)
             if user_id:
                 query = query.where(OAuthGrant.user_id == user_id)
             if key_id:
                 query = query.where(OAuthGrant.api_key == key_id)
-            return [rows.info_of(row) for row in query.order_by(OAuthGrant.id.desc()).limit(1000)]
+            return [grant_rows.info_of(row) for row in query.order_by(OAuthGrant.id.desc()).limit(1000)]
 
         return self._database.read(read)
 
     def find(self, grant_id: str) -> GrantInfo:
         """A grant. NotFound."""
-        row = self._database.read(lambda: rows.grants().where(OAuthGrant.id == grant_id).first())
+        row = self._database.read(lambda: grant_rows.grants().where(OAuthGrant.id == grant_id).first())
         if row is None:
             raise NotFound("There is no such application.")
-        return rows.info_of(row)
+        return grant_rows.info_of(row)
 
     def _issue(self, grant_id: str, scope: str, use: Callable[[], int], why: str, refreshable: bool) -> IssuedTokens:
         """Use something and insert what it gives in one transaction: a crash leaves both or neither."""
@@ -240,7 +242,7 @@ class Grants:
         grant = OAuthGrant.get_or_none(OAuthGrant.id == grant_id)
         if grant is None:
             raise Conflict("The application was signed out meanwhile.")
-        if not rows.usable_keys(now, ApiKey.id == grant.api_key_id).exists():
+        if not grant_rows.usable_keys(now, ApiKey.id == grant.api_key_id).exists():
             raise Conflict("The API key is not in force.")
         given: list[tuple[TokenKind, str, str, int]] = [("access", issued.access, issued.scope, ACCESS_S)]
         if issued.refresh:

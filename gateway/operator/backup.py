@@ -8,15 +8,15 @@ from pathlib import Path
 import click
 
 from gateway.billing.reconciliation import doctor
-from gateway.control import Control
+from gateway.configuration.settings import DatabaseSettings
+from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest
-from gateway.operator.installation import Installation, opened
+from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json
 from gateway.operator.running import SQLITE, announce
-from gateway.settings import DatabaseSettings
 from gateway.store import migrations
 from gateway.store.database import Database
-from gateway.store.installation import ENCRYPTION_KEY, HASH_SECRET
+from gateway.store.installation_identity import ENCRYPTION_KEY, HASH_SECRET
 from gateway.store.sqlite import FILE
 
 BESIDE = ("-wal", "-shm")

@@ -8,18 +8,18 @@ from typing import Any
 
 import click
 
-from gateway import accepted, extensions, settings
 from gateway.admin.bootstrap import check_first_start
-from gateway.catalogue import credentials, loader
+from gateway.catalogue import environment_credentials, loader
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Provider
-from gateway.configuration import explain, file
-from gateway.configuration.explain import MASK, Entry
+from gateway.configuration import effective_values, file, settings
+from gateway.configuration.effective_values import MASK, Entry
+from gateway.configuration.settings import Settings, SettingsError
 from gateway.operator.output import AS_JSON, is_json, print_findings
-from gateway.settings import Settings, SettingsError
 from gateway.store.database import check_scheme
-from gateway.store.installation import check_secrets
+from gateway.store.installation_identity import check_secrets
 from gateway.store.redis import check_url
+from gateway.worker import accepted_configuration, extensions
 
 WIDTH = 44
 HEADERS = "headers"  # of a provider; one of them may be a key
@@ -65,7 +65,7 @@ def show() -> None:
 
 def find_problems() -> list[str]:
     """Every mistake that would keep the gateway from starting or reloading, one line each."""
-    problems = accepted.find_problems()
+    problems = accepted_configuration.find_problems()
     chosen, _ = settings.examine()
     if chosen is None:
         return problems
@@ -81,9 +81,11 @@ def find_problems() -> list[str]:
 
 
 def _settings_of(chosen: Settings) -> Iterator[Entry]:
-    yield from explain.entries_of({name: getattr(chosen, name) for name in settings.SECTIONS}, chosen.origins)
+    yield from effective_values.entries_of({name: getattr(chosen, name) for name in settings.SECTIONS}, chosen.origins)
     for key, name in settings.SECRETS.items():
-        yield explain.secret_entry("secrets", key, [name], chosen.environment, chosen.file.references, file.NAME)
+        yield effective_values.secret_entry(
+            "secrets", key, [name], chosen.environment, chosen.file.references, file.NAME
+        )
 
 
 def _providers_of(chosen: Settings, catalogue: Catalogue) -> Iterator[Entry]:
@@ -100,17 +102,19 @@ def _provider(chosen: Settings, provider: Provider) -> Iterator[Entry]:
     section, env = f"providers.{provider.id}", chosen.environment
     parts = [part.removesuffix("?") for joined in provider.credential for part in joined.split(":")]
     names = [
-        credentials.variable_of(provider.id, "API_KEY"),
+        environment_credentials.variable_of(provider.id, "API_KEY"),
         *parts,
         file.variable(provider.id, file.API_KEY),
     ]
     for key, value in chosen.file.catalogue.get("providers", {}).get(provider.id, {}).items():
         yield Entry(section, key, dict.fromkeys(value, MASK) if key == HEADERS else value, file.NAME)
-    yield explain.secret_entry(section, file.API_KEY, names, env, chosen.file.references, file.NAME)
-    own = credentials.variable_of(provider.id, "BASE_URL")
+    yield effective_values.secret_entry(section, file.API_KEY, names, env, chosen.file.references, file.NAME)
+    own = environment_credentials.variable_of(provider.id, "BASE_URL")
     origin = own if env.get(own) else file.NAME
-    yield Entry(section, file.BASE_URL, explain.mask(credentials.base_url_for(provider, env)), origin)
-    for name, value in credentials.settings_for(provider, env).items():
+    yield Entry(
+        section, file.BASE_URL, effective_values.mask(environment_credentials.base_url_for(provider, env)), origin
+    )
+    for name, value in environment_credentials.settings_for(provider, env).items():
         sources = provider.settings[name].partition(" -> ")[0].partition("=")[0].split("|")
         origin = next((one for one in sources if env.get(one) or env.get(f"{one}_FILE")), "")
         written = file.NAME if file.variable(provider.id, name) in env else ""

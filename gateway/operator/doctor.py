@@ -8,10 +8,10 @@ from gateway.billing.reconciliation import doctor as examine
 from gateway.billing.rerating import Report
 from gateway.errors import InvalidRequest
 from gateway.money import format_usd
-from gateway.operator.installation import opened
+from gateway.operator.installation_commands import opened
 from gateway.operator.output import AS_JSON, is_json, print_json, print_table, read_time, say
 from gateway.operator.same_gateway import FORCE, check_same
-from gateway.store.installation import key_beside_data
+from gateway.store.installation_identity import key_beside_data
 
 
 @click.command()

@@ -2,11 +2,11 @@
 
 import click
 
-from gateway.background import TABLE, Scope, is_published, make_background, read_reports
-from gateway.operator.installation import opened
+from gateway.operator.installation_commands import opened
 from gateway.operator.output import AS_JSON, NEVER, print_result, print_table, show_time
 from gateway.store.documents import Documents
-from gateway.wiring import build
+from gateway.worker.recurring_jobs import TABLE, Scope, is_published, make_background, read_reports
+from gateway.worker.wiring import build
 
 WHO = {Scope.WORKER: "every worker", Scope.NODE: "one worker of each node", Scope.INSTALLATION: "the leading worker"}
 

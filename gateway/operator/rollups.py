@@ -4,7 +4,7 @@ import click
 
 from gateway.clock import HOUR_US, MINUTE_US, to_iso
 from gateway.errors import InvalidRequest
-from gateway.operator.installation import opened
+from gateway.operator.installation_commands import opened
 from gateway.operator.output import AS_JSON, print_result, print_table, read_time
 
 

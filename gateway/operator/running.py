@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from gateway import settings
-from gateway.configuration.explain import mask
+from gateway.configuration import settings
+from gateway.configuration.effective_values import mask
+from gateway.configuration.settings import ROOT, DatabaseSettings
 from gateway.errors import InvalidRequest
 from gateway.operator.output import is_json
-from gateway.settings import ROOT, DatabaseSettings
 from gateway.store.sqlite import FILE
 
 PROC = Path("/proc")

@@ -2,13 +2,13 @@
 
 import click
 
-from gateway import settings
-from gateway.control import Control
+from gateway.configuration import settings
+from gateway.configuration.settings import MANAGE, SettingsError
+from gateway.control.version import Control
 from gateway.errors import Conflict
 from gateway.operator import running
-from gateway.operator.installation import Installation
+from gateway.operator.installation_commands import Installation
 from gateway.operator.status import SHOWN
-from gateway.settings import MANAGE, SettingsError
 from gateway.store.documents import Documents
 from gateway.telemetry.presence import read_presence
 

@@ -14,12 +14,12 @@ from gateway.clock import DAY_US, to_iso
 from gateway.errors import InvalidRequest
 from gateway.metering.activity import Dimension, Owners, Span, measure
 from gateway.metering.figures import ActivityFigures
-from gateway.metering.rollups.reading import Row, at_once
+from gateway.metering.rollups.queries import Row, at_once
 from gateway.money import format_usd
-from gateway.operator.installation import Installation, check_scope, opened
+from gateway.operator.installation_commands import Installation, check_scope, opened
 from gateway.operator.output import AS_JSON, is_json, print_table, printable
-from gateway.reports.metrics import NEEDED
 from gateway.reports.period import read_period
+from gateway.reports.report_metrics import NEEDED
 from gateway.surfaces.tabular import write_cell
 
 HEADER = ("NAME", "REQUESTS", "ERRORS", "INPUT TOKENS", "OUTPUT TOKENS", "COST USD", "CREDITS USD", "OWN KEYS USD")

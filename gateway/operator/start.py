@@ -9,23 +9,24 @@ from pathlib import Path
 
 import click
 
-from gateway import accepted, money, settings
+from gateway import money
 from gateway.admin.bootstrap import KEY_NAME, PASSWORD_NAME, FirstKey, check_first_start
 from gateway.catalogue import last_good
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.credentials import credentials_for
-from gateway.configuration import explain
+from gateway.catalogue.environment_credentials import credentials_for
+from gateway.configuration import effective_values, settings
+from gateway.configuration.settings import MANAGE, MIGRATE_LATE, ROOT, Settings, SettingsError
 from gateway.errors import Unavailable
 from gateway.operator import config
-from gateway.operator.installation import address_of, opened
+from gateway.operator.installation_commands import address_of, opened
 from gateway.operator.output import AS_JSON, print_result
 from gateway.server.ports import problem_of
-from gateway.settings import MANAGE, MIGRATE_LATE, ROOT, Settings, SettingsError
 from gateway.store import migrations
 from gateway.store.database import check_scheme
 from gateway.store.disk import check_folder, check_room, full_disks
-from gateway.store.installation import check_secrets
+from gateway.store.installation_identity import check_secrets
 from gateway.store.redis import answers, check_url
+from gateway.worker import accepted_configuration
 
 KEY_VARIABLE = "LLMGATEWAY_API_KEY"  # in the example of the banner and in those of the documents
 INHERITED = "LISTEN_FDS"  # set by whoever listens for the gateway, as systemd may
@@ -54,7 +55,7 @@ def seed() -> None:
 @AS_JSON
 def serve_info() -> None:
     """Set up what is missing, then print address, key and a first request."""
-    prepare(accepted.check().catalogue).show()
+    prepare(accepted_configuration.check().catalogue).show()
 
 
 @click.command()
@@ -104,7 +105,7 @@ def examine() -> tuple[list[str], dict[str, str], Catalogue]:
     """What would keep the server from coming up is an error here, before anything is made or shown; the lines tell of
     what does not keep it. With the environment for the server, and the catalogue that it would serve. SettingsError,
     CatalogueError."""
-    found = accepted.check()
+    found = accepted_configuration.check()
     server, database = found.settings.server, found.settings.database
     problem = "" if INHERITED in found.settings.environment else problem_of(server.host, server.port)
     problems = [problem] if problem else []
@@ -127,10 +128,10 @@ def examine() -> tuple[list[str], dict[str, str], Catalogue]:
     if found.problems:
         warnings.append(
             f"Warning: the catalogue that was in force on {found.since} is served, for its files have "
-            f"{accepted.count_of(found.problems)}: {accepted.in_one_line(found.problems)}"
+            f"{accepted_configuration.count_of(found.problems)}: {accepted_configuration.in_one_line(found.problems)}"
         )
     if not answers(found.settings.redis):
-        where = explain.mask(found.settings.redis.url)
+        where = effective_values.mask(found.settings.redis.url)
         warnings.append(
             f"Warning: no Redis answers at {where} (REDIS_URL); the gateway serves without it until one does"
         )

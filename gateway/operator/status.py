@@ -5,17 +5,18 @@ from typing import Any
 
 import click
 
-from gateway import __version__, accepted
-from gateway.background import read_reports
-from gateway.catalogue.credentials import is_configured, wanting
-from gateway.control import Control
-from gateway.operator.installation import Installation, opened
+from gateway import __version__
+from gateway.catalogue.environment_credentials import is_configured, wanting
+from gateway.configuration.settings import MANAGE
+from gateway.control.version import Control
+from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json, print_table, show_time
 from gateway.operator.running import describe
-from gateway.settings import MANAGE
 from gateway.store import migrations
 from gateway.store.documents import Documents
 from gateway.telemetry.presence import WorkerFacts, read_presence
+from gateway.worker import accepted_configuration
+from gateway.worker.recurring_jobs import read_reports
 
 SHOWN = 16  # digits of a catalogue's version
 
@@ -140,7 +141,7 @@ def _show(found: dict[str, Any], every: bool) -> None:
     facts += [("migration", _describe_migration(found["database"])), ("catalogue", found["catalogue"])]
     print_table(("WHAT", "IS"), facts, "")
     if found["mistakes"]:
-        count = accepted.count_of(found["mistakes"])
+        count = accepted_configuration.count_of(found["mistakes"])
         click.echo(
             f"The catalogue's files have {count}; the previous version is in force. {MANAGE} config check lists them."
         )

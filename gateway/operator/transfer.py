@@ -6,13 +6,13 @@ from typing import Any
 import click
 
 from gateway.billing.reconciliation import doctor
-from gateway.control import Control
+from gateway.configuration.settings import SettingsError
+from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest
 from gateway.money import format_usd
 from gateway.operator.backup import SECRETS, path_of
-from gateway.operator.installation import Installation, opened
+from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json
-from gateway.settings import SettingsError
 from gateway.store import migrations
 from gateway.store.database import Database
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import json
 
-from gateway.files import MessageBody, StoredFile
+from gateway.runtime.large_files import MessageBody, StoredFile
 
 PIECE = 3 << 16  # bytes of a file at a time: a multiple of three has no padding in base64
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping as Environment
 from gateway.accounts.authentication import Caller
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provider_keys import StoredCredential as StoredKey
-from gateway.catalogue.addresses import address_of, join_base
+from gateway.catalogue.base_urls import address_of, join_base
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.credentials import base_url_for, credentials_for, settings_for, wanting
 from gateway.catalogue.entries import Mapping, Provider
+from gateway.catalogue.environment_credentials import base_url_for, credentials_for, settings_for, wanting
 from gateway.providers.protocol import Credential, Target
 
 PLATFORM, BYOK, CUSTOM = "platform", "byok", "custom"

@@ -17,7 +17,7 @@ from gateway.providers import offload
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.media_fetching import MOST_BYTES, Fetcher
 from gateway.providers.protocol import Target, UpstreamReply
-from gateway.threads import Job, compute
+from gateway.runtime.threads import Job, compute
 
 FETCH_S = 60.0
 PREFERENCES = (

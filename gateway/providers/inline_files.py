@@ -8,9 +8,9 @@ from base64 import b64decode
 from collections.abc import Iterable
 
 from gateway.errors import UpstreamFailed
-from gateway.files import StoredFile
-from gateway.providers.answers import ODD
-from gateway.threads import bulk_turn
+from gateway.providers.answer_checks import ODD
+from gateway.runtime.large_files import StoredFile
+from gateway.runtime.threads import bulk_turn
 
 LONG = 1 << 16  # a longer text is a file
 TURN = 1 << 16  # bytes after which others have theirs

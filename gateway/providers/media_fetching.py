@@ -14,7 +14,7 @@ from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.chat import ChatRequest, Conversation
 from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.parts import Audio, File, Image, Media, Message, Part, ToolResult
-from gateway.threads import Job, compute
+from gateway.runtime.threads import Job, compute
 
 ADDRESSES = ("https://", "http://")
 MOST_BYTES = 20 << 20  # of one image or file

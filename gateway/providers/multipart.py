@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gateway.files import StoredFile
+from gateway.runtime.large_files import StoredFile
 
 QUOTED = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})  # WHATWG HTML, multipart/form-data
 

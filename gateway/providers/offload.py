@@ -8,9 +8,9 @@ from msgspec import Struct
 from gateway.errors import UpstreamFailed
 from gateway.neutral.parts import text_length
 from gateway.neutral.request import Native, Request
-from gateway.providers.answers import MOST_CHOICES, ODD, check_parts
+from gateway.providers.answer_checks import MOST_CHOICES, ODD, check_parts
 from gateway.providers.protocol import AnswerReader, Call, Codec, Target, UpstreamReply
-from gateway.threads import compute
+from gateway.runtime.threads import compute
 
 LARGE = 1 << 17  # bytes of an answer
 MOST_CALLS = 5_000  # texts and tool calls in one

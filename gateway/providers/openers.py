@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from typing import Protocol as Interface
 from typing import overload
 
-from gateway.files import MessageBody
 from gateway.neutral.realtime import RealtimeRequest, ServerEvent
 from gateway.providers.protocol import Call, Codec, Target, UpstreamReply
-from gateway.threads import Job
+from gateway.runtime.large_files import MessageBody
+from gateway.runtime.threads import Job
 from gateway.transport import Transport
 
 

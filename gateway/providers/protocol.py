@@ -8,14 +8,14 @@ from typing import Protocol as Interface
 from msgspec import Struct
 
 from gateway.catalogue.entries import RESPONSES_PROTOCOL, Mapping, Provider
-from gateway.configuration.values import TRUE
+from gateway.configuration.value_parsing import TRUE
 from gateway.errors import GatewayError
-from gateway.files import MessageBody
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Native
 from gateway.neutral.videos import VideoFile, VideoStatus, VideoTask
 from gateway.providers.quirks import COMPLETES
-from gateway.transport.messages import CallHead
+from gateway.runtime.large_files import MessageBody
+from gateway.transport.request_bytes import CallHead
 
 OPENAI_PROTOCOLS = ("openai", RESPONSES_PROTOCOL)
 

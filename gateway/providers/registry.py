@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.clock import Clock
+from gateway.configuration.settings import Timeouts
 from gateway.providers.alibaba.images import AlibabaImages
 from gateway.providers.alibaba.videos import AlibabaVideos
 from gateway.providers.anthropic.messages import AnthropicMessages
@@ -20,11 +21,11 @@ from gateway.providers.deepinfra.rerank import DeepInfraRerank
 from gateway.providers.elevenlabs import speech as elevenlabs
 from gateway.providers.elevenlabs.speech import ElevenLabsSpeech
 from gateway.providers.failures import upstream_failure
-from gateway.providers.google.auth import AccessTokens, fetch_over
 from gateway.providers.google.embeddings import GoogleEmbeddings
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.google.images import GoogleImages
-from gateway.providers.google.live.codec import GoogleRealtime
+from gateway.providers.google.live.session_opener import GoogleRealtime
+from gateway.providers.google.service_account_tokens import AccessTokens, fetch_over
 from gateway.providers.google.speech import GoogleSpeech
 from gateway.providers.google.videos import GoogleVideos
 from gateway.providers.minimax import videos as minimax
@@ -42,13 +43,12 @@ from gateway.providers.openai.transcriptions import OpenAITranscriptions
 from gateway.providers.openai.videos import OpenAIVideos
 from gateway.providers.openers import Local, Network
 from gateway.providers.protocol import ChatCodec, Codec, JobCodec, Wire
-from gateway.providers.sandbox.server import SandboxServer
+from gateway.providers.sandbox.sandbox_server import SandboxServer
 from gateway.providers.upstream import Upstreams
 from gateway.providers.video_codecs import job_failure
 from gateway.providers.xai import videos as xai
 from gateway.providers.xai.videos import XaiVideos
-from gateway.settings import Timeouts
-from gateway.threads import pause
+from gateway.runtime.threads import pause
 from gateway.transport import Transport
 
 

@@ -9,7 +9,7 @@ from msgspec import json
 from gateway.errors import UpstreamFailed
 from gateway.neutral.rerank import RerankInput, RerankRequest, RerankResult
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.openai.address import Tokens, way_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec

@@ -7,7 +7,7 @@ from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, MediaPiece, Started
 from gateway.neutral.speech import FORMATS, SpeechInput, format_among
 from gateway.neutral.usage import Usage
-from gateway.providers.answers import EMPTY, ODD
+from gateway.providers.answer_checks import EMPTY, ODD
 from gateway.providers.protocol import Target, UpstreamReply
 
 WAV_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")

@@ -12,10 +12,10 @@ import orjson
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, Heartbeat
-from gateway.providers.answers import check_parts
+from gateway.providers.answer_checks import check_parts
 from gateway.providers.failures import MOST_REFUSAL, explain_object, stream_failure
 from gateway.providers.protocol import UpstreamReply
-from gateway.threads import compute_if, give_way
+from gateway.runtime.threads import compute_if, give_way
 
 BOM = b"\xef\xbb\xbf"  # may stand in front of a stream
 EVENT_BREAK = b"\n\ndata: "

@@ -10,9 +10,9 @@ from gateway.clock import Clock
 from gateway.errors import ContentNeeded, GatewayError, NotSupported, UpstreamTimeout
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.events import Batch, Heartbeat, Notice, Started
+from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.realtime import RealtimeRequest
 from gateway.neutral.request import Request
-from gateway.operations import OPERATIONS
 from gateway.providers import offload
 from gateway.providers.media_fetching import Fetcher, bring
 from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall, SessionLink, UpstreamSession
@@ -21,7 +21,7 @@ from gateway.providers.protocol import Call, Failure, StreamCodec, Target, Upstr
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
 from gateway.providers.tool_names import restore_batches, restore_result
-from gateway.threads import compute_if
+from gateway.runtime.threads import compute_if
 from gateway.transport.handshakes import HandshakeRefused
 
 MUTE = "The provider said nothing while another one waited."

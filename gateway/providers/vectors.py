@@ -9,7 +9,7 @@ from msgspec.json import Decoder
 
 from gateway.errors import UpstreamFailed
 from gateway.neutral.embeddings import Vector
-from gateway.providers.answers import EMPTY, NOT_JSON, ODD
+from gateway.providers.answer_checks import EMPTY, NOT_JSON, ODD
 
 MOST_BYTES = 1 << 20  # of one vector as JSON: more than 40,000 numbers
 NUMBERS = Decoder(list[float])

@@ -7,17 +7,17 @@ from urllib.parse import quote
 
 from gateway.catalogue.videos import VideoShape
 from gateway.errors import ContentRefused, GatewayError, NotSupported, UpstreamFailed
-from gateway.files import MessageBody
 from gateway.neutral.images import nearest_shape
 from gateway.neutral.videos import REFUSED, SECOND_MS, VideoFile, VideosInput, VideoState, VideoStatus, VideoTask
-from gateway.providers.answers import ODD, SHAPE_ERRORS, check_parts, read_object
+from gateway.providers.answer_checks import ODD, SHAPE_ERRORS, check_parts, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.failures import classify, explain, read_refusal, retry_after, scrub
 from gateway.providers.image_codecs import data_url
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
-from gateway.threads import compute_if
+from gateway.runtime.large_files import MessageBody
+from gateway.runtime.threads import compute_if
 
 LARGE = 1 << 17  # bytes of an answer that a thread reads
 MOST_ANSWER = 1 << 20  # of one about a task: hundreds are asked for at once, some of anybody's own servers

@@ -10,7 +10,7 @@ from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.cut_pairs import join_halves
 from gateway.neutral.events import Batch, Failed, Finished, Started
 from gateway.neutral.usage import Usage
-from gateway.providers.answers import NOT_JSON
+from gateway.providers.answer_checks import NOT_JSON
 from gateway.providers.failures import ERROR, text_failure, truncated
 from gateway.providers.protocol import UpstreamReply
 from gateway.providers.sse import EVENTS, read_batches

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.request import Native, Request
-from gateway.providers.answers import ODD
+from gateway.providers.answer_checks import ODD
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
 

@@ -4,7 +4,7 @@ Functions that every surface shares; who asks is a `ReportScope`, made of what a
 argument can widen it. They read rollups alone, so a report of a year costs what one of a day does, reached limits do
 not matter, and usage rows may be gone. A surface that asks checks that the caller's key is in force.
 
-    reports = services.billing.reports                  # gateway.reports.usage.Reports
+    reports = services.billing.reports                  # gateway.reports.usage_reports.Reports
     scope = scope_of_caller(caller)                     # gateway.reports.scope; Forbidden: a customer's key
     reports.get_account(scope) -> dict
     reports.get_usage(scope, from_date=None, to_date=None, granularity="day") -> dict

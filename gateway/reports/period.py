@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from gateway.clock import to_datetime
 from gateway.errors import InvalidRequest
 from gateway.metering.activity import Span
-from gateway.metering.rollups.table import HOURS
+from gateway.metering.rollups.rollup_table import HOURS
 
 MOST_DAYS, MOST_HOURLY_DAYS = 366, 31
 DEFAULT_DAYS = 30

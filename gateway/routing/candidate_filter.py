@@ -7,9 +7,9 @@ from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import ATTEMPTS, Forbidden, GatewayError, InvalidRequest, NoProviderLeft, NotSupported
 from gateway.routing.candidates import GENERAL, Candidate, Traffic, blend
 from gateway.routing.capabilities import CODES, CONTEXT, SOFT, TIER, Demand, lacks, refuse
-from gateway.routing.health import Health, KnownCredential, Pause
+from gateway.routing.provider_health import Health, KnownCredential, Pause
 from gateway.routing.score import ScoreEntry
-from gateway.routing.windows import DEFAULTS
+from gateway.routing.sliding_window import DEFAULTS
 
 Allowed = Callable[[Mapping, Provider], str | None]
 Usable = Callable[[Mapping], tuple[KnownCredential, ...]]

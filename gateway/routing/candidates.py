@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.catalogue.lifecycle import ACTIVE, has_ended, state_on
-from gateway.catalogue.rates import UNPRICED, prices_at, rates_at
+from gateway.catalogue.price_rates import UNPRICED, prices_at, rates_at
 from gateway.clock import to_iso
 from gateway.routing.capabilities import UNLIMITED, Ability, read_ability
 

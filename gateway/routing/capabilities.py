@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from gateway.catalogue.entries import Mapping, Model, Provider
-from gateway.catalogue.rates import ORDINARY_TIERS
+from gateway.catalogue.price_rates import ORDINARY_TIERS
 from gateway.errors import NotSupported
 from gateway.neutral.chat import Options, Requirements
 from gateway.neutral.request import TIERS_JOINED

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Sequence
 
 from gateway.clock import Clock
+from gateway.configuration.settings import RoutingSettings
 from gateway.neutral.chat import NO_OPTIONS, Options, Requirements
 from gateway.routing.auto import DEFAULT_OUTPUT, choose
 from gateway.routing.candidate_filter import COOLDOWN, Allowed, CandidateFilter, Usable
 from gateway.routing.candidates import GENERAL, Candidate, Traffic
 from gateway.routing.capabilities import read_demand
 from gateway.routing.decision import Plan, RouteRequest
-from gateway.routing.health import Health
 from gateway.routing.preferences import CHOOSING, check_preferences
+from gateway.routing.provider_health import Health
 from gateway.routing.resolve import CatalogueView, CustomRoutes
 from gateway.routing.score import DEFAULT_UPTIME, LARGE_PROMPT_TOKENS, Scored, ScoreEntry, Weights, rank, weigh
 from gateway.routing.sticky import SCORE_MARGIN, UPTIME_FLOOR, Sticky
 from gateway.routing.tables import CandidateTable, Tables
-from gateway.settings import RoutingSettings
 
 # selectionReason (HTTP reference, 5.5).
 PINNED = "direct-provider-specified"

@@ -8,11 +8,11 @@ from typing import Any
 import gevent
 
 from gateway.errors import InvalidRequest
+from gateway.runtime.threads import compute_if
 from gateway.server.http1 import MOST_DIGITS, malformed
 from gateway.server.send_progress import SendProgress
 from gateway.server.worker_state import ClientGone, WorkerState
 from gateway.surfaces.wsgi import FREE_BODY
-from gateway.threads import compute_if
 
 IDLE, READING, ANSWERING, LEFT = range(4)
 READ = 1  # events of the event loop: what to wait for

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from gevent import GreenletExit
 
-from gateway.disconnects import dismiss
+from gateway.runtime.disconnects import dismiss
 from gateway.server.connection import ANSWERING, CallerConnection
 from gateway.server.worker_state import TICK_S, ClientGone, WorkerState
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from gateway.ids import new_hex
 from gateway.server.request_heads import Handler, RequestHead
+from gateway.surfaces.allowed_hosts import Hosts
 from gateway.surfaces.cors import Browsers
-from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY, NO_PROXIES, REFUSAL, StartResponse, read_inbound, start

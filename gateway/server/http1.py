@@ -12,7 +12,7 @@ import gevent
 import httptools
 
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.surfaces.codings import too_large
+from gateway.surfaces.request_decompression import too_large
 
 CHUNKED = -1
 MOST_DIGITS = 18  # digits of a length that needs no further check

@@ -11,7 +11,7 @@ if __name__ == "__main__":  # before any other import, so that every lock and so
 from gunicorn.app.wsgiapp import WSGIApplication  # noqa: E402
 from gunicorn.util import daemonize  # noqa: E402
 
-from gateway.process_end import end_with  # noqa: E402
+from gateway.runtime.process_exit import end_with  # noqa: E402
 from gateway.server.master import Master  # noqa: E402
 
 

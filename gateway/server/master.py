@@ -16,10 +16,10 @@ from gunicorn import sock, util
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
-from gateway import accepted
+from gateway.configuration.settings import MANAGE, SettingsError
 from gateway.server import ready_workers
 from gateway.server.ports import problem_of
-from gateway.settings import MANAGE, SettingsError
+from gateway.worker import accepted_configuration
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 # A second signal within this time is an operator in a hurry, not one signal delivered twice.
@@ -40,11 +40,11 @@ class Master(Arbiter):
         self._old_age = 0  # workers up to this age run the previous configuration
         self._failed = 0  # consecutive workers that exited before they were ready
         self._backoff_until = 0.0
-        self._files = accepted.fingerprint(self._accepted().settings)
+        self._files = accepted_configuration.fingerprint(self._accepted().settings)
 
     @staticmethod
-    def _accepted() -> accepted.Accepted:
-        return accepted.current() or accepted.begin()
+    def _accepted() -> accepted_configuration.Accepted:
+        return accepted_configuration.current() or accepted_configuration.begin()
 
     def start(self) -> None:
         """Bind the listeners; an address that cannot be bound ends the start with one line."""
@@ -117,14 +117,14 @@ class Master(Arbiter):
         """Log a configuration change that a worker started now does not use, and whether a reload would."""
         if not self.WORKERS and not self._old_age:
             return
-        files = accepted.fingerprint(self._accepted().settings)
+        files = accepted_configuration.fingerprint(self._accepted().settings)
         if files == self._files:
             return
         self._files = files
         try:
-            accepted.check_files()
+            accepted_configuration.check_files()
         except SettingsError as error:
-            accepted.refuse(error)
+            accepted_configuration.refuse(error)
             self._log_refused("noticed as a worker starts", str(error).splitlines())
             return
         self.log.info("The catalogue's files have changed; send SIGHUP to load them")
@@ -144,12 +144,12 @@ class Master(Arbiter):
         """SIGHUP: use the configuration as it is now, or keep the current one and log why."""
         self._stats["reloads"] += 1
         try:
-            waiting = accepted.renew()
+            waiting = accepted_configuration.renew()
         except SettingsError as error:
-            self._files = accepted.fingerprint(self._accepted().settings)
+            self._files = accepted_configuration.fingerprint(self._accepted().settings)
             self._log_refused("by SIGHUP", str(error).splitlines())
             return
-        self._files = accepted.fingerprint(self._accepted().settings)
+        self._files = accepted_configuration.fingerprint(self._accepted().settings)
         if waiting:
             self.log.warning("Changes of %s need a restart", ", ".join(waiting))
         self.app.reload()
@@ -194,6 +194,6 @@ class Master(Arbiter):
         self.log.error(
             "Refused %s: %s. The previous configuration stays in force. To see all: %s config check",
             when,
-            accepted.in_one_line(problems),
+            accepted_configuration.in_one_line(problems),
             MANAGE,
         )

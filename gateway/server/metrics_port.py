@@ -9,7 +9,7 @@ import gevent
 from gevent.pool import Pool
 from gevent.pywsgi import WSGIHandler, WSGIServer
 
-from gateway.shared_calls import SharedCalls
+from gateway.runtime.call_merging import SharedCalls
 
 PATHS = ("/metrics", "/")
 BACKLOG = 16

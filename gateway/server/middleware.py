@@ -7,11 +7,11 @@ from typing import Any
 from gateway import ids
 from gateway.errors import GatewayError
 from gateway.surfaces import cors, wsgi
+from gateway.surfaces.allowed_hosts import Hosts, refuse_host
 from gateway.surfaces.cors import Browsers
-from gateway.surfaces.hosts import Hosts, refuse_host
 from gateway.surfaces.http import LABEL_LENGTH, ErrorFormat, Outbound
+from gateway.surfaces.http_responses import error_reply
 from gateway.surfaces.path_spelling import Addresses
-from gateway.surfaces.replies import error_reply
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 

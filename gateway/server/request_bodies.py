@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from gateway.byte_budget import ANYONE, ByteBudget
-from gateway.files import IN_MEMORY, StoredFile
+from gateway.configuration.settings import Server
+from gateway.runtime.byte_budget import ANYONE, ByteBudget
+from gateway.runtime.large_files import IN_MEMORY, StoredFile
+from gateway.runtime.threads import bulk_turn, work_owner
 from gateway.server.connection import CallerConnection
 from gateway.server.http1 import CHUNKED, read_chunked, take_chunks
 from gateway.server.request_heads import RequestHead
 from gateway.server.resource_limits import UNREAD, BodyReservation
-from gateway.settings import Server
-from gateway.surfaces.codings import too_large
+from gateway.surfaces.request_decompression import too_large
 from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY
-from gateway.threads import bulk_turn, work_owner
 
 
 class RequestBodies:

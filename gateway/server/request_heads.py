@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, MutableMapping
 from io import BytesIO
 from typing import Any
 
-from gateway.files import FileReader, StoredFile
+from gateway.runtime.large_files import FileReader, StoredFile
 from gateway.server.connection import CallerConnection
 from gateway.server.http1 import CHUNKED, MOST_DIGITS, read_head
-from gateway.surfaces.codings import is_coded
 from gateway.surfaces.http import Inbound, Outbound, Sender
+from gateway.surfaces.request_decompression import is_coded
 from gateway.surfaces.wsgi import UPLOAD, is_form, read_headers
 
 Handler = Callable[[Inbound], Outbound]

@@ -3,7 +3,7 @@ address."""
 
 from collections.abc import Callable
 
-from gateway.byte_budget import ANYONE, ByteBudget
+from gateway.runtime.byte_budget import ANYONE, ByteBudget
 from gateway.surfaces.proxies import network_of
 
 UNREAD = "unread"  # owner of requests that are still incomplete and cannot be attributed

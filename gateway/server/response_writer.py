@@ -10,7 +10,7 @@ from gateway.errors import GatewayError, Overloaded
 from gateway.ids import new_hex
 from gateway.server.connection import CallerConnection
 from gateway.surfaces.http import Outbound
-from gateway.surfaces.replies import OPENAI, error_reply
+from gateway.surfaces.http_responses import OPENAI, error_reply
 from gateway.surfaces.wsgi import write_status
 
 # A body of declared length up to this goes out with its head in one send, however many pieces it has.

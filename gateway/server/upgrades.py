@@ -4,7 +4,7 @@ import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway.byte_budget import ANYONE, ByteBudget
+from gateway.runtime.byte_budget import ANYONE, ByteBudget
 from gateway.server.connection import CallerConnection
 from gateway.server.worker_state import ClientGone
 

@@ -11,11 +11,11 @@ from gevent.pool import Pool
 from gunicorn.http.wsgi import base_environ
 from gunicorn.sock import ssl_context
 
-from gateway import settings
 from gateway.clock import Clock
+from gateway.configuration import settings
 from gateway.errors import GatewayError, Internal, Overloaded, Unavailable
-from gateway.files import StoredFile
 from gateway.ids import new_hex
+from gateway.runtime.large_files import StoredFile
 from gateway.server.boot import BootingWorker, PausableServer, stop_accepting
 from gateway.server.connection import ANSWERING, CallerConnection
 from gateway.server.connection_timeouts import TimeoutSweeper

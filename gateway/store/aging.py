@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from gateway.clock import DAY_US
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.partitions import Partitions, id_at
-from gateway.threads import pause
 
 STEP_ROWS = 1_000
 # A round ends after so many steps; the next one goes on.

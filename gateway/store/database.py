@@ -8,14 +8,15 @@ from typing import Any, Protocol, TypeVar
 
 import peewee
 
-from gateway import errors, settings
+from gateway import errors
 from gateway.clock import Clock
-from gateway.lazy_import import LazyImport
-from gateway.states import ERROR, INFO, StateChange, StateLog
+from gateway.configuration import settings
+from gateway.runtime.lazy_import import LazyImport
+from gateway.runtime.state_changes import ERROR, INFO, StateChange, StateLog
+from gateway.runtime.threads import Threads, pause
 from gateway.store.faults import Verdict, is_full, judge
 from gateway.store.pool import DRIVER_ERRORS
 from gateway.store.sqlite import Sqlite
-from gateway.threads import Threads, pause
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from gateway.settings import DatabaseSettings, SettingsError
+from gateway.configuration.settings import DatabaseSettings, SettingsError
 
 # The next file of the crash journal and the growth of SQLite's log between two checkpoints.
 LEAST_FREE = 8 << 20

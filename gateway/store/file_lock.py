@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gateway.threads import Threads, spawn
+from gateway.runtime.threads import Threads, spawn
 
 
 class FairFileLock:

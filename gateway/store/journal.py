@@ -9,8 +9,8 @@ from typing import Any
 
 from gateway import errors, ids
 from gateway.clock import SECOND_US, Clock
+from gateway.runtime.threads import IdleWait, pause, spawn
 from gateway.store.database import Database
-from gateway.threads import IdleWait, pause, spawn
 
 CAPACITY = 20_000
 BATCH = 500

@@ -14,8 +14,8 @@ import secrets
 from hashlib import sha256
 
 from gateway.errors import Unavailable
+from gateway.runtime.threads import pause, spawn
 from gateway.store.documents import Documents
-from gateway.threads import pause, spawn
 
 log = logging.getLogger(__name__)
 

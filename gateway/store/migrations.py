@@ -8,7 +8,8 @@ from types import ModuleType
 import peewee
 from playhouse.migrate import SchemaMigrator
 
-from gateway import errors, settings
+from gateway import errors
+from gateway.configuration import settings
 from gateway.store.database import Database
 from gateway.store.faults import is_denied
 

@@ -7,7 +7,7 @@ from typing import Any
 import peewee
 
 from gateway import errors
-from gateway.threads import Slots
+from gateway.runtime.threads import Slots
 
 # Makes them peewee's; its stubs do not show the name.
 DRIVER_ERRORS: peewee.ExceptionWrapper = vars(peewee)["__exception_wrapper__"]

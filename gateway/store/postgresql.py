@@ -8,9 +8,9 @@ import peewee
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from gateway import settings
+from gateway.configuration import settings
+from gateway.runtime.threads import follow
 from gateway.store.pool import PooledPostgresql
-from gateway.threads import follow
 
 T = TypeVar("T")
 

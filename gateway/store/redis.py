@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from gateway import errors, settings
+from gateway import errors
 from gateway.clock import Clock
-from gateway.lazy_import import LazyImport
-from gateway.states import INFO, StateChange, StateLog
+from gateway.configuration import settings
+from gateway.runtime.lazy_import import LazyImport
+from gateway.runtime.state_changes import INFO, StateChange, StateLog
 
 if TYPE_CHECKING:
     import redis

@@ -5,8 +5,8 @@ from collections.abc import Collection
 
 from gateway.clock import Clock
 from gateway.errors import Unavailable
+from gateway.runtime.threads import Job, spawn
 from gateway.store.documents import Documents
-from gateway.threads import Job, spawn
 
 KIND = "slot"
 # How long one counts whose worker died, or whose holder does not go on.

@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 import peewee
 
-from gateway import errors, settings
+from gateway import errors
 from gateway.clock import Clock
+from gateway.configuration import settings
+from gateway.runtime.threads import OwnThread, Slots, Threads
 from gateway.store.file_lock import FairFileLock
 from gateway.store.pool import DRIVER_ERRORS, PooledSqlite
-from gateway.threads import OwnThread, Slots, Threads
 
 T = TypeVar("T")
 

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from gateway.errors import InvalidRequest
-from gateway.files import StoredFile
 from gateway.media.sounds import SECOND_MS as SECOND_MS
 from gateway.media.sounds import length_of
 from gateway.neutral.file_types import HEAD, type_of
-from gateway.threads import compute
+from gateway.runtime.large_files import StoredFile
+from gateway.runtime.threads import compute
 
 # Kinds of audio → what they are sent as: containers that may hold moving pictures too are taken for audio.
 KINDS = {

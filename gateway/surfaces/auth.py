@@ -7,13 +7,13 @@ from gateway.billing.context import RequestContext
 from gateway.engine.retention import RETAIN
 from gateway.errors import Forbidden, InvalidRequest, Unauthenticated, UnsupportedMediaType
 from gateway.oauth import scopes
-from gateway.oauth.tokens import is_access_token
+from gateway.oauth.access_tokens import is_access_token
 from gateway.routing.sticky import SESSION_HEADERS, read_session
-from gateway.services import Services
+from gateway.runtime.threads import work_for
 from gateway.surfaces import attribution
 from gateway.surfaces.http import LABEL_LENGTH, Inbound
-from gateway.threads import work_for
-from gateway.transport.messages import LOOP_HEADER
+from gateway.transport.request_bytes import LOOP_HEADER
+from gateway.worker.services import Services
 
 # What a caller may say beside the body; most requests have none of it.
 OWN_HEADERS = frozenset(

@@ -11,19 +11,19 @@ from flask import Blueprint, Flask, Response, request
 from werkzeug.routing import Rule
 
 from gateway.accounts.authentication import Caller
+from gateway.configuration.settings import Server
 from gateway.engine.idempotency import Keyed, StoredReply
 from gateway.errors import Cancelled, GatewayError, Gone
-from gateway.lazy_import import LazyImport
-from gateway.services import Services
-from gateway.settings import Server
-from gateway.surfaces import auth, payload_log, policy, replies
+from gateway.runtime.lazy_import import LazyImport
+from gateway.runtime.threads import compute
+from gateway.surfaces import answer_recording, auth, http_responses, policy
 from gateway.surfaces.early_auth import EarlyAuth
 from gateway.surfaces.forms import digest_without
 from gateway.surfaces.http import ErrorFormat, Handler, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import REQUEST_ID, read_base_url, read_headers, read_inbound
 from gateway.telemetry.request_observers import ClosingBody, OperationReporter
-from gateway.threads import compute
+from gateway.worker.services import Services
 
 if TYPE_CHECKING:
     from gateway.surfaces import sock_upgrades
@@ -45,7 +45,7 @@ OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
 
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
     """The handler with every error turned into an answer of its format; nothing escapes."""
-    handler, errors, paid = _made(operation), operation.errors or replies.OPENAI, operation.paid
+    handler, errors, paid = _made(operation), operation.errors or http_responses.OPENAI, operation.paid
     end, now = services.telemetry.requests.of(name_of(operation), paid), services.clock.monotonic
 
     def handle(inbound: Inbound, keyed: bool = paid and not operation.upgrades) -> Outbound:
@@ -59,16 +59,16 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
             # Without its traceback, which has this frame: a circle that keeps the body until the collector comes by.
             failure = error.with_traceback(None)
         except Exception as error:
-            failure = replies.crashed(inbound, error, inbound.shown_id)
+            failure = http_responses.crashed(inbound, error, inbound.shown_id)
         except BaseException:
             if paid:
-                payload_log.leave(inbound)
+                answer_recording.leave(inbound)
             end(inbound, Cancelled.status, started, Cancelled(HUNG_UP))
             raise
         if failure is not None:
-            outbound = replies.error_reply(failure, errors.of(inbound), inbound.shown_id)
+            outbound = http_responses.error_reply(failure, errors.of(inbound), inbound.shown_id)
         if paid and inbound.payload is not None:
-            outbound = payload_log.keep(inbound, inbound.payload, outbound, errors.of(inbound))
+            outbound = answer_recording.keep(inbound, inbound.payload, outbound, errors.of(inbound))
         body = outbound.body
         if isinstance(body, bytes):
             end(inbound, outbound.status, started, failure or outbound.failure)
@@ -76,7 +76,9 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
             outbound.body = ClosingBody(body, partial(end.of_stream, inbound, outbound.status, started))
         return outbound
 
-    return _noticed(handle, replies.deprecation_headers(operation.deprecated)) if operation.deprecated else handle
+    return (
+        _noticed(handle, http_responses.deprecation_headers(operation.deprecated)) if operation.deprecated else handle
+    )
 
 
 def _noticed(handle: Callable[[Inbound], Outbound], notices: list[tuple[str, str]]) -> Callable[[Inbound], Outbound]:
@@ -126,7 +128,7 @@ def _until_its_end(operation: Operation) -> Handler:
         return operation.handler
 
     def handle(services: Services, inbound: Inbound) -> Outbound:
-        if replies.is_over(deprecated, services.clock.now_us()):
+        if http_responses.is_over(deprecated, services.clock.now_us()):
             raise Gone(f"{operation.method} {operation.path} ended on {deprecated.sunset}; see {policy.ADDRESS}.")
         return operation.handler(services, inbound)
 
@@ -155,7 +157,7 @@ def _once(
     except GatewayError as error:
         inbound.close_files()
         end(inbound, error.status, started, error)
-        return replies.error_reply(error, errors.of(inbound), inbound.shown_id)
+        return http_responses.error_reply(error, errors.of(inbound), inbound.shown_id)
     if not reply.replayed:
         return Outbound(reply.status, reply.headers, reply.body)
     inbound.close_files()
@@ -272,10 +274,10 @@ def _answer_refusal(
             auth.caller_of(services, inbound)
     end = services.telemetry.requests.of(name_of(operation), operation.paid)
     end(inbound, error.status, services.clock.monotonic(), error)
-    errors = operation.errors or replies.OPENAI
+    errors = operation.errors or http_responses.OPENAI
     if errors.mend is not None:
         error = errors.mend(error, inbound)
-    return replies.error_reply(error, errors, shown_id)
+    return http_responses.error_reply(error, errors, shown_id)
 
 
 def respond(outbound: Outbound) -> Response:

@@ -6,10 +6,10 @@ from typing import Any, ParamSpec, TypeVar
 import orjson
 from msgspec import json
 
+from gateway.configuration.settings import LimitSettings
 from gateway.errors import InvalidRequest
 from gateway.neutral.json_parts import OPENING, count_marks, has_more
-from gateway.settings import LimitSettings
-from gateway.threads import compute
+from gateway.runtime.threads import compute
 
 LARGE = 1 << 17  # from so many bytes a body is read in a thread; what is smaller can hold little
 P = ParamSpec("P")

@@ -7,12 +7,12 @@ session, so that an unknown caller cannot make this process hold or work on more
 from collections.abc import Mapping
 
 from gateway.accounts.sessions import PREFIX
-from gateway.oauth.tokens import is_access_token
-from gateway.services import Services
+from gateway.oauth.access_tokens import is_access_token
+from gateway.runtime.threads import work_for
 from gateway.surfaces.auth import caller_of, token_of
 from gateway.surfaces.http import Inbound, Sender
 from gateway.surfaces.visitor import COOKIE, read_cookie, visit
-from gateway.threads import work_for
+from gateway.worker.services import Services
 
 TLS = "https:"  # how a base address begins behind TLS, where the cookie has another name
 

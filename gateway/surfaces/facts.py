@@ -8,9 +8,9 @@ from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
 from gateway.catalogue.prices import Charge
 from gateway.clock import SECOND_US, Clock
-from gateway.dialects.fields import reword
+from gateway.dialects.field_names import reword
 from gateway.errors import ATTEMPTS
-from gateway.limits import rates
+from gateway.limits import rate_limits
 from gateway.money import MILLION, NANO, format_usd, usd_number
 from gateway.neutral.usage import NOTHING, Usage
 
@@ -197,7 +197,7 @@ def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
     if outcome.warnings:
         headers.append(("x-llmgateway-warnings", _as_header(facts.warnings)))
     if outcome.rate_limits:
-        headers += rates.headers(outcome.rate_limits, clock.now_us())
+        headers += rate_limits.headers(outcome.rate_limits, clock.now_us())
     if streamed:
         return headers
     own_s = clock.monotonic() - facts.context.started

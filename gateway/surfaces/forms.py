@@ -10,9 +10,9 @@ import orjson
 from multipart import MultipartError, MultipartSegment, ParserLimitReached, PushMultipartParser, parse_options_header
 
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
-from gateway.files import PIECE, StoredFile
+from gateway.runtime.large_files import PIECE, StoredFile
+from gateway.runtime.threads import compute_if
 from gateway.surfaces.http import Inbound
-from gateway.threads import compute_if
 
 BOUNDARY_LENGTH = 256  # RFC 2046 allows 70; some clients send more
 HEADERS, HEADER_BYTES = 8, 4224  # of one part

@@ -8,12 +8,12 @@ import re
 from typing import Any
 
 from gateway import __version__
-from gateway.services import Services
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
-from gateway.surfaces.replies import OPENAI, json_reply
-from gateway.surfaces.schemas import Body, TextField
+from gateway.surfaces.http_responses import OPENAI, json_reply
 from gateway.surfaces.shapes import TEXT as TEXT_SHAPE
 from gateway.surfaces.shapes import named, one_of, shape
+from gateway.surfaces.validation_schemas import Body, TextField
+from gateway.worker.services import Services
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 VARY = ("Vary", "Accept")

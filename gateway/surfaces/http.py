@@ -10,13 +10,13 @@ from msgspec import Struct, field
 
 from gateway import ids
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.files import StoredFile
+from gateway.runtime.large_files import StoredFile
 
 if TYPE_CHECKING:
     from gateway.accounts.authentication import Caller
     from gateway.billing.context import RequestContext
-    from gateway.engine.payload_log import Payload
-    from gateway.services import Services
+    from gateway.engine.payload_collection import Payload
+    from gateway.worker.services import Services
 
 LABEL_LENGTH = 64
 MOST_ARGUMENTS = 1000

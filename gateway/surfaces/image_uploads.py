@@ -2,13 +2,13 @@
 
 from gateway.accounts.authentication import Caller
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.files import StoredFile
 from gateway.neutral.encoded import decode_pieces
 from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.images import ENDINGS, Picture
-from gateway.services import Services
+from gateway.runtime.large_files import StoredFile
+from gateway.runtime.threads import compute_if
 from gateway.surfaces.http import Inbound
-from gateway.threads import compute_if
+from gateway.worker.services import Services
 
 MOST_BYTES, FETCH_S = 50 << 20, 30.0
 LARGE = 1 << 16

@@ -6,7 +6,7 @@ from typing import TypeVar
 from msgspec import DecodeError, ValidationError
 from msgspec.json import Decoder
 
-from gateway.settings import LimitSettings
+from gateway.configuration.settings import LimitSettings
 from gateway.surfaces import caps
 from gateway.surfaces.loose import decode_again
 from gateway.surfaces.validation_errors import explain, readable

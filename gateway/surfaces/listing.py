@@ -8,8 +8,8 @@ import re
 from gateway.accounts.access import CUSTOM
 from gateway.catalogue.catalogue import Catalogue, Current
 from gateway.catalogue.entries import Model
+from gateway.runtime.threads import compute
 from gateway.surfaces.http import Inbound, Outbound
-from gateway.threads import compute
 
 JSON = ("Content-Type", "application/json")
 HEADERS = (("Cache-Control", "private, no-cache"), ("Vary", "Authorization, x-api-key, Origin, Accept-Encoding"))

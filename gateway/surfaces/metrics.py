@@ -12,13 +12,13 @@ from prometheus_client.registry import Collector
 from gateway import __version__
 from gateway.errors import NotFound, Unauthenticated
 from gateway.metering.counters import BUCKETS, GaugeRow, Histograms, Labels, Totals
-from gateway.services import Services
+from gateway.runtime.threads import compute
 from gateway.surfaces.auth import token_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
-from gateway.surfaces.replies import OPENAI
+from gateway.surfaces.http_responses import OPENAI
 from gateway.telemetry.gauges import INSTALLATION, SHARED, merge
 from gateway.telemetry.request_observers import OWN_BUCKETS
-from gateway.threads import compute
+from gateway.worker.services import Services
 
 PREFIX = "llmgateway_"
 # What a call to a provider is counted by.

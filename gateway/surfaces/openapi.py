@@ -18,12 +18,12 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 from marshmallow import Schema
 
 from gateway import __version__
-from gateway.services import Services
+from gateway.runtime.threads import compute
 from gateway.surfaces import policy
 from gateway.surfaces.http import About, Deprecated, ErrorFormat, Inbound, Operation, Outbound, Surface
+from gateway.surfaces.http_responses import OPENAI
 from gateway.surfaces.listing import accepts_gzip
-from gateway.surfaces.replies import OPENAI
-from gateway.threads import compute
+from gateway.worker.services import Services
 
 EXAMPLES = Path(__file__).with_name("examples.json")
 Examples = dict[str, dict[str, Any]]

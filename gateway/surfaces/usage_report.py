@@ -18,12 +18,12 @@ from gateway.metering.activity import (
     measure_columns,
 )
 from gateway.metering.figures import ActivityFigures
-from gateway.metering.rollups.reading import Row, StepColumns, at_once
+from gateway.metering.rollups.queries import Row, StepColumns, at_once
 from gateway.money import NANO, usd_number
-from gateway.surfaces.schemas import Body, Counted, OneOf, TextField, read_fields
+from gateway.runtime.threads import compute_if
+from gateway.surfaces.report_windows import LONGEST_DAYS, RANGES, ReportRange, read_window
+from gateway.surfaces.validation_schemas import Body, Counted, OneOf, TextField, read_fields
 from gateway.surfaces.visitor import MANAGERS, Visitor
-from gateway.surfaces.windows import LONGEST_DAYS, RANGES, ReportRange, read_window
-from gateway.threads import compute_if
 
 DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user": "api_key"}
 # What breakdowns show.

@@ -14,17 +14,17 @@ from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.sessions import AGENT_LENGTH, LIFE_S, PREFIX, NewSession, SessionInfo
 from gateway.admin.sign_in import Place
 from gateway.clock import to_iso
-from gateway.dialects import management
+from gateway.dialects import management_errors
 from gateway.errors import Forbidden, NotFound, Unauthenticated
-from gateway.services import Services
+from gateway.runtime.threads import work_for
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
-from gateway.surfaces.replies import json_reply
-from gateway.threads import work_for
+from gateway.surfaces.http_responses import json_reply
+from gateway.worker.services import Services
 
 # How errors are told to signed-in visitors; `error` is true, or the code where somebody signs in.
 MANAGEMENT = ErrorFormat(
     "management",
-    management.error_body,
+    management_errors.error_body,
     {
         "type": "object",
         "required": ["error", "status", "message", "code"],

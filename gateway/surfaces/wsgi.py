@@ -7,10 +7,10 @@ from http import HTTPStatus
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.files import PIECE, StoredFile, copy
-from gateway.surfaces.codings import Run, decode_body, is_coded, too_large
+from gateway.runtime.large_files import PIECE, StoredFile, copy
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.proxies import Proxies
+from gateway.surfaces.request_decompression import Run, decode_body, is_coded, too_large
 
 MAX_BODY = 32 * 1024 * 1024
 STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus} | {

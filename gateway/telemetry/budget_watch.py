@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import orjson
 
+from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError
 from gateway.limits.models import CREDITS
 from gateway.limits.thresholds import NEARLY, SpentBudget, find_spent
 from gateway.money import NANO, format_usd
-from gateway.settings import MANAGE
-from gateway.states import INFO, StateChange, StateLog
+from gateway.runtime.state_changes import INFO, StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 

@@ -4,7 +4,7 @@ the SDK's line for every batch."""
 import logging
 from typing import Any
 
-from gateway.states import INFO, StateChange, StateLog
+from gateway.runtime.state_changes import INFO, StateChange, StateLog
 
 SUBJECT = "collector"
 REMEDY = "start it, or check OTEL_EXPORTER_OTLP_ENDPOINT; requests are served, their traces and metrics are lost"

@@ -9,7 +9,7 @@ from gateway.limits.thresholds import SpentBudget
 from gateway.metering.counters import GaugeRow, Labels, provider_label
 from gateway.providers.credentials import Credentials
 from gateway.routing.cooldowns import provider_of
-from gateway.routing.health import Health
+from gateway.routing.provider_health import Health
 from gateway.telemetry.budget_watch import balances_of, counts_of
 
 

@@ -4,8 +4,8 @@ from datetime import date, timedelta
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import Clock
-from gateway.routing.health import Health
-from gateway.states import StateChange, StateLog
+from gateway.routing.provider_health import Health
+from gateway.runtime.state_changes import StateChange, StateLog
 
 REMEDY = "move its callers to another model: GET /v1/models tells what replaces it"
 

@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 from gateway import __version__
 from gateway.billing.outcome import Attempt, error_type
 from gateway.clock import Clock
-from gateway.files import MessageBody
-from gateway.lazy_import import LazyImport
+from gateway.configuration.settings import CONFIG, Otel, SettingsError
 from gateway.neutral.usage import Usage
 from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Call, Target
-from gateway.settings import CONFIG, Otel, SettingsError
-from gateway.states import StateLog
+from gateway.runtime.large_files import MessageBody
+from gateway.runtime.lazy_import import LazyImport
+from gateway.runtime.state_changes import StateLog
 from gateway.telemetry.collector import WatchedExporter, hush
 from gateway.telemetry.finished import UNMATCHED, FinishedRequest
 

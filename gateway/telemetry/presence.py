@@ -7,10 +7,10 @@ import orjson
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import Clock
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.metering.counters import provider_label
 from gateway.routing.cooldowns import provider_of
-from gateway.routing.health import Health
+from gateway.routing.provider_health import Health
 from gateway.store.documents import Documents
 
 KIND = "worker"

@@ -1,9 +1,9 @@
 """Reports cooldowns of providers and credentials as state changes, in words for operators."""
 
 from gateway.clock import Clock
+from gateway.configuration.settings import MANAGE
 from gateway.routing.cooldowns import POLICIES
-from gateway.settings import MANAGE
-from gateway.states import INFO, WARNING, StateChange, StateLog
+from gateway.runtime.state_changes import INFO, WARNING, StateChange, StateLog
 
 # A cooldown that begins again within this time of the last is the same incident: reported once.
 SAME_S = 60.0

@@ -1,7 +1,7 @@
 """What an operator can do about a failed request, by error code."""
 
+from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError
-from gateway.settings import MANAGE
 
 AWAY = "the gateway's own store: see the log's line with the event database.away, and /readyz"
 

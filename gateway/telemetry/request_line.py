@@ -13,10 +13,10 @@ from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Outcome
 from gateway.clock import SECOND_US, to_iso
 from gateway.money import format_usd
+from gateway.runtime.threads import later
 from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.readable_line import FAULT, ReadableLine, tried_of
 from gateway.telemetry.remedies import remedy_of
-from gateway.threads import later
 
 # Lines are made together, since code that runs once a request finds little of itself in the processor's caches; and
 # written together, so that a request waits for no write of its own.

@@ -16,6 +16,6 @@ again by itself (GET and HEAD apart), because a provider may charge for both.
 """
 
 from gateway.transport.client import Transport
-from gateway.transport.replies import Answer, Pending, Reply
+from gateway.transport.upstream_responses import Answer, Pending, Reply
 
 __all__ = ["Answer", "Pending", "Reply", "Transport"]

@@ -10,8 +10,8 @@ from gevent import socket
 from gevent.monkey import get_original
 
 from gateway.errors import ConnectFailed, InvalidRequest, UpstreamUnreachable
-from gateway.shared_calls import SharedCalls
-from gateway.threads import Slots, Threads
+from gateway.runtime.call_merging import SharedCalls
+from gateway.runtime.threads import Slots, Threads
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], list[str]]

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from gateway.byte_budget import ANYONE, ByteBudget
-from gateway.threads import Slots, pause, work_owner
+from gateway.runtime.byte_budget import ANYONE, ByteBudget
+from gateway.runtime.threads import Slots, pause, work_owner
 
 FREE = 1 << 17  # bytes of an answer that are not counted: few have more
 # Of the budgets. The other half is for answers that have been read and that callers have yet to take, so that those are

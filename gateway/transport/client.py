@@ -11,15 +11,15 @@ from gevent import socket as sockets
 from gevent.ssl import SSLContext, create_default_context
 
 from gateway.clock import Clock
+from gateway.configuration.settings import Security, Timeouts
 from gateway.errors import ConnectFailed, ConnectTimeout, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
-from gateway.files import MessageBody
-from gateway.lazy_import import LazyImport
-from gateway.settings import Security, Timeouts
-from gateway.threads import bulk_turn
+from gateway.runtime.large_files import MessageBody
+from gateway.runtime.lazy_import import LazyImport
+from gateway.runtime.threads import bulk_turn
 from gateway.transport.addresses import Resolver, StrangersNames, check_public, resolve
 from gateway.transport.answer_room import AnswerRoom
 from gateway.transport.connections import SHORTEST_S, ConnectionPool, UpstreamConnection
-from gateway.transport.messages import (
+from gateway.transport.request_bytes import (
     JOIN_BYTES,
     LOOP_HEADER,
     PRODUCT,
@@ -30,8 +30,8 @@ from gateway.transport.messages import (
     slices,
     write_head,
 )
-from gateway.transport.replies import BODY_LIMIT, Answer, Patience, Pending, Reply, too_late
 from gateway.transport.socket_channel import SocketChannel
+from gateway.transport.upstream_responses import BODY_LIMIT, Answer, Patience, Pending, Reply, too_late
 
 if TYPE_CHECKING:
     from gateway.transport import websockets

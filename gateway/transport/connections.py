@@ -14,7 +14,7 @@ from gevent.socket import IPPROTO_TCP, TCP_NODELAY, socket
 from gevent.ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
 
 from gateway.errors import UpstreamFailed, UpstreamUnreachable
-from gateway.transport.fields import END, read_fields
+from gateway.transport.header_fields import END, read_fields
 
 RECEIVE_BYTES = 65536
 NOISE_LIMIT = 65536  # bytes in a row that bring neither a head nor a body: heads, trailers, chunk extensions

@@ -9,7 +9,7 @@ from email.policy import SMTP
 from email.utils import formatdate, make_msgid
 from typing import NamedTuple
 
-from gateway.configuration.mail import MailSettings
+from gateway.configuration.mail_settings import MailSettings
 
 TIMEOUT_S = 15.0
 LONGEST_SUBJECT = 200

@@ -15,7 +15,7 @@ from wsproto.events import Event as SocketEvent
 from wsproto.events import Ping, TextMessage
 from wsproto.utilities import LocalProtocolError
 
-from gateway.threads import compute_if
+from gateway.runtime.threads import compute_if
 from gateway.transport.handshakes import NO_TEXT, NORMAL, SUBPROTOCOL, SocketClosed
 from gateway.transport.socket_channel import SocketChannel
 from gateway.transport.websockets import APART, CLOSE_S, MOST_MESSAGE, sendable, shortened

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from gateway.clock import SECOND_US
 from gateway.errors import GatewayError
+from gateway.runtime.webhook_signatures import sign
 from gateway.transport.client import Transport
-from gateway.webhooks import sign
 
 ATTEMPTS, FIRST_S, LONGEST_S = 8, 30.0, 3600.0
 TIMEOUT_S, MOST_ANSWER = 10.0, 65_536

@@ -32,7 +32,7 @@ from wsproto.events import (
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from gateway.errors import InvalidRequest, Overloaded, UpstreamFailed
-from gateway.threads import compute_if
+from gateway.runtime.threads import compute_if
 from gateway.transport.handshakes import (
     FAULT,
     LOST,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, json
 
 from gateway.store.database import Database
-from gateway.videos.table import CALLBACK as PREFIX
+from gateway.videos.job_table import CALLBACK as PREFIX
 
 PENDING, RETRYING, DELIVERED, FAILED = "pending", "retrying", "delivered", "failed"
 

@@ -14,10 +14,10 @@ from gateway.store.database import Database
 from gateway.transport import Transport
 from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
 from gateway.videos.callback_table import DELIVERED, FAILED, RETRYING, Attempted, Callback, Callbacks
+from gateway.videos.job_states import COMPLETED
+from gateway.videos.job_table import VideoJob, VideoJobs
 from gateway.videos.rounds import Rounds
 from gateway.videos.shown import Presenter
-from gateway.videos.states import COMPLETED
-from gateway.videos.table import VideoJob, VideoJobs
 from gateway.videos.tasks import Sealed, Task
 
 # Callbacks that are sent at once, of one project (an address may never answer) and of all.

@@ -13,8 +13,8 @@ from gateway.billing.held_settlement import HeldSettlement, HeldSettlements
 from gateway.billing.outcome import Outcome
 from gateway.billing.usage_rows import mode_of, record_of
 from gateway.catalogue.entries import Mapping
+from gateway.catalogue.price_rates import prices_at
 from gateway.catalogue.prices import cost_of, reduced
-from gateway.catalogue.rates import prices_at
 from gateway.catalogue.videos import VideoShape, fit, most_cost, most_usage
 from gateway.clock import SECOND_US, Clock
 from gateway.engine.executor import EngineParts, Executor
@@ -26,10 +26,10 @@ from gateway.limits.holds import Holds
 from gateway.neutral.request import Request
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoTask
 from gateway.providers.job_calls import JobCalls
-from gateway.threads import Job
+from gateway.runtime.threads import Job
 from gateway.videos.ending import Endings
-from gateway.videos.states import COMPLETED, CREATING, MOVES, RUNNING
-from gateway.videos.table import PREFIX, VideoJob, VideoJobs
+from gateway.videos.job_states import COMPLETED, CREATING, MOVES, RUNNING
+from gateway.videos.job_table import PREFIX, VideoJob, VideoJobs
 from gateway.videos.tasks import Sealed, Task
 
 # How long after the last moment of its request a job that no provider was heard of counts as lost.

@@ -17,9 +17,9 @@ from gateway.neutral.videos import VideoStatus, finished_usage
 from gateway.providers.protocol import Target
 from gateway.store.database import Database
 from gateway.videos.callback_table import Callbacks
+from gateway.videos.job_states import COMPLETED, MOVES
+from gateway.videos.job_table import VideoJob, VideoJobs
 from gateway.videos.outcomes import JobOutcome, priced
-from gateway.videos.states import COMPLETED, MOVES
-from gateway.videos.table import VideoJob, VideoJobs
 from gateway.videos.tasks import Sealed, Task, kept
 
 LOST = JobOutcome(

@@ -8,7 +8,7 @@ from msgspec import DecodeError, Struct, ValidationError, json
 
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.errors import Unauthenticated
-from gateway.lazy_import import LazyImport
+from gateway.runtime.lazy_import import LazyImport
 
 jws, jwk, jose_errors = LazyImport("joserfc.jws"), LazyImport("joserfc.jwk"), LazyImport("joserfc.errors")
 

@@ -21,9 +21,9 @@ from gateway.errors import (
 from gateway.neutral.videos import VideoStatus
 from gateway.providers.job_calls import CALL_S, JobCalls
 from gateway.videos.ending import Endings
+from gateway.videos.job_states import COMPLETED, CREATING, FAILED, MOVES
+from gateway.videos.job_table import VideoJob, VideoJobs
 from gateway.videos.rounds import Rounds
-from gateway.videos.states import COMPLETED, CREATING, FAILED, MOVES
-from gateway.videos.table import VideoJob, VideoJobs
 from gateway.videos.tasks import Sealed, Targets, Task
 
 # Jobs that are asked about at once, of one organization (a provider that never answers may be its own) and of all.

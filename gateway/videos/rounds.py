@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from gateway.clock import Clock
-from gateway.threads import Job
+from gateway.runtime.threads import Job
 
 # Whatever is not done by then goes on beside the next rounds.
 WAIT_S = 1.0

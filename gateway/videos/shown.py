@@ -4,10 +4,10 @@ from typing import Any
 
 from gateway.clock import SECOND_US
 from gateway.money import usd_number
+from gateway.videos.job_states import COMPLETED, CREATING, QUEUED
+from gateway.videos.job_table import VideoJob
 from gateway.videos.links import Links
 from gateway.videos.outcomes import DECODER
-from gateway.videos.states import COMPLETED, CREATING, QUEUED
-from gateway.videos.table import VideoJob
 from gateway.videos.tasks import Sealed
 
 LINK = "/v1/videos/logs/{}/content?token={}"

@@ -4,8 +4,8 @@ a moment, since players ask for one part after the other."""
 from collections.abc import Callable
 
 from gateway.errors import GatewayError
-from gateway.files import StoredFile
-from gateway.threads import Job, later
+from gateway.runtime.large_files import StoredFile
+from gateway.runtime.threads import Job, later
 
 KEPT_S, MOST_BYTES = 300.0, 512 << 20  # MOST_BYTES of all that are kept, unless one alone is larger
 

@@ -12,12 +12,12 @@ from contract.vendors import FURTHER, VENDORS, Say
 from support.gateways import LocalGateway, local_gateway
 from support.spending import say_in_headers
 
-from gateway import settings as configuration
-from gateway.settings import Settings
-from gateway.surfaces import table
+from gateway.configuration import settings as configuration
+from gateway.configuration.settings import Settings
+from gateway.surfaces import surface_table
 from gateway.surfaces.blueprints import guard
 from gateway.surfaces.http import Inbound
-from gateway.transport.replies import Answer
+from gateway.transport.upstream_responses import Answer
 
 Json = dict[str, Any]
 ALL = VENDORS | FURTHER
@@ -89,7 +89,7 @@ class ContractGateway:
         self._handlers = {
             name: guard(gateway.services, operation)
             for name, path in PATHS.items()
-            for operation in table.operations()
+            for operation in surface_table.operations()
             if (operation.method, operation.path) == ("POST", path)
         }
 

@@ -14,7 +14,7 @@ from contract import views
 from fakes.embedding_services import FakeEmbeddingServices
 from support.gateways import LocalGateway, local_gateway
 
-from gateway import settings as configuration
+from gateway.configuration import settings as configuration
 
 FOLDER = Path(__file__).resolve().parent.parent / "samples" / "embeddings"
 MODELS = {

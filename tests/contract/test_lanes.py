@@ -18,7 +18,7 @@ from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.executor import EngineParts
 from gateway.providers.protocol import Codec, Wire
 from gateway.providers.registry import make_protocols, make_upstreams
-from gateway.services import Services
+from gateway.worker.services import Services
 
 CASES = {"chat": cases_chat.CASES, "messages": cases_messages.CASES, "responses": cases_responses.CASES}
 HOMES = {"chat": "openai", "messages": "anthropic", "responses": "responses", "ai4": "anthropic"}

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.providers.bedrock.eventstream import FrameReader
-from gateway.transport.replies import Reply
+from gateway.transport.upstream_responses import Reply
 
 Json = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -98,7 +98,7 @@ def spoiler(stage: ContractGateway) -> Iterator[Spoiler]:
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             # Recurring work is another matter: another gateway of this process may have taken the tables over.
-            if record.exc_info and record.name != "gateway.background":
+            if record.exc_info and record.name != "gateway.worker.recurring_jobs":
                 made.crashes.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
 
     listener = Listener()

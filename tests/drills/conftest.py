@@ -4,7 +4,7 @@ import pytest
 from fakes.openai import FakeOpenAI
 from support.drilling import Report
 
-from gateway.settings import Settings
+from gateway.configuration.settings import Settings
 
 
 @pytest.fixture(scope="session")

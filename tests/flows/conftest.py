@@ -8,7 +8,7 @@ from support.gateways import GatewayProcess, LocalGateway, local_gateway
 from support.postgres import Databases
 from support.shared import ModuleShare, Share, Tenant
 
-from gateway.settings import Settings
+from gateway.configuration.settings import Settings
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from fakes.server import FakeServer, send_json
 from openai import BadRequestError, OpenAI
 from support.gateways import LocalGateway, local_gateway
 
+from gateway.configuration.settings import Settings
 from gateway.neutral.file_types import type_of
 from gateway.providers import media_fetching
-from gateway.settings import Settings
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 100
 PDF = b"%PDF-1.7 " + b"0" * 100

@@ -16,7 +16,7 @@ from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.accounts.rules import add_rule
 from gateway.limits.budgets import Limits
-from gateway.surfaces import table
+from gateway.surfaces import surface_table
 
 MODEL = "openai/gpt-4o-mini"
 PREFIXES = {"/v1/ai": 2, "/v3/ai": 3, "/v4/ai": 4}
@@ -406,7 +406,7 @@ def test_an_organizations_own_models_are_listed_for_its_own_keys_alone(here: Cal
 
 
 @pytest.mark.parametrize(
-    "operation", [one for one in table.operations() if "/ai/" in one.path], ids=lambda one: one.path
+    "operation", [one for one in surface_table.operations() if "/ai/" in one.path], ids=lambda one: one.path
 )
 def test_generating_is_paid_and_hot_and_the_list_is_neither(operation: Any) -> None:
     asks = operation.path.endswith("language-model")

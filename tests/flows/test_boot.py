@@ -139,7 +139,7 @@ def start_in_vain(tmp_path: Path, **environment: str) -> str:
         "PORT": port,
         **environment,
     }
-    command = [sys.executable, "-m", "gateway.manage", "serve"]
+    command = [sys.executable, "-m", "gateway.operator.command", "serve"]
     done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=60)
     told = done.stdout + done.stderr
     assert done.returncode == 1 and "Traceback" not in told and "llmgtwy_" not in told

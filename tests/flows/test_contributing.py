@@ -18,14 +18,15 @@ from fakes.server import FakeServer, send_json
 from openai import OpenAI
 from support.gateways import ROOT, LocalGateway, local_gateway
 
-from gateway import background, operations
 from gateway.catalogue.loader import CatalogueError
 from gateway.catalogue.protocols import PROTOCOLS
+from gateway.configuration.settings import Settings, SettingsError
+from gateway.neutral import operations
 from gateway.providers import registry
-from gateway.settings import Settings, SettingsError
 from gateway.store.database import Database
 from gateway.store.migrations import migrate
-from gateway.surfaces import table
+from gateway.surfaces import surface_table
+from gateway.worker import recurring_jobs
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -82,7 +83,7 @@ def _side(hunk: str, sign: str) -> str:
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder outside of the product from which Python imports; what came from it is forgotten afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    modules, surfaces = set(sys.modules), table.SURFACES
+    modules, surfaces = set(sys.modules), surface_table.SURFACES
     tables = [(entries, dict(entries)) for entries in (operations.OPERATIONS, registry.FACTORIES, PROTOCOLS)]
     yield tmp_path
     for name in set(sys.modules) - modules:
@@ -91,7 +92,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for entries, before in tables:
         entries.clear()
         entries.update(before)
-    table.SURFACES = surfaces
+    surface_table.SURFACES = surfaces
 
 
 def ask(gateway: LocalGateway, model: str, stream: bool = False) -> str:
@@ -164,7 +165,7 @@ def test_an_operation_with_its_protocol_and_its_surface_is_added_by_one_folder(o
             chat_model = client.post("/v1/digest", json=body | {"model": "gpt-4o-mini"}, headers=headers)
             assert chat_model.status_code == 400
     assert service.calls == ["/digest"]
-    (entry,) = example.line("gateway/operations.py", **vars(importlib.import_module("acme_digest")))
+    (entry,) = example.line("gateway/neutral/operations.py", **vars(importlib.import_module("acme_digest")))
     assert operations.OPERATIONS["acme_digest"] == entry
 
 
@@ -180,7 +181,7 @@ def test_a_surface_is_added_by_its_folder(outside, settings) -> None:
         assert (bad.status_code, set(bad.json)) == (400, {"problem", "code"})
         assert browser.post("/acme/nowhere").json["problem"]
     acme_surface = importlib.import_module("acme_surface")
-    assert example.line("gateway/surfaces/table.py", acme_surface=acme_surface) == (table.SURFACES[-1],)
+    assert example.line("gateway/surfaces/surface_table.py", acme_surface=acme_surface) == (surface_table.SURFACES[-1],)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,7 @@ def test_a_protocol_that_nobody_speaks_ends_the_start(outside, settings) -> None
 def test_a_setting_is_read_from_its_default_and_the_environment(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "config", tmp_path / "config", ignore=shutil.ignore_patterns("catalogue"))
     Example("A setting").write(tmp_path)
-    spec = importlib.util.spec_from_file_location("changed_settings", tmp_path / "gateway/settings.py")
+    spec = importlib.util.spec_from_file_location("changed_settings", tmp_path / "gateway/configuration/settings.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -246,8 +247,8 @@ def test_a_migration_is_applied_to_an_empty_and_to_a_running_database(
 def test_recurring_work_is_added_by_a_function_and_a_line(outside, settings, monkeypatch) -> None:
     example = Example("Recurring work (a job)")
     example.write(outside)
-    (job,) = example.line("gateway/background.py", acme_report=importlib.import_module("acme_report"))
-    monkeypatch.setattr(background, "TABLE", (*background.TABLE, replace(job, first_s=0.0)))
+    (job,) = example.line("gateway/worker/recurring_jobs.py", acme_report=importlib.import_module("acme_report"))
+    monkeypatch.setattr(recurring_jobs, "TABLE", (*recurring_jobs.TABLE, replace(job, first_s=0.0)))
     with local_gateway(settings) as gateway:
         reports = gateway.app.background.reports
         with gevent.Timeout(30, RuntimeError("no worker did the job")):

@@ -18,7 +18,7 @@ from support.shared import load
 from support.signed_in_owner import PASSWORD
 
 from gateway.accounts.members import list_members
-from gateway.surfaces import openapi, table
+from gateway.surfaces import openapi, surface_table
 
 METRICS_TOKEN = "an operator's token of some length"
 EVENTS, JSON = "text/event-stream", "application/json"
@@ -52,7 +52,7 @@ def taken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Taken]]:
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return openapi.describe(table.described(), openapi.read_examples())
+    return openapi.describe(surface_table.described(), openapi.read_examples())
 
 
 def described(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -118,7 +118,7 @@ def test_the_examples_are_as_described(document: dict[str, Any], taken: list[Tak
     if os.environ.get("WRITE_GOLDENS"):
         openapi.EXAMPLES.write_text(json.dumps(write_examples(taken), indent=1, ensure_ascii=False) + "\n")
     examples = openapi.read_examples()
-    document = openapi.describe(table.described(), examples)
+    document = openapi.describe(surface_table.described(), examples)
     found = []
     for name, one in described(document).items():
         for status, answer in one["responses"].items():

@@ -15,8 +15,8 @@ from gateway.accounts import members
 from gateway.accounts.discounts import EVERY, DiscountInfo
 from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import rerate
+from gateway.configuration.settings import Settings
 from gateway.money import NANO
-from gateway.settings import Settings
 
 LISTED = 100 * TOKEN_NUSD
 

@@ -10,10 +10,10 @@ from fakes.openai import FakeOpenAI
 from openai import OpenAI
 from support.gateways import LocalGateway, local_gateway
 
-from gateway.background import TABLE
+from gateway.configuration.settings import Settings
 from gateway.errors import Unavailable
-from gateway.settings import Settings
 from gateway.store import disk
+from gateway.worker.recurring_jobs import TABLE
 
 
 class Away:

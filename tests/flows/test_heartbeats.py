@@ -10,7 +10,7 @@ from openai import OpenAI
 from support.gateways import LocalGateway
 from support.shared import Share
 
-from gateway.settings import Settings
+from gateway.configuration.settings import Settings
 
 HELLO = [{"role": "user", "content": "Hello"}]
 

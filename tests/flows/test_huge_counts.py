@@ -10,7 +10,7 @@ from support.gateways import LocalGateway, local_gateway
 from support.signed_in_owner import PASSWORD, SignedInOwner
 
 from gateway.billing.reconciliation import doctor
-from gateway.settings import Settings
+from gateway.configuration.settings import Settings
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

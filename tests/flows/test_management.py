@@ -10,7 +10,7 @@ from support.gateways import GatewayProcess, LocalGateway, local_gateway
 from support.signed_in_owner import ASKS, EMAIL, PASSWORD, SignedInOwner
 
 from gateway.accounts.second_factor import code_at
-from gateway.settings import Settings
+from gateway.configuration.settings import Settings
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from support.shared import Share, usage_of
 from gateway import errors
 from gateway.accounts.keys import Draft, create
 from gateway.accounts.members import add_member, list_members
+from gateway.configuration.settings import Settings
 from gateway.limits.budgets import Limits
 from gateway.limits.rate_rules import RateLimits
-from gateway.reports.usage import Reports
-from gateway.settings import Settings
+from gateway.reports.usage_reports import Reports
 
 Json = dict[str, Any]
 MODEL = "openai/gpt-4o-mini"

@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.gateways import GatewayProcess, LocalGateway, free_port, local_gateway
 from support.programs import find_program
 
-from gateway import settings as module
+from gateway.configuration import settings as module
+from gateway.configuration.settings import Settings
 from gateway.metering.counters import MOST_SERIES, OTHER, Counters
-from gateway.settings import Settings
 from gateway.surfaces import metrics
 from gateway.surfaces.metrics import expose
 
@@ -126,7 +126,7 @@ def test_an_endless_number_of_models_is_a_bounded_number_of_series(gateway: Loca
 
 
 def test_the_port_of_its_own_needs_no_token_and_serves_nothing_else(gateway: LocalGateway, text: str) -> None:
-    address = f"http://127.0.0.1:{gateway.services.settings.metrics.port}"
+    address = f"http://127.0.0.1:{gateway.worker.services.settings.metrics.port}"
     answer = httpx.get(f"{address}/metrics")
     assert answer.status_code == 200 and "llmgateway_requests_total" in answer.text
     assert httpx.get(f"{address}/v1/models").status_code == 404

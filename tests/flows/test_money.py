@@ -18,18 +18,18 @@ from support.spending import BODIES, FORMS, JOBS, TOKEN_NUSD, TOOLS, Told, at_on
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.billing.reconciliation import doctor
+from gateway.configuration.settings import Settings
 from gateway.limits.budgets import Limits
 from gateway.limits.periods import read_period
 from gateway.limits.rate_rules import RateLimits
 from gateway.metering.models import OVERRUN
 from gateway.money import NANO
-from gateway.settings import Settings
-from gateway.surfaces import table
+from gateway.surfaces import surface_table
 
 CALL_NUSD = 100 * TOKEN_NUSD
 MESSAGES = [{"role": "user", "content": "Hello"}]
 # A session is no request that could be sent: tests/flows/test_realtime.py has its money.
-PAID = [operation for operation in table.operations() if operation.paid and not operation.upgrades]
+PAID = [operation for operation in surface_table.operations() if operation.paid and not operation.upgrades]
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_a_paid_route_asked_again_under_its_key_is_answered_again_and_billed_onc
 def test_every_operation_that_generates_is_marked_as_paid() -> None:
     free = {"count_tokens", "input_tokens", "input_items", "cancel"}
     words = re.compile(r"/v1/(chat|messages|responses|embeddings|images|audio|videos|rerank|ocr|moderations)")
-    unpaid = [o.path for o in table.operations() if o.method == "POST" and words.match(o.path) and not o.paid]
+    unpaid = [o.path for o in surface_table.operations() if o.method == "POST" and words.match(o.path) and not o.paid]
     assert [path for path in unpaid if path.rsplit("/", 1)[-1] not in free] == []
 
 

@@ -30,10 +30,10 @@ from support.pages import Block, blocks
 from support.shared import load
 from support.signed_in_owner import PASSWORD
 
-from gateway import settings
 from gateway.accounts import keys
 from gateway.accounts.members import list_members
 from gateway.catalogue import loader
+from gateway.configuration import settings
 
 MARKS = {
     "drawing": "shows how parts lie to each other",
@@ -138,7 +138,7 @@ def make_key(gateway: LocalGateway) -> str:
 def run_shell(installation: Installation, block: Block, folder: Path) -> None:
     """As a script that ends at its first failure; the variables that it sets are ones that the gateway knows."""
     script = f"set -ea\n{installation.fill(block.text)}\nenv -0 > '{folder}/variables'\n"
-    (folder / "manage").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gateway.manage "$@"\n')
+    (folder / "manage").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gateway.operator.command "$@"\n')
     (folder / "manage").chmod(0o755)
     shutil.copytree(ROOT / "deploy", folder / "deploy", dirs_exist_ok=True)
     environment = {

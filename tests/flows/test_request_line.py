@@ -11,7 +11,7 @@ from fakes.openai import Answer, FakeOpenAI
 from openai import APIStatusError, OpenAI
 from support.gateways import LocalGateway, local_gateway
 
-from gateway.settings import Settings
+from gateway.configuration.settings import Settings
 from gateway.telemetry.request_line import RequestLines
 
 MODEL = "openai/gpt-4o-mini"

@@ -12,13 +12,13 @@ from fakes.upstream import FakeUpstream
 from support.gateways import LocalGateway, local_gateway
 from support.spending import ALIKE, BODIES, STREAMED, say_in_headers, until, with_model, write_mint
 
-from gateway import settings as settings_module
 from gateway.accounts.members import list_members
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.configuration import settings as settings_module
+from gateway.configuration.settings import Settings
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.oauth.models import MODELS as OAUTH_MODELS
-from gateway.settings import Settings
 
 PATHS = [path for path in BODIES if path not in ALIKE]
 CHAT = "/v1/chat/completions"

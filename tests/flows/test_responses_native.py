@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from support.gateways import LocalGateway, local_gateway
 from support.shared import Share
 
+from gateway.configuration.settings import Settings
 from gateway.metering.usage_table import find
-from gateway.settings import Settings
 
 MODEL = "openai/gpt-5-mini"
 PAGE = "https://news.example/today"

@@ -34,7 +34,7 @@ from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.billing.context import RequestContext
 from gateway.billing.reconciliation import doctor
-from gateway.engine.payload_log import MOST_BYTES
+from gateway.engine.payload_collection import MOST_BYTES
 from gateway.metering import payload_table
 from gateway.metering.payload_table import ANSWER_CUT, SENT_CUT
 from gateway.metering.payload_table import STREAMED as AS_STREAM

@@ -18,7 +18,7 @@ from fakes import anthropic as fake_anthropic
 from fakes import openai as fake_openai
 from support.gateways import LocalGateway, local_gateway
 
-from gateway.settings import Settings
+from gateway.configuration.settings import Settings
 
 CASES = 200
 HELLO = [{"role": "user", "content": "Hello"}]

@@ -8,10 +8,10 @@ import pytest
 from support.gateways import local_gateway
 
 from gateway.errors import InvalidRequest
-from gateway.surfaces import table
+from gateway.surfaces import surface_table
 from gateway.surfaces.http import ErrorFormat, Operation, Outbound, Surface
+from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.openapi import describe
-from gateway.surfaces.replies import json_reply
 
 TOY_ERRORS = ErrorFormat(
     "toy",
@@ -35,7 +35,7 @@ TOY = Surface("toy", TOY_ERRORS, (Operation("POST", "/toy/shout", shout, body="j
 @pytest.fixture(params=["true", "false"], ids=["express", "flask"])
 def toy(monkeypatch, settings, request):
     """A function that calls a gateway with one more line in its table of surfaces, and nothing else."""
-    monkeypatch.setattr(table, "SURFACES", (*table.SURFACES, TOY))
+    monkeypatch.setattr(surface_table, "SURFACES", (*surface_table.SURFACES, TOY))
 
     def call(method, path, body=None):
         data = None if body is None else orjson.dumps(body)
@@ -80,13 +80,13 @@ def test_it_is_described_with_its_own_errors():
 
 def test_the_longest_prefix_decides_how_errors_are_reported(monkeypatch):
     inner = Surface("inner", TOY_ERRORS, (), prefixes=("/v1/messages/toy",))
-    monkeypatch.setattr(table, "SURFACES", (*table.SURFACES, inner))
-    assert table.errors_at("/v1/messages/toy/x").name == "toy"
-    assert table.errors_at("/v1/messages/batches").name == "anthropic"
-    assert table.errors_at("/v1/messagesx").name == "openai"
+    monkeypatch.setattr(surface_table, "SURFACES", (*surface_table.SURFACES, inner))
+    assert surface_table.errors_at("/v1/messages/toy/x").name == "toy"
+    assert surface_table.errors_at("/v1/messages/batches").name == "anthropic"
+    assert surface_table.errors_at("/v1/messagesx").name == "openai"
 
 
 def test_no_two_surfaces_claim_one_prefix_or_one_operation():
-    prefixes = [prefix for surface in table.SURFACES for prefix in surface.prefixes]
-    operations = [(operation.method, operation.path) for operation in table.operations()]
+    prefixes = [prefix for surface in surface_table.SURFACES for prefix in surface.prefixes]
+    operations = [(operation.method, operation.path) for operation in surface_table.operations()]
     assert len(set(prefixes)) == len(prefixes) and len(set(operations)) == len(operations)

@@ -10,7 +10,7 @@ from fakes.otlp import FakeCollector, attributes
 from openai import APIStatusError, OpenAI
 from support.gateways import GatewayProcess, LocalGateway, local_gateway
 
-from gateway.settings import Settings, SettingsError
+from gateway.configuration.settings import Settings, SettingsError
 from gateway.telemetry import otel
 from gateway.telemetry.otel import TraceContext
 

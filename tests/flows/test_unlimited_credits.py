@@ -9,10 +9,10 @@ from support.gateways import LocalGateway, local_gateway, migrate_store
 
 from gateway.admin.bootstrap import Administration
 from gateway.billing.reconciliation import doctor
+from gateway.configuration.settings import Settings
 from gateway.limits.budgets import Limits
 from gateway.operator.start import describe_key
-from gateway.settings import Settings
-from gateway.wiring import build
+from gateway.worker.wiring import build
 
 DOLLAR = 10**9
 

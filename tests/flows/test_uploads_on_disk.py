@@ -15,8 +15,8 @@ from support.media import providers_at
 from support.shared import Share
 from support.uploads import spooled_files
 
-from gateway.files import StoredFile
 from gateway.providers.sandbox import audio_files
+from gateway.runtime.large_files import StoredFile
 
 LARGE_PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(2 << 20)
 WHISPER = "openai/whisper-1"

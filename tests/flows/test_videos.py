@@ -21,8 +21,8 @@ from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import rerate
 from gateway.clock import HOUR_US, MINUTE_US, Clock
 from gateway.errors import UpstreamFailed, UpstreamRateLimited, UpstreamRefused, UpstreamUnreachable
-from gateway.videos.states import COMPLETED, CREATING
-from gateway.videos.table import VideoJob
+from gateway.videos.job_states import COMPLETED, CREATING
+from gateway.videos.job_table import VideoJob
 from gateway.videos.tasks import KeptFile
 
 COST = 4 * 10_000_000  # four seconds of 720p with sound

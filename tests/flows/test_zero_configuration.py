@@ -6,7 +6,7 @@ import httpx
 import pytest
 from support.gateways import LocalGateway, local_gateway
 
-from gateway.settings import Settings
+from gateway.configuration.settings import Settings
 
 HELLO = [{"role": "user", "content": "Hello"}]
 

@@ -8,7 +8,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import settings as settings_module
+from gateway.configuration import settings as settings_module
 from gateway.errors import InvalidRequest
 from gateway.surfaces.aisdk import reader
 from gateway.surfaces.aisdk.privacy import without_headers

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.gateways import LocalGateway, local_gateway
 from support.spending import BODIES, FORMS, SECOND_OF_SOUND, TOOLS, say_in_headers
 
-from gateway import settings as settings_module
+from gateway.configuration import settings as settings_module
 
 # Each goes through the whole gateway: a tenth of what the readers alone are tried with.
 EXAMPLES = settings().max_examples // 10

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest, RequestTooLarge
-from gateway.files import StoredFile
+from gateway.runtime.large_files import StoredFile
 from gateway.surfaces.forms import Form, FormLimits, digest_without, read_form
 from gateway.surfaces.http import Inbound
 

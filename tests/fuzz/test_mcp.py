@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.gateways import LocalGateway, local_gateway
 
-from gateway import settings as settings_module
+from gateway.configuration import settings as settings_module
+from gateway.configuration.settings import load
 from gateway.errors import GatewayError
-from gateway.settings import load
-from gateway.surfaces.mcp import messages, schemas
+from gateway.surfaces.mcp import json_rpc, tool_schemas
 from gateway.surfaces.mcp.saved_images import check_name
 
 # Each goes through the whole gateway.
@@ -29,25 +29,25 @@ MESSAGES = st.fixed_dictionaries(
     {}, optional={"jsonrpc": st.just("2.0") | JSON, "id": JSON, "method": st.just("ping") | JSON, "params": JSON}
 )
 KINDS = (
-    schemas.NoArguments,
-    schemas.UsageArguments,
-    schemas.BreakdownArguments,
-    schemas.ChatArguments,
-    schemas.ImageArguments,
-    schemas.AltImageArguments,
-    schemas.ListArguments,
-    schemas.AnyArguments,
+    tool_schemas.NoArguments,
+    tool_schemas.UsageArguments,
+    tool_schemas.BreakdownArguments,
+    tool_schemas.ChatArguments,
+    tool_schemas.ImageArguments,
+    tool_schemas.AltImageArguments,
+    tool_schemas.ListArguments,
+    tool_schemas.AnyArguments,
 )
 
 
 def read(raw: bytes) -> None:
     """Whatever is read can be answered; whatever is refused is the caller's fault."""
     try:
-        call = messages.read(LIMITS, raw)
+        call = json_rpc.read(LIMITS, raw)
     except GatewayError as error:
-        assert 400 <= error.status < 500 and orjson.dumps(messages.error_body(error, ""))
+        assert 400 <= error.status < 500 and orjson.dumps(json_rpc.error_body(error, ""))
     else:
-        assert call is None or orjson.dumps(messages.result_of(call, {}))
+        assert call is None or orjson.dumps(json_rpc.result_of(call, {}))
 
 
 @given(MESSAGES | JSON)
@@ -66,9 +66,9 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
 
 @given(st.sampled_from(KINDS), st.data())
 def test_any_arguments_are_taken_or_told_what_is_wrong(kind: type, data: st.DataObject) -> None:
-    known = st.dictionaries(st.sampled_from([*schemas.schema_of(kind)["properties"], "other"]), JSON, max_size=5)
+    known = st.dictionaries(st.sampled_from([*tool_schemas.schema_of(kind)["properties"], "other"]), JSON, max_size=5)
     try:
-        schemas.read(kind, data.draw(known | JSON))
+        tool_schemas.read(kind, data.draw(known | JSON))
     except GatewayError as error:
         assert error.status == 400 and error.message
 

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from support.pdfs import packed
 
 from gateway.errors import InvalidRequest
-from gateway.files import StoredFile
-from gateway.media import frames, pdf_program
+from gateway.media import frame_counting, pdf_program
 from gateway.providers.sandbox import audio_files as made
 from gateway.providers.sandbox import ocr as sandbox_ocr
 from gateway.providers.sandbox.image_files import png
+from gateway.runtime.large_files import StoredFile
 from gateway.surfaces import audio_uploads, image_uploads
 from gateway.surfaces.openai import ocr
 
@@ -49,8 +49,8 @@ def damaged(draw: st.DrawFn) -> bytes:
 def test_a_sound_of_any_bytes_has_a_length_or_is_none(data: bytes) -> None:
     looks: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        read = frames.Bytes.at
-        patch.setattr(frames.Bytes, "at", lambda self, *given: looks.append(1) or read(self, *given))
+        read = frame_counting.Bytes.at
+        patch.setattr(frame_counting.Bytes, "at", lambda self, *given: looks.append(1) or read(self, *given))
         try:
             found = audio_uploads.look_at(StoredFile.of(data), "file")
         except InvalidRequest:

@@ -4,11 +4,11 @@ import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.configuration.settings import load
 from gateway.errors import GatewayError
 from gateway.neutral.realtime import SessionLock
 from gateway.neutral.usage import COUNTS
 from gateway.providers.openai.realtime import READERS, SOUNDS, TEXTS, read_event
-from gateway.settings import load
 from gateway.surfaces.openai.realtime_events import BEGINS, OpenAIEvents
 
 SESSION = (

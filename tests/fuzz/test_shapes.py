@@ -7,13 +7,13 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import settings as settings_module
+from gateway.configuration import settings as settings_module
 from gateway.engine import deduplication
 from gateway.errors import InvalidRequest
 from gateway.neutral import conformity
 from gateway.neutral.chat import ResponseFormat
-from gateway.neutral.healing import heal
-from gateway.providers import schemas
+from gateway.neutral.json_extraction import heal
+from gateway.providers import json_schema_subset
 from gateway.providers.grammars import GRAMMARS
 from gateway.providers.sandbox import instances
 from gateway.surfaces.anthropic import schema as messages_schema
@@ -84,13 +84,13 @@ def test_conformity_says_yes_or_no_within_its_steps(value: object, schema: objec
 def test_a_schema_is_rewritten_or_refused_within_its_steps(schema: object, name: str) -> None:
     before = json.dumps(schema)
     with contextlib.suppress(InvalidRequest):
-        written = schemas.rewrite(schema, GRAMMARS[name])
+        written = json_schema_subset.rewrite(schema, GRAMMARS[name])
         orjson.dumps(written.schema)
     assert json.dumps(schema) == before
-    work = schemas._Rewriter(schema if isinstance(schema, dict) else {}, GRAMMARS[name])
+    work = json_schema_subset._Rewriter(schema if isinstance(schema, dict) else {}, GRAMMARS[name])
     with contextlib.suppress(TypeError, ValueError, AttributeError, LookupError, RecursionError):
         work.write_root()
-    assert work.steps <= schemas.STEP_LIMIT + 100 * size_of(schema)
+    assert work.steps <= json_schema_subset.STEP_LIMIT + 100 * size_of(schema)
 
 
 @given(SCHEMAS)

@@ -10,7 +10,7 @@ from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess, Start
 from support.spending import BODIES, FORMS, STREAMED, TOKEN_NUSD, query, reserved_nusd, say_in_headers, sent_to, until
 
-from gateway.threads import Job
+from gateway.runtime.threads import Job
 
 CALLERS = 16
 # About what a streamed answer has; an offset beyond its end reads it whole.

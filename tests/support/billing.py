@@ -15,21 +15,21 @@ from gateway.billing.outcome import Attempt
 from gateway.billing.recovery import Recovery
 from gateway.billing.settlement import Settlements
 from gateway.catalogue.entries import Mapping, Prices, Provider, TokenRates
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import Unavailable
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.models import MODELS
-from gateway.limits.rates import RateLimiter as RequestRates
+from gateway.limits.rate_limits import RateLimiter as RequestRates
 from gateway.limits.spending import CostBound, Spending
 from gateway.metering.usage_table import find
 from gateway.money import MILLION
 from gateway.neutral.usage import Units, Usage
 from gateway.providers.protocol import Credential, Target
+from gateway.runtime.threads import Threads
 from gateway.store.database import Database
 from gateway.store.intents import Intents
 from gateway.store.journal import Journal
-from gateway.threads import Threads
 
 DOLLAR = 10**9
 PRICES = (Prices(TokenRates(prompt=1000 * MILLION, completion=2000 * MILLION)),)

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from gateway.catalogue import loader
-from gateway.configuration.reading import SettingsReader
-from gateway.settings import CONFIG
-from gateway.store import installation
+from gateway.configuration.setting_sources import SettingsReader
+from gateway.configuration.settings import CONFIG
+from gateway.store import installation_identity
 
 # Of installations that are told their own, as those on PostgreSQL are.
 SECRETS = {"GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-tests", "GATEWAY_ENCRYPTION_KEY": "encryption-key-of-tests"}
@@ -26,19 +26,19 @@ def make_cheap() -> None:
     _keep_models()
     _keep_defaults()
     # All installations of this process have the same secrets, so that their slow hashes are worked out once.
-    installation.secrets = SimpleNamespace(  # type: ignore[assignment]
+    installation_identity.secrets = SimpleNamespace(  # type: ignore[assignment]
         token_hex=cache(secrets.token_hex), token_urlsafe=cache(secrets.token_urlsafe)
     )
-    installation._make_encryption_key = cache(installation._make_encryption_key)
-    installation._fingerprint = cache(installation._fingerprint)
+    installation_identity._make_encryption_key = cache(installation_identity._make_encryption_key)
+    installation_identity._fingerprint = cache(installation_identity._fingerprint)
 
 
 def know_secrets() -> None:
     """Work them out now, for processes that are forked from this one."""
-    salt = installation.secrets.token_hex(16)
-    made = installation.secrets.token_urlsafe(32), installation._make_encryption_key()
+    salt = installation_identity.secrets.token_hex(16)
+    made = installation_identity.secrets.token_urlsafe(32), installation_identity._make_encryption_key()
     for key in (*made, *SECRETS.values()):
-        installation._fingerprint(key, salt)
+        installation_identity._fingerprint(key, salt)
 
 
 def know_all() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import manage
+from gateway.operator import command
 
 SECRETS = {
     "GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-the-tests",
@@ -31,7 +31,7 @@ def command_runner(
 
     def run(*arguments: str, status: int = 0, typed: str = "") -> str:
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-        assert manage.run(list(arguments)) == status
+        assert command.run(list(arguments)) == status
         shown = capsys.readouterr()
         return (shown.out + shown.err if notes else shown.err if status else shown.out).strip()
 

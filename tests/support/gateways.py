@@ -28,20 +28,20 @@ from gateway.accounts.members import add_member
 from gateway.accounts.organizations import create_organization
 from gateway.accounts.projects import create_project, list_projects
 from gateway.admin.bootstrap import Administration
-from gateway.app import Application, create_app
+from gateway.application.app import Application, create_app
 from gateway.clock import Clock
-from gateway.settings import DatabaseSettings, Settings
+from gateway.configuration.settings import DatabaseSettings, Settings
+from gateway.runtime.threads import Threads
 from gateway.store.database import open_database
 from gateway.store.migrations import migrate
-from gateway.threads import Threads
-from gateway.wiring import build
+from gateway.worker.wiring import build
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 30.0
 # Ports of each process that runs tests, from which on; the place in its row differs from run to run.
 PORTS, FIRST_PORT = 2_000, 10_000
 _ports = count(os.getpid())
-MANAGE = (sys.executable, "-m", "gateway.manage")
+MANAGE = (sys.executable, "-m", "gateway.operator.command")
 
 
 class UpgradingHandler(PromptHandler):
@@ -192,7 +192,7 @@ class GatewayProcess:
             if self.stock:
                 self._process = self._start_stock(log)
             elif self._starts_warm():
-                self._process = WarmProcess(["gateway.manage", "serve"], self.environment, log, log)
+                self._process = WarmProcess(["gateway.operator.command", "serve"], self.environment, log, log)
             else:
                 command = [*self.command, "serve"]
                 self._process = subprocess.Popen(command, cwd=self.root, env=self.environment, stdout=log, stderr=log)
@@ -226,7 +226,7 @@ class GatewayProcess:
     def manage(self, *arguments: str) -> str:
         """The output of an operator command on this installation."""
         if self._starts_warm():
-            done = warm.run(["gateway.manage", *arguments], self.environment)
+            done = warm.run(["gateway.operator.command", *arguments], self.environment)
         else:
             command = [*self.command, *arguments]
             done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60)

@@ -2,7 +2,7 @@
 
 import re
 
-from gateway.oauth.values import Consent
+from gateway.oauth.grant_values import Consent
 
 VARIABLE = re.compile(r"<(?:path:)?(\w+)>")
 BODIES = {

@@ -6,18 +6,18 @@ from typing import Any
 
 from gateway.billing.outcome import Attempt
 from gateway.catalogue.entries import Mapping, Provider
-from gateway.catalogue.fields import read_prices
+from gateway.catalogue.field_checks import read_prices
 from gateway.engine.streaming import observe
 from gateway.engine.unary import describe
-from gateway.files import StoredFile
 from gateway.neutral import images, rerank, speech, transcriptions
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
 from gateway.neutral.events import Finished
+from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Requirements
 from gateway.neutral.structured import DecisionRequest, ModerationRequest, OcrRequest
 from gateway.neutral.usage import Units, Usage
-from gateway.operations import OPERATIONS
 from gateway.providers.protocol import Credential, Target, Wire
+from gateway.runtime.large_files import StoredFile
 
 SAMPLES = Path(__file__).parents[1] / "samples" / "media_usage"
 CORPUS = [sample for path in sorted(SAMPLES.glob("*.json")) for sample in json.loads(path.read_text())]

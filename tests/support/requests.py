@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway import ids
-from gateway.metering.log.entries import STORE, TAG, LogEntry, tag_of
+from gateway.metering.log.log_entries import STORE, TAG, LogEntry, tag_of
 from gateway.metering.models import SETTLEMENT
 from gateway.metering.usage_table import RECORD, UsageRecord, raw_id
 from gateway.store.database import Database

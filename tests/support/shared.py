@@ -16,15 +16,15 @@ from fakes.server import FakeServer
 from support.gateways import LocalGateway, local_gateway
 from support.postgres import Databases
 
-from gateway import settings as settings_module
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.configuration import settings as settings_module
+from gateway.configuration.settings import Settings
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.usage_table import UsageRecord, find, raw_id
 from gateway.oauth.models import MODELS as OAUTH_MODELS
-from gateway.routing.health import Health
-from gateway.services import Services
-from gateway.settings import Settings
+from gateway.routing.provider_health import Health
+from gateway.worker.services import Services
 
 CREDITS_NUSD = 100_000_000_000
 Environment = Mapping[str, str] | Callable[[Path], Mapping[str, str]]

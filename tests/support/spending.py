@@ -187,8 +187,8 @@ from gevent import monkey
 monkey.patch_all()
 from gateway.accounts import keys
 from gateway.limits.budgets import Budgets, Limits
-from gateway.operator.installation import opened
-from gateway.operator.keys import choose_project, first_owner
+from gateway.operator.installation_commands import opened
+from gateway.operator.key_commands import choose_project, first_owner
 
 with opened() as one:
     project = choose_project(one, None)

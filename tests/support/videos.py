@@ -7,7 +7,7 @@ import httpx
 from support.gateways import LocalGateway
 from support.shared import Share
 
-from gateway.videos.table import VideoJob
+from gateway.videos.job_table import VideoJob
 
 MODEL = "sandbox/sandbox-film"
 SOON = "A kettle boils. [[sandbox: takes=0.01]]"

@@ -1,8 +1,8 @@
 """Programs of the gateway with their modules imported already.
 
-`python -m gateway.manage serve` uses a second of a processor before the first line of ours runs, and each worker two
+`python -m gateway.operator.command serve` uses a second of a processor before its first line runs, and each worker two
 thirds of one, all for imports. Here a process that has imported them is forked instead; arguments, environment, folder,
-signals and the real gunicorn are as ever. What is about the start itself starts cold: subprocess.Popen.
+signals and the real gunicorn stay as they are. Tests of the start itself use subprocess.Popen.
 """
 
 import atexit

@@ -33,20 +33,21 @@ from gunicorn.glogging import Logger  # noqa: E402, F401
 from support import cheap_disks, cheap_passwords, cheap_starts, steady_catalogue  # noqa: E402
 from werkzeug.routing import Map  # noqa: E402
 
+import gateway.application.starting  # noqa: E402, F401
 import gateway.operator.start  # noqa: E402, F401
 import gateway.server.log  # noqa: E402, F401
 import gateway.server.worker  # noqa: E402, F401
-import gateway.starting  # noqa: E402, F401
 import gateway.store.postgresql  # noqa: E402, F401
-from gateway import accepted, manage  # noqa: E402
 from gateway.catalogue import loader  # noqa: E402
 from gateway.metering.sources import known_clients  # noqa: E402
-from gateway.process_end import end_with  # noqa: E402
+from gateway.operator import command as manage  # noqa: E402
+from gateway.runtime.process_exit import end_with  # noqa: E402
 from gateway.server import launch, ready_workers  # noqa: E402
 from gateway.server.huge_pages import prefer_huge_pages  # noqa: E402
-from gateway.surfaces import table  # noqa: E402
+from gateway.surfaces import surface_table  # noqa: E402
 from gateway.surfaces.blueprints import MatchedRule  # noqa: E402
 from gateway.surfaces.path_spelling import Addresses  # noqa: E402
+from gateway.worker import accepted_configuration  # noqa: E402
 
 LONGEST = 1 << 20  # bytes of a message
 DESCRIPTORS = 3
@@ -55,13 +56,13 @@ MOST_OPEN = 4096  # nothing that this process has open is above
 fork, poll = get_original("os", "fork"), get_original("select", "poll")
 
 PROGRAMS: dict[str, Callable[[], Any]] = {
-    "gateway.manage": manage.run,
+    "gateway.operator.command": manage.run,
     "llmgateway-manage": manage.command,
     "gateway.server.launch": launch.main,
     "gunicorn": wsgiapp.run,
 }
 # Whom a program shares memory with: its own children, and no other program.
-SHARED: tuple[Any, ...] = (accepted.refusal, ready_workers.ready_count)
+SHARED: tuple[Any, ...] = (accepted_configuration.refusal, ready_workers.ready_count)
 
 
 def count_shared() -> int:
@@ -72,8 +73,8 @@ def count_shared() -> int:
 def know_addresses() -> None:
     """Prepare now what matches addresses and clients in every gateway."""
     # Python keeps the patterns that it compiles for them.
-    Map(MatchedRule(one.path, methods=[one.method]) for one in table.operations())
-    Addresses(operation.path for operation in table.operations())
+    Map(MatchedRule(one.path, methods=[one.method]) for one in surface_table.operations())
+    Addresses(operation.path for operation in surface_table.operations())
     known_clients()
 
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway import app, errors  # noqa: F401 - the whole gateway, so that every kind of error is known
+from gateway import errors  # noqa: F401 - the whole gateway, so that every kind of error is known
 from gateway.accounts import change_quota, custom_providers, key_caps, throttle
+from gateway.application import app  # noqa: F401 - the whole gateway, so that every kind of error is known
 from gateway.catalogue import videos
 from gateway.limits import cost_bound
 from gateway.neutral.videos import REFUSED
 from gateway.providers import failures
 from gateway.routing import capabilities
-from gateway.surfaces.management import devices
+from gateway.surfaces.management import device_routes
 
 ROOT = Path(__file__).resolve().parents[2]
 GATEWAY = ROOT / "gateway"
@@ -29,12 +30,12 @@ VARIABLE = {
     ("limits/cost_bound.py", "code or self._code()"): LIMITS,
     ("limits/cost_bound.py", "code"): {cost_bound.MID_STREAM},
     ("routing/capabilities.py", "code"): set(capabilities.CODES.values()) | {capabilities.UNSUPPORTED},
-    ("engine/responses.py", "code"): {"previous_response_not_found"},
+    ("engine/stored_responses.py", "code"): {"previous_response_not_found"},
     ("accounts/authentication.py", "self.code"): None,
     ("routing/candidate_filter.py", "error.code"): None,
-    ("surfaces/mcp/access.py", "error.code"): None,
+    ("surfaces/mcp/connection_checks.py", "error.code"): None,
     ("surfaces/openai/realtime_events.py", "code"): None,
-    ("providers/google/live/settings.py", "code"): None,
+    ("providers/google/live/session_setup.py", "code"): None,
     # What another gateway refused, in its own words, which are these.
     ("surfaces/mcp/remote_gateway.py", "code"): set(),
     # It answers an error that has its code already.
@@ -103,7 +104,7 @@ def kinds(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]
 @cache
 def sent() -> tuple[set[str], list[str]]:
     """Every code that the gateway can send, and the places whose code this test cannot tell."""
-    found = {kind.code for kind in kinds(errors.GatewayError)} | {word for word, _ in devices.REFUSALS.values()}
+    found = {kind.code for kind in kinds(errors.GatewayError)} | {word for word, _ in device_routes.REFUSALS.values()}
     unknown = []
     for name, tree in modules():
         places = (node for node in ast.walk(tree) if isinstance(node, ast.Call | ast.FunctionDef | ast.Dict))

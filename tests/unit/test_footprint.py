@@ -12,7 +12,7 @@ SERVED = """
 import runpy, sys
 conf = runpy.run_path("gunicorn.conf.py")
 import gateway.server.worker
-from gateway.app import create_app
+from gateway.application.app import create_app
 create_app().close()
 print(*sorted({name.partition(".")[0] for name in sys.modules if sys.modules[name] is not None}))
 """

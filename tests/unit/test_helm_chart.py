@@ -173,7 +173,7 @@ def test_the_gateway_takes_the_settings_that_a_pod_gives_it(render: Callable[...
     for name, value in environment(made).items():
         place = next((place for place in places if value.startswith(place)), None)
         given[name] = value.replace(place, str(places[place])) if place else value
-    command = ["gateway.manage", "config", "check"]
+    command = ["gateway.operator.command", "config", "check"]
     done = warm.run(command, given)
     assert done.returncode == 0, done.stdout + done.stderr
     # Another name is told.
@@ -235,7 +235,7 @@ def test_the_job_brings_a_database_to_the_version_with_nothing_but_what_it_is_gi
         if name != setting["name"]:
             (tmp_path / name).write_text(values.get(name, "k" * 44))
         given[setting["name"]] = str(tmp_path / name) if name != setting["name"] else values.get(name, setting["value"])
-    done = warm.run(["gateway.manage", *one["args"], "--json"], given)
+    done = warm.run(["gateway.operator.command", *one["args"], "--json"], given)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "applied" in json.loads(done.stdout)
 

@@ -10,9 +10,9 @@ from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
 from gateway.billing.settlement import Settlement, Settlements
 from gateway.clock import Clock
-from gateway.engine.decisions import Decisions
 from gateway.engine.planning import Planner
 from gateway.engine.realtime.places import SessionPlace
+from gateway.engine.routing_decisions import Decisions
 from gateway.errors import (
     Cancelled,
     GatewayError,

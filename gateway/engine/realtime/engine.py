@@ -11,7 +11,7 @@ from gateway.engine.planning import RoutePlan
 from gateway.engine.realtime.books import OK, Report, TurnParts
 from gateway.engine.realtime.places import SessionPlace
 from gateway.engine.realtime.session import CallerEvents, RealtimeSession, SessionLimits, SessionWatch, give
-from gateway.engine.realtime.turns import SessionTurns
+from gateway.engine.realtime.session_turns import SessionTurns
 from gateway.engine.run import Run
 from gateway.errors import Forbidden, GatewayError, NotSupported, RateLimited, Unavailable
 from gateway.money import NANO

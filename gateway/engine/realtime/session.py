@@ -12,7 +12,7 @@ from typing import Protocol
 
 from gateway.accounts.authentication import Caller
 from gateway.clock import Clock
-from gateway.engine.realtime.turns import SessionTurns
+from gateway.engine.realtime.session_turns import SessionTurns
 from gateway.errors import (
     GatewayError,
     Gone,
@@ -25,8 +25,8 @@ from gateway.errors import (
 )
 from gateway.neutral.realtime import ClientEvent, ServerEvent
 from gateway.providers.openers import SessionLink, UpstreamSession
+from gateway.runtime.threads import later, pause, spawn
 from gateway.store.shared_slots import HeldSlots
-from gateway.threads import later, pause, spawn
 from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NO_CODE, NORMAL, POLICY, SocketClosed
 
 log = logging.getLogger(__name__)

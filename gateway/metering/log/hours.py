@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.clock import HOUR_US
-from gateway.metering.rollups.rows import MARGIN_US
-from gateway.metering.rollups.table import Series, read_state
+from gateway.metering.rollups.rollup_table import Series, read_state
+from gateway.metering.rollups.row_sums import MARGIN_US
 from gateway.store.database import Database
 from gateway.store.partitions import id_at, time_of
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gateway.errors import Cancelled, Internal, UpstreamFailed
 from gateway.metering.figures import UNITS
-from gateway.metering.log.entries import LogEntry, entries_of
+from gateway.metering.log.log_entries import LogEntry, entries_of
 from gateway.metering.models import BYOK, CACHED, STREAMED
 from gateway.metering.payload_table import STREAMED as PAYLOAD_STREAMED
 from gateway.metering.payload_table import LogInfo, payloads_of

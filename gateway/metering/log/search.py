@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gateway.errors import Cancelled
-from gateway.metering.log.entries import first_id, tag_of
 from gateway.metering.log.hours import used_within
+from gateway.metering.log.log_entries import first_id, tag_of
 from gateway.metering.log.records import LoggedRequest, read_requests
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database

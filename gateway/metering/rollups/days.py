@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from gateway.metering.figures import FIGURES
-from gateway.metering.rollups.table import (
+from gateway.metering.rollups.rollup_table import (
     BLOCK_DAYS,
     BLOCK_HOURS,
     BLOCKS,
@@ -23,8 +23,8 @@ from gateway.metering.rollups.table import (
     read_state,
     run_sums,
 )
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
-from gateway.threads import pause
 
 # A day is summed up so many hours after its end.
 AFTER_HOURS = 1

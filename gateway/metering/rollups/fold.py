@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from gateway.metering.rollups.rows import Group
-from gateway.metering.rollups.table import MOST_SOURCES, Key, Series, Sums
+from gateway.metering.rollups.rollup_table import MOST_SOURCES, Key, Series, Sums
+from gateway.metering.rollups.row_sums import Group
 
 Names = dict[tuple[bytes, int], set[str]]  # names of sources by project and hour
 

@@ -8,9 +8,8 @@ from typing import Any
 from gateway.clock import HOUR_US, MINUTE_US, SECOND_US
 from gateway.metering.rollups import days, late
 from gateway.metering.rollups.fold import Names, admit_names, fold, ranges_of
-from gateway.metering.rollups.pieces import read_pieces
-from gateway.metering.rollups.rows import Group, sum_outrun, sum_rows
-from gateway.metering.rollups.table import (
+from gateway.metering.rollups.range_pieces import read_pieces
+from gateway.metering.rollups.rollup_table import (
     Series,
     State,
     add_sums,
@@ -27,8 +26,9 @@ from gateway.metering.rollups.table import (
     try_again,
     widen_hours,
 )
+from gateway.metering.rollups.row_sums import Group, sum_outrun, sum_rows
+from gateway.runtime.threads import compute, pause
 from gateway.store.database import Database
-from gateway.threads import compute, pause
 
 # A commit takes less from the moment that its rows have; what takes longer is noticed by counting.
 LAG_US = 2 * SECOND_US

@@ -6,12 +6,12 @@ from functools import partial
 from typing import Any
 
 from gateway.clock import HOUR_US, MINUTE_US
-from gateway.metering.rollups.pieces import count_pieces
-from gateway.metering.rollups.rows import HEX, MARGIN_US
-from gateway.metering.rollups.table import Series, State, advance_state, read_held, widen_hours
+from gateway.metering.rollups.range_pieces import count_pieces
+from gateway.metering.rollups.rollup_table import Series, State, advance_state, read_held, widen_hours
+from gateway.metering.rollups.row_sums import HEX, MARGIN_US
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.partitions import id_at
-from gateway.threads import pause
 
 # Rows posted so long ago are compared with the rollups now and then, whatever told of them: a process may have been
 # stopped between the making of a row and its commit, or a node's clock may be slow, by two hours even.

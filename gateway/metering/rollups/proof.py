@@ -5,9 +5,7 @@ from typing import Any
 
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES, last_params, rows_sql, sums_sql
-from gateway.metering.rollups.rows import HEX
-from gateway.metering.rollups.sum_tables import VALUES
-from gateway.metering.rollups.table import (
+from gateway.metering.rollups.rollup_table import (
     BLOCK_DAYS,
     BLOCK_HOURS,
     BLOCKS,
@@ -18,6 +16,8 @@ from gateway.metering.rollups.table import (
     State,
     read_state,
 )
+from gateway.metering.rollups.row_sums import HEX
+from gateway.metering.rollups.sum_tables import VALUES
 from gateway.store.database import Database
 
 ROWS = "usage rows"  # how what is compared with them is named

@@ -5,13 +5,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.clock import DAY_US, HOUR_US, Clock
+from gateway.configuration.settings import SettingsError
 from gateway.errors import Unavailable
 from gateway.metering.rollups.job import GoOn, forever
-from gateway.metering.rollups.pieces import add_pieces, count_pieces, list_pieces, sweep_pieces
+from gateway.metering.rollups.range_pieces import add_pieces, count_pieces, list_pieces, sweep_pieces
 from gateway.metering.rollups.removed import RemovedSpend, keep_spent, sum_spent
-from gateway.metering.rollups.rows import Group, sum_rows
-from gateway.metering.rollups.sum_tables import VALUES
-from gateway.metering.rollups.table import (
+from gateway.metering.rollups.rollup_table import (
     COLUMNS,
     DAILY,
     KEY_COLUMNS,
@@ -24,10 +23,11 @@ from gateway.metering.rollups.table import (
     try_again,
     widen_hours,
 )
-from gateway.settings import SettingsError
+from gateway.metering.rollups.row_sums import Group, sum_rows
+from gateway.metering.rollups.sum_tables import VALUES
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.partitions import Partition, Partitions, id_at, time_of
-from gateway.threads import pause
 
 LEAST_DAYS = 3
 # What is removed at once: the rows of whole hours, or where one has more than STEP_ROWS, so many of them as make about

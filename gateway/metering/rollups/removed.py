@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from gateway.clock import HOUR_US
 from gateway.metering.models import CREDITS
+from gateway.metering.rollups.rollup_table import fetch_exact
 from gateway.metering.rollups.sum_tables import run_many
-from gateway.metering.rollups.table import fetch_exact
 from gateway.store.database import Database
 
 

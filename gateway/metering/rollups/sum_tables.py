@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gateway.metering.figures import FIGURES, RARE
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
-from gateway.threads import pause
 
 # Of a row: how many usage rows it sums up, and the figures.
 VALUES = ("rows", *FIGURES)

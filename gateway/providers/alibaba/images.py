@@ -11,7 +11,7 @@ from typing import Any
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResult, shape_of
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import (
     SHOWN,

@@ -10,7 +10,7 @@ from gateway.dialects import anthropic as dialect
 from gateway.errors import ContentRefused, GatewayError, UpstreamRefused
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
-from gateway.providers.anthropic import hosts
+from gateway.providers.anthropic import host_rules
 from gateway.providers.anthropic.marks import apply_policy
 from gateway.providers.anthropic.reply import read_result
 from gateway.providers.anthropic.request import SAMPLING, has_fixed_sampling, write_body
@@ -40,13 +40,13 @@ class AnthropicMessages:
     lost = frozenset(("penalties", "json_object"))
     waits = False
 
-    def __init__(self, tokens: hosts.Tokens | None = None) -> None:
+    def __init__(self, tokens: host_rules.Tokens | None = None) -> None:
         self._tokens = tokens
 
     def write(self, request: ChatRequest, target: Target) -> Call:
         """The call for a neutral request; NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
-        body = write_body(request, target, addresses=hosts.takes_addresses(target), warnings=warnings)
+        body = write_body(request, target, addresses=host_rules.takes_addresses(target), warnings=warnings)
         return self._finish(body, request, target, warnings)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
@@ -80,17 +80,17 @@ class AnthropicMessages:
     def _finish(self, body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> Call:
         """What relayed and rebuilt calls share: model, stream, URL, credential."""
         stream = request.requirements.stream
-        body = hosts.address_body(body, target)
+        body = host_rules.address_body(body, target)
         if stream:
             body["stream"] = True
         if request.options.service_tier:
             body |= dialect.fields_of_tier(request.options.service_tier)
         own = request.options.extra.get(dialect.OWN_FIELDS)
         if own:
-            body |= hosts.own_fields(own, target, warnings)
+            body |= host_rules.own_fields(own, target, warnings)
         if "tools" in body:
-            body["tools"] = hosts.plain_tools(body["tools"], target)
-        way = hosts.way_of(request, target, stream, self._tokens)
+            body["tools"] = host_rules.plain_tools(body["tools"], target)
+        way = host_rules.way_of(request, target, stream, self._tokens)
         return Call("POST", way.url, way.headers, json.encode(body), stream, tuple(warnings), None, way)
 
 
@@ -98,7 +98,7 @@ def _fits(body: dict[str, Any], request: ChatRequest, target: Target) -> bool:
     """Whether the target takes a body of its own format: media by address, a thinking budget, sampling."""
     if "temperature" in body and "top_p" in body:
         return False
-    if request.requirements.media and not hosts.takes_addresses(target):
+    if request.requirements.media and not host_rules.takes_addresses(target):
         return False
     if not _takes_thinking(body, target):
         return False

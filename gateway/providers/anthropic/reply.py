@@ -11,7 +11,7 @@ from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import ExecutedBy, Part, Reasoning, Text, ToolCall, VendorPart
 from gateway.neutral.usage import with_shown
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object, text_in
+from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object, text_in
 from gateway.providers.failures import stream_failure
 
 CALLS: dict[str, ExecutedBy] = {"tool_use": "", "server_tool_use": "provider", "mcp_tool_use": "provider"}

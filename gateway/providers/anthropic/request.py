@@ -20,8 +20,8 @@ from gateway.providers.anthropic.content import Block, write_mark
 from gateway.providers.anthropic.conversation import limit_marks, write_turns
 from gateway.providers.anthropic.thinking import ADAPTIVE, forms_of, nearest_effort, write_thinking
 from gateway.providers.grammars import ANTHROPIC, ANTHROPIC_OUTPUT
+from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.protocol import Target
-from gateway.providers.schemas import rewrite
 from gateway.providers.unsupported_parts import warn_of_mode, warn_of_names
 
 DEFAULT_OUTPUT = 4096  # where neither the caller nor the entry sets a limit

@@ -33,7 +33,16 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import VendorPart
 from gateway.neutral.usage import Usage, with_shown
-from gateway.providers.answers import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_depth, is_empty, number_in, text_in
+from gateway.providers.answer_checks import (
+    EMPTY,
+    ODD,
+    SHALLOW_BYTES,
+    SHAPE_ERRORS,
+    check_depth,
+    is_empty,
+    number_in,
+    text_in,
+)
 from gateway.providers.anthropic.pieces import EVENT as PIECE
 from gateway.providers.anthropic.pieces import read_piece
 from gateway.providers.anthropic.reply import CALLS, read_stop, read_tier, word

@@ -11,9 +11,9 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
-from gateway.providers.bedrock.failures import http_failure
 from gateway.providers.bedrock.reply import DIALECT, read_result
 from gateway.providers.bedrock.request import write_body
+from gateway.providers.bedrock.service_errors import http_failure
 from gateway.providers.bedrock.signing import CredentialScope, read_access_key, sign
 from gateway.providers.bedrock.stream import BedrockStreamReader
 from gateway.providers.protocol import Call, Target, UpstreamReply

@@ -10,7 +10,7 @@ import zlib
 from typing import NamedTuple
 
 from gateway.errors import UpstreamFailed
-from gateway.providers.answers import check_parts
+from gateway.providers.answer_checks import check_parts
 from gateway.providers.failures import truncated
 from gateway.providers.sse import LONG, LongEvent
 

@@ -24,7 +24,7 @@ from gateway.neutral.parts import (
     ToolCall,
 )
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object, text_in
+from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object, text_in
 from gateway.providers.bedrock.content import SEALER, SIGNER
 
 DIALECT = "bedrock"

@@ -24,9 +24,9 @@ from gateway.providers.bedrock.conversation import Turn, limit_points, write_tur
 from gateway.providers.bedrock.families import Family, family_of
 from gateway.providers.bedrock.thinking import EXTRA, INFERENCE, RISING, nearest, write_reasoning
 from gateway.providers.grammars import ANTHROPIC_OUTPUT, BEDROCK, Grammar
+from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.protocol import Target
 from gateway.providers.quirks import REPLAY_REASONING
-from gateway.providers.schemas import rewrite
 from gateway.providers.unsupported_parts import warn_of_mode, warn_of_names
 
 TIERS = ("priority", "flex", "default", "reserved")

@@ -24,11 +24,11 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
-from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty, text_in
+from gateway.providers.answer_checks import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty, text_in
 from gateway.providers.bedrock.content import SEALER, SIGNER
 from gateway.providers.bedrock.eventstream import Frame, FrameReader
-from gateway.providers.bedrock.failures import frame_failure, read_failure
 from gateway.providers.bedrock.reply import read_finish, read_image, read_source, read_stop, read_tier, read_usage
+from gateway.providers.bedrock.service_errors import frame_failure, read_failure
 from gateway.providers.failures import truncated
 from gateway.providers.sse import EventFraming
 from gateway.providers.wire_streams import WireStream

@@ -12,7 +12,7 @@ from gateway.dialects import cohere as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import ODD, SHAPE_ERRORS
+from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
 from gateway.providers.openai.address import way_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.vectors import read_apart, read_vectors

@@ -10,7 +10,7 @@ from gateway.dialects import cohere as dialect
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.parts import Part, Reasoning, Source, SourceRange, Text, ToolCall
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
+from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import scrub, stream_failure
 
 BROKEN = "The provider broke off its answer with an error."

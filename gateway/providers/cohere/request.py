@@ -19,8 +19,8 @@ from gateway.neutral.chat import (
 )
 from gateway.providers.cohere.conversation import write_messages
 from gateway.providers.grammars import COHERE, OUTPUTS
+from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.protocol import Target
-from gateway.providers.schemas import rewrite
 
 Body = dict[str, Any]
 

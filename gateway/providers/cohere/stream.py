@@ -24,7 +24,7 @@ from gateway.neutral.events import (
     ToolCallDelta,
     has_content,
 )
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty
+from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.cohere.reply import TEXT_CITED, read_call, read_finish, read_sources, word
 from gateway.providers.failures import stream_failure
 from gateway.providers.wire_streams import WireStream

@@ -11,13 +11,13 @@ from gateway.dialects import google as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import ODD, SHAPE_ERRORS
+from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
 from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.google.traits import traits_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.vectors import read_apart, read_vectors
 from gateway.providers.written import WrittenCodec
-from gateway.threads import compute_if
+from gateway.runtime.threads import compute_if
 
 BATCH, PREDICT = "batchEmbedContents", "predict"
 

@@ -9,15 +9,15 @@ from gateway.dialects import google as dialect
 from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
-from gateway.providers.google.auth import is_service_account
 from gateway.providers.google.failure import read_failure
 from gateway.providers.google.reply import read_result
 from gateway.providers.google.request import write_body
+from gateway.providers.google.service_account_tokens import is_service_account
 from gateway.providers.google.stream import GoogleStreamReader
 from gateway.providers.google.traits import traits_of
 from gateway.providers.protocol import Call, Target, UpstreamReply, Way
 from gateway.providers.tool_names import renamed
-from gateway.threads import compute_if
+from gateway.runtime.threads import compute_if
 
 WHOLE, STREAMED = "generateContent", "streamGenerateContent"
 OAUTH = "google-oauth"

@@ -12,7 +12,7 @@ from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResult, nearest_shape, shape_of
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.google.generate import WHOLE, Authorize, address_of
 from gateway.providers.google.image_config import IMAGE_SIZES, PREDICTED_RATIOS, USUAL_SIZE, ratios_of, sizes_of

@@ -10,7 +10,7 @@ from gateway.dialects import google as dialect
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamRefused
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Source, Text, ToolCall, VendorPart
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
+from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import scrub, stream_failure
 from gateway.providers.google.traits import generation_of
 from gateway.providers.protocol import UpstreamReply

@@ -16,12 +16,12 @@ from gateway.neutral.encoded import decode_base64
 from gateway.neutral.events import Batch, Failed, Finished, MediaPiece, Started
 from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.google.generate import WHOLE, Authorize, address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.speech_codecs import as_wav, format_of, voice_of
 from gateway.providers.written import PiecesCodec, PiecesReader
-from gateway.threads import compute
+from gateway.runtime.threads import compute
 
 RATE = re.compile(r"rate=(\d{4,6})")
 USUAL_RATE = 24000

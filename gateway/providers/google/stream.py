@@ -26,7 +26,7 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Image, Part, Reasoning, Text, ToolCall
 from gateway.neutral.usage import Usage
-from gateway.providers.answers import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_choice, check_depth, is_empty
+from gateway.providers.answer_checks import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_choice, check_depth, is_empty
 from gateway.providers.failures import ERROR, stream_failure, text_failure, truncated
 from gateway.providers.google.pieces import read_piece
 from gateway.providers.google.reply import (

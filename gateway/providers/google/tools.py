@@ -7,8 +7,8 @@ from gateway.errors import NotSupported
 from gateway.neutral.chat import CustomTool, FunctionTool, Tool, ToolChoice, VendorTool, WebSearch
 from gateway.providers.google.traits import Traits
 from gateway.providers.grammars import GOOGLE, GOOGLE_JSON, OUTPUTS
+from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.protocol import Target
-from gateway.providers.schemas import rewrite
 from gateway.providers.tool_names import plain_name
 
 MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY", "tool": "ANY"}

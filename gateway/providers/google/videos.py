@@ -11,17 +11,17 @@ from urllib.parse import quote
 from gateway.catalogue.videos import fit
 from gateway.dialects import google as dialect
 from gateway.errors import UpstreamFailed
-from gateway.files import StoredFile
 from gateway.neutral.encoded import decode_base64
 from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.images import Picture
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoStatus, VideoTask
-from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.inline_files import InlineFiles
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.video_codecs import JobReader, completed, ended, ident_in, progress_in, ratio_of, refuse
+from gateway.runtime.large_files import StoredFile
 
 BEGIN, ASK = "predictLongRunning", "fetchPredictOperation"
 RATIOS = ("16:9", "9:16")

@@ -15,7 +15,7 @@ from gateway.catalogue.videos import VideoShape, fit
 from gateway.errors import UpstreamFailed
 from gateway.neutral.usage import read_count
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
-from gateway.providers.answers import ODD, SHAPE_ERRORS
+from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.failures import Explanation, classify, scrub
 from gateway.providers.image_codecs import data_url

@@ -13,7 +13,7 @@ from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import ODD, SHAPE_ERRORS
+from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
 from gateway.providers.openai.address import Tokens, way_of
 from gateway.providers.openai.request import shorten_user
 from gateway.providers.protocol import Call, Target, UpstreamReply

@@ -27,7 +27,7 @@ from gateway.neutral.images import (
 )
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.base64_files import Base64Files
 from gateway.providers.image_codecs import (
     PREFERENCES,

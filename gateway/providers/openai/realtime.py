@@ -16,13 +16,13 @@ from gateway.errors import NotSupported
 from gateway.neutral.realtime import TRANSCRIPTION, UNLIMITED, RealtimeRequest, ServerEvent
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import SHAPE_ERRORS, check_parts
+from gateway.providers.answer_checks import SHAPE_ERRORS, check_parts
 from gateway.providers.credentials import PLATFORM
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.transcriptions import read_usage
 from gateway.providers.openers import Dial, SessionLink
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.threads import compute
+from gateway.runtime.threads import compute
 
 PATH = "/realtime"
 LARGE = 1 << 18  # from so many characters an event is read in a thread

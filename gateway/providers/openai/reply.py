@@ -10,7 +10,7 @@ from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall
 from gateway.neutral.usage import Usage, with_shown
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
+from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import stream_failure
 
 BROKEN = "The provider broke off its answer with an error."

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import json
 
-from gateway.dialects import responses as dialect
+from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch

@@ -6,7 +6,7 @@ No item has an id: nothing is stored upstream, so an id could not be found there
 import hashlib
 from typing import Any
 
-from gateway.dialects import responses as dialect
+from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import NotSupported
 from gateway.neutral.parts import (
     File,

@@ -6,12 +6,12 @@ import orjson
 from msgspec import structs
 
 from gateway import ids
-from gateway.dialects import responses as dialect
+from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import ContentRefused, GatewayError, InvalidRequest, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.neutral.usage import NOTHING, Usage
-from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
+from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import explain_object, stream_failure
 
 ENDED = ("completed", "incomplete")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.dialects import responses as dialect
+from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import NotSupported
 from gateway.neutral.chat import (
     ChatRequest,

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from gateway.dialects import responses as dialect
+from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import UpstreamFailed
 from gateway.neutral.events import (
     Batch,
@@ -17,7 +17,7 @@ from gateway.neutral.events import (
     NativeChunk,
     Started,
 )
-from gateway.providers.answers import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_depth, is_empty, text_in
+from gateway.providers.answer_checks import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_depth, is_empty, text_in
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.responses_events import EventRebuilder
 from gateway.providers.openai.responses_reply import call_id_of, read_failure, read_finish, read_usage, text_of

@@ -15,7 +15,7 @@ from gateway.errors import UpstreamFailed
 from gateway.neutral.events import Batch, Event, Failed, Finished, MediaPiece
 from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY
+from gateway.providers.answer_checks import EMPTY
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.typed_events import TypedEvents
 from gateway.providers.protocol import Call, Target, UpstreamReply

@@ -28,7 +28,7 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.usage import with_shown
-from gateway.providers.answers import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_choice, check_depth, is_empty
+from gateway.providers.answer_checks import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_choice, check_depth, is_empty
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.pieces import piece_text, read_run, write_choices
 from gateway.providers.openai.reply import (

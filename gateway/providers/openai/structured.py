@@ -14,7 +14,7 @@ from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.structured import StructuredRequest, StructuredResult
 from gateway.neutral.usage import Usage, UsageBasis, read_count
-from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.openai.address import Tokens, way_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec

@@ -23,7 +23,7 @@ from gateway.neutral.transcriptions import (
     TranscriptionResult,
 )
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.answer_checks import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.typed_events import TypedEvents

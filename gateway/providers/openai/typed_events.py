@@ -8,7 +8,7 @@ import orjson
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, Event, Failed, Finished, Started
-from gateway.providers.answers import NOT_JSON, ODD, SHAPE_ERRORS
+from gateway.providers.answer_checks import NOT_JSON, ODD, SHAPE_ERRORS
 from gateway.providers.failures import ERROR, stream_failure, text_failure, truncated
 
 DONE_MARK = b"[DONE]"

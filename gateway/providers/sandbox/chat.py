@@ -9,11 +9,11 @@ from typing import Any
 
 import orjson
 
-from gateway.providers.sandbox.answers import SandboxAnswer, ToolUse, answer
 from gateway.providers.sandbox.counting import count, slice_text
 from gateway.providers.sandbox.directives import Directives
+from gateway.providers.sandbox.generated_answers import SandboxAnswer, ToolUse, answer
 from gateway.providers.sandbox.personas import Persona
-from gateway.providers.sandbox.prompt import Prompt, read_prompt
+from gateway.providers.sandbox.prompt_text import Prompt, read_prompt
 from gateway.providers.sandbox.response import Response
 
 CREATED = 1_735_689_600  # fixed, so that the same request gets the same answer

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.providers.sandbox.refusals import refuse
+from gateway.providers.sandbox.error_responses import refuse
 
 Check = Callable[[Any, str], None]
 KINDS = {str: "a string", bool: "a boolean", int: "an integer", float: "a decimal", list: "an array", dict: "an object"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from gateway.providers.sandbox.refusals import refuse
+from gateway.providers.sandbox.error_responses import refuse
 
 BRACKET = re.compile(r"\[\[sandbox:([^\[\]]*)\]\]", re.IGNORECASE)
 MOST_BRACKETS = 1000

@@ -13,10 +13,10 @@ import orjson
 from gateway.providers.sandbox.checks import Check, between, check_fields, of, one_of, wrong_type
 from gateway.providers.sandbox.counting import count
 from gateway.providers.sandbox.directives import Directives, strip
+from gateway.providers.sandbox.error_responses import refuse
 from gateway.providers.sandbox.personas import Persona
-from gateway.providers.sandbox.refusals import refuse
 from gateway.providers.sandbox.response import Response
-from gateway.threads import compute_if
+from gateway.runtime.threads import compute_if
 
 DIMENSIONS = 256
 MOST_DIMENSIONS = 4096

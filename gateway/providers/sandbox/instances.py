@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
+from gateway.providers.sandbox.error_responses import refuse
 from gateway.providers.sandbox.patterns import write_match
-from gateway.providers.sandbox.refusals import refuse
 
 Schema = dict[str, Any]
 

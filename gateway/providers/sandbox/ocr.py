@@ -14,8 +14,8 @@ import orjson
 from gateway.neutral.encoded import decode_base64
 from gateway.providers.sandbox.checks import Check, check_fields, of
 from gateway.providers.sandbox.directives import Directives, strip
+from gateway.providers.sandbox.error_responses import refuse
 from gateway.providers.sandbox.personas import Persona
-from gateway.providers.sandbox.refusals import refuse
 from gateway.providers.sandbox.response import Response
 
 PAGE = re.compile(rb"/Type\s{0,8}/Page(?![a-zA-Z])")

@@ -5,7 +5,7 @@ A schema's pattern is untrusted: running it could take forever, building from it
 
 from dataclasses import dataclass
 
-from gateway.providers.sandbox.refusals import refuse
+from gateway.providers.sandbox.error_responses import refuse
 
 LONGEST = 10_000
 LONGEST_PATTERN = 4_000

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gateway.providers.sandbox.directives import Directives
-from gateway.providers.sandbox.refusals import refuse
+from gateway.providers.sandbox.error_responses import refuse
 
 Voice = Literal["echo", "template", "tools", "reasoning", "json"]
 ANY = (

@@ -17,15 +17,15 @@ import orjson
 from gateway.errors import InvalidRequest
 from gateway.ids import new_hex
 from gateway.neutral.realtime import size_of
-from gateway.providers.answers import SHAPE_ERRORS
+from gateway.providers.answer_checks import SHAPE_ERRORS
 from gateway.providers.protocol import Call
 from gateway.providers.sandbox import audio_files
 from gateway.providers.sandbox.counting import count, slice_text
 from gateway.providers.sandbox.directives import strip
+from gateway.providers.sandbox.error_responses import write_refusal
 from gateway.providers.sandbox.personas import find
 from gateway.providers.sandbox.prose import write_answer
-from gateway.providers.sandbox.refusals import write_refusal
-from gateway.threads import compute, compute_if
+from gateway.runtime.threads import compute, compute_if
 from gateway.transport.handshakes import LOST, NORMAL, HandshakeRefused, SocketClosed
 
 Json = dict[str, Any]

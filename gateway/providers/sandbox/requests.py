@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from gateway.providers.sandbox.checks import Check, between, check_fields, member, of, one_of, wrong_type, wrong_value
-from gateway.providers.sandbox.messages import check_messages
-from gateway.providers.sandbox.refusals import refuse
+from gateway.providers.sandbox.error_responses import refuse
+from gateway.providers.sandbox.message_validation import check_messages
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MOST_TOOLS = 128

@@ -5,7 +5,7 @@ from typing import Literal
 
 from gateway.providers.sandbox.chat import write_frame
 from gateway.providers.sandbox.directives import Directives
-from gateway.providers.sandbox.refusals import event_fault, write_fault
+from gateway.providers.sandbox.error_responses import event_fault, write_fault
 from gateway.providers.sandbox.response import EVENTS, JSON, Response
 
 DONE = b"data: [DONE]\n\n"

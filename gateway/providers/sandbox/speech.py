@@ -11,8 +11,8 @@ from gateway.providers.sandbox import audio_files
 from gateway.providers.sandbox.checks import Check, between, check_fields, of, one_of
 from gateway.providers.sandbox.counting import count
 from gateway.providers.sandbox.directives import Directives, strip
+from gateway.providers.sandbox.error_responses import refuse
 from gateway.providers.sandbox.personas import Persona
-from gateway.providers.sandbox.refusals import refuse
 from gateway.providers.sandbox.response import Response, write_event
 
 VOICES = ("calm", "bright")

@@ -14,15 +14,15 @@ from typing import Any
 
 import orjson
 
-from gateway.byte_ranges import NoSuchRange, read_range
 from gateway.clock import Clock
 from gateway.providers.protocol import Call
 from gateway.providers.sandbox.checks import Check, check_fields, of, one_of
 from gateway.providers.sandbox.directives import Directives, strip
+from gateway.providers.sandbox.error_responses import CODES, refuse
 from gateway.providers.sandbox.personas import Persona
-from gateway.providers.sandbox.refusals import CODES, refuse
 from gateway.providers.sandbox.response import JSON, Response
 from gateway.providers.sandbox.script import Script, ScriptStep, stage_body
+from gateway.runtime.byte_ranges import NoSuchRange, read_range
 
 PATH = re.compile(r"/videos/(?P<ident>[^/]+)(?P<content>/content)?$")
 IDENT = re.compile(r"video_(\d{1,15})-(\d{1,8})-(\d{1,3})-(\d{1,5}x\d{1,5})-(ready|refused)")

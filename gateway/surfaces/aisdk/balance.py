@@ -2,11 +2,11 @@
 error by the words of this surface alone."""
 
 from gateway.money import format_usd
-from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.http import Inbound, Outbound
-from gateway.surfaces.replies import json_reply
+from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.shapes import named
+from gateway.worker.services import Services
 
 PATH = "/v1/credits"
 ANSWER = named("CreditsLeft", balance="string", unlimited="boolean", total_used="string", totalUsed="string")

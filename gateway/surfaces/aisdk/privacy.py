@@ -4,8 +4,8 @@ headers, secrets included."""
 import msgspec
 from msgspec import Raw
 
+from gateway.runtime.threads import compute
 from gateway.surfaces import caps
-from gateway.threads import compute
 
 MEMBER = "headers"
 

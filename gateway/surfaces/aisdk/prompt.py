@@ -19,8 +19,8 @@ from gateway.neutral.parts import (
     ToolResult,
 )
 from gateway.surfaces.aisdk import schema as wire
-from gateway.surfaces.aisdk.media import read_file, read_media, unreachable
 from gateway.surfaces.aisdk.options import read_mark, read_reasoning, read_signature
+from gateway.surfaces.aisdk.prompt_files import read_file, read_media, unreachable
 
 DENIED = "The user did not allow this tool to run."
 ERRORS = (wire.ErrorTextOutput, wire.ErrorJsonOutput)

@@ -6,13 +6,13 @@ from typing import Any
 
 from msgspec import structs
 
+from gateway.configuration.settings import LimitSettings
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import ChatRequest, Conversation
-from gateway.settings import LimitSettings
 from gateway.surfaces import caps
 from gateway.surfaces.aisdk import schema
+from gateway.surfaces.aisdk.chat_options import PLACEHOLDER_BYTES, restated, write_settings
 from gateway.surfaces.aisdk.prompt import Prompt
-from gateway.surfaces.aisdk.settings import PLACEHOLDER_BYTES, restated, write_settings
 from gateway.surfaces.http import Inbound
 from gateway.surfaces.validation_errors import unreadable
 

@@ -7,15 +7,15 @@ import orjson
 
 from gateway.billing.context import RequestContext
 from gateway.dialects import aisdk as dialect
-from gateway.dialects.fields import restate
+from gateway.dialects.field_names import restate
 from gateway.errors import GatewayError, NotSupported, UnknownModel
-from gateway.services import Services
-from gateway.surfaces import auth, replies
-from gateway.surfaces.aisdk import balance, models, reader, schema, stream, writer
+from gateway.surfaces import auth, http_responses
+from gateway.surfaces.aisdk import balance, model_list, reader, schema, stream, writer
 from gateway.surfaces.aisdk.privacy import without_headers
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, ErrorFormat, HeaderParameter, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.shapes import ANY, OBJECT, named
+from gateway.worker.services import Services
 
 # Prefix → the version of the specification that its clients speak where no header says another.
 PREFIXES = {"/v1/ai": 2, "/v3/ai": 3, "/v4/ai": 4}
@@ -45,14 +45,16 @@ def _ask(read_chat: reader.ReadChat, of_prefix: int, services: Services, inbound
     facts = Facts(context, answer.outcome, writer.ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
     shown_id = context.shown_id
-    return replies.result_reply(answer.result, writer.reply, facts, question, request_id=shown_id, headers=headers)
+    return http_responses.result_reply(
+        answer.result, writer.reply, facts, question, request_id=shown_id, headers=headers
+    )
 
 
 def _stream(services: Services, context: RequestContext, question: reader.Question) -> Outbound:
     answering = services.engine.chat.stream(context, question.request)
     facts = Facts(context, answering.outcome, writer.ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
-    return replies.stream_reply(stream.frames(answering, facts, question), context.shown_id, headers)
+    return http_responses.stream_reply(stream.frames(answering, facts, question), context.shown_id, headers)
 
 
 def _write_frame(error: GatewayError, request_id: str) -> bytes:
@@ -66,7 +68,9 @@ ERRORS = ErrorFormat(
     {
         "type": "object",
         "required": ["error"],
-        "properties": {"error": {"type": "object", "required": list(replies.MEMBERS), "properties": replies.MEMBERS}},
+        "properties": {
+            "error": {"type": "object", "required": list(http_responses.MEMBERS), "properties": http_responses.MEMBERS}
+        },
     },
     frame=_write_frame,
 )
@@ -127,6 +131,6 @@ def _operations(read_chat: reader.ReadChat) -> Iterator[Operation]:
     for prefix, version in PREFIXES.items():
         answer = wraps(ask)(partial(ask, read_chat, version))
         yield Operation("POST", f"{prefix}/language-model", answer, body="json", hot=True, paid=True, about=ASK)
-        config = wraps(models.show_config)(partial(models.show_config, version))
+        config = wraps(model_list.show_config)(partial(model_list.show_config, version))
         yield Operation("GET", f"{prefix}/config", config, about=CONFIG)
     yield Operation("GET", balance.PATH, balance.show_credits, about=CREDITS)

@@ -31,7 +31,7 @@ from gateway.surfaces.aisdk.reader import Question
 from gateway.surfaces.aisdk.search_order import SearchOrder
 from gateway.surfaces.aisdk.versions import step_down, takes_addresses
 from gateway.surfaces.facts import Facts
-from gateway.surfaces.replies import write_frames
+from gateway.surfaces.http_responses import write_frames
 
 Json = dict[str, Any]
 

@@ -21,7 +21,7 @@ from gateway.neutral.parts import CacheMark, Message, Part, Reasoning, Role, Tex
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
 from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, read_token
-from gateway.surfaces.anthropic.parts import read_blocks, read_mark, read_thinking
+from gateway.surfaces.anthropic.part_reader import read_blocks, read_mark, read_thinking
 
 SHOWN = {"summarized": "summary", "omitted": "omitted"}
 ROLES: dict[str, Role] = {"system": "system", "developer": "developer"}

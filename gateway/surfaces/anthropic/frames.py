@@ -5,14 +5,14 @@ from typing import Any
 
 from gateway.dialects.anthropic import NAME as SURFACE
 from gateway.dialects.anthropic import error_body, write_usage
-from gateway.dialects.fields import reword
+from gateway.dialects.field_names import reword
 from gateway.errors import GatewayError
 from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, NativeChunk, Notice, Progress, Started, TextDelta
 from gateway.neutral.usage import NOTHING, Usage
 from gateway.surfaces.anthropic.stream_blocks import BlockOrder, frame
 from gateway.surfaces.anthropic.writer import write_stop
 from gateway.surfaces.facts import Facts
-from gateway.surfaces.replies import write_frames
+from gateway.surfaces.http_responses import write_frames
 
 PING = frame({"type": "ping"})
 STOP = frame({"type": "message_stop"})

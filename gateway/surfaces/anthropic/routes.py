@@ -5,19 +5,19 @@ from typing import TypeVar
 
 from gateway.billing.context import RequestContext
 from gateway.clock import SECOND_US, Clock, to_iso
+from gateway.configuration.settings import LimitSettings
 from gateway.dialects import anthropic as dialect
-from gateway.dialects.fields import restate
+from gateway.dialects.field_names import restate
 from gateway.errors import NotSupported, RateLimited
-from gateway.limits import rates
+from gateway.limits import rate_limits as rates
+from gateway.limits.rate_limits import RateLimitStatus
 from gateway.limits.rate_rules import REQUESTS, TOKENS
-from gateway.limits.rates import RateLimitStatus
 from gateway.neutral.chat import ChatRequest
-from gateway.services import Services
-from gateway.settings import LimitSettings
-from gateway.surfaces import auth, caps, replies
-from gateway.surfaces.anthropic import frames, reader, schema, shapes, tokens, writer
+from gateway.surfaces import auth, caps, http_responses
+from gateway.surfaces.anthropic import count_tokens, frames, reader, schema, shapes, writer
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound, Surface
+from gateway.worker.services import Services
 
 DIALECT = "anthropic"
 ID_PREFIX = "msg_"
@@ -49,7 +49,7 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
         *_standings(facts.outcome.rate_limits, services.clock),
         *headers_of(facts, services.clock, streamed=False),
     ]
-    return replies.result_reply(answer.result, writer.reply, facts, request_id=context.shown_id, headers=headers)
+    return http_responses.result_reply(answer.result, writer.reply, facts, request_id=context.shown_id, headers=headers)
 
 
 def _read(limits: LimitSettings, raw: bytes, betas: str) -> ChatRequest:
@@ -64,7 +64,7 @@ def _check(limits: LimitSettings, raw: bytes, body: P) -> P:
 
 
 def _count(limits: LimitSettings, raw: bytes) -> int:
-    return tokens.estimate(_check(limits, raw, schema.decode_count(raw)))
+    return count_tokens.estimate(_check(limits, raw, schema.decode_count(raw)))
 
 
 def _stream(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
@@ -75,7 +75,7 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
         *_standings(facts.outcome.rate_limits, services.clock),
         *headers_of(facts, services.clock, streamed=True),
     ]
-    return replies.stream_reply(frames.frames(stream, facts), context.shown_id, headers)
+    return http_responses.stream_reply(frames.frames(stream, facts), context.shown_id, headers)
 
 
 def count(services: Services, inbound: Inbound) -> Outbound:
@@ -83,7 +83,7 @@ def count(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "count_tokens", DIALECT)
     limits, raw = services.settings.limits, inbound.body
     body = {"input_tokens": caps.read(limits, raw, _count, limits, raw)}
-    return replies.json_reply(body, context.shown_id, headers=[_identity(context)])
+    return http_responses.json_reply(body, context.shown_id, headers=[_identity(context)])
 
 
 def _identity(context: RequestContext) -> tuple[str, str]:

@@ -24,9 +24,9 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.parts import Reasoning
+from gateway.runtime.threads import compute_if
 from gateway.surfaces.anthropic.opaque_tokens import CALL, TEXT, OpaqueToken, write_token
 from gateway.surfaces.anthropic.writer import Block, mark, sign, write_part
-from gateway.threads import compute_if
 
 
 def frame(event: dict[str, Any]) -> bytes:

@@ -4,14 +4,14 @@ from markupsafe import Markup
 
 from gateway.clock import to_datetime
 from gateway.errors import GatewayError
-from gateway.lazy_import import LazyImport
-from gateway.services import Services
+from gateway.runtime.lazy_import import LazyImport
+from gateway.runtime.threads import compute
 from gateway.surfaces.console.pages import page, redirect
-from gateway.surfaces.console.sign_in import SIGN_OUT
+from gateway.surfaces.console.sign_in_pages import SIGN_OUT
 from gateway.surfaces.console.visits import LOGIN, as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import Visitor, write_cookie
-from gateway.threads import compute
+from gateway.worker.services import Services
 
 segno = LazyImport("segno")  # few ever enrol at a given worker
 TITLE, PATH, FORM = "Your account", "/connect", "account"

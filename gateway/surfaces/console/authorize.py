@@ -8,15 +8,15 @@ from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.oauth import authorization, redirects
 from gateway.oauth.authorization import LONGEST_STATE, AuthorizationRequest, Parameters, TurnedDown
 from gateway.oauth.clients import ADDRESS
-from gateway.oauth.values import Consent
-from gateway.services import Services
+from gateway.oauth.grant_values import Consent
 from gateway.surfaces.console.pages import SAFE, page
 from gateway.surfaces.console.visits import as_page, check_csrf, make_csrf, pressed, require_visitor, submitted
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.proxies import network_of
-from gateway.surfaces.schemas import Body, OneOf, TextField
 from gateway.surfaces.shapes import TEXT
+from gateway.surfaces.validation_schemas import Body, OneOf, TextField
 from gateway.surfaces.visitor import Visitor
+from gateway.worker.services import Services
 
 PATH, TITLE = "/oauth/authorize", "Connect an application"
 MINUTE_S, LOOKS = 60, 120  # from one address

@@ -3,7 +3,6 @@
 from urllib.parse import quote
 
 from gateway.errors import GatewayError
-from gateway.services import Services
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.console.visits import (
     as_page,
@@ -14,6 +13,7 @@ from gateway.surfaces.console.visits import (
 )
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import Visitor
+from gateway.worker.services import Services
 
 LONGEST_CODE = 64
 DEVICE = "/connect/device"

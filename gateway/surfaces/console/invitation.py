@@ -9,12 +9,12 @@ from gateway.accounts.invitations import PREFIX, InvitationInfo
 from gateway.accounts.passwords import SHORTEST
 from gateway.clock import to_datetime
 from gateway.errors import GatewayError, Gone, NotFound
-from gateway.services import Services
 from gateway.surfaces.console.pages import page, redirect
-from gateway.surfaces.console.sign_in import SIGN_OUT
+from gateway.surfaces.console.sign_in_pages import SIGN_OUT
 from gateway.surfaces.console.visits import as_page, check_csrf, find_visitor, make_csrf, submitted
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import read_cookie, write_cookie
+from gateway.worker.services import Services
 
 PATH = "/connect/invitation"
 TITLE = "Invitation"

@@ -4,11 +4,11 @@ import re
 
 from gateway.accounts.passwords import SHORTEST
 from gateway.errors import GatewayError, NotFound
-from gateway.services import Services
 from gateway.surfaces.console.pages import page, redirect
 from gateway.surfaces.console.visits import LOGIN, as_page, submitted
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import read_cookie, write_cookie
+from gateway.worker.services import Services
 
 FORGOT, RESET = "/connect/forgot", "/connect/reset"
 COOKIE = "llmgateway.reset"

@@ -1,9 +1,9 @@
 """Addresses below those of pages where there is none: people typed them, and get a page that leads on."""
 
 from gateway.errors import NotFound
-from gateway.services import Services
 from gateway.surfaces.console.visits import as_page
 from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.worker.services import Services
 
 
 def show_nothing(services: Services, inbound: Inbound) -> Outbound:

@@ -2,16 +2,16 @@
 
 from gateway.surfaces.console import (
     account,
-    alerts,
+    alert_pages,
     authorize,
     device,
     invitation,
-    keys,
-    logs,
+    key_pages,
+    log_pages,
     lost_password,
     nowhere,
-    sign_in,
-    usage,
+    sign_in_pages,
+    usage_pages,
 )
 from gateway.surfaces.http import Surface
 from gateway.surfaces.visitor import MANAGEMENT
@@ -21,15 +21,15 @@ SURFACE = Surface(
     MANAGEMENT,
     (
         *account.OPERATIONS,
-        *alerts.OPERATIONS,
+        *alert_pages.OPERATIONS,
         *authorize.OPERATIONS,
         *device.OPERATIONS,
         *invitation.OPERATIONS,
-        *keys.OPERATIONS,
-        *logs.OPERATIONS,
+        *key_pages.OPERATIONS,
+        *log_pages.OPERATIONS,
         *lost_password.OPERATIONS,
-        *sign_in.OPERATIONS,
-        *usage.OPERATIONS,
+        *sign_in_pages.OPERATIONS,
+        *usage_pages.OPERATIONS,
         *nowhere.OPERATIONS,
     ),
     described=False,

@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 
 from gateway.accounts.tokens import hash_token
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
-from gateway.services import Services
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, page, read_form, redirect
 from gateway.surfaces.http import Handler, Inbound, Outbound
 from gateway.surfaces.visitor import Visitor, check_origin, token_of, visit
+from gateway.worker.services import Services
 
 LOGIN = "/connect/login"
 FormFields = dict[str, str]

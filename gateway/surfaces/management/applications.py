@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.clock import to_iso
-from gateway.oauth.values import GrantInfo
+from gateway.oauth.grant_values import GrantInfo
 from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-from gateway.dialects import management as dialect
+from gateway.dialects import management_errors as dialect
 from gateway.errors import InvalidRequest
-from gateway.services import Services
 from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound
 from gateway.surfaces.visitor import ADDING_METHODS, View, signed_in
+from gateway.worker.services import Services
 
 Access = Literal["session", "none"]
 SIGN_IN = ErrorFormat(

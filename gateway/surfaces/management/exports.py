@@ -13,20 +13,20 @@ from gateway.metering.figures import CLIENT_CODES
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.log.search import LogFilter, search
 from gateway.metering.models import CACHED
-from gateway.metering.rollups.reading import rows_begin_us
+from gateway.metering.rollups.queries import rows_begin_us
 from gateway.metering.usage_table import UsageRecord
 from gateway.money import format_usd
-from gateway.surfaces import request_log, tabular
+from gateway.runtime.threads import pause
+from gateway.surfaces import request_log_reader, tabular
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management.described import managed
 from gateway.surfaces.management.downloads import check_again, download
-from gateway.surfaces.management.logs import LOG
-from gateway.surfaces.request_log import LogsQuery, show_attempt, show_request
-from gateway.surfaces.schemas import OneOf, read_query
+from gateway.surfaces.management.log_routes import LOG
+from gateway.surfaces.report_windows import read_window
+from gateway.surfaces.request_log_reader import LogsQuery, show_attempt, show_request
 from gateway.surfaces.usage_report import ActivityQuery
+from gateway.surfaces.validation_schemas import OneOf, read_query
 from gateway.surfaces.visitor import Visitor
-from gateway.surfaces.windows import read_window
-from gateway.threads import pause
 
 TAG = "Exports"
 # Since when usage rows are there, where an export would begin before that.
@@ -57,7 +57,7 @@ def export_logs(visitor: Visitor, inbound: Inbound) -> Outbound:
     """Every request that matches the filters of `GET /logs`, newest first; for a developer of their own keys only. In
     CSV, texts that a spreadsheet would evaluate as formulas begin with an apostrophe."""
     given = read_query(LogsExportQuery, inbound)
-    wanted = _until_now(visitor, request_log.filter_of(given, inbound))
+    wanted = _until_now(visitor, request_log_reader.filter_of(given, inbound))
     pages = ([show_request(one) for one in page] for page in _pages(visitor, given, wanted))
     return _download(visitor, given, "logs", tabular.write_rows(pages, LOG_COLUMNS, given["format"]))
 
@@ -87,7 +87,7 @@ def export_usage(visitor: Visitor, inbound: Inbound) -> Outbound:
 def _pages(visitor: Visitor, given: Mapping[str, Any], wanted: LogFilter) -> Iterator[list[LoggedRequest]]:
     """Page by page. Who is refused is refused before anything is sent, and looked at again for each page: an export can
     take longer than a membership."""
-    scopes = request_log.scopes_of(visitor, given.get("projectId", ""), given.get("apiKeyId", ""))
+    scopes = request_log_reader.scopes_of(visitor, given.get("projectId", ""), given.get("apiKeyId", ""))
 
     def read() -> Iterator[list[LoggedRequest]]:
         before = None

@@ -1,8 +1,8 @@
 """The tools that report on the account: free, and available even when a limit is reached."""
 
 from gateway.reports.scope import ReportScope, scope_of_caller
-from gateway.surfaces.mcp import schemas
-from gateway.surfaces.mcp.answers import Json, ToolContext, structured
+from gateway.surfaces.mcp import tool_schemas
+from gateway.surfaces.mcp.tool_results import Json, ToolContext, structured
 
 
 def _scope(ctx: ToolContext) -> ReportScope:
@@ -10,18 +10,18 @@ def _scope(ctx: ToolContext) -> ReportScope:
     return scope_of_caller(ctx.caller)
 
 
-def get_account(ctx: ToolContext, arguments: schemas.NoArguments) -> Json:
+def get_account(ctx: ToolContext, arguments: tool_schemas.NoArguments) -> Json:
     reports = ctx.services.billing.reports
     return structured(reports.get_account(_scope(ctx)))
 
 
-def get_usage(ctx: ToolContext, arguments: schemas.UsageArguments) -> Json:
+def get_usage(ctx: ToolContext, arguments: tool_schemas.UsageArguments) -> Json:
     reports = ctx.services.billing.reports
     given = arguments.from_date, arguments.to_date, arguments.granularity
     return structured(reports.get_usage(_scope(ctx), *given))
 
 
-def get_usage_breakdown(ctx: ToolContext, arguments: schemas.BreakdownArguments) -> Json:
+def get_usage_breakdown(ctx: ToolContext, arguments: tool_schemas.BreakdownArguments) -> Json:
     reports = ctx.services.billing.reports
     given = arguments.group_by, arguments.sort_by, arguments.from_date, arguments.to_date
     return structured(reports.get_usage_breakdown(_scope(ctx), *given, arguments.limit, arguments.offset))

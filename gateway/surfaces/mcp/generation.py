@@ -7,21 +7,21 @@ from typing import Any
 import orjson
 
 from gateway.billing.context import RequestContext
+from gateway.configuration.settings import LimitSettings
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult, units_of
 from gateway.neutral.parts import Text
 from gateway.neutral.request import Requirements
-from gateway.settings import LimitSettings
 from gateway.surfaces import auth, caps, image_uploads
 from gateway.surfaces.facts import Facts
-from gateway.surfaces.mcp import remote_gateway, saved_images, schemas
-from gateway.surfaces.mcp.answers import Json, ToolContext, blocks, text_of
+from gateway.surfaces.mcp import remote_gateway, saved_images, tool_schemas
+from gateway.surfaces.mcp.tool_results import Json, ToolContext, blocks, text_of
 
 ReadChat = Callable[[LimitSettings, bytes], tuple[Any, ChatRequest]]
 USUAL_TYPE = "image/png"
 
 
-def chat(read_chat: ReadChat, ctx: ToolContext, arguments: schemas.ChatArguments) -> Json:
+def chat(read_chat: ReadChat, ctx: ToolContext, arguments: tool_schemas.ChatArguments) -> Json:
     """The reply as text, then what it counted."""
     body: Json = {
         "model": arguments.model,
@@ -51,7 +51,7 @@ def _chat_here(read_chat: ReadChat, ctx: ToolContext, raw: bytes) -> tuple[str, 
     return "".join(part.text for part in parts if isinstance(part, Text)), used.input_total, used.output_total
 
 
-def generate_image(ctx: ToolContext, arguments: schemas.ImageArguments) -> Json:
+def generate_image(ctx: ToolContext, arguments: tool_schemas.ImageArguments) -> Json:
     """The images, each a block."""
     wanted = ImagesInput(arguments.prompt, arguments.n, arguments.size)
     address = remote_gateway.address_of(ctx)
@@ -68,7 +68,7 @@ def generate_image(ctx: ToolContext, arguments: schemas.ImageArguments) -> Json:
     )
 
 
-def generate_alt_image(ctx: ToolContext, arguments: schemas.AltImageArguments) -> Json:
+def generate_alt_image(ctx: ToolContext, arguments: tool_schemas.AltImageArguments) -> Json:
     """One image of a model of its own; its file is kept where the operator named a folder for that."""
     name = saved_images.check_name(arguments.filename)
     wanted = ImagesInput(arguments.prompt, aspect_ratio=arguments.aspect_ratio or "")

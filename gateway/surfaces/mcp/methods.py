@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 
 from gateway.errors import GatewayError
-from gateway.surfaces.mcp import access, messages, revisions, tools
-from gateway.surfaces.mcp.answers import ToolContext
-from gateway.surfaces.mcp.messages import Fault, Json, MethodCall
+from gateway.surfaces.mcp import connection_checks, json_rpc, revisions, tool_table
+from gateway.surfaces.mcp.json_rpc import Fault, Json, MethodCall
+from gateway.surfaces.mcp.tool_results import ToolContext
 
 DESCRIPTION = "Account and usage reports, chat, images and model lists of this LLM gateway, by one API key."
 CALL = "tools/call"
@@ -19,7 +19,7 @@ Given = tuple[Json, GatewayError | None]
 class Methods:
     """The methods for a set of tools."""
 
-    def __init__(self, toolbox: tools.Toolbox) -> None:
+    def __init__(self, toolbox: tool_table.Toolbox) -> None:
         self._toolbox = toolbox
         # The same for everybody, so it is written once.
         self._listed: Json = {"tools": orjson.Fragment(orjson.dumps(toolbox.shown))}
@@ -39,7 +39,7 @@ class Methods:
         """The result, and its error if it reports one. Fault; RateLimited."""
         method = (self._stateless if stateless else self._of_handshakes).get(call.method)
         if method is None:
-            raise Fault(messages.UNKNOWN_METHOD, "This method is not known here.")
+            raise Fault(json_rpc.UNKNOWN_METHOD, "This method is not known here.")
         result, failure = method(ctx, call.params)
         return revisions.complete(result) if stateless else result, failure
 
@@ -50,17 +50,17 @@ class Methods:
     def _call(self, ctx: ToolContext, params: Json) -> Given:
         tool = self._toolbox.find(params.get("name"))
         if tool is None:
-            raise Fault(messages.INVALID_PARAMS, "There is no tool of this name; tools/list has them.")
+            raise Fault(json_rpc.INVALID_PARAMS, "There is no tool of this name; tools/list has them.")
         given: Any = params.get("arguments")
         if given is not None and not isinstance(given, dict):
-            raise Fault(messages.INVALID_PARAMS, "The arguments of a tool are an object.")
-        return tools.call(tool, ctx, given)
+            raise Fault(json_rpc.INVALID_PARAMS, "The arguments of a tool are an object.")
+        return tool_table.call(tool, ctx, given)
 
 
 def _initialize(params: Json) -> Json:
     version = params.get("protocolVersion")
     return {
-        "protocolVersion": version if version in access.VERSIONS else access.VERSIONS[0],
+        "protocolVersion": version if version in connection_checks.VERSIONS else connection_checks.VERSIONS[0],
         "capabilities": CAPABILITIES,
         "serverInfo": revisions.SERVER,
         "instructions": DESCRIPTION,
@@ -69,7 +69,7 @@ def _initialize(params: Json) -> Json:
 
 def _discover() -> Json:
     return {
-        "supportedVersions": list(access.SUPPORTED),
+        "supportedVersions": list(connection_checks.SUPPORTED),
         "capabilities": CAPABILITIES,
         "instructions": DESCRIPTION,
         **revisions.CACHEABLE,

@@ -13,17 +13,17 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from gateway.configuration.settings import Server
 from gateway.errors import GatewayError, NotSupported, RateLimited, UpstreamFailed
 from gateway.metering.sources import TELLING
 from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.images import ImagesInput, ImagesResult
 from gateway.neutral.json_parts import OPENING, has_more_parts
 from gateway.neutral.parts import Image, Media
-from gateway.settings import Server
+from gateway.runtime.threads import compute_if
 from gateway.surfaces import auth, caps
-from gateway.surfaces.mcp.access import LOOPBACK
-from gateway.surfaces.mcp.answers import Json, ToolContext
-from gateway.threads import compute_if
+from gateway.surfaces.mcp.connection_checks import LOOPBACK
+from gateway.surfaces.mcp.tool_results import Json, ToolContext
 
 CHAT, IMAGES = "/v1/chat/completions", "/v1/images/generations"
 MOST_BYTES = 64 << 20

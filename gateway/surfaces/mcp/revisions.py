@@ -7,8 +7,8 @@ from typing import Any
 
 from gateway import __version__
 from gateway.surfaces.http import Inbound
-from gateway.surfaces.mcp.access import STATELESS, SUPPORTED, VERSION_HEADER, VERSIONS
-from gateway.surfaces.mcp.messages import INVALID_PARAMS, UNKNOWN_METHOD, Fault, Json, MethodCall
+from gateway.surfaces.mcp.connection_checks import STATELESS, SUPPORTED, VERSION_HEADER, VERSIONS
+from gateway.surfaces.mcp.json_rpc import INVALID_PARAMS, UNKNOWN_METHOD, Fault, Json, MethodCall
 
 HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 STATUSES = {INVALID_PARAMS: 400, HEADER_MISMATCH: 400, UNSUPPORTED_VERSION: 400, UNKNOWN_METHOD: 404}

@@ -4,20 +4,20 @@ message."""
 from collections.abc import Iterable
 
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, RateLimited, Unavailable
-from gateway.services import Services
-from gateway.surfaces import auth, policy, replies
+from gateway.surfaces import auth, http_responses, policy
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
-from gateway.surfaces.mcp import access, messages, revisions, sse_transport, tools
-from gateway.surfaces.mcp.answers import ToolContext, begin, failed
+from gateway.surfaces.mcp import connection_checks, json_rpc, revisions, sse_transport, tool_table
 from gateway.surfaces.mcp.generation import ReadChat
-from gateway.surfaces.mcp.messages import Fault, Json, MethodCall
+from gateway.surfaces.mcp.json_rpc import Fault, Json, MethodCall
 from gateway.surfaces.mcp.methods import CAPABILITIES, DESCRIPTION, Methods
-from gateway.surfaces.mcp.tools import OfferedTool
+from gateway.surfaces.mcp.tool_results import ToolContext, begin, failed
+from gateway.surfaces.mcp.tool_table import OfferedTool
 from gateway.surfaces.shapes import ANY, OBJECT, named
+from gateway.worker.services import Services
 
 READS = ("GET", "HEAD")
 READABLE = ("application/json", "application/*", "*/*")
-HEADERS = (access.VARY,)
+HEADERS = (connection_checks.VARY,)
 
 
 class Endpoint:
@@ -25,7 +25,7 @@ class Endpoint:
 
     def __init__(self, read_chat: ReadChat, path: str, more: Iterable[OfferedTool]) -> None:
         self._path = path
-        self._methods = Methods(tools.Toolbox(read_chat, more))
+        self._methods = Methods(tool_table.Toolbox(read_chat, more))
 
     def inform(self, services: Services, inbound: Inbound) -> Outbound:
         """Public information about the server; for clients of the oldest revision also their event stream."""
@@ -49,12 +49,12 @@ class Endpoint:
         return outbound
 
     def _in_order(self, services: Services, inbound: Inbound) -> Outbound:
-        access.check_origin(services, inbound)
-        access.check_version(inbound)
+        connection_checks.check_origin(services, inbound)
+        connection_checks.check_version(inbound)
         if inbound.method in READS and sse_transport.EVENTS not in inbound.header("accept").lower():
-            return replies.json_reply(_information(inbound, self._path), inbound.shown_id)
+            return http_responses.json_reply(_information(inbound, self._path), inbound.shown_id)
         try:
-            caller = access.caller_of(services, inbound)
+            caller = connection_checks.caller_of(services, inbound)
         except Unavailable as error:
             return self._failed_call(services, inbound, error)
         if sse_transport.wants_stream(inbound):
@@ -66,16 +66,16 @@ class Endpoint:
         auth.require_json(inbound)
         _check_accept(inbound)
         session = sse_transport.session_of(services, inbound, caller)
-        call = messages.read(services.settings.limits, inbound.body)
+        call = json_rpc.read(services.settings.limits, inbound.body)
         if call is None:
-            return Outbound(202, [*replies.PRIVATE, ("x-request-id", inbound.shown_id)])
+            return Outbound(202, [*http_responses.PRIVATE, ("x-request-id", inbound.shown_id)])
         ctx = begin(services, inbound, caller)
         return self._reply(ctx, call) if session is None else self._bring(ctx, call, session)
 
     def _failed_call(self, services: Services, inbound: Inbound, error: Unavailable) -> Outbound:
         """The reply to a tool call whose caller cannot be known, because the store is away: a tool error, which a model
         can read. Raises `error` for all other messages, and where the answer belongs to a stream."""
-        call = messages.read(services.settings.limits, inbound.body) if inbound.method == "POST" else None
+        call = json_rpc.read(services.settings.limits, inbound.body) if inbound.method == "POST" else None
         if call is None or inbound.query or not self._methods.calls_a_tool(call):
             raise error
         try:
@@ -83,7 +83,7 @@ class Endpoint:
         except Fault:
             raise error from None
         result = revisions.complete(failed(error)) if stateless else failed(error)
-        outbound = replies.json_reply(messages.result_of(call, result), inbound.shown_id)
+        outbound = http_responses.json_reply(json_rpc.result_of(call, result), inbound.shown_id)
         outbound.failure = error
         return outbound
 
@@ -101,13 +101,13 @@ class Endpoint:
         try:
             stateless = revisions.is_stateless(ctx.inbound, call)
             result, failure = self._methods.run(ctx, call, stateless)
-            body = messages.result_of(call, result)
+            body = json_rpc.result_of(call, result)
         except Fault as fault:
-            body, status = messages.fault_of(call, fault), revisions.status_of(fault, stateless)
+            body, status = json_rpc.fault_of(call, fault), revisions.status_of(fault, stateless)
             failure = fault.error
         except RateLimited as error:
             return _refused(error, ctx.inbound)
-        outbound = replies.json_reply(body, shown_id, status)
+        outbound = http_responses.json_reply(body, shown_id, status)
         outbound.failure = failure
         return outbound
 
@@ -118,7 +118,7 @@ def offer(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _refused(error: GatewayError, inbound: Inbound) -> Outbound:
-    reply = replies.error_reply(error, messages.about(inbound), inbound.shown_id)
+    reply = http_responses.error_reply(error, json_rpc.about(inbound), inbound.shown_id)
     reply.failure = error
     return reply
 
@@ -134,7 +134,7 @@ def _information(inbound: Inbound, path: str) -> Json:
     return {
         **revisions.SERVER,
         "description": DESCRIPTION,
-        "protocolVersion": access.VERSIONS[0],
+        "protocolVersion": connection_checks.VERSIONS[0],
         "transport": "streamable-http",
         "endpoint": f"{inbound.base_url}{path}",
         "documentation": f"{inbound.base_url}{policy.ADDRESS.partition('#')[0]}",
@@ -160,7 +160,7 @@ REFUSE = About("No sessions", TAG, success=(), errors=(400, 401, 403, 405))
 
 
 def surface(
-    read_chat: ReadChat, path: str = access.PATH, name: str = "mcp", more: Iterable[OfferedTool] = ()
+    read_chat: ReadChat, path: str = connection_checks.PATH, name: str = "mcp", more: Iterable[OfferedTool] = ()
 ) -> Surface:
     """The surface; `read_chat` is how chat completions read a body, whose fields and limits hold for the chat tool.
 
@@ -173,4 +173,4 @@ def surface(
         Operation("OPTIONS", path, offer, about=OFFER),
         *(Operation(method, path, endpoint.refuse, about=REFUSE) for method in ("DELETE", "PUT", "PATCH")),
     )
-    return Surface(name, messages.ERRORS, operations, prefixes=(path,))
+    return Surface(name, json_rpc.ERRORS, operations, prefixes=(path,))

@@ -6,7 +6,7 @@ import re
 from gateway.errors import InvalidRequest
 from gateway.neutral.encoded import decode_base64
 from gateway.neutral.parts import Media
-from gateway.surfaces.mcp.answers import ToolContext
+from gateway.surfaces.mcp.tool_results import ToolContext
 
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif"}
 KNOWN = frozenset(("png", "jpeg", "jpg", "webp", "gif"))

@@ -10,13 +10,13 @@ import orjson
 
 from gateway.accounts.authentication import Caller
 from gateway.errors import Forbidden, GatewayError, NotSupported, RateLimited, Unavailable
-from gateway.services import Services
 from gateway.store.mailboxes import LONGEST_MESSAGE, Mailbox
-from gateway.surfaces import auth, replies
+from gateway.surfaces import auth, http_responses
 from gateway.surfaces.http import Inbound, Outbound
-from gateway.surfaces.mcp import messages
-from gateway.surfaces.mcp.access import VERSION_HEADER
-from gateway.surfaces.mcp.messages import MethodCall
+from gateway.surfaces.mcp import json_rpc
+from gateway.surfaces.mcp.connection_checks import VERSION_HEADER
+from gateway.surfaces.mcp.json_rpc import MethodCall
+from gateway.worker.services import Services
 
 EVENTS, JSON = "text/event-stream", "application/json"
 SESSION = "sessionId"
@@ -40,7 +40,7 @@ def open_stream(services: Services, inbound: Inbound, caller: Caller, path: str)
     box = mailboxes.listen(caller.key_id)
     frames = _frames(services, inbound, caller, box, f"{inbound.base_url}{path}?{SESSION}={box.name}")
     next(frames)
-    return replies.stream_reply(frames, inbound.shown_id, [("mcp-session-id", box.name)])
+    return http_responses.stream_reply(frames, inbound.shown_id, [("mcp-session-id", box.name)])
 
 
 def _frames(services: Services, inbound: Inbound, caller: Caller, box: Mailbox, address: str) -> Iterator[bytes]:
@@ -85,7 +85,7 @@ class StreamSession:
         is told there as an error. RateLimited where too much waits there already."""
         body = outbound.body if isinstance(outbound.body, bytes) else b""
         if len(body) > LONGEST_MESSAGE:
-            body = orjson.dumps(messages.refusal_of(call, _too_long(len(body))))
+            body = orjson.dumps(json_rpc.refusal_of(call, _too_long(len(body))))
         if body and not self._services.store.mailboxes.post(self._key_id, self._place, self._name, body):
             raise _full()
         kept = [pair for pair in outbound.headers if pair[0].lower() != "content-type"]

@@ -8,12 +8,12 @@ from urllib.parse import parse_qsl
 from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, Unauthenticated
 from gateway.oauth.clients import WrongMetadata
-from gateway.oauth.values import TokenQuestion
-from gateway.services import Services
+from gateway.oauth.grant_values import TokenQuestion
 from gateway.surfaces import auth
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
+from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.proxies import network_of
-from gateway.surfaces.replies import json_reply
+from gateway.worker.services import Services
 
 MINUTE_S, DAY_S = 60, 86_400
 # From one address: hosted applications have many people behind one.

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.surfaces.http import About, Handler, Operation, Surface
-from gateway.surfaces.oauth import discovery, endpoints, shapes
+from gateway.surfaces.oauth import endpoints, metadata_documents, shapes
 
 TAG = "OAuth"
 
@@ -26,14 +26,14 @@ TOKEN = _asked("Tokens for an application", shapes.TOKEN_REQUEST, shapes.TOKENS)
 REVOKE = _asked("End a token", shapes.REVOCATION, shapes.ENDED)
 
 OPERATIONS: tuple[Operation, ...] = (
-    *_document("/.well-known/oauth-protected-resource", discovery.show_resource, "The protected resource",
+    *_document("/.well-known/oauth-protected-resource", metadata_documents.show_resource, "The protected resource",
                shapes.RESOURCE),
-    *_document("/.well-known/oauth-authorization-server", discovery.show_server, "The authorization server",
+    *_document("/.well-known/oauth-authorization-server", metadata_documents.show_server, "The authorization server",
                shapes.SERVER),
-    *_document("/.well-known/openid-configuration", discovery.show_server, "The same for clients of OpenID Connect",
-               shapes.SERVER),
+    *_document("/.well-known/openid-configuration", metadata_documents.show_server,
+               "The same for clients of OpenID Connect", shapes.SERVER),
     # Some look for it below the resource's own address (RFC 8414, 5, as OpenID Connect has it).
-    Operation("GET", "/mcp/.well-known/openid-configuration", discovery.show_server,
+    Operation("GET", "/mcp/.well-known/openid-configuration", metadata_documents.show_server,
               about=About("The same, below the resource", TAG, access="none", answer=shapes.SERVER)),
     Operation("POST", "/oauth/register", endpoints.register, body="any", about=REGISTER),
     Operation("POST", "/oauth/token", endpoints.give_tokens, body="any", about=TOKEN),

@@ -5,8 +5,8 @@ from gateway.accounts.authentication import Caller
 from gateway.catalogue.catalogue import day_of
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.lifecycle import ACTIVE, has_ended, state_on
-from gateway.services import Services
 from gateway.surfaces.openai.model_entries import AUTO
+from gateway.worker.services import Services
 
 GENERIC = Mapping(CUSTOM, CUSTOM, CUSTOM)
 

@@ -1,14 +1,14 @@
 """POST /v1/chat/completions."""
 
 from gateway.billing.context import RequestContext
+from gateway.configuration.settings import LimitSettings
 from gateway.neutral.chat import ChatRequest
-from gateway.services import Services
-from gateway.settings import LimitSettings
-from gateway.surfaces import attribution, auth, caps, replies
+from gateway.runtime.threads import compute
+from gateway.surfaces import attribution, auth, caps, http_responses
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer, legacy_functions, shapes
-from gateway.threads import compute
+from gateway.worker.services import Services
 
 ID_PREFIX = "chatcmpl-"
 
@@ -49,14 +49,14 @@ def _answer(services: Services, context: RequestContext, request: ChatRequest) -
         written = compute(chat_writer.reply, answer.result, facts)
     else:
         written = chat_writer.reply(answer.result, facts)
-    return replies.json_reply(written, context.shown_id, headers=headers)
+    return http_responses.json_reply(written, context.shown_id, headers=headers)
 
 
 def _stream(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
     stream = services.engine.chat.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
-    return replies.stream_reply(chat_writer.frames(stream, facts), context.shown_id, headers)
+    return http_responses.stream_reply(chat_writer.frames(stream, facts), context.shown_id, headers)
 
 
 ABOUT = About("Chat completion", request=chat_schema.ChatBody, answer=shapes.CHAT, events=shapes.CHAT_CHUNK)

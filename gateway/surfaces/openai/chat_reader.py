@@ -10,7 +10,7 @@ from gateway.dialects import openai as dialect
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Options, Requirements
 from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai.chat_conversation import decode_conversation, decode_texts
-from gateway.surfaces.preferences import TYPES, ImageConfig, read_preferences
+from gateway.surfaces.preference_checks import TYPES, ImageConfig, read_preferences
 
 HEALING = "response-healing"
 PREFERENCES = TYPES | {"image_config": ImageConfig}

@@ -8,7 +8,7 @@ from msgspec.json import Decoder
 from gateway.errors import InvalidRequest
 from gateway.surfaces.loose import read_again, write_again
 from gateway.surfaces.openai.loose_chat import mend
-from gateway.surfaces.preferences import ImageOptions, Routing, Switch
+from gateway.surfaces.preference_checks import ImageOptions, Routing, Switch
 from gateway.surfaces.validation_errors import explain, invalid, readable
 
 Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

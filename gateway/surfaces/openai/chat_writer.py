@@ -27,8 +27,8 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Image, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.surfaces.facts import AnswerFacts
+from gateway.surfaces.http_responses import write_frames
 from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_token
-from gateway.surfaces.replies import write_frames
 
 KEEP_ALIVE = b": keep-alive\n\n"
 UNCITED = "Citations of documents have no form in chat completions and were left out."

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.billing.context import RequestContext
-from gateway.dialects.fields import restate
+from gateway.dialects.field_names import restate
 from gateway.errors import NotSupported
 from gateway.neutral.chat import (
     ChatRequest,
@@ -23,15 +23,15 @@ from gateway.neutral.chat import (
     Sampling,
 )
 from gateway.neutral.parts import Message, Text
-from gateway.services import Services
-from gateway.surfaces import attribution, auth, caps, json_bodies, replies
+from gateway.runtime.threads import compute_if
+from gateway.surfaces import attribution, auth, caps, http_responses, json_bodies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import completions_writer, shapes
 from gateway.surfaces.openai.completions_batch import PromptBatch
-from gateway.surfaces.preferences import Routing, read_preferences
+from gateway.surfaces.preference_checks import Routing, read_preferences
 from gateway.surfaces.validation_errors import invalid
-from gateway.threads import compute_if
+from gateway.worker.services import Services
 
 ID_PREFIX = "cmpl-"
 MOST_ECHOED = 32 << 20  # characters of prompts in one answer
@@ -101,15 +101,15 @@ def _complete_one(
     echo = completions_writer.Echo(echoed, request.requirements.n)
     large = request.large or answer.result.large
     written = compute_if(large, completions_writer.reply, answer.result, facts, echo, unfence=unfence)
-    return replies.json_reply(written, context.shown_id, headers=headers)
+    return http_responses.json_reply(written, context.shown_id, headers=headers)
 
 
 def _complete_batch(services: Services, batch: PromptBatch) -> Outbound:
     if batch.streamed:
         frames, headers = batch.stream()
-        return replies.stream_reply(frames, batch.shown_id, headers)
+        return http_responses.stream_reply(frames, batch.shown_id, headers)
     written, headers = batch.generate()
-    return replies.json_reply(written, batch.shown_id, headers=headers)
+    return http_responses.json_reply(written, batch.shown_id, headers=headers)
 
 
 def _read(raw: bytes) -> tuple[list[ChatRequest], list[str], bool]:
@@ -130,7 +130,7 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest, e
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     echo = completions_writer.Echo(echoed, request.requirements.n)
     frames = completions_writer.frames(stream, facts, echo, unfence=unfence)
-    return replies.stream_reply(frames, context.shown_id, headers_of(facts, services.clock, streamed=True))
+    return http_responses.stream_reply(frames, context.shown_id, headers_of(facts, services.clock, streamed=True))
 
 
 def decode(body: bytes) -> CompletionBody:

@@ -13,11 +13,11 @@ from gateway.engine.executor import Answer, StreamedAnswer
 from gateway.errors import ATTEMPTS, GatewayError
 from gateway.money import NANO, format_usd
 from gateway.neutral.chat import ChatRequest
-from gateway.services import Services
+from gateway.runtime.threads import Job, compute_if
 from gateway.surfaces.facts import Facts, Header, headers_of
 from gateway.surfaces.openai import completions_writer
 from gateway.surfaces.openai.chat_writer import error_frame
-from gateway.threads import Job, compute_if
+from gateway.worker.services import Services
 
 TOGETHER = 4  # of the prompts are asked for at once
 COST = "x-llmgateway-cost"

@@ -11,10 +11,10 @@ from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, Notice, TextDelta
 from gateway.neutral.parts import Text
+from gateway.runtime.threads import compute_if
 from gateway.surfaces.facts import Facts
+from gateway.surfaces.http_responses import write_frames
 from gateway.surfaces.openai.chat_writer import DONE, KEEP_ALIVE, error_frame
-from gateway.surfaces.replies import write_frames
-from gateway.threads import compute_if
 
 KIND = "text_completion"
 FENCE = "```"

@@ -7,14 +7,14 @@ from msgspec.json import Decoder
 
 from gateway.neutral.structured import DecisionRequest
 from gateway.neutral.usage import Units
-from gateway.services import Services
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import Json, answer, tokens
-from gateway.surfaces.preferences import Routing
+from gateway.surfaces.preference_checks import Routing
 from gateway.surfaces.shapes import ANY, shape
 from gateway.surfaces.validation_errors import invalid
+from gateway.worker.services import Services
 
 ID_PREFIX = "sone-"
 MOST_QUESTIONS = 256

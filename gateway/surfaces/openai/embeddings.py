@@ -6,8 +6,9 @@ import orjson
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
+from gateway.configuration.settings import LimitSettings
 from gateway.dialects import openai as dialect
-from gateway.dialects.fields import restate
+from gateway.dialects.field_names import restate
 from gateway.errors import NotSupported
 from gateway.neutral.embeddings import (
     ID_BYTES,
@@ -19,16 +20,15 @@ from gateway.neutral.embeddings import (
     encode,
 )
 from gateway.neutral.request import Native, Options, Requirements
-from gateway.services import Services
-from gateway.settings import LimitSettings
-from gateway.surfaces import attribution, auth, caps, replies
+from gateway.runtime.threads import compute
+from gateway.surfaces import attribution, auth, caps, http_responses
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import decode_json
 from gateway.surfaces.openai import shapes
-from gateway.surfaces.preferences import Routing, read_preferences
+from gateway.surfaces.preference_checks import Routing, read_preferences
 from gateway.surfaces.validation_errors import invalid
-from gateway.threads import compute
+from gateway.worker.services import Services
 
 ID_PREFIX = "embd-"
 LARGE = 1 << 14  # numbers of all vectors, from which on they are written in a thread
@@ -73,7 +73,7 @@ def embed(services: Services, inbound: Inbound) -> Outbound:
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
     written = write(answer.result, facts, body.encoding_format or "float")
-    return replies.json_reply(written, context.shown_id, headers=headers)
+    return http_responses.json_reply(written, context.shown_id, headers=headers)
 
 
 def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsRequest]:

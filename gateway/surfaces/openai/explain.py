@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+from gateway.configuration.settings import LimitSettings
 from gateway.neutral.request import Request
-from gateway.services import Services
-from gateway.settings import LimitSettings
-from gateway.surfaces import auth, caps, replies
+from gateway.surfaces import auth, caps, http_responses
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import chat, chat_schema, embeddings, shapes
 from gateway.surfaces.validation_errors import invalid
+from gateway.worker.services import Services
 
 READERS: dict[str, Callable[[LimitSettings, bytes], tuple[Any, Request]]] = {
     "chat": chat.read,
@@ -30,7 +30,7 @@ def explain(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, operation)
     _, request = read(services.settings.limits, inbound.body)
     body = {"object": KIND, **services.routing.planner.explain(context, request)}
-    return replies.json_reply(body, context.shown_id)
+    return http_responses.json_reply(body, context.shown_id)
 
 
 def look_up(services: Services, inbound: Inbound) -> Outbound:
@@ -42,7 +42,7 @@ def look_up(services: Services, inbound: Inbound) -> Outbound:
     if caller.role not in MANAGERS:
         mine["member_id"] = caller.member_id
     body = {"object": KIND, "log_id": log_id, **services.routing.decisions.find(caller.project_id, log_id, **mine)}
-    return replies.json_reply(body, inbound.shown_id)
+    return http_responses.json_reply(body, inbound.shown_id)
 
 
 PLAN = About("Where a request would go, and why", request=chat_schema.ChatBody, answer=shapes.EXPLANATION)

@@ -13,17 +13,17 @@ from gateway.errors import ContentRefused
 from gateway.neutral.events import Batch, Failed, Finished, ImageMade
 from gateway.neutral.images import ImageEditsRequest, ImagesInput, ImagesRequest, ImagesResult, Picture, units_of
 from gateway.neutral.request import Options, Requirements
-from gateway.services import Services
-from gateway.surfaces import attribution, auth, caps, image_uploads, replies
+from gateway.runtime.threads import compute_if
+from gateway.surfaces import attribution, auth, caps, http_responses, image_uploads
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.forms import Form, FormLimits, describe_fields, describe_form, read_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
-from gateway.surfaces.preferences import Routing, read_preferences
+from gateway.surfaces.preference_checks import Routing, read_preferences
 from gateway.surfaces.validation_errors import explain, invalid
-from gateway.threads import compute_if
+from gateway.worker.services import Services
 
 ID_PREFIX = "img-"
 OLD_QUALITIES = {"standard": "medium", "hd": "high"}
@@ -221,7 +221,7 @@ def _answer(services: Services, context: RequestContext, request: ImagesRequest,
     answer = services.engine.executor.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
-    return replies.result_reply(answer.result, write, facts, request_id=context.shown_id, headers=headers)
+    return http_responses.result_reply(answer.result, write, facts, request_id=context.shown_id, headers=headers)
 
 
 def _stream(services: Services, context: RequestContext, request: ImagesRequest) -> Outbound:
@@ -230,8 +230,8 @@ def _stream(services: Services, context: RequestContext, request: ImagesRequest)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
     kind = "image_generation" if request.operation == ImagesRequest.operation else "image_edit"
-    frames = replies.write_frames(stream, partial(_write_events, facts, kind, []), error_frame)
-    return replies.stream_reply(frames, context.shown_id, headers)
+    frames = http_responses.write_frames(stream, partial(_write_events, facts, kind, []), error_frame)
+    return http_responses.stream_reply(frames, context.shown_id, headers)
 
 
 def _write_events(facts: Facts, kind: str, done: list[ImageMade], batch: Batch) -> bytes:
@@ -255,7 +255,7 @@ def _write_events(facts: Facts, kind: str, done: list[ImageMade], batch: Batch) 
 def _event(facts: Facts, kind: str, image: ImageMade, more: dict[str, Any]) -> bytes:
     body = {"type": kind, "b64_json": image.media.data, "created_at": facts.created, "size": image.edges}
     body |= {"quality": image.quality, "background": image.background, "output_format": image.output_format}
-    return replies.write_event(body | more, kind)
+    return http_responses.write_event(body | more, kind)
 
 
 def write(result: ImagesResult, facts: Facts) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """GET /v1/key: what a key has spent."""
 
 from gateway.money import format_usd
-from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.openai import shapes
-from gateway.surfaces.replies import json_reply
+from gateway.worker.services import Services
 
 TAG = "Account"
 # There are no developer plans here; clients of the product expect their members (HTTP reference, 3.12).

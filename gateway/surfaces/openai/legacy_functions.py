@@ -5,9 +5,9 @@ from typing import Any
 
 import orjson
 
+from gateway.runtime.threads import compute_if
 from gateway.surfaces.caps import LARGE
 from gateway.surfaces.http import Outbound
-from gateway.threads import compute_if
 
 Json = dict[str, Any]
 DATA, END = b"data: ", b"\n\n"

@@ -9,7 +9,7 @@ import orjson
 
 from gateway.accounts.access import CUSTOM, Predicate
 from gateway.catalogue.catalogue import Catalogue, day_of
-from gateway.catalogue.efforts import shown_efforts
+from gateway.catalogue.effort_lists import shown_efforts
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.lifecycle import Dates, dates_of, shown_on
 from gateway.clock import from_datetime

@@ -6,18 +6,18 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
+from gateway.configuration.settings import LimitSettings
 from gateway.neutral.structured import ModerationRequest
 from gateway.neutral.usage import Units
-from gateway.services import Services
-from gateway.settings import LimitSettings
 from gateway.surfaces import caps
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import Json, answer, tokens
-from gateway.surfaces.preferences import Routing
+from gateway.surfaces.preference_checks import Routing
 from gateway.surfaces.shapes import shape
 from gateway.surfaces.validation_errors import invalid
+from gateway.worker.services import Services
 
 ID_PREFIX = "modr-"
 DEFAULT = "omni-moderation-latest"

@@ -6,20 +6,20 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
-from gateway.media.documents import READER, is_pdf
+from gateway.media.pdf_reader import READER, is_pdf
 from gateway.neutral.encoded import decode_base64
 from gateway.neutral.file_types import type_of
 from gateway.neutral.structured import OcrRequest
 from gateway.neutral.usage import Units, Usage
-from gateway.services import Services
+from gateway.runtime.threads import compute_if
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import Json, answer
-from gateway.surfaces.preferences import Routing
+from gateway.surfaces.preference_checks import Routing
 from gateway.surfaces.shapes import shape
 from gateway.surfaces.validation_errors import invalid
-from gateway.threads import compute_if
+from gateway.worker.services import Services
 
 ID_PREFIX = "ocr-"
 MOST_PAGES = 1000  # of one document, as the reference of the format has it

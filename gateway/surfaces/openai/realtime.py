@@ -10,13 +10,13 @@ from gateway.billing.context import RequestContext
 from gateway.engine.realtime.engine import OpenedSession
 from gateway.engine.realtime.session import RealtimeSession, give
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
-from gateway.lazy_import import LazyImport
 from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, ClientEvent, RealtimeInput, SessionLock, SessionType
-from gateway.services import Services
+from gateway.runtime.lazy_import import LazyImport
 from gateway.surfaces import auth
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai.realtime_events import OpenAIEvents, names_of, own_transcriber
 from gateway.transport.handshakes import SUBPROTOCOL, SocketClosed
+from gateway.worker.services import Services
 
 if TYPE_CHECKING:
     from gateway.transport import websockets

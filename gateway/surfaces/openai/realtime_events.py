@@ -10,13 +10,13 @@ from typing import Any, Literal
 import orjson
 
 from gateway.catalogue.entries import Mapping
+from gateway.configuration.settings import LimitSettings
 from gateway.dialects.openai import error_body
 from gateway.errors import GatewayError, InvalidRequest, NotSupported
 from gateway.ids import new_hex
 from gateway.neutral.realtime import MOST_IMAGE_TOKENS, TRANSCRIPTION, UNLIMITED, ClientEvent, SessionLock, size_of
-from gateway.settings import LimitSettings
+from gateway.runtime.threads import compute_if
 from gateway.surfaces import caps
-from gateway.threads import compute_if
 
 Json = dict[str, Any]
 # Events by what they may bring about.

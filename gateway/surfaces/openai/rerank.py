@@ -5,17 +5,17 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
-from gateway.dialects.fields import restate
+from gateway.dialects.field_names import restate
 from gateway.errors import NotSupported
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.rerank import RerankInput, RerankRequest, RerankResult, units_of
-from gateway.services import Services
-from gateway.surfaces import auth, caps, replies
+from gateway.surfaces import auth, caps, http_responses
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai import shapes
-from gateway.surfaces.preferences import Routing, read_preferences
+from gateway.surfaces.preference_checks import Routing, read_preferences
+from gateway.worker.services import Services
 
 Json = dict[str, Any]
 ID_PREFIX = "rerank-"
@@ -43,7 +43,7 @@ def rerank(services: Services, inbound: Inbound) -> Outbound:
         raise restate(error, "rerank") from error
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
-    return replies.result_reply(answer.result, write, body, facts, request_id=context.shown_id, headers=headers)
+    return http_responses.result_reply(answer.result, write, body, facts, request_id=context.shown_id, headers=headers)
 
 
 def read(body: RerankBody, size: int) -> RerankRequest:

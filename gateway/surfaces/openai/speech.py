@@ -16,14 +16,14 @@ from gateway.money import format_usd
 from gateway.neutral.events import Batch, Failed, Finished, MediaPiece
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.speech import FORMATS, SpeechInput, SpeechRequest, format_among, units_of
-from gateway.services import Services
-from gateway.surfaces import auth, replies
+from gateway.surfaces import auth, http_responses
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
-from gateway.surfaces.preferences import Routing, read_preferences
+from gateway.surfaces.preference_checks import Routing, read_preferences
+from gateway.worker.services import Services
 
 ID_PREFIX = "speech-"
 COST, ESTIMATED_COST = "x-llmgateway-cost", "x-llmgateway-estimated-cost"
@@ -66,7 +66,7 @@ def speak(services: Services, inbound: Inbound) -> Outbound:
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     if body.stream_format == "sse":
         headers = headers_of(facts, services.clock, streamed=True)
-        return replies.stream_reply(_frames(stream, facts), context.shown_id, headers)
+        return http_responses.stream_reply(_frames(stream, facts), context.shown_id, headers)
     return _reply(services, stream, facts, body.response_format or "")
 
 
@@ -94,7 +94,12 @@ def _reply(services: Services, stream: StreamedAnswer, facts: Facts, format: str
     if not ended:
         headers.append(foreseen_cost(facts.outcome, facts.context.at_us))
     made = format_among(format, facts.serving.target.mapping.formats)
-    named = [("Content-Type", FORMATS[made]), *replies.PRIVATE, ("x-request-id", facts.context.shown_id), *headers]
+    named = [
+        ("Content-Type", FORMATS[made]),
+        *http_responses.PRIVATE,
+        ("x-request-id", facts.context.shown_id),
+        *headers,
+    ]
     if ended:
         stream.close()
         return Outbound(200, named, first + second)
@@ -146,14 +151,16 @@ def foreseen_cost(outcome: Outcome, at_us: int) -> tuple[str, str]:
 
 
 def _frames(stream: StreamedAnswer, facts: Facts) -> Iterator[bytes]:
-    return replies.write_frames(stream, lambda batch: _write_events(batch, facts), error_frame)
+    return http_responses.write_frames(stream, lambda batch: _write_events(batch, facts), error_frame)
 
 
 def _write_events(batch: Batch, facts: Facts) -> bytes:
     sent = []
     for event in batch:
         if type(event) is MediaPiece:
-            sent.append(replies.write_event({"type": "speech.audio.delta", "audio": b64encode(event.data).decode()}))
+            sent.append(
+                http_responses.write_event({"type": "speech.audio.delta", "audio": b64encode(event.data).decode()})
+            )
         elif type(event) is Failed:
             sent.append(error_frame(event.error))
         elif type(event) is Finished:
@@ -163,7 +170,7 @@ def _write_events(batch: Batch, facts: Facts) -> bytes:
                 "output_tokens": used.output_total,
                 "total_tokens": used.input_total + used.output_total,
             }
-            sent.append(replies.write_event({"type": "speech.audio.done", "usage": usage | facts.cost()}))
+            sent.append(http_responses.write_event({"type": "speech.audio.done", "usage": usage | facts.cost()}))
     return b"".join(sent) or KEEP_ALIVE
 
 

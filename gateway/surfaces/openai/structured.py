@@ -9,12 +9,12 @@ from msgspec.json import Decoder
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.structured import StructuredRequest, StructuredResult
 from gateway.neutral.usage import Units
-from gateway.services import Services
-from gateway.surfaces import auth, caps, replies
+from gateway.surfaces import auth, caps, http_responses
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.json_bodies import read_json
-from gateway.surfaces.preferences import read_preferences
+from gateway.surfaces.preference_checks import read_preferences
+from gateway.worker.services import Services
 
 Json = dict[str, Any]
 Body = TypeVar("Body")
@@ -47,7 +47,7 @@ def answer(
     def write_body(result: StructuredResult) -> Json:
         return write(result.body, facts)
 
-    return replies.result_reply(answer.result, write_body, request_id=context.shown_id, headers=headers)
+    return http_responses.result_reply(answer.result, write_body, request_id=context.shown_id, headers=headers)
 
 
 def tokens(facts: Facts) -> Json:

@@ -1,25 +1,25 @@
 """Every operation in the service's own format, which is OpenAI's where that has one."""
 
 from gateway.surfaces.http import Surface
+from gateway.surfaces.http_responses import OPENAI
 from gateway.surfaces.openai import (
     chat,
+    client_secrets,
     completions,
     decisions,
     embeddings,
     explain,
     images,
     key,
-    models,
+    model_list,
     moderations,
     ocr,
     realtime,
-    realtime_secrets,
     rerank,
     speech,
     transcriptions,
     videos,
 )
-from gateway.surfaces.replies import OPENAI
 
 SURFACE = Surface(
     "openai",
@@ -36,9 +36,9 @@ SURFACE = Surface(
         *speech.OPERATIONS,
         *transcriptions.OPERATIONS,
         *realtime.OPERATIONS,
-        *realtime_secrets.OPERATIONS,
+        *client_secrets.OPERATIONS,
         *videos.OPERATIONS,
-        *models.OPERATIONS,
+        *model_list.OPERATIONS,
         *explain.OPERATIONS,
         *key.OPERATIONS,
     ),

@@ -10,7 +10,6 @@ import orjson
 from gateway.billing.context import RequestContext
 from gateway.engine.executor import StreamedAnswer
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.files import StoredFile
 from gateway.neutral.events import Batch, Failed, Finished, TextDelta
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.transcriptions import (
@@ -20,16 +19,17 @@ from gateway.neutral.transcriptions import (
     TranslationRequest,
     units_of,
 )
-from gateway.services import Services
-from gateway.surfaces import audio_uploads, auth, replies
+from gateway.runtime.large_files import StoredFile
+from gateway.runtime.threads import compute_if
+from gateway.surfaces import audio_uploads, auth, http_responses
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.forms import Form, FormLimits, describe_form, read_form, require_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.openai.subtitles import SUBTITLES, write_subtitles
-from gateway.surfaces.preferences import read_preferences
-from gateway.threads import compute_if
+from gateway.surfaces.preference_checks import read_preferences
+from gateway.worker.services import Services
 
 ID_PREFIX = "transcript-"
 MANY = 1_000  # segments from which subtitles are written in a thread
@@ -182,7 +182,7 @@ def _write(result: TranscriptionResult, chosen: str, facts: Facts, headers: list
         body = result.text + "\n"
         if chosen != "text":
             body = compute_if(len(result.segments) > MANY, write_subtitles, chosen, result.segments)
-        named = [TEXT, *replies.PRIVATE, ("x-request-id", shown_id), *headers]
+        named = [TEXT, *http_responses.PRIVATE, ("x-request-id", shown_id), *headers]
         return Outbound(200, named, body.encode("utf-8", "replace"))
     written: dict[str, Any] = {"text": result.text}
     if chosen != "json":
@@ -197,7 +197,7 @@ def _write(result: TranscriptionResult, chosen: str, facts: Facts, headers: list
     if result.logprobs:
         written["logprobs"] = result.logprobs
     written |= {"model": facts.served, "usage": _usage(facts) | facts.cost(), "metadata": facts.metadata()}
-    return replies.json_reply(written, shown_id, headers=headers)
+    return http_responses.json_reply(written, shown_id, headers=headers)
 
 
 def _usage(facts: Facts) -> dict[str, Any]:
@@ -218,11 +218,11 @@ def _stream(services: Services, context: RequestContext, request: TranscriptionR
     stream = services.engine.executor.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
-    return replies.stream_reply(_frames(stream, facts), context.shown_id, headers)
+    return http_responses.stream_reply(_frames(stream, facts), context.shown_id, headers)
 
 
 def _frames(stream: StreamedAnswer, facts: Facts) -> Iterator[bytes]:
-    return replies.write_frames(stream, partial(_write_events, facts, []), error_frame)
+    return http_responses.write_frames(stream, partial(_write_events, facts, []), error_frame)
 
 
 def _write_events(facts: Facts, texts: list[str], batch: Batch) -> bytes:
@@ -230,13 +230,13 @@ def _write_events(facts: Facts, texts: list[str], batch: Batch) -> bytes:
     for event in batch:
         if type(event) is TextDelta:
             texts.append(event.text)
-            sent.append(replies.write_event({"type": "transcript.text.delta", "delta": event.text}))
+            sent.append(http_responses.write_event({"type": "transcript.text.delta", "delta": event.text}))
         elif type(event) is Failed:
             sent.append(error_frame(event.error))
         elif type(event) is Finished:
             text = event.native.get("text", "".join(texts))
             done = {"type": "transcript.text.done", "text": text, "usage": _usage(facts) | facts.cost()}
-            sent.append(replies.write_event(done))
+            sent.append(http_responses.write_event(done))
     return b"".join(sent) or KEEP_ALIVE
 
 

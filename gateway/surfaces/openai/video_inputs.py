@@ -10,20 +10,20 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.accounts.authentication import Caller
-from gateway.engine.payload_log import Payload
+from gateway.engine.payload_collection import Payload
 from gateway.errors import GatewayError
 from gateway.neutral.images import Picture
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.videos import MOST_SECONDS, VideosInput, VideosRequest, units_of
-from gateway.services import Services
 from gateway.surfaces import caps, image_uploads
 from gateway.surfaces.forms import Form, FormLimits, describe_fields, describe_form, read_form
 from gateway.surfaces.http import Inbound
 from gateway.surfaces.json_bodies import read_json
-from gateway.surfaces.preferences import Routing, read_preferences
+from gateway.surfaces.preference_checks import Routing, read_preferences
 from gateway.surfaces.validation_errors import explain, invalid
 from gateway.transport.addresses import check_spelling, read_receiver
 from gateway.videos.creation import CallbackWish
+from gateway.worker.services import Services
 
 SIZES = (
     *("848x480", "854x480", "480x854", "1280x720", "720x1280", "1366x768", "768x1366", "1696x960"),

@@ -4,16 +4,16 @@ from typing import Any
 
 from gateway.errors import InvalidRequest, NotFound, RangeNotSatisfiable, Unauthenticated
 from gateway.money import format_usd
-from gateway.services import Services
-from gateway.surfaces import auth, replies
+from gateway.runtime.threads import give_way
+from gateway.surfaces import auth, http_responses
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, HeaderParameter, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes, video_inputs
-from gateway.surfaces.schemas import Body, Counted, OneOf, TextField, read_query
-from gateway.threads import give_way
-from gateway.videos.content import RANGED, VideoContent
-from gateway.videos.service import owner_of
-from gateway.videos.table import JobOwner, VideoJob
+from gateway.surfaces.validation_schemas import Body, Counted, OneOf, TextField, read_query
+from gateway.videos.content_proxy import RANGED, VideoContent
+from gateway.videos.job_table import JobOwner, VideoJob
+from gateway.videos.video_jobs import owner_of
+from gateway.worker.services import Services
 
 TAG = "Videos"
 OPERATION = "videos"
@@ -73,14 +73,14 @@ def list_jobs(services: Services, inbound: Inbound) -> Outbound:
         "last_id": data[-1]["id"] if data else None,
         "has_more": len(found) > limit,
     }
-    return replies.json_reply(page, inbound.shown_id)
+    return http_responses.json_reply(page, inbound.shown_id)
 
 
 def delete(services: Services, inbound: Inbound) -> Outbound:
     """Cancel a job that goes on, which then costs nothing, where its provider can; forget one that has ended."""
     caller, ident = auth.caller_of(services, inbound), inbound.params["video_id"]
     services.engine.videos.delete(caller, ident)
-    return replies.json_reply({"id": ident, "object": "video.deleted", "deleted": True}, inbound.shown_id)
+    return http_responses.json_reply({"id": ident, "object": "video.deleted", "deleted": True}, inbound.shown_id)
 
 
 def content(services: Services, inbound: Inbound) -> Outbound:
@@ -117,7 +117,7 @@ def _show(services: Services, inbound: Inbound, job: VideoJob, headers: list[tup
     if not job.has_ended:
         headers = [*headers, (POLL_AFTER, str(round(services.settings.video.poll_s * 1000)))]
     body = services.engine.videos.presenter.show(job, inbound.base_url)
-    return replies.json_reply(body, inbound.shown_id, headers=headers)
+    return http_responses.json_reply(body, inbound.shown_id, headers=headers)
 
 
 def _send(services: Services, inbound: Inbound, job: VideoJob) -> Outbound:

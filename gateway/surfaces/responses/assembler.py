@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from gateway import ids
-from gateway.dialects import responses as dialect
+from gateway.dialects import responses_vocabulary as dialect
 from gateway.neutral.events import (
     BlockDone,
     Event,

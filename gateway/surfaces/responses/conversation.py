@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, cast
 
-from gateway.dialects import responses as dialect
+from gateway.dialects import responses_vocabulary as dialect
 from gateway.neutral.chat import (
     Conversation,
     CustomTool,

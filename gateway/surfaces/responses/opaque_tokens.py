@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from gateway.dialects import responses as dialect
+from gateway.dialects import responses_vocabulary as dialect
 from gateway.neutral.parts import Reasoning
 from gateway.surfaces.responses import schema
 from gateway.surfaces.validation_errors import invalid

@@ -6,10 +6,10 @@ from typing import Any
 from msgspec import json, to_builtins
 
 from gateway.dialects import openai
-from gateway.dialects import responses as dialect
+from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
-from gateway.surfaces.preferences import read_preferences
+from gateway.surfaces.preference_checks import read_preferences
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import loose_responses, schema
 from gateway.surfaces.responses.conversation import SEARCH_CALL, SUMMED_UP, decode_conversation, flat_name

@@ -5,20 +5,20 @@ import logging
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
-from gateway.dialects import responses as dialect
-from gateway.dialects.fields import restate
+from gateway.configuration.settings import LimitSettings
+from gateway.dialects import responses_vocabulary as dialect
+from gateway.dialects.field_names import restate
 from gateway.engine.executor import Answer, StreamedAnswer
-from gateway.engine.responses import PastTurn, StoredResponse, storage_conflict
+from gateway.engine.stored_responses import PastTurn, StoredResponse, storage_conflict
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotSupported
 from gateway.neutral.chat import ChatRequest
-from gateway.services import Services
-from gateway.settings import LimitSettings
-from gateway.surfaces import attribution, auth, caps, replies
-from gateway.surfaces.estimates import estimate_tokens
+from gateway.runtime.threads import compute_if
+from gateway.surfaces import attribution, auth, caps, http_responses
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.responses import compact, reader, schema, shapes, store, stream, writer
-from gateway.threads import compute_if
+from gateway.surfaces.token_estimates import estimate_tokens
+from gateway.worker.services import Services
 
 log = logging.getLogger("gateway")
 
@@ -60,7 +60,7 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     facts = _facts(context, answer)
     response = writer.reply(answer.result, turn, facts, keep)
     headers = headers_of(facts, services.clock, streamed=False)
-    return compute_if(answer.result.large, replies.json_reply, response, context.shown_id, headers=headers)
+    return compute_if(answer.result.large, http_responses.json_reply, response, context.shown_id, headers=headers)
 
 
 def _read(
@@ -74,7 +74,7 @@ def _stream(services: Services, context: RequestContext, turn: reader.ResponseTu
     answering = services.engine.chat.stream(context, turn.request)
     facts = _facts(context, answering)
     frames = stream.frames(answering, turn, facts, keep)
-    return replies.stream_reply(frames, context.shown_id, headers_of(facts, services.clock, streamed=True))
+    return http_responses.stream_reply(frames, context.shown_id, headers_of(facts, services.clock, streamed=True))
 
 
 def _facts(context: RequestContext, answer: Answer | StreamedAnswer) -> Facts:
@@ -115,7 +115,7 @@ def shorten(services: Services, inbound: Inbound) -> Outbound:
     facts = _facts(context, answer)
     headers = headers_of(facts, services.clock, streamed=False)
     written = compute_if(large, compact.write, answer.result, users, facts)
-    return replies.json_reply(written, context.shown_id, headers=headers)
+    return http_responses.json_reply(written, context.shown_id, headers=headers)
 
 
 def _read_compact(
@@ -142,7 +142,7 @@ def count(services: Services, inbound: Inbound) -> Outbound:
     needs = turn.request.requirements
     images, files = (0, needs.media) if needs.documents else (needs.media, 0)
     tokens = estimate_tokens(needs.prompt_bytes, needs.messages, images, files, needs.tools)
-    return replies.json_reply({"object": "response.input_tokens", "input_tokens": tokens}, context.shown_id)
+    return http_responses.json_reply({"object": "response.input_tokens", "input_tokens": tokens}, context.shown_id)
 
 
 def retrieve(services: Services, inbound: Inbound) -> Outbound:
@@ -155,21 +155,21 @@ def retrieve(services: Services, inbound: Inbound) -> Outbound:
 
 def _show(response: dict, inbound: Inbound) -> Outbound:
     shown = store.show(response, sealed=_sealed(inbound), reasoned=store.asks_reasoning(response))
-    return replies.json_reply(shown, inbound.shown_id)
+    return http_responses.json_reply(shown, inbound.shown_id)
 
 
 def list_input(services: Services, inbound: Inbound) -> Outbound:
     """The input items of a stored response: those of earlier turns and its own."""
     found = _find(services, inbound, whole=True)
     body = compute_if(store.is_long(found), store.list_items, found, inbound.arguments(), sealed=_sealed(inbound))
-    return replies.json_reply(body, inbound.shown_id)
+    return http_responses.json_reply(body, inbound.shown_id)
 
 
 def delete(services: Services, inbound: Inbound) -> Outbound:
     """Delete a stored response."""
     ident = inbound.params["response_id"]
     services.engine.responses.delete(auth.caller_of(services, inbound), ident)
-    return replies.json_reply({"id": ident, "object": "response", "deleted": True}, inbound.shown_id)
+    return http_responses.json_reply({"id": ident, "object": "response", "deleted": True}, inbound.shown_id)
 
 
 def cancel(services: Services, inbound: Inbound) -> Outbound:
@@ -232,4 +232,4 @@ OPERATIONS = (
     Operation("POST", f"{ONE}/cancel", cancel, about=ABOUT_CANCEL),
 )
 
-SURFACE = Surface("responses", replies.OPENAI, OPERATIONS)
+SURFACE = Surface("responses", http_responses.OPENAI, OPERATIONS)

@@ -10,7 +10,7 @@ from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces.json_bodies import decode_json
-from gateway.surfaces.preferences import Routing, Switch
+from gateway.surfaces.preference_checks import Routing, Switch
 
 Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Levels = Literal["low", "medium", "high"]

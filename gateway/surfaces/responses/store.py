@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import orjson
 
 from gateway.accounts.authentication import Caller
-from gateway.dialects import responses as dialect
-from gateway.engine.responses import PastTurn, StoredResponse, StoredResponses
+from gateway.dialects import responses_vocabulary as dialect
+from gateway.engine.stored_responses import PastTurn, StoredResponse, StoredResponses
 from gateway.errors import NotFound
+from gateway.runtime.threads import compute_if
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema
 from gateway.surfaces.responses.opaque_tokens import MARKS
 from gateway.surfaces.validation_errors import invalid
-from gateway.threads import compute_if
 
 ID_PREFIX = "resp_"
 # An item's id holds that of its response, so that no second index is needed: prefix_<32 hex digits>_<place>.

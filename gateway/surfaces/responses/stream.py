@@ -10,12 +10,12 @@ from gateway.dialects import openai
 from gateway.errors import GatewayError
 from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, NativeChunk, Notice, Started
 from gateway.neutral.usage import Usage
-from gateway.surfaces.replies import write_frames
+from gateway.runtime.threads import compute_if
+from gateway.surfaces.http_responses import write_frames
 from gateway.surfaces.responses import writer
 from gateway.surfaces.responses.assembler import INCOMPLETE, Assembler
 from gateway.surfaces.responses.reader import ResponseTurn
 from gateway.surfaces.responses.store import conceal, is_mark, is_reasoning, item_id
-from gateway.threads import compute_if
 
 KEEP_ALIVE = b": keep-alive\n\n"
 LARGE = 1 << 20  # bytes of a stream whose end, which says all of it again, is written in a thread

@@ -5,7 +5,7 @@ from typing import Any
 from typing import Protocol as Interface
 
 from gateway.billing.outcome import Attempt
-from gateway.dialects import responses as dialect
+from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.events import (
@@ -20,12 +20,12 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
+from gateway.runtime.threads import compute_if
 from gateway.surfaces.facts import AnswerFacts
 from gateway.surfaces.responses.assembler import COMPLETED, INCOMPLETE, RUNNING, Assembler
 from gateway.surfaces.responses.opaque_tokens import wrap
 from gateway.surfaces.responses.reader import ResponseTurn
 from gateway.surfaces.responses.store import item_id, show
-from gateway.threads import compute_if
 
 FAILED = "failed"
 MANY = 500  # items of a response that is prepared for its caller in a thread

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gateway.extensions import Extension
 from gateway.providers.sandbox import audio_files
 from gateway.providers.sandbox.image_files import png
-from gateway.surfaces.mcp import routes, schemas
-from gateway.surfaces.mcp.answers import Json, text_of
-from gateway.surfaces.mcp.tools import OfferedTool
+from gateway.surfaces.mcp import routes, tool_schemas
+from gateway.surfaces.mcp.tool_results import Json, text_of
+from gateway.surfaces.mcp.tool_table import OfferedTool
 from gateway.surfaces.openai import chat
+from gateway.worker.extensions import Extension
 
 PATH = "/conformance/mcp"
 IMAGE = {"type": "image", "data": b64encode(png(1, 1, "")).decode(), "mimeType": "image/png"}
@@ -63,7 +63,7 @@ def give(result: Json, *asked: Any) -> Json:
 
 
 def made(kind: type[OfferedTool], name: str, result: Json) -> OfferedTool:
-    return kind(name, name, f"What {name} is called for.", schemas.AnyArguments, partial(give, result))
+    return kind(name, name, f"What {name} is called for.", tool_schemas.AnyArguments, partial(give, result))
 
 
 TOOLS = [

@@ -7,9 +7,9 @@ from gateway.accounts import keys, members, organizations, projects
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.models import MODELS
 from gateway.clock import Clock
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.store.database import Database
-from gateway.store.installation import Secrets
+from gateway.store.installation_identity import Secrets
 
 SECRETS = Secrets((b"newest-hash-key-of-tests", b"older-hash-key-of-tests"), ("newest-encryption-key", "older-one"))
 

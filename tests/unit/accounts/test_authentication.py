@@ -7,9 +7,9 @@ import pytest
 from gateway.accounts import keys, members, organizations, projects, rules, teams, tokens
 from gateway.accounts.authentication import Authentication
 from gateway.clock import SECOND_US
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import GatewayError, Gone, Unauthenticated, Unavailable
-from gateway.store.installation import Secrets
+from gateway.store.installation_identity import Secrets
 
 BY = {"actor": "operator"}
 

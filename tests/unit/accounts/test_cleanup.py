@@ -4,15 +4,15 @@ import pytest
 
 from gateway.accounts import audit, cleanup, invitations, rules
 from gateway.accounts.cleanup import STEP_ROWS, AccountCleanup
-from gateway.accounts.devices import Devices
+from gateway.accounts.device_codes import Devices
 from gateway.accounts.members import list_members
 from gateway.accounts.models import DeviceCode, Invitation, Session
 from gateway.accounts.organizations import set_policy
 from gateway.accounts.quotas import MOST_NAMES, MOST_RULES
 from gateway.accounts.sessions import Sessions
 from gateway.clock import DAY_US
+from gateway.configuration.settings import RetentionSettings
 from gateway.errors import InvalidRequest, RateLimited
-from gateway.settings import RetentionSettings
 
 SETTINGS = RetentionSettings(audit_days=10, invitation_days=5, deleted_key_days=0, organization_payloads_mb=0)
 
@@ -72,7 +72,7 @@ def test_a_round_that_nobody_wants_any_more_stops(company, ended, user_id) -> No
 
 def test_device_codes_that_are_over_go_and_so_many_may_wait(company, ended, monkeypatch) -> None:
     devices = Devices(company.database, company.secrets, Sessions(company.database, company.secrets))
-    monkeypatch.setattr("gateway.accounts.devices.MOST_WAITING", 2)
+    monkeypatch.setattr("gateway.accounts.device_codes.MOST_WAITING", 2)
     devices.start("llmgateway-cli"), devices.start("llmgateway-cli")
     with pytest.raises(RateLimited):
         devices.start("llmgateway-cli")

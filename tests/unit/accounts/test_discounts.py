@@ -6,7 +6,7 @@ from gateway.accounts import audit
 from gateway.accounts.discounts import EVERY, DiscountInfo, Discounts
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model, Provider
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound, Unavailable
 
 BY = {"actor": "operator"}

@@ -3,7 +3,7 @@ import pytest
 from gateway.accounts.custom_providers import CustomProviders, ProviderCaps
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeys
 from gateway.accounts.vault import Vault
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import Conflict, Internal, InvalidRequest, NotFound, Unavailable
 
 BY = {"actor": "operator"}

@@ -9,9 +9,9 @@ from gateway.accounts.keys import Change
 from gateway.accounts.realtime_secrets import KIND, RealtimeSecrets
 from gateway.accounts.throttle import Throttle
 from gateway.accounts.vault import Vault
+from gateway.configuration.settings import RedisSettings
 from gateway.errors import RateLimited, Unauthenticated
 from gateway.neutral.realtime import SessionLock
-from gateway.settings import RedisSettings
 from gateway.store.documents import Documents
 from gateway.store.redis import open_redis
 

@@ -7,9 +7,9 @@ from gateway.accounts import audit, keys, members, organizations
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.models import MODELS
 from gateway.admin.bootstrap import Administration
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import InvalidRequest
-from gateway.store.installation import Secrets
+from gateway.store.installation_identity import Secrets
 
 SECRETS = Secrets((b"hash-key-of-the-tests",), ("encryption-key-of-the-tests",))
 

@@ -12,7 +12,7 @@ from gateway.accounts.vault import Vault
 from gateway.admin import deleted_keys
 from gateway.admin.deleted_keys import DeletedKeys
 from gateway.limits.budgets import Budgets, Limits
-from gateway.metering.rollups.table import insert_state
+from gateway.metering.rollups.rollup_table import insert_state
 
 DAY_US = 86_400_000_000
 

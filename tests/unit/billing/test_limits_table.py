@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import operations
 from gateway.billing.bounds import SEARCHES, ask_for
 from gateway.catalogue.entries import Mapping, Prices, TokenRates
 from gateway.limits.cost_bound import CostBound, fit
-from gateway.media import counting, frames
+from gateway.media import frame_counting, token_counting
 from gateway.money import MILLION
-from gateway.neutral import images, realtime
+from gateway.neutral import images, operations, realtime
 from gateway.neutral.chat import ChatRequest, Requirements
 from gateway.neutral.request import Request
 from gateway.neutral.structured import OcrRequest
@@ -33,13 +32,13 @@ MAPPING = Mapping(
 )
 NUMBERS = {
     "chat": (
-        counting.IMAGE_TOKENS,
-        counting.PAGE_TOKENS,
-        counting.SOUND_TOKENS_A_SECOND,
-        counting.PACKED,
+        token_counting.IMAGE_TOKENS,
+        token_counting.PAGE_TOKENS,
+        token_counting.SOUND_TOKENS_A_SECOND,
+        token_counting.PACKED,
         SEARCHES,
     ),
-    "transcriptions": (frames.LEAST_OF_ANY,),
+    "transcriptions": (frame_counting.LEAST_OF_ANY,),
     "images": (images.READ_TOKENS,),
     "moderations": (operations.MEDIA_TOKENS,),
     "ocr": (ocr.MOST_PAGES, ocr.MOST_PAGES - 1),
@@ -79,7 +78,7 @@ def test_the_table_has_the_numbers_of_the_code(operation: str) -> None:
 @pytest.mark.parametrize(
     "needs",
     [
-        {"media": 1, "documents": True, "media_tokens": counting.IMAGE_TOKENS, "unseen_media": 1},
+        {"media": 1, "documents": True, "media_tokens": token_counting.IMAGE_TOKENS, "unseen_media": 1},
         {"web_search": True},
         {"hosted": "anthropic"},
         {"vendor_only": "responses"},

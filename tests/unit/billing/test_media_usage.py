@@ -13,11 +13,11 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model
 from gateway.catalogue.prices import COMPONENTS
 from gateway.clock import Clock
+from gateway.configuration.settings import Security, Timeouts
 from gateway.limits.cost_bound import CostBound
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Wire
 from gateway.providers.registry import make_protocols
-from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
 
 AT = 1_750_000_000_000_000

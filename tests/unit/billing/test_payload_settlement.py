@@ -12,7 +12,7 @@ from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import rerate
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model, Prices, TokenRates
-from gateway.engine.payload_log import MOST_BYTES
+from gateway.engine.payload_collection import MOST_BYTES
 from gateway.engine.retention import Retention
 from gateway.errors import Cancelled, OutOfCredits, Unavailable, UpstreamFailed
 from gateway.limits.spending import CostBound

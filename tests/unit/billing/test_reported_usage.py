@@ -16,9 +16,9 @@ from support.media_samples import CORPUS, place_of, read_answer, request_of
 from gateway.billing.bounds import Bounds
 from gateway.catalogue.prices import COMPONENTS
 from gateway.clock import Clock
+from gateway.configuration.settings import Security, Timeouts
 from gateway.errors import GatewayError
 from gateway.providers.registry import make_protocols
-from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
 
 AT = 1_750_000_000_000_000

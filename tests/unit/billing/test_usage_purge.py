@@ -9,12 +9,12 @@ from gateway import ids
 from gateway.billing.ledger_close import COMPARED, LedgerClose, closed_until_us
 from gateway.billing.reconciliation import MARKED, doctor
 from gateway.clock import DAY_US
+from gateway.configuration.settings import SettingsError
 from gateway.errors import Unavailable
 from gateway.metering.models import MODELS
 from gateway.metering.rollups import purge as module
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
-from gateway.settings import SettingsError
 from gateway.store.documents import Documents
 
 

@@ -6,7 +6,7 @@ from gateway.catalogue.catalogue import Current
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.lifecycle import state_on
 from gateway.catalogue.loader import load
-from gateway.settings import CONFIG
+from gateway.configuration.settings import CONFIG
 
 AUTO_MODELS = tomllib.loads((CONFIG / "default.toml").read_text())["catalogue"]["auto_models"]
 CATALOGUE = load()

@@ -21,7 +21,7 @@ import pytest
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model
 from gateway.catalogue.loader import load
-from gateway.settings import CONFIG
+from gateway.configuration.settings import CONFIG
 
 pytestmark = pytest.mark.slow
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "catalogue_differences.toml"

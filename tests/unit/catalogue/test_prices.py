@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.catalogue.entries import Mapping
-from gateway.catalogue.fields import read_prices
+from gateway.catalogue.field_checks import read_prices
 from gateway.catalogue.prices import COMPONENTS, Charge, cost_of, dearest, discounted, reduced
 from gateway.clock import from_datetime
 from gateway.money import MILLION

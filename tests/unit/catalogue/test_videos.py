@@ -3,14 +3,14 @@
 import pytest
 
 from gateway.catalogue.entries import Mapping
-from gateway.catalogue.fields import read_prices
+from gateway.catalogue.field_checks import read_prices
 from gateway.catalogue.prices import cost_of
 from gateway.catalogue.videos import fit, most_cost, most_usage
 from gateway.errors import NotSupported
-from gateway.files import StoredFile
 from gateway.neutral.images import Picture
 from gateway.neutral.usage import Usage
 from gateway.neutral.videos import VideosInput, VideoStatus, finished_usage
+from gateway.runtime.large_files import StoredFile
 
 NOON = 1_780_000_000_000_000
 PICTURE = Picture(StoredFile.of(b"\x89PNG\r\n\x1a\n"), "image/png")

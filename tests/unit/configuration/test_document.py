@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from gateway import settings
 from gateway.catalogue import loader
+from gateway.configuration import settings
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "configuration.md"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway import settings
 from gateway.catalogue import loader
-from gateway.catalogue.credentials import base_url_for, credentials_for, settings_for
-from gateway.settings import Settings, SettingsError
+from gateway.catalogue.environment_credentials import base_url_for, credentials_for, settings_for
+from gateway.configuration import settings
+from gateway.configuration.settings import Settings, SettingsError
 
 FILE = """
 [server]

@@ -9,6 +9,8 @@ from gateway.accounts.access import Level
 from gateway.accounts.authentication import Caller
 from gateway.accounts.compliance import CompliancePolicy
 from gateway.billing.context import RequestContext
+from gateway.configuration.settings import Cache
+from gateway.configuration.settings import RedisSettings as RedisSettings
 from gateway.engine.cache import (
     AnswerOrigin,
     CachedAnswer,
@@ -23,8 +25,6 @@ from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Option
 from gateway.neutral.parts import Message, Refusal, Text
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage
-from gateway.settings import Cache
-from gateway.settings import RedisSettings as RedisSettings
 from gateway.store.documents import Documents
 from gateway.store.redis import open_redis
 

@@ -8,12 +8,12 @@ import pytest
 from support.engine_runs import Providers, make_context, make_run, target_at
 
 from gateway.engine import streaming, unary
+from gateway.engine.answer_serialization import write_batch, write_result
 from gateway.engine.cache import AnswerOrigin, CachedAnswer
 from gateway.engine.coalescing import AnswerSource, RequestCoalescing
-from gateway.engine.codec import write_batch, write_result
 from gateway.engine.free_answers import HUNG_UP, SharedRequest
 from gateway.errors import OutOfCredits, UpstreamFailed
-from gateway.limits.rates import Slot
+from gateway.limits.rate_limits import Slot
 from gateway.metering.models import CACHED
 from gateway.metering.usage_table import UsageRecord
 from gateway.neutral.embeddings import EmbeddingsResult

@@ -4,11 +4,11 @@ import gevent
 import pytest
 
 from gateway.catalogue.entries import Mapping
+from gateway.configuration.settings import RedisSettings as RedisSettings
 from gateway.engine.gossip import DatabaseGossipStore, Gossip, JournalPins, Pins, RedisGossipStore, RedisPins
 from gateway.errors import ConnectFailed, Unavailable
 from gateway.providers.protocol import Credential
-from gateway.routing.health import Health
-from gateway.settings import RedisSettings as RedisSettings
+from gateway.routing.provider_health import Health
 from gateway.store.documents import Documents
 from gateway.store.journal import Journal
 from gateway.store.redis import open_redis

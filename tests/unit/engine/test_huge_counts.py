@@ -11,7 +11,7 @@ from gateway.limits.models import TOTAL, budget_id
 from gateway.metering.activity import Owners, Span, measure
 from gateway.metering.models import CAPPED
 from gateway.metering.rollups.job import Rollups
-from gateway.metering.rollups.reading import at_once
+from gateway.metering.rollups.queries import at_once
 from gateway.money import MILLION, MOST_CALL_NUSD, MOST_SETTLED_NUSD
 from gateway.neutral.usage import MOST_UNITS, Usage
 from gateway.providers.protocol import Credential, Target

@@ -7,9 +7,10 @@ import orjson
 import pytest
 from gevent.monkey import get_original
 
-from gateway import settings as settings_module
 from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
+from gateway.configuration import settings as settings_module
+from gateway.configuration.settings import Cache
 from gateway.engine import cache as cache_module
 from gateway.engine import idempotency
 from gateway.engine.cache import ResponseCache
@@ -19,7 +20,6 @@ from gateway.neutral.chat import ChatRequest, Conversation, Options, Requirement
 from gateway.neutral.parts import Message, Text
 from gateway.providers.optional_tools import without_offers
 from gateway.routing.capabilities import PENALTIES
-from gateway.settings import Cache
 from gateway.surfaces import caps
 from gateway.surfaces.openai import completions
 

@@ -11,7 +11,7 @@ from gateway.metering.counters import Counters
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
 from gateway.neutral.request import Requirements
 from gateway.routing.answer_times import LEAST_SEEN
-from gateway.routing.health import Health
+from gateway.routing.provider_health import Health
 
 FIRST_BYTE_S = 30.0
 NORTH, SOUTH = target_at("north"), target_at("south")

@@ -10,13 +10,13 @@ from gevent.event import Event
 from gevent.queue import Queue
 from support.clock import FakeClock
 
+from gateway.configuration.settings import load
 from gateway.engine.realtime import session as sessions
 from gateway.engine.realtime.session import RealtimeSession, SessionLimits, SessionWatch
 from gateway.errors import RateLimited
 from gateway.neutral.realtime import ServerEvent, SessionLock
-from gateway.settings import load
+from gateway.runtime.threads import spawn
 from gateway.surfaces.openai.realtime_events import OpenAIEvents
-from gateway.threads import spawn
 from gateway.transport.handshakes import LOST, SocketClosed
 
 HOUR_S, IDLE_S = 3600, 900

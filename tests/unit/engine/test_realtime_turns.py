@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gateway.engine.realtime.books import SessionBooks, Turn
-from gateway.engine.realtime.turns import SessionTurns
+from gateway.engine.realtime.session_turns import SessionTurns
 from gateway.limits.cost_bound import CostBound
 from gateway.neutral.realtime import ServerEvent
 

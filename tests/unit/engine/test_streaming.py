@@ -5,13 +5,13 @@ import pytest
 from msgspec.structs import replace
 from support.engine_runs import TIMEOUTS, Providers, make_run, target_at
 
-from gateway.disconnects import dismiss
 from gateway.engine import streaming
 from gateway.errors import StreamTruncated, Unavailable, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
 from gateway.neutral.events import Failed, Finished, Heartbeat, Notice, Progress, Started, TextDelta, ToolCallDelta
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.usage import Usage
+from gateway.runtime.disconnects import dismiss
 
 NORTH, SOUTH = target_at("north"), target_at("south")
 USED = Usage(input=3, output=2)

@@ -4,12 +4,12 @@ import gevent
 import pytest
 from support.engine_runs import Providers, make_run, target_at
 
-from gateway.disconnects import dismiss
 from gateway.engine import unary
 from gateway.errors import InvalidRequest, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice
 from gateway.neutral.parts import Text
 from gateway.neutral.usage import Usage
+from gateway.runtime.disconnects import dismiss
 
 NORTH, SOUTH = target_at("north"), target_at("south")
 USED = Usage(input=3, output=2)

@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gateway import ids
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.errors import Unavailable
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook

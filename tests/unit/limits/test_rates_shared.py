@@ -1,9 +1,9 @@
 import pytest
 
+from gateway.configuration.settings import RedisSettings
 from gateway.errors import RateLimited
+from gateway.limits.rate_limits import RateLimiter
 from gateway.limits.rate_rules import RateLimits
-from gateway.limits.rates import RateLimiter
-from gateway.settings import RedisSettings
 from gateway.store.redis import open_redis
 
 WHO = ("org_1", "proj_1", "key_1", "m-1")

@@ -7,11 +7,11 @@ import time
 import pytest
 import soundfile
 
-from gateway.files import StoredFile
-from gateway.media import frames
+from gateway.media import frame_counting as frames
 from gateway.media.boxed_sounds import LONGEST_PACKET_S
 from gateway.media.sounds import length_of
 from gateway.providers.sandbox import audio_files as made
+from gateway.runtime.large_files import StoredFile
 
 HOURS_MS = 16_384_000
 MOST_PROCESSOR_S = 20

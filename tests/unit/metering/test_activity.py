@@ -9,7 +9,7 @@ from gateway import ids
 from gateway.metering.activity import Owners, Span, last_hours, measure
 from gateway.metering.models import BYOK, CACHED, CREDITS, LATE, RETRIED
 from gateway.metering.rollups.job import Rollups
-from gateway.metering.rollups.reading import at_once
+from gateway.metering.rollups.queries import at_once
 from gateway.metering.usage_table import UsageRecord, raw_id
 
 HOUR_US = 3_600_000_000

@@ -10,7 +10,7 @@ from gateway.clock import HOUR_US
 from gateway.metering.activity import Owners, Span, measure
 from gateway.metering.figures import FIGURES, PARTS, UNITS
 from gateway.metering.rollups.job import Rollups
-from gateway.metering.rollups.reading import at_once
+from gateway.metering.rollups.queries import at_once
 from gateway.neutral.usage import COUNTS
 from gateway.surfaces.usage_report import write_figures
 

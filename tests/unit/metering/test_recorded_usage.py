@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from gateway.catalogue.entries import Mapping
-from gateway.catalogue.fields import read_prices
+from gateway.catalogue.field_checks import read_prices
 from gateway.catalogue.prices import cost_of
 from gateway.clock import Clock
+from gateway.configuration.settings import Security, Timeouts
 from gateway.neutral.chat import ChatResult
 from gateway.neutral.events import Finished
 from gateway.neutral.usage import Usage
 from gateway.providers.registry import make_protocols
-from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "usage"

@@ -7,13 +7,13 @@ from gateway.accounts.authentication import Authentication
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.throttle import Throttle
 from gateway.clock import Clock
-from gateway.control import Control
+from gateway.control.version import Control
+from gateway.oauth.access_tokens import TokenCallers
+from gateway.oauth.grant_values import Consent
 from gateway.oauth.grants import Grants
 from gateway.oauth.models import MODELS
-from gateway.oauth.tokens import TokenCallers
-from gateway.oauth.values import Consent
 from gateway.store.database import Database
-from gateway.store.installation import Secrets
+from gateway.store.installation_identity import Secrets
 
 SECRETS = Secrets((b"newest-hash-key-of-tests", b"older-hash-key-of-tests"), ("newest-encryption-key", "older-one"))
 RESOURCE = "https://llm.example/mcp"

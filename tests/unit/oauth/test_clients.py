@@ -7,7 +7,7 @@ from gateway.oauth import clients as module
 from gateway.oauth.clients import ROOM_S, Clients, WrongMetadata, read_metadata
 from gateway.oauth.models import OAuthClient
 from gateway.oauth.redirects import LONGEST, host_of, matches, problem_of
-from gateway.store.installation import Secrets
+from gateway.store.installation_identity import Secrets
 
 SECRETS = Secrets((b"newest-hash-key-of-tests", b"older-hash-key-of-tests"), ("newest-encryption-key", "older-one"))
 WEB = {"redirect_uris": ["https://a.example/cb"]}

@@ -9,9 +9,9 @@ from gateway.accounts import audit, keys
 from gateway.clock import SECOND_US
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Unauthenticated
 from gateway.oauth import grants as module
+from gateway.oauth.access_tokens import TokenCallers
 from gateway.oauth.grants import CODE_S, REFRESH_S, Spent
 from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
-from gateway.oauth.tokens import TokenCallers
 
 RESOURCE = "https://llm.example/mcp"
 

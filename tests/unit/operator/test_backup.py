@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.control import Control
+from gateway.control.version import Control
 from gateway.operator import backup
-from gateway.operator.installation import Installation
+from gateway.operator.installation_commands import Installation
 
 pytestmark = pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import manage
+from gateway.operator import command
 
 FILE = """
 [server]
@@ -36,7 +36,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         monkeypatch.setenv(name, "hidden secret of the tests")
 
     def run_command(*arguments: str, status: int = 0) -> str:
-        assert manage.run(["--config", str(tmp_path / "house.toml"), *arguments]) == status
+        assert command.run(["--config", str(tmp_path / "house.toml"), *arguments]) == status
         shown = capsys.readouterr()
         return shown.out + shown.err
 
@@ -181,5 +181,5 @@ def test_every_mistake_is_a_line(run: Callable[..., str], monkeypatch: pytest.Mo
 
 def test_a_file_that_is_not_there_is_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "gateway.toml").touch()
-    assert manage.run(["--config", str(tmp_path / "gatewy.toml"), "config", "check"]) == 1
+    assert command.run(["--config", str(tmp_path / "gatewy.toml"), "config", "check"]) == 1
     assert "did you mean gateway.toml?" in capsys.readouterr().err

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from gateway import manage
-from gateway.settings import MANAGE, ROOT
+from gateway.configuration.settings import MANAGE, ROOT
+from gateway.operator import command as manage
 
 
 def walk(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:

@@ -4,7 +4,7 @@ import pytest
 from support.usage import insert_rows, stored_sums, sum_up, usage_row
 
 from gateway.clock import DAY_US, HOUR_US, to_iso
-from gateway.operator.installation import Installation
+from gateway.operator.installation_commands import Installation
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from support import warm
 
-from gateway import manage
+from gateway.configuration.settings import ROOT
 from gateway.errors import InvalidRequest
-from gateway.operator import running
-from gateway.settings import ROOT
+from gateway.operator import command, running
 
 CLEAN = ("DATABASE_URL", "DATABASE_URL_FILE", "GATEWAY_DATA_DIR", "GATEWAY_CONFIG", "GATEWAY_ENV")
 
@@ -112,5 +111,5 @@ def test_the_command_says_its_database_on_standard_error_but_not_beside_json(tmp
 def test_the_script_is_there_for_everybody() -> None:
     script = ROOT / "manage"
     assert os.access(script, os.X_OK) and script.read_text().startswith("#!/bin/sh")
-    assert 'llmgateway-manage = "gateway.manage:command"' in (ROOT / "pyproject.toml").read_text()
-    assert callable(manage.command)
+    assert 'llmgateway-manage = "gateway.operator.command:command"' in (ROOT / "pyproject.toml").read_text()
+    assert callable(command.command)

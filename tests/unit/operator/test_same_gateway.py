@@ -9,7 +9,7 @@ import pytest
 
 from gateway.errors import Conflict
 from gateway.operator import running, same_gateway
-from gateway.operator.installation import Installation, opened
+from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.running import RunningGateway
 from gateway.store.documents import Documents
 from gateway.telemetry.presence import KIND, WorkerFacts

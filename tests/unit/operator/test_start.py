@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.gateways import free_port
 
-from gateway import manage
+from gateway.operator import command
 from gateway.operator.start import examine
 from gateway.server.ports import problem_of
 from gateway.store import disk
@@ -25,7 +25,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         usual = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data"), "PORT": str(free_port())}
         for name, value in (usual | environment).items():
             monkeypatch.setenv(name, value)
-        assert manage.run(["serve"]) == 1
+        assert command.run(["serve"]) == 1
         told = capsys.readouterr()
         assert told.out == "" and told.err.startswith("error: ") and told.err.count("\n") == 1
         assert not (tmp_path / "data" / "gateway.db").exists()
@@ -85,12 +85,12 @@ def test_the_start_names_the_providers_that_have_keys_and_how_to_add_one(
 ) -> None:
     monkeypatch.setenv("GATEWAY_ENV", "test")
     monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
-    assert manage.run(["serve-info"]) == 0
+    assert command.run(["serve-info"]) == 0
     told = capsys.readouterr().out
     assert "so the sandbox answers and echoes what it is sent; no model runs; to add one, set LLM_<ID>_API_KEY" in told
     monkeypatch.setenv("LLM_OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("LLM_MISTRAL_API_KEY", "sk-secret")
-    assert manage.run(["serve-info"]) == 0
+    assert command.run(["serve-info"]) == 0
     told = capsys.readouterr().out
     (line,) = [line for line in told.splitlines() if line.startswith("Providers with a key: ")]
     assert "openai" in line and "mistral" in line and "anthropic" not in line and "sk-secret" not in told
@@ -101,11 +101,11 @@ def test_the_banner_sets_the_variable_that_its_request_and_the_readme_use(
 ) -> None:
     monkeypatch.setenv("GATEWAY_ENV", "test")
     monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
-    assert manage.run(["serve-info"]) == 0
+    assert command.run(["serve-info"]) == 0
     told = capsys.readouterr().out
     (export,) = [line.strip() for line in told.splitlines() if line.strip().startswith("export ")]
     variable, _, value = export.removeprefix("export ").partition("=")
     assert f"API key: {value.strip(chr(39))}" in told.splitlines()
     assert f"Bearer ${variable}" in told and f"Bearer ${variable}" in (ROOT / "README.md").read_text()
-    assert manage.run(["serve-info"]) == 0
+    assert command.run(["serve-info"]) == 0
     assert f"export {variable}='<your API key>'" in capsys.readouterr().out

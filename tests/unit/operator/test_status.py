@@ -6,14 +6,14 @@ import orjson
 import pytest
 from support.usage import insert_rows, usage_row
 
-from gateway import accepted
 from gateway.accounts.keys import list_keys
 from gateway.accounts.models import ApiKey
 from gateway.clock import DAY_US
 from gateway.metering.usage_table import raw_id
-from gateway.operator.installation import Installation
+from gateway.operator.installation_commands import Installation
 from gateway.store.documents import Documents
 from gateway.telemetry.presence import KIND, WorkerFacts
+from gateway.worker import accepted_configuration
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def test_status_goes_on_where_the_catalogue_has_mistakes(run, monkeypatch, tmp_p
     own.parent.mkdir(parents=True)
     monkeypatch.setenv("GATEWAY_CATALOGUE_PATH", str(tmp_path / "own"))
     before = json.loads(run("status", "--json", status=1))
-    monkeypatch.setattr(accepted, "_current", [])
-    accepted.begin()  # as a server keeps what it serves
+    monkeypatch.setattr(accepted_configuration, "_current", [])
+    accepted_configuration.begin()  # as a server keeps what it serves
     own.write_text('name = "North"\nprotocol = "opnai"\n')
     found = json.loads(run("status", "--json", status=1))
     assert "did you mean openai?" in found["mistakes"][0] and found["catalogue"] == before["catalogue"]

@@ -7,7 +7,7 @@ from support.usage import insert_rows, usage_row
 
 from gateway.accounts.keys import list_keys
 from gateway.metering.usage_table import raw_id
-from gateway.operator.installation import Installation
+from gateway.operator.installation_commands import Installation
 
 pytestmark = [pytest.mark.parametrize("run", ["sqlite"], indirect=True), pytest.mark.postgresql]
 

@@ -8,8 +8,8 @@ import orjson
 import pytest
 from support.replies import MemoryReply
 
-from gateway.engine import codec
-from gateway.engine.codec import flatten
+from gateway.engine import answer_serialization as codec
+from gateway.engine.answer_serialization import flatten
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice
 from gateway.neutral.embeddings import EmbeddingsResult
@@ -17,7 +17,7 @@ from gateway.neutral.parts import Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers import offload
 from gateway.providers.alibaba.videos import AlibabaVideos
-from gateway.providers.answers import MOST_PARTS, check_parts
+from gateway.providers.answer_checks import MOST_PARTS, check_parts
 from gateway.providers.atlascloud.videos import AtlasCloudVideos
 from gateway.providers.bytedance.videos import ByteDanceVideos
 from gateway.providers.cohere.embeddings import CohereEmbeddings

@@ -5,10 +5,11 @@ import pytest
 from fakes.azure import DATED, KEY, Answer, FakeAzure
 
 from gateway.catalogue import loader
-from gateway.catalogue.addresses import address_of, join_base
-from gateway.catalogue.credentials import settings_for
+from gateway.catalogue.base_urls import address_of, join_base
 from gateway.catalogue.entries import Mapping
+from gateway.catalogue.environment_credentials import settings_for
 from gateway.clock import Clock
+from gateway.configuration.settings import Security, Timeouts
 from gateway.errors import ContentRefused, UpstreamRefused
 from gateway.neutral.chat import ChatRequest, Conversation, ReasoningOptions, Requirements, Sampling
 from gateway.neutral.events import Finished, collect
@@ -19,7 +20,6 @@ from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
-from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
 
 CATALOGUE = loader.load()

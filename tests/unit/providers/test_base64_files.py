@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.files import StoredFile, whole
 from gateway.providers.base64_files import PIECE, Base64Files
+from gateway.runtime.large_files import StoredFile, whole
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 2])

@@ -8,6 +8,7 @@ from support.replies import MemoryReply
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.clock import Clock
+from gateway.configuration.settings import Security, Timeouts
 from gateway.errors import (
     GatewayError,
     InvalidRequest,
@@ -27,7 +28,6 @@ from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
-from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
 
 PROTOCOL = BedrockConverse(Clock())

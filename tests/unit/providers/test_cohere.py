@@ -5,6 +5,7 @@ from fakes.cohere import KEY, Answer, FakeCohere
 
 from gateway.catalogue import loader
 from gateway.clock import Clock
+from gateway.configuration.settings import Security, Timeouts
 from gateway.errors import (
     InvalidRequest,
     NotSupported,
@@ -44,7 +45,6 @@ from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
-from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
 
 CATALOGUE = loader.load()

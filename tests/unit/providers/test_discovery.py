@@ -6,10 +6,10 @@ from fakes.engines import LLAMA_CPP, LM_STUDIO, OLLAMA, VLLM, FakeEngine, listed
 from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Catalogue, Current
 from gateway.catalogue.entries import Model
-from gateway.providers.local.discovery import Discovery, merge
+from gateway.configuration.settings import Security, Timeouts
 from gateway.providers.local.engines import read_details, read_list
+from gateway.providers.local.model_discovery import Discovery, merge
 from gateway.routing.resolve import resolve
-from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
 
 FILES = loader.load()

@@ -12,15 +12,15 @@ from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import GatewayError, InvalidRequest, NotSupported, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.realtime import RealtimeInput, request_of
 from gateway.neutral.usage import Usage
-from gateway.providers.google.live import session as sessions
-from gateway.providers.google.live.answers import Answers, read_usage
-from gateway.providers.google.live.codec import GoogleRealtime, address_of
+from gateway.providers.google.live import live_session as sessions
 from gateway.providers.google.live.commands import MOST_PENDING, STEPS, LiveCommands
-from gateway.providers.google.live.connection import LiveConnection, connect, refusal
-from gateway.providers.google.live.items import LEAST_PART
-from gateway.providers.google.live.session import AHEAD, MOST_SHORT, MOST_WAITING, LiveSession
-from gateway.providers.google.live.settings import CHANGES, LARGE, LiveSettings
+from gateway.providers.google.live.conversation_items import LEAST_PART
+from gateway.providers.google.live.live_session import AHEAD, MOST_SHORT, MOST_WAITING, LiveSession
+from gateway.providers.google.live.model_output import Answers, read_usage
+from gateway.providers.google.live.session_opener import GoogleRealtime, address_of
+from gateway.providers.google.live.session_setup import CHANGES, LARGE, LiveSettings
 from gateway.providers.google.live.state import LiveState
+from gateway.providers.google.live.upstream_connection import LiveConnection, connect, refusal
 from gateway.providers.protocol import Credential, Target
 from gateway.transport.handshakes import HandshakeRefused, SocketClosed
 

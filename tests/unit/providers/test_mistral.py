@@ -5,6 +5,7 @@ from fakes.mistral import KEY, Answer, FakeMistral
 
 from gateway.catalogue import loader
 from gateway.clock import Clock
+from gateway.configuration.settings import Security, Timeouts
 from gateway.errors import InvalidRequest, UpstreamRefused
 from gateway.neutral.chat import (
     ChatRequest,
@@ -36,7 +37,6 @@ from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
-from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
 
 CATALOGUE = loader.load()

@@ -11,7 +11,7 @@ from gateway.neutral.chat import ChatResult, Choice
 from gateway.neutral.parts import ToolCall
 from gateway.providers import offload
 from gateway.providers.offload import LARGE, MOST_CALLS
-from gateway.surfaces.replies import result_reply
+from gateway.surfaces.http_responses import result_reply
 
 
 class Reader:

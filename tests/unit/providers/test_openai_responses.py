@@ -3,7 +3,7 @@ import pytest
 from fakes.responses_checks import Refused, check_request
 
 from gateway.catalogue.entries import Mapping, Provider
-from gateway.dialects import responses as dialect
+from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import ContentRefused, InvalidRequest, NotSupported, UpstreamFailed
 from gateway.neutral.chat import (
     ChatRequest,

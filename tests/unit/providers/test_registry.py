@@ -2,9 +2,9 @@
 
 from gateway.catalogue.protocols import PROTOCOLS
 from gateway.clock import Clock
-from gateway.operations import names
+from gateway.configuration.settings import load
+from gateway.neutral.operations import names
 from gateway.providers.registry import FACTORIES, make_protocols
-from gateway.settings import load
 from gateway.transport import Transport
 
 # Entries may name them, and are served when somebody speaks them.

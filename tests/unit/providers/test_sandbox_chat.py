@@ -10,7 +10,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.clock import Clock
 from gateway.providers.protocol import Call
-from gateway.providers.sandbox.server import SandboxServer
+from gateway.providers.sandbox.sandbox_server import SandboxServer
 
 WEATHER = {
     "type": "object",

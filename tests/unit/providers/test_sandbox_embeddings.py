@@ -13,7 +13,7 @@ from gateway.providers.protocol import Call
 from gateway.providers.sandbox import embeddings
 from gateway.providers.sandbox.directives import Directives
 from gateway.providers.sandbox.embeddings import respond
-from gateway.providers.sandbox.server import SandboxServer
+from gateway.providers.sandbox.sandbox_server import SandboxServer
 
 
 def post(path, **body):

@@ -7,7 +7,7 @@ from gateway.clock import Clock
 from gateway.errors import StreamTruncated, UpstreamTimeout, UpstreamUnreachable
 from gateway.providers.protocol import Call
 from gateway.providers.sandbox.personas import PERSONAS
-from gateway.providers.sandbox.server import SandboxServer
+from gateway.providers.sandbox.sandbox_server import SandboxServer
 
 
 class ManualClock(Clock):

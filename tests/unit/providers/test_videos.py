@@ -20,13 +20,13 @@ from gateway.errors import (
     UpstreamRateLimited,
     UpstreamRefused,
 )
-from gateway.files import StoredFile, whole
 from gateway.neutral.images import Picture
 from gateway.neutral.request import Requirements
 from gateway.neutral.videos import REFUSED, VideoFile, VideosInput, VideosRequest
 from gateway.providers.protocol import Call, Credential, Target
 from gateway.providers.registry import FACTORIES, Resources
 from gateway.providers.video_codecs import FAILED
+from gateway.runtime.large_files import StoredFile, whole
 
 HOST = "https://fake.example"
 PNG = Picture(StoredFile.of(b"\x89PNG\r\n\x1a\n" + b"1" * 40), "image/png")

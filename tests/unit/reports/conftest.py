@@ -6,7 +6,7 @@ import pytest
 from support.gateways import local_gateway
 from support.management import PASSWORD, Tenants
 
-from gateway import settings as settings_module
+from gateway.configuration import settings as settings_module
 
 
 @pytest.fixture(scope="module")

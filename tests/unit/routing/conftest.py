@@ -7,12 +7,12 @@ import pytest
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.clock import Clock
+from gateway.configuration.settings import RoutingSettings
 from gateway.neutral.chat import Options, Requirements
 from gateway.routing.decision import Plan
-from gateway.routing.health import Health
 from gateway.routing.plan import Router
+from gateway.routing.provider_health import Health
 from gateway.routing.sticky import Sticky
-from gateway.settings import RoutingSettings
 
 
 @dataclass(frozen=True)

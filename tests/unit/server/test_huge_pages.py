@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.configuration.settings import ROOT
 from gateway.server.huge_pages import HUGE, REQUESTS, UP_S, HugePages, prefer_huge_pages, regions
-from gateway.settings import ROOT
 
 MAPS = """\
 55f916800000-55f916e00000 rw-p 00000000 00:00 0                          [heap]

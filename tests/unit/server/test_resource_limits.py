@@ -5,8 +5,8 @@ import time
 import pytest
 from support.small_server import Server
 
-from gateway.byte_budget import ByteBudget
 from gateway.errors import Overloaded, Unauthenticated
+from gateway.runtime.byte_budget import ByteBudget
 from gateway.server.resource_limits import BodyReservation, ConnectionCounts
 from gateway.surfaces.proxies import Proxies
 

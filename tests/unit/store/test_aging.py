@@ -3,7 +3,7 @@
 from support.requests import attempt
 
 from gateway.clock import DAY_US
-from gateway.metering.log.entries import STORE, LogEntry, log_tables
+from gateway.metering.log.log_entries import STORE, LogEntry, log_tables
 from gateway.store.aging import AgingTables
 from gateway.store.partitions import id_at
 

@@ -8,7 +8,7 @@ import peewee
 import pytest
 
 from gateway.errors import Unavailable
-from gateway.states import StateChange, StateLog
+from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.store.database import QUIET_S, Database
 
 

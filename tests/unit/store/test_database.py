@@ -12,8 +12,8 @@ import pytest
 from support import cheap_disks
 
 from gateway import errors
-from gateway.settings import ROOT, SettingsError
-from gateway.settings import DatabaseSettings as Config
+from gateway.configuration.settings import ROOT, SettingsError
+from gateway.configuration.settings import DatabaseSettings as Config
 from gateway.store import sqlite
 from gateway.store.database import Base, NanoField, open_database
 from gateway.store.pool import DRIVER_ERRORS

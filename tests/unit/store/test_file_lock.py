@@ -1,8 +1,8 @@
 import gevent
 import pytest
 
+from gateway.runtime.threads import Threads
 from gateway.store.file_lock import FairFileLock
-from gateway.threads import Threads
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import gevent
 import pytest
 
 from gateway import errors
-from gateway.settings import ROOT, SettingsError
+from gateway.configuration.settings import ROOT, SettingsError
 from gateway.store.migrations import migrate, verify
 
 FIRST = "def up(migrator, db):\n    db.execute_sql('CREATE TABLE one (n INTEGER)')\n"
@@ -27,7 +27,7 @@ from gateway import settings
 from gateway.clock import Clock
 from gateway.store.database import open_database
 from gateway.store.migrations import migrate
-from gateway.threads import Threads
+from gateway.runtime.threads import Threads
 database = open_database(settings.DatabaseSettings(sys.argv[1], "", 2, 5.0), Clock(), Threads())
 migrate(database, Path(sys.argv[2]))
 """

@@ -7,9 +7,9 @@ import pytest
 from gateway import ids
 from gateway.clock import DAY_US
 from gateway.errors import Unavailable
+from gateway.runtime.threads import spawn
 from gateway.store import partitions as module
 from gateway.store.partitions import Partitions, id_at, time_of
-from gateway.threads import spawn
 
 INSERT = "INSERT INTO decision (request, project, record) VALUES (?, ?, ?) ON CONFLICT (request) DO NOTHING"
 

@@ -4,8 +4,8 @@ import gevent
 import pytest
 
 from gateway import errors
-from gateway.settings import RedisSettings as Config
-from gateway.settings import SettingsError
+from gateway.configuration.settings import RedisSettings as Config
+from gateway.configuration.settings import SettingsError
 from gateway.store import redis
 
 

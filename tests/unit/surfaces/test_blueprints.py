@@ -8,10 +8,10 @@ from werkzeug.routing import Rule
 
 from gateway.clock import Clock
 from gateway.metering.counters import Counters
-from gateway.surfaces import table
+from gateway.surfaces import surface_table
 from gateway.surfaces.blueprints import mount
 from gateway.surfaces.http import Surface
-from gateway.surfaces.replies import OPENAI
+from gateway.surfaces.http_responses import OPENAI
 from gateway.telemetry.request_observers import RequestObservers
 
 
@@ -30,8 +30,8 @@ def mounted(settings, tmp_path):
 
 
 def test_every_operation_is_matched_by_its_own_address_and_method(mounted):
-    adapter = mounted(table.SURFACES).url_map.bind("localhost")
-    for operation in table.operations():
+    adapter = mounted(surface_table.SURFACES).url_map.bind("localhost")
+    for operation in surface_table.operations():
         path = operation.path.replace("<path:", "<").replace("<", "").replace(">", "")
         endpoint, _ = adapter.match(path, method=operation.method)
         assert endpoint.endswith(f".{operation.method} {operation.path.replace('.', '_')}")
@@ -40,7 +40,7 @@ def test_every_operation_is_matched_by_its_own_address_and_method(mounted):
 def test_addresses_are_prepared_only_for_being_matched(mounted, monkeypatch):
     compiled = []
     monkeypatch.setattr(Rule, "_compile_builder", lambda rule, append_unknown=True: compiled.append(rule))
-    mounted(table.SURFACES)
+    mounted(surface_table.SURFACES)
     assert compiled == []
 
 

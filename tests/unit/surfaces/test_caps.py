@@ -4,7 +4,7 @@ import gevent
 import orjson
 import pytest
 
-from gateway import settings as settings_module
+from gateway.configuration import settings as settings_module
 from gateway.errors import InvalidRequest
 from gateway.surfaces import caps
 from gateway.surfaces.caps import is_deeper

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from urllib3 import encode_multipart_formdata
 
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
-from gateway.files import StoredFile
+from gateway.runtime.large_files import StoredFile
 from gateway.surfaces.forms import FormLimits, digest_without, read_form
 from gateway.surfaces.http import Inbound
 from gateway.surfaces.wsgi import read_inbound

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.clock import Clock
 from gateway.metering.counters import Counters
-from gateway.surfaces import openapi, policy, replies, table
+from gateway.surfaces import http_responses, openapi, policy, surface_table
 from gateway.surfaces.blueprints import guard
 from gateway.surfaces.http import Deprecated, Inbound, Operation
 from gateway.telemetry.request_observers import RequestObservers
@@ -24,11 +24,11 @@ def telemetry(folder: Path, clock: Any) -> SimpleNamespace:
 
 @pytest.fixture(scope="module")
 def document() -> dict:
-    return openapi.describe(table.described())
+    return openapi.describe(surface_table.described())
 
 
 def test_every_operation_is_described_once_with_an_id_of_its_own(document) -> None:
-    listed = {(o.method.lower(), openapi.VARIABLE.sub(r"{\1}", o.path)) for o in table.described()}
+    listed = {(o.method.lower(), openapi.VARIABLE.sub(r"{\1}", o.path)) for o in surface_table.described()}
     found = {(method, path) for path, methods in document["paths"].items() for method in methods}
     ids = [one["operationId"] for methods in document["paths"].values() for one in methods.values()]
     assert found == listed and len(ids) == len(set(ids))
@@ -97,13 +97,13 @@ def test_the_page_escapes_what_the_description_says() -> None:
 
 def test_a_deprecated_operation_says_so_with_its_dates() -> None:
     deprecated = Deprecated("2026-01-31", "2027-01-31", "https://llm.example.com/docs")
-    headers = dict(replies.deprecation_headers(deprecated))
+    headers = dict(http_responses.deprecation_headers(deprecated))
     assert headers == {
         "Deprecation": "@1769817600",
         "Sunset": "Sun, 31 Jan 2027 00:00:00 GMT",
         "Link": '<https://llm.example.com/docs>; rel="deprecation"; type="text/html"',
     }
-    undecided = dict(replies.deprecation_headers(Deprecated("2026-01-31")))
+    undecided = dict(http_responses.deprecation_headers(Deprecated("2026-01-31")))
     assert undecided == {
         "Deprecation": "@1769817600",
         "Link": '</docs#versions>; rel="deprecation"; type="text/html"',
@@ -112,7 +112,7 @@ def test_a_deprecated_operation_says_so_with_its_dates() -> None:
 
 def test_every_answer_of_a_deprecated_operation_carries_the_notice(tmp_path: Path) -> None:
     services = SimpleNamespace(telemetry=telemetry(tmp_path, Clock()), clock=Clock())
-    for handler in (lambda s, i: replies.json_reply({}), lambda s, i: 1 / 0):
+    for handler in (lambda s, i: http_responses.json_reply({}), lambda s, i: 1 / 0):
         operation = Operation("GET", "/old", handler, deprecated=Deprecated("2026-01-31"))
         answer = guard(services, operation)(Inbound("GET", "/old", {}))
         assert ("Deprecation", "@1769817600") in answer.headers
@@ -131,7 +131,7 @@ def test_an_operation_is_gone_from_the_day_of_its_end(tmp_path: Path, day: int, 
     clock = SimpleNamespace(now_us=lambda: now_us, monotonic=Clock.monotonic)
     services = SimpleNamespace(telemetry=telemetry(tmp_path, clock), clock=clock)
     ended = Deprecated("2026-01-31", "2027-01-31")
-    operation = Operation("GET", "/old", lambda s, i: replies.json_reply({}), deprecated=ended)
+    operation = Operation("GET", "/old", lambda s, i: http_responses.json_reply({}), deprecated=ended)
     answer = guard(services, operation)(Inbound("GET", "/old", {}))
     assert answer.status == status and ("Sunset", "Sun, 31 Jan 2027 00:00:00 GMT") in answer.headers
     assert status == 200 or orjson.loads(answer.body)["error"]["code"] == "gone"
@@ -156,7 +156,9 @@ def test_the_published_policy_is_that_of_the_documentation() -> None:
 
 
 def test_document_and_page_are_served_under_their_three_addresses() -> None:
-    served = {o.path: o.handler(None, Inbound("GET", o.path, {})) for o in openapi.surface(table.described).operations}
+    served = {
+        o.path: o.handler(None, Inbound("GET", o.path, {})) for o in openapi.surface(surface_table.described).operations
+    }
     assert served["/openapi.json"].body == served["/json"].body
     headers = dict(served["/docs"].headers)
     assert "default-src 'none'" in headers["Content-Security-Policy"] and b"<h1>" in served["/docs"].body
@@ -166,7 +168,7 @@ def test_document_and_page_are_made_once_and_sent_compressed_to_who_takes_that(m
     written = []
     write = openapi.write_page
     monkeypatch.setattr(openapi, "write_page", lambda document: written.append(1) or write(document))
-    handlers = {o.path: o.handler for o in openapi.surface(table.described).operations}
+    handlers = {o.path: o.handler for o in openapi.surface(surface_table.described).operations}
     for path in ("/docs", "/openapi.json"):
         plain = handlers[path](None, Inbound("GET", path, {}))
         packed = handlers[path](None, Inbound("GET", path, {"accept-encoding": "gzip, br"}))
@@ -184,6 +186,6 @@ def test_the_policy_of_the_page_lets_its_own_style_in_and_nothing_else(document)
 def test_the_description_is_valid_openapi() -> None:
     from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
-    found = openapi.describe(table.described(), openapi.read_examples())
+    found = openapi.describe(surface_table.described(), openapi.read_examples())
     found["externalDocs"]["url"] = f"http://127.0.0.1:4001{policy.ADDRESS}"  # a reference, as 3.1 allows it anywhere
     assert [f"{one.instance_path}: {one.message[:200]}" for one in OPENAPI_31_VALIDATOR.iter_errors(found)] == []

@@ -8,9 +8,9 @@ import pytest
 import zstandard
 
 from gateway.errors import InvalidRequest, RequestTooLarge, Unauthenticated, UnsupportedMediaType
-from gateway.surfaces.codings import decode_body
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.proxies import Proxies
+from gateway.surfaces.request_decompression import decode_body
 from gateway.surfaces.wsgi import FREE_BODY, HELD, read_inbound, start
 
 BARE = zlib.compressobj(wbits=-15)

@@ -6,10 +6,10 @@ import pytest
 
 from gateway.accounts.models import MODELS
 from gateway.limits.thresholds import find_spent
-from gateway.states import StateChange, StateLog
+from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
-from gateway.telemetry.alerts import event_of
+from gateway.telemetry.alert_delivery import event_of
 from gateway.telemetry.budget_watch import BudgetWatch, balances_of, counts_of
 
 DOLLAR = 10**9

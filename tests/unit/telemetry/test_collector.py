@@ -5,7 +5,7 @@ from typing import Any
 from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from gateway.states import StateLog
+from gateway.runtime.state_changes import StateLog
 from gateway.telemetry.collector import WatchedExporter
 
 

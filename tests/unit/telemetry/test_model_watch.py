@@ -3,7 +3,7 @@
 from datetime import timedelta
 from types import SimpleNamespace
 
-from gateway.states import StateChange, StateLog
+from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.telemetry.model_watch import ModelWatch
 
 

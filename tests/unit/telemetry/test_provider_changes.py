@@ -5,8 +5,8 @@ import pytest
 from gateway.catalogue.entries import Mapping
 from gateway.errors import ConnectFailed, UpstreamRateLimited
 from gateway.providers.protocol import Credential
-from gateway.routing.health import Health
-from gateway.states import StateChange, StateLog
+from gateway.routing.provider_health import Health
+from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.telemetry.provider_changes import ProviderChanges
 
 

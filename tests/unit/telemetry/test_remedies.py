@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from gateway.manage import main
+from gateway.operator.command import main
 from gateway.telemetry.remedies import MANAGE, REMEDIES
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,7 +7,7 @@ import pytest
 from gevent import socket
 from gevent.server import StreamServer
 
-from gateway.settings import Security, Timeouts
+from gateway.configuration.settings import Security, Timeouts
 from gateway.transport import Transport
 
 END = b"\r\n\r\n"

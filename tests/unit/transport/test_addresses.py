@@ -3,7 +3,7 @@ import pytest
 from gevent.monkey import get_original
 
 from gateway.errors import InvalidRequest, UpstreamUnreachable
-from gateway.threads import report_uncaught
+from gateway.runtime.threads import report_uncaught
 from gateway.transport import addresses
 from gateway.transport.addresses import (
     StrangersNames,

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import gevent
 
-from gateway.byte_budget import ByteBudget
 from gateway.clock import Clock
-from gateway.threads import work_for
+from gateway.runtime.byte_budget import ByteBudget
+from gateway.runtime.threads import work_for
 from gateway.transport.answer_room import AnswerRoom, HeldAnswer
 
 NEVER = 3600.0

@@ -8,7 +8,7 @@ from gevent.monkey import get_original
 from gevent.server import StreamServer
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
-from gateway.files import StoredFile
+from gateway.runtime.large_files import StoredFile
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

@@ -10,7 +10,7 @@ from simple_websocket import Server
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
 
-from gateway.threads import spawn
+from gateway.runtime.threads import spawn
 from gateway.transport import socket_channel
 from gateway.transport.handshakes import SocketClosed
 from gateway.transport.sock_sockets import OPTIONS, PacedSocket, SockSocket

@@ -14,10 +14,10 @@ from support.certificates import write_certificate
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Request, TextMessage
 
-from gateway import settings
+from gateway.configuration import settings
+from gateway.configuration.settings import Security
 from gateway.errors import InvalidRequest, Overloaded, UpstreamFailed, UpstreamUnreachable
-from gateway.settings import Security
-from gateway.threads import pause, spawn
+from gateway.runtime.threads import pause, spawn
 from gateway.transport import Transport
 from gateway.transport.handshakes import LOST, HandshakeRefused, SocketClosed
 from gateway.transport.socket_channel import SocketChannel

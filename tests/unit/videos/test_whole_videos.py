@@ -4,7 +4,7 @@ import gevent
 import pytest
 
 from gateway.errors import UpstreamFailed
-from gateway.files import StoredFile
+from gateway.runtime.large_files import StoredFile
 from gateway.videos import whole_videos
 from gateway.videos.whole_videos import WholeVideo, WholeVideos
 

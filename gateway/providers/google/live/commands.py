@@ -5,8 +5,8 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.ids import new_hex
-from gateway.providers.google.live.items import is_base64, result_of, size_of_turn, turn_of
-from gateway.providers.google.live.settings import (
+from gateway.providers.google.live.conversation_items import is_base64, result_of, size_of_turn, turn_of
+from gateway.providers.google.live.session_setup import (
     CONTEXT,
     OWN,
     RATE,

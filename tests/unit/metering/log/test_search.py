@@ -10,7 +10,7 @@ from gateway import ids
 from gateway.clock import DAY_US
 from gateway.metering.log import hours
 from gateway.metering.log import search as module
-from gateway.metering.log.entries import log_tables
+from gateway.metering.log.log_entries import log_tables
 from gateway.metering.log.records import read_requests
 from gateway.metering.log.search import LogFilter, LogScope, is_met, is_seen, search
 from gateway.metering.models import STREAMED

@@ -28,7 +28,7 @@ from gateway.metering.models import BYOK, CACHED, CREDITS, LATE
 from gateway.metering.rollups import job, late
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
-from gateway.metering.rollups.table import BLOCK_DAYS, BLOCK_HOURS, MOST_SOURCES, Series
+from gateway.metering.rollups.rollup_table import BLOCK_DAYS, BLOCK_HOURS, MOST_SOURCES, Series
 from gateway.store.database import Database
 
 PROJECTS = [bytes([1]) * 16, bytes([2]) * 16]

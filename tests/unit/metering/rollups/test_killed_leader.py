@@ -9,9 +9,9 @@ import pytest
 from support.usage import count_removed, insert_rows, stored_sums, sum_up, usage_row
 
 from gateway.clock import DAY_US, HOUR_US
+from gateway.configuration.settings import ROOT
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
-from gateway.settings import ROOT
 
 # Works until the statement that begins with argv[2] was sent argv[3] times, and dies with its transaction open.
 WORKER = """
@@ -20,7 +20,7 @@ from gateway import settings
 from gateway.clock import Clock
 from gateway.metering.rollups import job, purge
 from gateway.store.database import Database, open_database
-from gateway.threads import Threads
+from gateway.runtime.threads import Threads
 
 url, verb, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
 job.BATCH_ROWS = purge.STEP_ROWS = 5

@@ -9,7 +9,7 @@ from gateway.clock import DAY_US, HOUR_US
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.proof import compare_rollups
 from gateway.metering.rollups.purge import UsagePurge
-from gateway.metering.rollups.table import BLOCK_DAYS, BLOCK_HOURS, BLOCKS, DAILY, HOURS, Series
+from gateway.metering.rollups.rollup_table import BLOCK_DAYS, BLOCK_HOURS, BLOCKS, DAILY, HOURS, Series
 from gateway.store.database import Database
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway import settings as settings_module
+from gateway.configuration import settings as settings_module
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import WebSearch
 from gateway.neutral.encoded import PIECE
@@ -269,7 +269,7 @@ def test_a_long_text_file_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) 
         return b64decode(text, **given)
 
     monkeypatch.setattr("gateway.neutral.encoded.b64decode", noting)
-    monkeypatch.setattr("gateway.surfaces.aisdk.media.b64decode", noting)
+    monkeypatch.setattr("gateway.surfaces.aisdk.prompt_files.b64decode", noting)
     text = "größe\n" * 500_000
     data = b64encode(text.encode()).decode()
     assert parts_of(user(file(data, "text/plain"))) == [(Text(text),)]

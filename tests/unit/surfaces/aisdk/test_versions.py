@@ -28,7 +28,7 @@ from gateway.neutral.usage import Usage
 from gateway.surfaces.aisdk import searches
 from gateway.surfaces.aisdk.routes import ERRORS
 from gateway.surfaces.aisdk.versions import step_body_down, step_down
-from gateway.surfaces.payload_log import CapturedStream
+from gateway.surfaces.answer_recording import CapturedStream
 
 USAGE: dict[str, Any] = {
     "inputTokens": {"total": 11, "noCache": 7, "cacheRead": 4, "cacheWrite": 0},

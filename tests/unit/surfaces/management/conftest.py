@@ -8,11 +8,11 @@ import pytest
 from support.gateways import LocalGateway, local_gateway
 from support.management import PASSWORD, Person, Tenants
 
-from gateway import settings as settings_module
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.configuration import settings as settings_module
+from gateway.configuration.settings import Settings
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.models import MODELS as METERING_MODELS
-from gateway.settings import Settings
 
 
 def load(data: Path, **environment: str) -> Settings:

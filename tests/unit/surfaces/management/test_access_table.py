@@ -12,10 +12,10 @@ from werkzeug.test import Client
 
 from gateway.accounts import keys
 from gateway.accounts.keys import Change, Draft
+from gateway.configuration.settings import ROOT
 from gateway.limits.budgets import Limits
-from gateway.oauth.values import Consent
-from gateway.settings import ROOT
-from gateway.surfaces import table
+from gateway.oauth.grant_values import Consent
+from gateway.surfaces import surface_table
 from gateway.surfaces.http import Operation
 
 pytestmark = pytest.mark.slow
@@ -145,7 +145,7 @@ def lines(make_tenants: Callable[..., Any]) -> Iterator[dict[str, dict[str, bool
         things["developer_key"] = make_key(tenants)
         lanes = (Client(gateway.app.flask, use_cookies=False), Client(gateway.app, use_cookies=False))
         found: dict[str, dict[str, bool]] = {}
-        for operation in sorted(table.operations(), key=order):
+        for operation in sorted(surface_table.operations(), key=order):
             row = found[f"{operation.method} {operation.path}"] = {}
             target = tenants["acme owner"]
             for name, token in credentials.each(operation.method != "GET"):
@@ -174,14 +174,14 @@ def test_the_table_of_access_is_what_the_gateway_does(lines: dict[str, dict[str,
 
 
 def test_no_management_route_lets_a_key_or_nobody_in(lines: dict[str, dict[str, bool]]) -> None:
-    for operation in table.operations():
+    for operation in surface_table.operations():
         if operation.about is not None and operation.about.access == "session":
             row = lines[f"{operation.method} {operation.path}"]
             assert not any(row[name] for name in row if "key" in name or name == "no credential"), operation.path
 
 
 def test_no_paid_route_lets_anybody_in_without_a_living_key(lines: dict[str, dict[str, bool]]) -> None:
-    for operation in (one for one in table.operations() if one.paid):
+    for operation in (one for one in surface_table.operations() if one.paid):
         row = lines[f"{operation.method} {operation.path}"]
         assert [name for name, good in row.items() if good] == ["customer key", "developer's key", "owner's key"]
 
@@ -225,7 +225,7 @@ def test_credentials_that_ended_and_tokens_elsewhere_get_what_an_unknown_key_get
         things["developer_key"] = make_key(tenants)
         client = Client(gateway.app.flask, use_cookies=False)
         hidden = {target.organization_id, target.project_id, target.key.info.id, "owner@acme.example"}
-        for operation in table.operations():
+        for operation in surface_table.operations():
             # Who may take a second look in one minute is another test's matter.
             tenants.services.store.database.write(
                 lambda: tenants.services.store.database.execute("DELETE FROM attempt")

@@ -6,7 +6,7 @@ from html import unescape
 import pytest
 from support.management import Person, Tenants
 
-from gateway.surfaces.console import keys
+from gateway.surfaces.console import key_pages
 
 OWN = {"Origin": "http://localhost"}
 
@@ -61,7 +61,7 @@ def test_the_newest_keys_are_shown_and_how_to_see_others(shared_tenants: Tenants
     for name in ("Oldest", "Middle", "Newest"):
         press(shared_tenants, owner, "make", description=name, project=owner.project_id)
     assert "command-line client" not in read(shared_tenants, owner)
-    monkeypatch.setattr(keys, "SHOWN", 2)
+    monkeypatch.setattr(key_pages, "SHOWN", 2)
     page = read(shared_tenants, owner)
     assert page.index("Newest") < page.index("Middle") and "Oldest" not in page and "command-line client" in page
 

@@ -70,7 +70,7 @@ def test_who_is_not_signed_in_comes_back_after_that(asked: Tenants) -> None:
 
 
 def test_older_requests_are_behind_a_link(asked: Tenants, monkeypatch) -> None:
-    monkeypatch.setattr("gateway.surfaces.request_log.MOST", 1)
+    monkeypatch.setattr("gateway.surfaces.request_log_reader.MOST", 1)
     owner = asked["acme owner"]
     _, page, _ = read(asked, "/connect/logs?source=unknown", owner)
     [older] = re.findall(r'href="[^"]*(/connect/logs\?[^"]+)">Older', page)

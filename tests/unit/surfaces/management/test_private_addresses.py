@@ -6,7 +6,7 @@ import pytest
 from support.gateways import local_gateway
 from support.signed_in_owner import PASSWORD, SignedInOwner
 
-from gateway.settings import Settings
+from gateway.configuration.settings import Settings
 
 
 @pytest.mark.parametrize("allowed", [False, True], ids=["guarded", "allowed"])

@@ -2,9 +2,9 @@
 
 from msgspec import json
 
+from gateway.neutral.operations import MEDIA_TOKENS, OPERATIONS
 from gateway.neutral.request import Requirements
 from gateway.neutral.structured import ModerationRequest
-from gateway.operations import MEDIA_TOKENS, OPERATIONS
 from gateway.surfaces.openai import moderations
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.catalogue.entries import Mapping
-from gateway.catalogue.fields import read_prices
+from gateway.catalogue.field_checks import read_prices
 from gateway.surfaces.openai import speech
 
 TEXT = "The quick brown fox jumps over the lazy dog."

@@ -5,7 +5,7 @@ import orjson
 import pytest
 from fakes.responses_checks import check_request
 
-from gateway.dialects import responses as dialect
+from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import CustomTool, FunctionTool, ToolChoice, VendorTool, WebSearch
 from gateway.neutral.parts import File, Image, Reasoning, Text, ToolCall, ToolResult, VendorPart

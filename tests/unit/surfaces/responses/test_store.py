@@ -3,15 +3,15 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.accounts.vault import Vault
-from gateway.engine.responses import PastTurn, StoredResponse, StoredResponses
+from gateway.configuration.settings import Responses
+from gateway.engine.stored_responses import PastTurn, StoredResponse, StoredResponses
 from gateway.errors import InvalidRequest, MethodNotAllowed, NotFound
-from gateway.settings import Responses
+from gateway.runtime.threads import Threads
+from gateway.store.conversation_turns import Turns
 from gateway.store.database import Database
 from gateway.store.documents import Documents
-from gateway.store.turns import Turns
 from gateway.surfaces.http import Inbound
 from gateway.surfaces.responses import routes, schema, store
-from gateway.threads import Threads
 
 HEX = "1" * 32
 ANSWER = f"resp_{HEX}"

@@ -7,7 +7,7 @@ import pytest
 from fakes.published_types import PublishedUnion
 from openai.types.responses import Response, ResponseStreamEvent
 
-from gateway.dialects import responses as dialect
+from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import StreamTruncated, Unavailable
 from gateway.neutral.chat import ChatResult, Choice, Native
 from gateway.neutral.events import (

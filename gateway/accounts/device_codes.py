@@ -1,0 +1,148 @@
+"""Device codes: a client without a browser asks, a signed-in person approves, the client collects a session.
+
+RFC 8628; the product's figures: ten minutes, a poll each five seconds, one known client (facts A.4).
+"""
+
+import re
+import secrets
+from dataclasses import dataclass, field
+
+from gateway import ids
+from gateway.accounts import audit, tokens
+from gateway.accounts.models import DeviceCode, DeviceStatus, User
+from gateway.accounts.sessions import PREFIX, NewSession, Sessions
+from gateway.clock import SECOND_US
+from gateway.errors import Conflict, NotFound, RateLimited
+from gateway.store.database import Database
+from gateway.store.installation_identity import Secrets
+
+CLIENTS = frozenset({"llmgateway-cli"})
+LIFE_S = 600
+INTERVAL_S = 5
+MOST_WAITING = 20_000
+RETRY_S = 60.0
+# Clients sleep the interval between answer and request; the network may shorten what arrives.
+TOLERANCE_S = 1
+# Without vowels, so that no code spells a word (RFC 8628, section 6.1).
+LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
+
+Status = DeviceStatus
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceGrant:
+    """What the client gets: its secret code, and the one that a person compares."""
+
+    device_code: str = field(repr=False)
+    user_code: str = ""
+    expires_in_s: int = LIFE_S
+    interval_s: int = INTERVAL_S
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """A request as its approver sees it."""
+
+    user_code: str
+    client: str
+    status: Status
+    expires_at_us: int
+
+
+class Devices:
+    """Requests that wait, or are over and were not removed yet, are at most MOST_WAITING of the installation."""
+
+    def __init__(self, database: Database, hash_keys: Secrets, sessions: Sessions) -> None:
+        self._database = database
+        self._hash_keys = hash_keys.hash_keys
+        self._sessions = sessions
+
+    def start(self, client: str) -> DeviceGrant:
+        """A new request of a known client."""
+        grant = DeviceGrant(ids.token("llmgdev_"), _make_user_code())
+        now = self._database.now_us()
+
+        def work() -> None:
+            if DeviceCode.select().count() >= MOST_WAITING:
+                raise RateLimited("Too many devices wait for their approval; try again.", retry_after=RETRY_S)
+            DeviceCode.insert(
+                id=ids.new("dev"),
+                code_hash=tokens.hash_token(grant.device_code, self._hash_keys[0]),
+                user_code=grant.user_code,
+                client=client,
+                created_at=now,
+                expires_at=now + LIFE_S * SECOND_US,
+            ).execute()
+
+        self._database.write(work)
+        return grant
+
+    def collect(self, device_code: str, client: str) -> tuple[Status, NewSession | None]:
+        """What became of a request; an approved one turns into a session, once. "expired" for an unknown code."""
+        hashes = tokens.candidates(device_code, self._hash_keys)
+        session_id, token = ids.new("ses"), ids.token(PREFIX)
+        now = self._database.now_us()
+
+        def work() -> tuple[Status, NewSession | None]:
+            row = DeviceCode.get_or_none(DeviceCode.code_hash.in_(hashes), DeviceCode.client == client)
+            if row is None or row.expires_at <= now:
+                return "expired", None
+            if row.status == "pending":
+                return self._wait(row, now), None
+            # Whoever deletes the row has used the code: it is good for one session.
+            if not DeviceCode.delete().where(DeviceCode.id == row.id).execute():
+                return "expired", None
+            if row.status == "denied" or row.user_id is None:
+                return "denied", None
+            return "approved", NewSession(self._sessions.insert(session_id, token, row.user_id, now, row.client), token)
+
+        return self._database.write(work)
+
+    def find(self, user_code: str) -> DeviceRequest:
+        """The request with this code, however it was typed. NotFound: unknown or expired."""
+        now = self._database.now_us()
+        return self._database.read(lambda: _info(_load(user_code, now)))
+
+    def decide(self, user_code: str, user_id: str, approve: bool) -> DeviceRequest:
+        """Approve or deny on behalf of a user. NotFound, Conflict (already decided)."""
+        now = self._database.now_us()
+
+        def work() -> DeviceRequest:
+            row = _load(user_code, now)
+            if row.status != "pending":
+                raise Conflict("This code was already used.", code="device_code_used")
+            if not User.select().where(User.id == user_id, User.status == "active").exists():
+                raise NotFound(f"There is no active user {user_id}.")
+            row.status = "approved" if approve else "denied"
+            row.user_id = user_id
+            row.save()
+            audit.append(f"device.{'approve' if approve else 'deny'}", row.id, actor=user_id, at_us=now)
+            return _info(row)
+
+        return self._database.write(work)
+
+    def _wait(self, row: DeviceCode, now: int) -> Status:
+        early = now - row.polled_at < (INTERVAL_S - TOLERANCE_S) * SECOND_US
+        DeviceCode.update(polled_at=now).where(DeviceCode.id == row.id).execute()
+        return "slow_down" if early else "pending"
+
+
+def read_user_code(text: str) -> str:
+    """A code as it is kept: capitals with a dash in the middle, however it was typed."""
+    letters = re.sub(r"[^A-Z0-9]", "", text.upper())[:16]
+    return f"{letters[:4]}-{letters[4:]}"
+
+
+def _make_user_code() -> str:
+    return read_user_code("".join(secrets.choice(LETTERS) for _ in range(8)))
+
+
+def _load(user_code: str, now: int) -> DeviceCode:
+    row = DeviceCode.get_or_none(DeviceCode.user_code == read_user_code(user_code))
+    if row is None or row.expires_at <= now:
+        raise NotFound("This code is unknown or has expired; start again where you got it.", code="device_code_unknown")
+    return row
+
+
+def _info(row: DeviceCode) -> DeviceRequest:
+    return DeviceRequest(row.user_code, row.client, row.status, row.expires_at)

@@ -1,0 +1,146 @@
+"""The application of a worker that cannot serve yet: it answers probes, refuses the rest, and tries again by itself."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gateway import __version__
+from gateway.application.app import Application, create_app
+from gateway.clock import Clock
+from gateway.configuration import settings
+from gateway.configuration.settings import Settings
+from gateway.errors import GatewayError, Unavailable
+from gateway.metering.counters import Counters
+from gateway.operator.installation_commands import opened
+from gateway.runtime.state_changes import StateLog
+from gateway.runtime.threads import pause, spawn
+from gateway.server import logging_setup
+from gateway.server.middleware import Middleware
+from gateway.store import migrations
+from gateway.surfaces import health, http_responses, surface_table
+from gateway.surfaces.allowed_hosts import Hosts
+from gateway.surfaces.blueprints import make_proxies, name_of
+from gateway.surfaces.cors import Browsers
+from gateway.surfaces.http import Outbound
+from gateway.surfaces.path_spelling import Addresses
+from gateway.surfaces.wsgi import REQUEST_ID, read_headers
+from gateway.surfaces.wsgi import start as send
+from gateway.telemetry.finished import UNMATCHED
+from gateway.telemetry.request_observers import RequestObservers
+from gateway.worker import accepted_configuration
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 2.0
+REFUSED = "This server is starting and cannot reach what it needs yet; try again."
+
+
+class StartingApplication:
+    """Stands in for `Application` until `make` gives one. `reason` is why it does not, in words for probes. What it
+    refuses has its line in the log as every request has, and the same id and headers on its answer."""
+
+    express = None
+
+    def __init__(self, chosen: Settings, make: Callable[[], Application], error: Exception) -> None:
+        self.limits = chosen.server
+        self.max_body = chosen.server.max_body_mb << 20
+        self._chosen, self._make = chosen, make
+        self._leaving = False
+        self.reason = ""
+        server = chosen.server
+        self._proxies = make_proxies(server)
+        self._operations = {(one.method, one.path): name_of(one) for one in surface_table.operations()}
+        # Nobody reads the counts of a worker that cannot serve yet.
+        self._requests = RequestObservers(Counters(Path(chosen.database.data_dir) / "metrics"), Clock())
+        self._lines = logging_setup.request_lines(chosen.log)
+        if self._lines is not None:
+            self._requests.observe(self._lines)
+        addresses = Addresses(path for _, path in self._operations)
+        pages = Browsers(chosen.security.cors_origins)
+        hosts = Hosts(server.allowed_hosts, server.public_url)
+        self._middleware = Middleware(self._serve, addresses, pages, surface_table.errors_at, hosts, self.refused)
+        self._note(error)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        return self._middleware(environ, start_response)
+
+    def refused(self, error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
+        """Tell of a request that gets `error` as its answer."""
+        peer = self._proxies.caller(environ.get("REMOTE_ADDR", ""), read_headers(environ))
+        request = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
+        self._requests.refused(error, shown_id, peer, self._operations.get(request, UNMATCHED))
+
+    def draining(self, leaving: bool = True) -> None:
+        self._leaving = leaving
+
+    def close(self) -> None:
+        self._leaving = True
+        self._flush()
+
+    def follow(self, replace: Callable[[Application], None]) -> None:
+        """Try again until there is an application, and hand it to `replace`."""
+        spawn(self._try_on, replace)
+
+    def _try_on(self, replace: Callable[[Application], None]) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._leaving:
+            pause(pause_s)
+            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+            try:
+                application = self._make()
+            except Exception as error:  # Whatever it is, the next try may do better, and nobody else would try.
+                self._note(error)
+                continue
+            log.info("the worker is ready now")
+            self._flush()
+            replace(application)
+            return
+
+    def _note(self, error: Exception) -> None:
+        """Log each reason once, with its cause where it is not one of the known."""
+        known = isinstance(error, (GatewayError, settings.SettingsError))
+        reason = str(error).strip() if known else f"{type(error).__name__} while starting; see the log"
+        if reason != self.reason:
+            cause = "" if error.__cause__ is None else f" ({str(error.__cause__).strip()})"
+            log.error("the worker is not ready and tries again: %s%s", reason, cause, exc_info=None if known else error)
+        self.reason = reason
+
+    def _flush(self) -> None:
+        if self._lines is not None:
+            self._lines.flush()
+
+    def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        return send(self._answer(environ), start_response, environ.get("REQUEST_METHOD") == "HEAD")
+
+    def _answer(self, environ: dict[str, Any]) -> Outbound:
+        path, shown_id = environ["PATH_INFO"], environ[REQUEST_ID]
+        if path in health.LIVENESS:
+            return health.write_alive()
+        if path in health.READINESS:
+            return health.write_unready([*(["draining"] if self._leaving else []), self.reason])
+        if path == "/":
+            version = self._chosen.server.version or __version__
+            return health.write_report(version, health.unasked(self._chosen.redis.url), health.DATABASE_AWAY, shown_id)
+        refusal = Unavailable(REFUSED, retry_after=2.0)
+        self.refused(refusal, shown_id, environ)
+        return http_responses.error_reply(refusal, surface_table.errors_at(path), shown_id)
+
+
+def start() -> Application | StartingApplication:
+    """The application of a worker: ready, or waiting for what it needs."""
+    inherited = accepted_configuration.current()
+    chosen = inherited.settings if inherited else settings.load()
+    logging_setup.set_up(chosen.log)
+    told = StateLog()  # by all tries together
+
+    def make() -> Application:
+        if chosen.environment.get(settings.MIGRATE_LATE):
+            with opened(states=told) as installation:
+                migrations.migrate(installation.raw_database)
+        return create_app(chosen, before=told)
+
+    try:
+        return make()
+    except Exception as error:
+        return StartingApplication(chosen, make, error)

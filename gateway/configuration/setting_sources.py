@@ -1,0 +1,174 @@
+"""One reading of all settings: the files of config/, the operator's file, the environment; later ones win."""
+
+import copy
+import dataclasses
+import tomllib
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gateway.configuration import file as config_file
+from gateway.configuration.file import ConfigFile
+from gateway.configuration.lines import TomlPlace
+from gateway.configuration.names import near, unknown_variables
+from gateway.configuration.secrets import SettingsError, read_secret
+from gateway.configuration.value_parsing import convert
+
+DEFAULTS = "default.toml"
+NO_ENVIRONMENTS = (DEFAULTS, "gateway.example.toml", "genai_names.toml")
+ENVIRONMENT_NAME, CONFIG_NAME = "GATEWAY_ENV", "GATEWAY_CONFIG"
+USUAL = "development"
+DEFAULT = "default"
+
+Key = tuple[str, str]
+
+
+def long_names(sections: Mapping[str, type]) -> dict[str, Key]:
+    """GATEWAY_<SECTION>_<KEY> → (section, key) of every setting."""
+    return {
+        f"GATEWAY_{section}_{one.name}".upper(): (section, one.name)
+        for section, kind in sections.items()
+        for one in dataclasses.fields(kind)
+    }
+
+
+class SettingsReader:
+    """`sections` are dataclasses by name, `plain_names` further variables with the factor that makes a number of
+    theirs the setting's, `secrets` the variables of the file's [secrets], `paths` settings that are paths.
+
+    `origins` tells what set each key: "default", a file's name, a variable's name. `problems` is what is wrong, a line
+    each; a value that is wrong is as if nobody had set it, so that whatever else is wrong is found as well.
+    """
+
+    def __init__(
+        self,
+        sections: Mapping[str, type],
+        plain_names: Mapping[str, tuple[str, str, float]],
+        secrets: Mapping[str, str],
+        paths: Collection[Key],
+        environment: Mapping[str, str],
+        config: Path,
+    ) -> None:
+        self._sections, self._plain_names, self._secrets, self._paths = sections, plain_names, secrets, paths
+        self._environment, self._config = environment, config
+        self._tree: dict[str, Any] = {}
+        self._usual: dict[str, Any] = {}
+        self.problems: list[str] = []
+        self.environment_name = environment.get(ENVIRONMENT_NAME) or USUAL
+        self.origins: dict[Key, str] = {}
+
+    def read(self, others: Collection[str]) -> tuple[ConfigFile, dict[str, Any]]:
+        """The operator's file, and a filled dataclass a section, None where the defaults themselves lack something.
+        `others` are variables with our prefix that are no settings."""
+        self._usual = self._load(self._config / DEFAULTS)
+        self._lay(copy.deepcopy(self._usual), DEFAULT)
+        self._lay_special()
+        file = self._read_operators()
+        self._lay(self._placed(file), config_file.NAME)
+        names = long_names(self._sections)
+        self._take_variables({name: (*key, 1.0) for name, key in names.items()} | dict(self._plain_names))
+        known = {*others, *names, *self._plain_names, *file.variables}
+        self.problems += unknown_variables(self._environment, "GATEWAY_", known)
+        filled = {name: self._fill(name, kind, self._tree.pop(name, {}), file) for name, kind in self._sections.items()}
+        self.problems += [f"unknown section [{name}]" for name in self._tree]
+        return file, filled
+
+    def with_secrets(self, file: ConfigFile) -> dict[str, str]:
+        """The environment, with what the file says where the environment says nothing."""
+        env = self._environment
+        given = {
+            name: value
+            for name, value in file.environment.items()
+            # NAME_FILE of the environment wins over NAME of the file, which would be looked at first.
+            if not any(env.get(f"{name.removesuffix('_FILE')}{end}") for end in ("", "_FILE"))
+        }
+        return {**env, **given}
+
+    def _load(self, path: Path) -> dict[str, Any]:
+        try:
+            return tomllib.loads(path.read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            self.problems.append(f"{path.name}: {error}")
+            return {}
+
+    def _lay(self, over: Mapping[str, Any], origin: str) -> None:
+        for section, values in over.items():
+            self._tree.setdefault(section, {}).update(values)
+            self.origins.update({(section, key): origin for key in values})
+
+    def _lay_special(self) -> None:
+        name = self.environment_name
+        known = sorted(path.stem for path in self._config.glob("*.toml") if path.name not in NO_ENVIRONMENTS)
+        if name in known:
+            self._lay(self._load(self._config / f"{name}.toml"), f"{name}.toml")
+        elif known:
+            problem = f"{ENVIRONMENT_NAME}: there is no {name!r}, only {', '.join(known)}{near(name, known)}"
+            self.problems.append(problem)
+
+    def _read_operators(self) -> ConfigFile:
+        """The file that is named, else the one in the data folder, else none."""
+        env, usual = self._environment, self._tree.get("database", {}).get("data_dir", "")
+        named = env.get(CONFIG_NAME, "")
+        data = env.get("GATEWAY_DATA_DIR") or env.get("GATEWAY_DATABASE_DATA_DIR") or usual
+        path = Path(named or Path(data) / config_file.NAME)
+        if not named and not path.is_file():
+            return ConfigFile()
+        sections = {name: [one.name for one in dataclasses.fields(kind)] for name, kind in self._sections.items()}
+        return config_file.read(path.absolute(), env, sections, self._secrets, self.problems)
+
+    def _placed(self, file: ConfigFile) -> dict[str, dict[str, Any]]:
+        """The sections of the file with their paths from its folder."""
+        folder = Path(file.path).parent
+        return {
+            section: {
+                key: str(folder / value)
+                if (section, key) in self._paths and value and isinstance(value, str)
+                else value
+                for key, value in values.items()
+            }
+            for section, values in file.sections.items()
+        }
+
+    def _take_variables(self, names: Mapping[str, tuple[str, str, float]]) -> None:
+        for name, (section, key, factor) in names.items():
+            try:
+                text = read_secret(self._environment, name)
+            except SettingsError as error:
+                self.problems.append(str(error))
+                continue
+            if text:
+                self._tree.setdefault(section, {})[key] = _scaled(text, factor)
+                self.origins[section, key] = name if self._environment.get(name) else f"{name}_FILE"
+
+    def _fill(self, name: str, kind: type, values: dict[str, Any], file: ConfigFile) -> Any:
+        fields = {one.name: one for one in dataclasses.fields(kind)}
+        self.problems += [f"[{name}] unknown key {key}{near(key, fields)}" for key in values if key not in fields]
+        ready = {}
+        for key, one in fields.items():
+            if key not in values:
+                self.problems.append(f"[{name}] {key} is missing")
+                continue
+            try:
+                ready[key] = convert(values[key], one.type)
+            except ValueError as error:
+                self.problems.append(f"[{name}] {key}: {error}{describe_origin(self.origins, file, name, key)}")
+                with suppress(ValueError, KeyError):
+                    ready[key] = convert(self._usual[name][key], one.type)
+        return kind(**ready) if len(ready) == len(fields) else None
+
+
+def describe_origin(origins: Mapping[Key, str], file: ConfigFile, section: str, key: str) -> str:
+    """What to put behind a mistake in a setting: where its value comes from, with the line of the file; "" for a
+    default."""
+    origin = origins.get((section, key), DEFAULT)
+    if origin == config_file.NAME:
+        origin = TomlPlace(Path(file.path).name, "", file.lines, section).at(key)
+    return "" if origin == DEFAULT else f" (from {origin})"
+
+
+def _scaled(text: str, factor: float) -> Any:
+    try:
+        return text if factor == 1 else float(text) * factor
+    except ValueError:
+        return text

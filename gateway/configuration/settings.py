@@ -1,0 +1,393 @@
+"""Typed, frozen settings from config/*.toml, gateway.toml and the environment; the only reader of the environment.
+
+`load()` reads everything once and fails with the complete list of problems. Code receives the section it needs.
+"""
+
+import dataclasses
+import os
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from gateway.configuration.file import ConfigFile
+from gateway.configuration.mail_settings import MAIL_PASSWORD, MailSettings
+from gateway.configuration.secrets import SettingsError as SettingsError
+from gateway.configuration.secrets import read_secret as read_secret
+from gateway.configuration.setting_sources import CONFIG_NAME, ENVIRONMENT_NAME, SettingsReader, long_names
+from gateway.configuration.value_parsing import Between, HeaderName, NetworkText, Scheme
+
+PACKAGE = Path(__file__).resolve().parent.parent
+# Where config/ and migrations/ are: inside of an installed package, beside the package in a checkout.
+ROOT = PACKAGE if (PACKAGE / "config").is_dir() else PACKAGE.parent
+CONFIG = ROOT / "config"
+# How the operator's command is called here: in a checkout, or where the package is installed.
+MANAGE = "./manage" if (ROOT / "manage").is_file() else "llmgateway-manage"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    host: str
+    port: Annotated[int, Between(0, 65535)]
+    workers: Annotated[int, Between(1, 1024)]
+    public_url: Annotated[str, Scheme(("https", "http"))]
+    max_body_mb: int
+    max_form_mb: int
+    graceful_timeout_s: float
+    keepalive_s: float
+    express_lane: bool
+    client_ip_header: Annotated[str, HeaderName()]
+    access_log: bool
+    version: str
+    head_timeout_s: float
+    body_timeout_s: float
+    answer_stall_s: float
+    answer_least_rate: int
+    body_least_rate: int
+    bodies_mb: int
+    organization_bodies_mb: int
+    answer_wait_s: float
+    uploads_mb: int
+    organization_uploads_mb: int
+    address_connections: int
+    shared_addresses: tuple[Annotated[str, NetworkText()], ...]
+    trusted_proxies: tuple[Annotated[str, NetworkText()], ...]
+    proxy_hops: Annotated[int, Between(1)]
+    allowed_hosts: tuple[str, ...]
+    hsts_s: int
+    loop_lag_ms: int
+    extensions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSettings:
+    url: str
+    data_dir: str
+    pool_size: Annotated[int, Between(1)]
+    pool_wait_s: float
+
+    @property
+    def scheme(self) -> str:
+        """The kind of store that `url` names: "sqlite" (also for ""), "postgresql", or what is not known."""
+        named = self.url.partition("://")[0].partition("+")[0]
+        return {"": "sqlite", "postgres": "postgresql"}.get(named, named)
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSettings:
+    url: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    plain_s: float
+    stream_s: float
+    request_s: float
+    connect_s: float
+    silence_s: float
+    heartbeat_s: Annotated[float, Between(0.01, 10)]
+    first_byte_s: float = 30.0
+    first_byte_reasoning_s: float = 180.0
+
+    @property
+    def wake_s(self) -> float:
+        """How often a silent stream is looked at."""
+        return min(self.heartbeat_s, self.first_byte_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    allow_private_upstreams: bool
+    trusted_origins: tuple[str, ...]
+    cors_origins: tuple[str, ...]
+    allow_private_media: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueSettings:
+    path: str
+    sandbox: bool
+    auto_models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingSettings:
+    max_attempts: Annotated[int, Between(1)]
+    exploration_rate: Annotated[float, Between(0, 1)]
+    sticky_ttl_s: float
+    low_uptime_percent: Annotated[float, Between(0, 100)]
+    decision_days: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    max_bytes: int
+    max_entry_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Responses:
+    max_organization_mb: int
+    max_conversation_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class Metering:
+    drain_s: float
+    log_days: int
+    usage_days: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionSettings:
+    audit_days: int
+    invitation_days: int
+    deleted_key_days: int
+    organization_payloads_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    default_max_output: int
+    max_keys: int
+    max_member_keys: int
+    max_organizations: int
+    max_projects: int
+    max_changes: int
+    max_custom_providers: int
+    max_custom_models: int
+    max_messages: int
+    max_tools: int
+    max_inputs: int
+    max_schema_nodes: int
+    max_enum: int
+    max_json_nodes: int
+    max_json_containers: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrganizationDefaults:
+    project_mode: Literal["credits", "api-keys", "hybrid"] = "credits"
+    caching: bool = False
+    cache_ttl_s: Annotated[int, Between(10, 31_536_000)] = 60
+    retention: Literal["none", "retain"] = "none"
+    retention_days: Annotated[int, Between(1, 3650)] = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    email: str
+    credits_usd: str
+
+
+@dataclass(frozen=True, slots=True)
+class MediaSettings:
+    upload_dir: str
+    image_model: str
+    alt_image_model: str
+
+
+@dataclass(frozen=True, slots=True)
+class VideoSettings:
+    job_timeout_s: Annotated[float, Between(1, 7 * 86_400)]
+    poll_s: Annotated[float, Between(0.01, 3600)]
+    keep_days: Annotated[int, Between(1, 3650)]
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class McpSettings:
+    gateway_url: Annotated[str, Scheme(("https", "http"))]
+    tool_timeout_s: Annotated[float, Between(1, 3600)]
+    max_streams: Annotated[int, Between(1, 10_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class RealtimeSettings:
+    inline: bool
+    session_s: float
+    idle_s: float
+    session_usd: float
+    organization_sessions: Annotated[int, Between(0, 10_000)]
+    key_sessions: Annotated[int, Between(0, 10_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    level: Literal["debug", "info", "warning", "error"]
+    format: Literal["text", "json"]
+    requests: Literal["off", "text", "json"] = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    port: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertSettings:
+    credits_low_usd: float
+    model_end_days: int
+    thresholds: tuple[Annotated[int, Between(1, 100)], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Otel:
+    endpoint: Annotated[str, Scheme(("https", "http"))]
+    service_name: str
+    sample: Annotated[float, Between(0, 1)]
+    metrics_every_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every section, and `environment`: what credential look-ups (LLM_<ID>_API_KEY …) and secrets read, with what the
+    operator's `file` says where the environment says nothing."""
+
+    environment_name: str
+    server: Server
+    database: DatabaseSettings
+    redis: RedisSettings
+    timeouts: Timeouts
+    security: Security
+    catalogue: CatalogueSettings
+    routing: RoutingSettings
+    cache: Cache
+    responses: Responses
+    metering: Metering
+    retention: RetentionSettings
+    limits: LimitSettings
+    organizations: OrganizationDefaults
+    bootstrap: Bootstrap
+    media: MediaSettings
+    video: VideoSettings
+    mcp: McpSettings
+    realtime: RealtimeSettings
+    log: Log
+    metrics: Metrics
+    alerts: AlertSettings
+    mail: MailSettings
+    otel: Otel
+    environment: Mapping[str, str] = field(repr=False)
+    file: ConfigFile = field(default_factory=ConfigFile, metadata={"section": False})
+    # (section, key) → what set it: "default", a file's name, a variable's name.
+    origins: Mapping[tuple[str, str], str] = field(default_factory=dict, repr=False)
+
+    @property
+    def spool_dir(self) -> str:
+        """Where large uploads lie while they are worked on; nothing in it outlives its process."""
+        return str(Path(self.database.data_dir) / "spool")
+
+    def secret(self, name: str) -> str:
+        """The secret NAME from the environment, or the contents of the file NAME_FILE; "" when unset."""
+        return read_secret(self.environment, name)
+
+
+SECTIONS: dict[str, type] = {
+    f.name: f.type
+    for f in dataclasses.fields(Settings)
+    if isinstance(f.type, type) and dataclasses.is_dataclass(f.type) and f.metadata.get("section", True)
+}
+
+# Names without our prefix: (section, key, factor applied to a number).
+PLAIN_NAMES: dict[str, tuple[str, str, float]] = {
+    "HOST": ("server", "host", 1),
+    "PORT": ("server", "port", 1),
+    "WEB_CONCURRENCY": ("server", "workers", 1),
+    "MAX_REQUEST_BODY_MB": ("server", "max_body_mb", 1),
+    "CLIENT_IP_HEADER": ("server", "client_ip_header", 1),
+    "TRUSTED_PROXIES": ("server", "trusted_proxies", 1),
+    "PROXY_HOPS": ("server", "proxy_hops", 1),
+    "GATEWAY_ALLOWED_HOSTS": ("server", "allowed_hosts", 1),
+    "APP_VERSION": ("server", "version", 1),
+    "GRACEFUL_SHUTDOWN_TIMEOUT": ("server", "graceful_timeout_s", 1),
+    "SHUTDOWN_GRACE_PERIOD_MS": ("server", "graceful_timeout_s", 0.001),
+    "DATABASE_URL": ("database", "url", 1),
+    "GATEWAY_DATA_DIR": ("database", "data_dir", 1),
+    "REDIS_URL": ("redis", "url", 1),
+    "STREAMING_TIMEOUT": ("timeouts", "stream_s", 1),
+    "AI_STREAMING_TIMEOUT_MS": ("timeouts", "stream_s", 0.001),
+    "AI_TIMEOUT_MS": ("timeouts", "plain_s", 0.001),
+    "GATEWAY_TIMEOUT_MS": ("timeouts", "request_s", 0.001),
+    "GATEWAY_ALLOW_PRIVATE_UPSTREAMS": ("security", "allow_private_upstreams", 1),
+    "GATEWAY_ALLOW_PRIVATE_MEDIA": ("security", "allow_private_media", 1),
+    "GATEWAY_CATALOGUE_PATH": ("catalogue", "path", 1),
+    "UPLOAD_DIR": ("media", "upload_dir", 1),
+    "OTEL_EXPORTER_OTLP_ENDPOINT": ("otel", "endpoint", 1),
+    "OTEL_SERVICE_NAME": ("otel", "service_name", 1),
+    "MCP_GATEWAY_URL": ("mcp", "gateway_url", 1),
+    "REALTIME_INLINE": ("realtime", "inline", 1),
+    "VIDEO_JOB_TIMEOUT_SECONDS": ("video", "job_timeout_s", 1),
+}
+
+# Secrets, read where they are needed with `Settings.secret`; key of [secrets] in gateway.toml → variable.
+SECRETS = {
+    "api_key_hash_secret": "GATEWAY_API_KEY_HASH_SECRET",
+    "encryption_key": "GATEWAY_ENCRYPTION_KEY",
+    "mail_password": MAIL_PASSWORD,
+    "metrics_token": "GATEWAY_METRICS_TOKEN",
+    "bootstrap_api_key": "GATEWAY_BOOTSTRAP_API_KEY",
+    "bootstrap_password": "GATEWAY_BOOTSTRAP_PASSWORD",
+    "video_content_jwt_secret": "LLM_VIDEO_CONTENT_JWT_SECRET",
+}
+# Set by `serve` for its server: the store was away, so that a worker brings it to the version of this code.
+MIGRATE_LATE = "GATEWAY_MIGRATE_LATE"
+KNOWN_OTHERS = {ENVIRONMENT_NAME, CONFIG_NAME, MIGRATE_LATE, *SECRETS.values()}
+# What gateway.toml says of these is meant from the folder of the file.
+PATHS = {("database", "data_dir"), ("catalogue", "path"), ("media", "upload_dir")}
+
+
+def choose_file(path: str) -> None:
+    """Have `load` read this file, in this process and those that it starts."""
+    os.environ[CONFIG_NAME] = str(Path(path).absolute())
+
+
+def inherited() -> dict[str, str]:
+    """The environment of this process, for one that takes its place."""
+    return dict(os.environ)
+
+
+def adopt(environment: Mapping[str, str]) -> None:
+    """Have `load` read these variables too, in this process and those that it starts, where it has none of the name."""
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
+
+
+def load(environment: Mapping[str, str] | None = None, config: Path = CONFIG) -> Settings:
+    """Settings from `config`, the operator's file and `environment` (default: the process's), later ones winning.
+    SettingsError lists every problem."""
+    chosen, problems = examine(environment, config)
+    if chosen is None or problems:
+        raise SettingsError("\n".join(problems))
+    return chosen
+
+
+def examine(environment: Mapping[str, str] | None = None, config: Path = CONFIG) -> tuple[Settings | None, list[str]]:
+    """The same, with every problem, a line each. What is wrong has its default, so that more can be looked at; None
+    where there are no defaults."""
+    env = dict(os.environ if environment is None else environment)
+    reader = SettingsReader(SECTIONS, PLAIN_NAMES, SECRETS, PATHS, env, config)
+    file, sections = reader.read(KNOWN_OTHERS)
+    if None in sections.values():
+        return None, reader.problems
+    chosen = Settings(
+        environment_name=reader.environment_name,
+        environment=types.MappingProxyType(reader.with_secrets(file)),
+        file=file,
+        origins=reader.origins,
+        **sections,
+    )
+    return chosen, reader.problems
+
+
+def known_keys() -> set[tuple[str, str]]:
+    """(section, key) of every setting."""
+    return set(long_names(SECTIONS).values())
+
+
+def known_names() -> set[str]:
+    """Every variable that is a setting or a secret, without those of providers and without the forms in _FILE."""
+    return {*KNOWN_OTHERS, *PLAIN_NAMES, *long_names(SECTIONS)}

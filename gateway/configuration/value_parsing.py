@@ -1,0 +1,113 @@
+"""Values as they are written in a file or a variable, turned into what a field of the settings means."""
+
+import ipaddress
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from gateway.configuration.address_checks import url_problem
+from gateway.configuration.names import near
+
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The least and the most that a number may be."""
+
+    least: float
+    most: float = math.inf
+
+    def check(self, value: Any) -> None:
+        if not self.least <= value <= self.most:
+            most = "" if self.most == math.inf else f" and at most {self.most:g}"
+            raise ValueError(f"must be at least {self.least:g}{most}, got {value:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """A URL of one of these schemes; "" is none at all."""
+
+    names: tuple[str, ...]
+
+    def check(self, value: str) -> None:
+        if value and (problem := url_problem(value, self.names)):
+            raise ValueError(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkText:
+    """An address or network, e.g. 10.0.0.0/8."""
+
+    def check(self, value: str) -> None:
+        try:
+            ipaddress.ip_network(value, strict=False)
+        except ValueError:
+            raise ValueError(f"{value!r} is no address or network such as 10.0.0.0/8") from None
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderName:
+    """The name of a header of HTTP, or "" for none."""
+
+    def check(self, value: str) -> None:
+        if value and not HEADER_NAME.fullmatch(value):
+            raise ValueError(f"{value!r} is no name of a header such as x-forwarded-for")
+
+
+def convert(value: Any, kind: Any) -> Any:
+    """`value` as the type `kind` of a field has it. ValueError tells what is expected."""
+    if get_origin(kind) is Annotated:
+        plain, *checks = get_args(kind)
+        ready = convert(value, plain)
+        for one in checks:
+            one.check(ready)
+        return ready
+    if get_origin(kind) is tuple:
+        items = [v.strip() for v in value.split(",") if v.strip()] if isinstance(value, str) else value
+        if not isinstance(items, list | tuple):
+            raise ValueError(f"expected a list, got {value!r}")
+        return tuple(convert(item, get_args(kind)[0]) for item in items)
+    if get_origin(kind) is Literal:
+        return _convert_choice(value, get_args(kind))
+    if kind is bool:
+        return _convert_bool(value)
+    if kind in (int, float):
+        return _convert_number(value, kind)
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, got {value!r}")
+    return value
+
+
+def _convert_number(value: Any, kind: type[int] | type[float]) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"expected a number, got {value!r}")
+    try:
+        number = kind(value)
+    except (ValueError, OverflowError):
+        raise ValueError(f"expected a {'whole ' if kind is int else ''}number, got {value!r}") from None
+    if not math.isfinite(number) or (kind is int and isinstance(value, float) and value != number):
+        raise ValueError(f"expected a {'whole ' if kind is int else ''}number, got {value!r}")
+    if number < 0:
+        raise ValueError(f"must not be negative: {value!r}")
+    return number
+
+
+def _convert_choice(value: Any, choices: tuple[str, ...]) -> str:
+    chosen = str(value).strip().lower()
+    if chosen not in choices:
+        raise ValueError(f"expected one of {', '.join(choices)}, got {value!r}{near(chosen, choices)}")
+    return chosen
+
+
+def _convert_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in TRUE:
+        return True
+    if text in FALSE:
+        return False
+    raise ValueError(f"expected true or false, got {value!r}")

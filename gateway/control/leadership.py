@@ -1,0 +1,106 @@
+"""Leadership: which worker of the installation does its common work, as a fenced lease in the database."""
+
+import logging
+import threading
+from typing import Any
+
+from gateway import errors
+from gateway.clock import SECOND_US, Clock
+from gateway.control.version import Control
+from gateway.runtime.threads import spawn
+from gateway.store.database import Database
+
+log = logging.getLogger(__name__)
+
+# No job is in a hurry, and each beat of the leader is a commit.
+BEAT_S = 2.0
+TERM_S = 6.0
+
+
+class Leadership:
+    """One per worker, which stands for it as long as it runs. Taking the row over raises its epoch; a worker that lost
+    it or cannot renew it knows so before the row expires.
+
+    Its loop is apart from the table of recurring work, which depends on it.
+    """
+
+    def __init__(self, database: Database, control: Control, clock: Clock, name: str = "jobs") -> None:
+        self._database, self._control, self._clock, self._name = database, control, clock, name
+        self._until = float("-inf")
+        self.epoch = 0
+        self._stopping = threading.Event()
+        self._task: Any = None
+
+    def start(self) -> None:
+        """Stand for leadership from now on."""
+        self._stopping.clear()
+        self._task = spawn(self._stand)
+
+    def stop(self) -> None:
+        """Give the leadership to whoever wants it; safe to repeat."""
+        self._stopping.set()
+        if self._task is not None:
+            self._task.join(TERM_S)
+            self._task = None
+        if self.leading():
+            self._until = float("-inf")
+            self._release()
+
+    def leading(self) -> bool:
+        """Whether the row is surely held."""
+        return self._clock.monotonic() < self._until and self._control.epoch != 0
+
+    def campaign(self) -> None:
+        """Renew the row, or take it where it has expired. Unavailable."""
+        start = self._clock.monotonic()
+        held = self._database.write(self._hold) if self.epoch else False
+        if not held:
+            self._until = float("-inf")
+            held = self._database.read(self._is_vacant) and self._database.write(self._take)
+        if held:
+            self._until = start + TERM_S
+
+    def _stand(self) -> None:
+        while True:
+            try:
+                self.campaign()
+            except errors.Unavailable:
+                pass  # The lease ends by itself; `leading` says so.
+            except Exception:  # Without this loop the common work would stand still until a restart.
+                log.exception("the leadership could not be renewed")
+            if self._stopping.wait(BEAT_S):
+                return
+
+    def _hold(self) -> bool:
+        sql = f"UPDATE leader SET expires_at = {self._end()} WHERE name = ? AND worker = ? AND epoch = ?"
+        return bool(self._database.execute(sql, (self._name, self._control.epoch, self.epoch)).rowcount)
+
+    def _is_vacant(self) -> bool:
+        sql = f"SELECT 1 FROM leader WHERE name = ? AND expires_at > {self._database.moment_sql()}"
+        return self._control.epoch != 0 and self._database.execute(sql, (self._name,)).fetchone() is None
+
+    def _take(self) -> bool:
+        """Take the row over where it has expired, under the next epoch."""
+        run = self._database.execute
+        taken = run(
+            f"INSERT INTO leader (name, worker, epoch, expires_at) VALUES (?, ?, 1, {self._end()}) "
+            "ON CONFLICT (name) DO UPDATE SET worker = excluded.worker, epoch = leader.epoch + 1, "
+            f"expires_at = excluded.expires_at WHERE leader.expires_at <= {self._database.moment_sql()}",
+            (self._name, self._control.epoch),
+        )
+        if not taken.rowcount:
+            return False
+        self.epoch = run("SELECT epoch FROM leader WHERE name = ?", (self._name,)).fetchone()[0]
+        return True
+
+    def _release(self) -> None:
+        sql = "UPDATE leader SET expires_at = 0 WHERE name = ? AND worker = ? AND epoch = ?"
+        params = (self._name, self._control.epoch, self.epoch)
+        try:
+            self._database.write(lambda: self._database.execute(sql, params))
+        except errors.Unavailable:
+            log.info("the leadership expires by itself: the database is away")
+        self.epoch = 0
+
+    def _end(self) -> str:
+        return f"{self._database.moment_sql()} + {round(TERM_S * SECOND_US)}"

@@ -1,0 +1,166 @@
+"""Serializes neutral answers to bytes and back, so that they can be stored and replayed."""
+
+import dataclasses
+import functools
+import types
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import orjson
+from msgspec import NODEFAULT, Struct, structs
+
+from gateway.neutral import chat, embeddings, events, parts, request, rerank, structured, usage
+from gateway.neutral.events import Batch
+from gateway.neutral.request import Result
+from gateway.runtime.threads import compute, compute_if
+
+KIND = "$"
+LARGE = 1 << 17  # bytes of an answer
+MANY = 16  # vectors of an answer, from which on they are written in a thread
+# The types that answers consist of. Errors are never stored, so they are not among them.
+KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(
+            parts.CacheMark,
+            parts.SourceRange,
+            parts.Source,
+            parts.Text,
+            parts.Refusal,
+            parts.Media,
+            parts.Image,
+            parts.Audio,
+        ),
+        *(parts.Video, parts.File, parts.Reasoning, parts.ToolCall, parts.ToolResult, parts.VendorPart, usage.Usage),
+        *(request.Native, chat.Choice, chat.ChatResult),
+        *(embeddings.EmbeddingsInput, embeddings.EmbeddingsResult, rerank.RerankResult, structured.StructuredResult),
+        *(events.Started, events.TextDelta, events.RefusalDelta, events.ReasoningDelta, events.ToolCallDelta),
+        *(events.BlockDone, events.SourceFound, events.PartFound, events.Notice, events.NativeChunk, events.Progress),
+        *(events.Finished,),
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a type. `raw` values are foreign JSON and are stored unchanged; `many` ones are tuples; `texts` hold
+    JSON as bytes."""
+
+    name: str
+    default: Any
+    raw: bool
+    many: bool
+    texts: bool = False
+
+
+def write_result(result: Result) -> bytes:
+    """A complete answer as JSON; a large one, or one of many numbers, is written in a thread. TypeError when it holds
+    something that JSON cannot."""
+    vectors = getattr(result, "vectors", None)
+    if vectors and len(vectors) >= MANY:
+        return compute(_write_vectors, result, vectors)
+    return compute_if(result.large, _write, result)
+
+
+def _write(result: Result) -> bytes:
+    return orjson.dumps(flatten(result))
+
+
+def _write_vectors(result: Result, vectors: list[Any]) -> bytes:
+    """Each vector separately: one call for all numbers would block every other thread. Joining does not."""
+    flat = flatten(result)
+    rest = orjson.dumps({name: value for name, value in flat.items() if name != "vectors"})
+    rows = [orjson.dumps(one) for one in vectors]
+    return b"".join((rest[:-1], b',"vectors":[', b",".join(rows), b"]}"))
+
+
+def read_result(payload: bytes) -> Any:
+    """The answer that `write_result` wrote; a large one is read in a thread."""
+    large = len(payload) >= LARGE
+    result = compute_if(large, _read, payload)
+    result.large = large
+    return result
+
+
+def _read(payload: bytes) -> Any:
+    return build(orjson.loads(payload))
+
+
+def write_batch(batch: Batch) -> bytes:
+    """A batch of a stream, without what only matters at the moment (heartbeats). TypeError like `write_result`."""
+    return orjson.dumps([flatten(event) for event in batch if type(event) is not events.Heartbeat])
+
+
+def read_batch(payload: bytes) -> Batch:
+    return [build(event) for event in orjson.loads(payload)]
+
+
+def flatten(value: Any) -> Any:
+    """Any value of the neutral form as JSON data in which every type is named; defaults are left out."""
+    if isinstance(value, tuple | list):
+        return [flatten(item) for item in value]
+    name = type(value).__name__
+    if KINDS.get(name) is not type(value):
+        return value
+    flat: dict[str, Any] = {KIND: name}
+    for field in shape_of(KINDS[name]):
+        item = getattr(value, field.name)
+        if item is field.default or item == field.default:
+            continue
+        if field.texts:
+            flat[field.name] = [text.decode() for text in item]
+        else:
+            flat[field.name] = item if field.raw else flatten(item)
+    return flat
+
+
+def build(flat: Any) -> Any:
+    """The value that was passed to `flatten`. KeyError or TypeError for data of another release."""
+    if isinstance(flat, list):
+        return [build(item) for item in flat]
+    if not isinstance(flat, dict):
+        return flat
+    kind = KINDS[flat[KIND]]
+    values = {}
+    for field in shape_of(kind):
+        if field.name in flat:
+            values[field.name] = _restore(field, flat[field.name])
+    return kind(**values)
+
+
+def _restore(field: Field, item: Any) -> Any:
+    if field.texts:
+        return [text.encode() for text in item]
+    item = item if field.raw else build(item)
+    return tuple(item) if field.many and isinstance(item, list) else item
+
+
+@functools.lru_cache(maxsize=64)
+def shape_of(kind: type[Any]) -> tuple[Field, ...]:
+    """The fields of a dataclass or struct."""
+    hints = get_type_hints(kind)
+    if issubclass(kind, Struct):
+        fields = [(field.name, _default_of(field, NODEFAULT)) for field in structs.fields(kind)]
+    else:
+        known = [field for field in dataclasses.fields(kind) if field.compare]
+        fields = [(field.name, _default_of(field, dataclasses.MISSING)) for field in known]
+    return tuple(
+        Field(name, default, _is_raw(hints[name]), _is_many(hints[name]), hints[name] == list[bytes])
+        for name, default in fields
+    )
+
+
+def _default_of(field: Any, none: object) -> Any:
+    """The default of a field; `none`, the marker of its kind of class, when it has none."""
+    return field.default if field.default_factory is none else field.default_factory()
+
+
+def _kinds_within(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _is_raw(hint: Any) -> bool:
+    return any(one in (dict, Any) or get_origin(one) is dict for one in _kinds_within(hint))
+
+
+def _is_many(hint: Any) -> bool:
+    return any(get_origin(one) is tuple for one in _kinds_within(hint))

@@ -1,0 +1,175 @@
+"""Response healing: repairs the JSON of answers; the text of a stream is buffered until it is complete.
+
+Repaired answers are always read in the neutral form, never relayed, so that there is one place where their text is.
+"""
+
+import dataclasses
+from collections.abc import Generator, Iterable, Iterator
+
+from msgspec import structs
+
+from gateway.engine.run import Run
+from gateway.neutral.chat import ChatRequest, ChatResult, Choice, FinishReason, ResponseFormat
+from gateway.neutral.events import (
+    Batch,
+    BlockDone,
+    Event,
+    Failed,
+    Finished,
+    Heartbeat,
+    Notice,
+    Progress,
+    RefusalDelta,
+    SourceFound,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+)
+from gateway.neutral.json_extraction import MAX_LENGTH, Healed, heal
+from gateway.neutral.parts import Part, Refusal, Source, Text, ToolCall
+from gateway.neutral.request import Request
+
+QUIET_S = 2.0  # how often a caller waiting for buffered text gets a heartbeat
+REFUSED: tuple[FinishReason, ...] = ("content_filter", "refusal")
+PASSING = (Started, Notice, Progress, Heartbeat)
+
+
+def wanted_of(request: Request) -> ResponseFormat | None:
+    """The format to repair answers to; None when that was not requested, or is impossible because the text of several
+    streamed choices would have to be buffered at once. Raises InvalidRequest for an invalid conversation."""
+    if not request.options.heal or not isinstance(request, ChatRequest):
+        return None
+    needs = request.requirements
+    if not (needs.json_object or needs.json_schema) or (needs.stream and needs.n > 1):
+        return None
+    return request.conversation().response_format
+
+
+def heal_result(run: Run, result: ChatResult) -> ChatResult:
+    """The result with the JSON of its answers repaired; strategies are noted in the outcome."""
+    wanted = wanted_of(run.request)
+    if wanted is None:
+        return result
+    return dataclasses.replace(result, choices=tuple(_heal_choice(run, choice, wanted) for choice in result.choices))
+
+
+def _heal_choice(run: Run, choice: Choice, wanted: ResponseFormat) -> Choice:
+    if choice.finish in REFUSED or any(isinstance(part, Refusal | ToolCall) for part in choice.parts):
+        return choice
+    texts = [part for part in choice.parts if isinstance(part, Text)]
+    healed = _heal(run, "".join(part.text for part in texts), wanted)
+    if healed is None:
+        return choice
+    # Annotations of the old text, such as positions and signatures, would be wrong for the new one.
+    sources = tuple(_loosen(source) for part in texts for source in part.sources)
+    parts: list[Part] = []
+    for part in choice.parts:
+        if part is texts[0]:
+            parts.append(Text(healed.text, sources=sources))
+        elif not isinstance(part, Text):
+            parts.append(part)
+    return structs.replace(choice, parts=tuple(parts))
+
+
+def _heal(run: Run, text: str, wanted: ResponseFormat) -> Healed | None:
+    healed = heal(text, wanted)
+    if healed is not None:
+        known = run.outcome.healing
+        run.outcome.healing = known + tuple(name for name in healed.strategies if name not in known)
+    return healed
+
+
+def _loosen(source: Source) -> Source:
+    return structs.replace(source, start=-1, end=-1)
+
+
+def heal_stream(run: Run, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
+    """The batches, with the text as one delta before the end. Closing it closes them."""
+    wanted = wanted_of(run.request)
+    return batches if wanted is None else _heal_batches(run, batches, wanted)
+
+
+def _heal_batches(
+    run: Run, batches: Generator[Batch, None, None], wanted: ResponseFormat
+) -> Generator[Batch, None, None]:
+    """Everything from the first text on is buffered, so that blocks stay in order."""
+    held: Batch = []
+    size = 0
+    heard = run.clock.monotonic()
+    try:
+        for batch in batches:
+            sent: Batch = []
+            for event in batch:
+                if isinstance(event, Finished | Failed):
+                    sent += [*_release(run, held, event, wanted), event]
+                    held = []
+                elif size > MAX_LENGTH:
+                    sent.append(event)
+                elif isinstance(event, TextDelta) or (held and not isinstance(event, PASSING)):
+                    held.append(event)
+                    size += len(event.text) if isinstance(event, TextDelta) else 0
+                    if size > MAX_LENGTH:  # too long to be repaired, so nothing has to wait
+                        sent += _merge(held)
+                        held = []
+                else:
+                    sent.append(event)
+            if not sent and run.clock.monotonic() - heard >= QUIET_S:
+                sent.append(Heartbeat())
+            if sent:
+                heard = run.clock.monotonic()
+                yield sent
+    finally:
+        batches.close()
+
+
+def _release(run: Run, held: Batch, end: Finished | Failed, wanted: ResponseFormat) -> Batch:
+    """The buffered events, with the text of each block as one delta, or all of it as one if it was repaired."""
+    merged = _merge(held)
+    if not held or isinstance(end, Failed) or end.reason in REFUSED:
+        return merged
+    if any(isinstance(event, RefusalDelta | ToolCallDelta) for event in held):
+        return merged
+    texts = [event for event in merged if isinstance(event, TextDelta)]
+    healed = _heal(run, "".join(event.text for event in texts), wanted)
+    if healed is None:
+        return merged
+    first, others = texts[0], {event.block for event in texts[1:]}
+    return list(_replace(merged, TextDelta(healed.text, first.block, first.choice), others))
+
+
+def _merge(held: Iterable[Event]) -> Batch:
+    """Merge the deltas of each text block into one, at the position of the first."""
+    merged: Batch = []
+    blocks: dict[int, list[TextDelta]] = {}
+    for event in held:
+        if not isinstance(event, TextDelta):
+            merged.append(event)
+        elif event.block in blocks:
+            blocks[event.block].append(event)
+        else:
+            merged.append(event)
+            blocks[event.block] = [event]
+    wholes = {id(deltas[0]): _join(deltas) for deltas in blocks.values()}
+    return [wholes.get(id(event), event) for event in merged]
+
+
+def _join(deltas: list[TextDelta]) -> TextDelta:
+    return structs.replace(
+        deltas[0],
+        text="".join([delta.text for delta in deltas]),
+        signature="".join([delta.signature for delta in deltas]),
+        vendor=next((delta.vendor for delta in deltas if delta.vendor), ""),
+    )
+
+
+def _replace(merged: Iterable[Event], whole: TextDelta, others: set[int]) -> Iterator[Event]:
+    """The events with `whole` in place of the first text and without the other text blocks."""
+    for event in merged:
+        if isinstance(event, TextDelta):
+            if event.block == whole.block:
+                yield whole
+        elif isinstance(event, SourceFound):
+            block = whole.block if event.block in others else event.block
+            yield structs.replace(event, source=_loosen(event.source), block=block)
+        elif not (isinstance(event, BlockDone) and event.block in others):
+            yield event

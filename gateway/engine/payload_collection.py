@@ -1,0 +1,241 @@
+"""Collects the payload of one request (body and answer) if its project retains payloads."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import orjson
+
+from gateway.accounts.vault import Vault
+from gateway.billing import payload_settlement
+from gateway.billing.context import RequestContext
+from gateway.billing.settlement import Settlements
+from gateway.billing.terms import Terms
+from gateway.clock import DAY_US
+from gateway.engine.wire_capture import WireCapture
+from gateway.errors import GatewayError
+from gateway.limits.cost_bound import CostBound
+from gateway.limits.rate_limits import Slot
+from gateway.limits.worker_leases import Reservation
+from gateway.metering import payload_table
+from gateway.metering.payload_table import ANSWER_CUT, RAW_CUT, SENT_CUT, STREAMED, PayloadRow
+from gateway.metering.usage_table import raw_id
+from gateway.providers.protocol import Target
+from gateway.runtime.threads import Job, spawn
+from gateway.store.journal import Row, Ticket
+
+# The longest part of each body that is stored; the rest is truncated and marked.
+MOST_BYTES = 4 << 20
+# The same for all upstream exchanges of a request together (x-debug).
+RAW_BYTES = 1 << 20
+
+# Above this size, packing runs off the event loop.
+INLINE_BYTES = 32 << 10
+
+log = logging.getLogger("gateway")
+
+Post = Callable[[Row | None], Ticket]
+
+
+class PayloadWriter(Protocol):
+    """Writes payloads: the Retention of a worker."""
+
+    wait_s: float
+
+    def pack(self, payload: "Payload", native: bool) -> Row | None: ...
+    def append(self, row: Row) -> Ticket: ...
+    def posted(self, ticket: Ticket, row: Row) -> None: ...
+
+
+class Payload:
+    """One request's payload, from the admission of its caller to the end of its answer.
+
+    Two sides meet here, in either order: the surface adds what it sends and finishes, the settlement holds a usage row
+    back until then. Whichever is last writes both as one entry. A request that is refused, or fails at every provider,
+    is written without a settlement and without a fee; an answer that was made for another request (`forget`) is not
+    written: it is in that request's log.
+    """
+
+    __slots__ = (
+        *("sent", "sent_bytes", "fee_nusd", "kept_bytes", "_owner", "_context", "_path", "_streamed"),
+        *("_requested_model", "_pieces", "_size", "_captures", "_post", "_awaited", "_open", "_ended", "_done"),
+        *("_served", "_status"),
+    )
+
+    def __init__(self, owner: PayloadWriter, context: RequestContext, path: str, sent: bytes) -> None:
+        self._owner, self._context, self._path = owner, context, path
+        self.sent, self.sent_bytes = sent[:MOST_BYTES], len(sent)
+        self.fee_nusd = self.kept_bytes = self._status = self._size = 0
+        self._requested_model = self._served = ""
+        self._pieces: list[bytes] = []
+        self._captures: list[WireCapture] = []
+        self._post: Post | None = None
+        self._streamed = self._awaited = self._open = self._ended = self._done = False
+
+    # Called by the engine.
+
+    def note_request(self, model: str, streamed: bool) -> None:
+        """The model as the caller wrote it, and whether they asked for a stream."""
+        self._requested_model, self._streamed = model, streamed
+
+    def capture_call(self, target: Target) -> WireCapture | None:
+        """A listener for an upstream call; None unless the caller asked for it (x-debug)."""
+        if not self._context.debug:
+            return None
+        self._captures.append(WireCapture(target, RAW_BYTES - sum(capture.size for capture in self._captures)))
+        return self._captures[-1]
+
+    def forget(self) -> None:
+        """The answer was made for another request: nothing is stored."""
+        self._done = True
+
+    def admit(
+        self, owner: Settlements, terms: Terms, ask: CostBound, reservation: Reservation, slot: Slot | None
+    ) -> payload_settlement.PayloadSettlement:
+        """The settlement of this request; see payload_settlement.admit."""
+        return payload_settlement.admit(self, owner, terms, ask, reservation, slot)
+
+    def open(self) -> None:
+        """A settlement begins."""
+        self._open = True
+
+    def hold(self, post: Post, served: str, fee_nusd: int, awaited: bool) -> Ticket | None:
+        """A usage row is ready; `post` writes it, with the payload's row or, where that cannot be stored, with None.
+        `awaited`: the end of the answer waits for it. Returns the ticket to wait for when the surface has finished
+        already."""
+        self._post, self._served, self.fee_nusd, self._awaited = post, served, fee_nusd, awaited
+        return self._write() if self._ended else None
+
+    def close(self) -> None:
+        """The settlement is finished."""
+        self._open = False
+        if self._ended:
+            self._write_alone()
+
+    # Called by the surface.
+
+    def send_instead(self, sent: bytes) -> None:
+        """The part of the request that is stored: the body without what must not be."""
+        self.sent, self.sent_bytes = sent[:MOST_BYTES], len(sent)
+
+    @property
+    def held(self) -> bool:
+        """Whether a usage row waits for the rest of the answer, which is complete."""
+        return self._post is not None
+
+    def add(self, piece: bytes) -> None:
+        """A piece of the answer is about to be sent."""
+        self._size += len(piece)
+        room = MOST_BYTES - self.kept_bytes
+        if room > 0:
+            self._pieces.append(piece[:room])
+            self.kept_bytes += min(room, len(piece))
+
+    def finish(self, status: int) -> None:
+        """The complete answer is about to be sent: call `end`, and wait until it is durable where required. Unavailable
+        when that takes too long."""
+        ticket = self.end(status)
+        if ticket is not None:
+            ticket.wait(self._owner.wait_s)
+
+    def end(self, status: int) -> Ticket | None:
+        """Nothing more is sent. Idempotent; returns what to wait for. Unavailable from the journal."""
+        if self._ended:
+            return None
+        self._ended, self._status = True, status
+        if self._post is not None:
+            return self._write()
+        if not self._open:
+            self._write_alone()
+        return None
+
+    # Writing, once.
+
+    def write(self, vault: Vault) -> PayloadRow:
+        """The packed row; may run in a native thread."""
+        context, caller = self._context, self._context.caller
+        raw, raw_cut = self._read_taps()
+        flags = (STREAMED if self._streamed else 0) | (SENT_CUT if self.sent_bytes > len(self.sent) else 0)
+        flags |= (ANSWER_CUT if self._size > self.kept_bytes else 0) | (RAW_CUT if raw_cut else 0)
+        return PayloadRow(
+            bytes.fromhex(context.request_id),
+            raw_id(caller.organization_id),
+            raw_id(caller.project_id),
+            raw_id(caller.key_id),
+            raw_id(caller.member_id),
+            context.at_us,
+            context.at_us + caller.retention_days * DAY_US,
+            context.operation,
+            _clean(self._path)[:255],
+            _clean(self._requested_model)[:255],
+            self._served[:340],
+            self._status,
+            flags,
+            self.sent_bytes,
+            self._size,
+            payload_table.pack(vault, self.sent),
+            payload_table.pack(vault, b"".join(self._pieces)),
+            payload_table.pack(vault, orjson.dumps(raw)) if raw else None,
+        )
+
+    def _read_taps(self) -> tuple[list[dict[str, Any]], bool]:
+        return [capture.show() for capture in self._captures], any(capture.cut for capture in self._captures)
+
+    @property
+    def _is_large(self) -> bool:
+        return len(self.sent) + self.kept_bytes + sum(capture.size for capture in self._captures) > INLINE_BYTES
+
+    def _write(self) -> Ticket | None:
+        post, self._post = self._post, None
+        if post is None:
+            return None
+        # A caller who disconnects while a large payload is packed must not cancel the settlement.
+        ticket = Job(self._bring, post).result() if self._is_large else self._bring(post)
+        if isinstance(ticket, GatewayError):
+            raise ticket
+        return ticket if self._awaited else None
+
+    def _bring(self, post: Post) -> Ticket | GatewayError:
+        """Post both; returns an error as a value, since one that leaves a greenlet would be printed."""
+        row = None if self._done else self._pack()
+        self._done = True
+        if row is None:
+            self.fee_nusd = 0
+        try:
+            ticket = post(row)
+        except GatewayError as error:
+            return error
+        if row is not None:
+            self._owner.posted(ticket, row)
+        return ticket
+
+    def _write_alone(self) -> None:
+        """Write a failed request without settlement and cost. Never waits, never raises: no money depends on it."""
+        if self._done:
+            return
+        self._done = True
+        if self._is_large:
+            spawn(self._bring_alone)
+        else:
+            self._bring_alone()
+
+    def _bring_alone(self) -> None:
+        row = self._pack()
+        if row is None:
+            return
+        try:
+            self._owner.posted(self._owner.append(row), row)
+        except GatewayError as error:
+            log.warning("the payload of a failed request was not stored: %s", error.message)
+
+    def _pack(self) -> Row | None:
+        try:
+            return self._owner.pack(self, native=self._is_large)
+        except Exception:  # A payload that cannot be stored must not prevent its request's settlement.
+            log.exception("a payload could not be packed")
+            return None
+
+
+def _clean(text: str) -> str:
+    """The text as every store can keep it: a caller's text may contain NUL and lone surrogates."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()

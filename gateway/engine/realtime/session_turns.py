@@ -1,0 +1,263 @@
+"""The turns of one session: which event of the provider ends what the caller asked for, and what it used."""
+
+from collections import deque
+from collections.abc import Callable
+
+from gateway.billing.context import RequestContext
+from gateway.engine.realtime.books import LEFT, Report, SessionBooks, Turn, TurnParts
+from gateway.engine.realtime.places import SessionPlace
+from gateway.engine.realtime.session_conversation import ConversationLength, heard_of, tokens_made
+from gateway.engine.realtime.session_settings import SessionSettings
+from gateway.errors import Cancelled, GatewayError, RateLimited, UpstreamFailed
+from gateway.neutral.realtime import (
+    UNLIMITED,
+    RealtimeInput,
+    RealtimeRequest,
+    ServerEvent,
+    heard_units,
+    request_of,
+)
+from gateway.neutral.request import Requirements
+from gateway.neutral.transcriptions import TranscriptionRequest
+from gateway.neutral.usage import counts_anything
+
+AT_ONCE = 16  # responses that a session may have open, and transcripts that it may wait for
+REMEMBERED = 64  # ids of what ended, which counts once however often it is told
+
+
+class SessionTurns:
+    """All turns of a session, from admission to record; nothing of them outlives it. `hears` gives the place of a model
+    that is to transcribe."""
+
+    def __init__(
+        self,
+        parts: TurnParts,
+        context: RequestContext,
+        place: SessionPlace,
+        report: Report,
+        hears: Callable[[RequestContext, str, SessionPlace], SessionPlace],
+    ) -> None:
+        self.books = SessionBooks(parts, context, report)
+        self.settings = SessionSettings(lambda model: hears(context, model, place))
+        self.conversation = ConversationLength(place.target.mapping.context_length)
+        self._place, self._default_output = place, parts.default_output
+        self._waiting: deque[Turn] = deque()  # admitted, and not begun by the provider yet
+        self._active: dict[str, Turn] = {}
+        self._listening: Turn | None = None  # for what is said now
+        self._said = 0  # bytes of sound since it was last taken as said
+        self._committing = False  # the caller ended a turn of sound, and the provider has not confirmed it yet
+        self._unheard: dict[str, Turn] = {}  # by item: said, and not transcribed yet
+        self._ended: deque[str] = deque(maxlen=REMEMBERED)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the provider makes something that was asked for, or is about to."""
+        if self._active or self._unheard or (self._committing and self._listening is not None):
+            return True
+        return any(not turn.sound for turn in self._waiting)
+
+    def ask(self, event: str, most_output: int | None) -> None:
+        """Admit the response that the caller's `event` asks for. RateLimited, SpendingLimitReached, OutOfCredits,
+        Unavailable."""
+        turn = next((one for one in self._waiting if one.sound), None)
+        if turn is not None and most_output is None:
+            self.books.grow(turn, self._request(None))
+            turn.sound, turn.event = False, event  # what was held for sound serves, more is held with the next of it
+            return
+        if len(self._waiting) + len(self._active) >= AT_ONCE:
+            text = f"At most {AT_ONCE} responses of a session may be in progress."
+            raise RateLimited(text, code="too_many_responses", retry_after=None)
+        turn = self._open(most_output)
+        turn.event = event
+        self._waiting.append(turn)
+
+    def listen(self, sound_bytes: int) -> None:
+        """Admit what sound may bring about: a response that the provider begins by itself, and the transcript where
+        there is a model for it. Errors as of `ask`."""
+        self._said += sound_bytes
+        self._committing = not sound_bytes
+        if self.settings.listens and not self.grow():
+            waiting = self._open(None)
+            waiting.sound = True
+            self._waiting.append(waiting)
+        heard = self.settings.expected
+        if heard is None:
+            return
+        if self._listening is None:
+            self._listening = self.books.open(_heard_request(heard, self._said), heard)
+        elif self._listening.place is heard:
+            self.books.grow(self._listening, _heard_request(heard, self._said))
+
+    def grow(self) -> bool:
+        """The conversation is longer, or its responses may be: what the provider may begin by itself costs more.
+        Whether there is any such. Errors as of `ask`."""
+        waiting = next((one for one in self._waiting if one.sound), None)
+        if waiting is not None:
+            self.books.grow(waiting, self._request(None))
+        return waiting is not None
+
+    def forget(self, event: str) -> None:
+        """The caller's `event` had no effect: what was admitted for it is given back."""
+        self.settings.refused(event)
+        self._committing = False
+        for turn in self._waiting:
+            if turn.event == event and event:
+                self._waiting.remove(turn)
+                self.books.void(turn)
+                return
+
+    def take(self, event: ServerEvent) -> None:
+        """Count what an event of the provider brings. A response or a transcript that it ends is durable when this
+        returns: pass it on then. Unavailable when that takes too long; errors of `ask` for a response that the provider
+        began without one that was waiting, which is counted all the same."""
+        if event.kind == "started":
+            self._begin(event.id)
+        elif event.kind == "done":
+            self._finish(event)
+        elif event.kind == "committed":
+            self._commit(event.id)
+        elif event.kind in ("heard", "unheard"):
+            self._transcribed(event)
+        elif event.kind == "settings":
+            self.settings.told(event)
+        elif event.kind == "refused":
+            self.forget(event.id)
+        elif event.text_length or event.sound_bytes:
+            turn = self._active.get(event.id) or next(iter(self._active.values()), None)
+            if turn is not None:
+                self._note(turn, event)
+
+    def responses(self) -> list[str]:
+        """The ids of those in progress."""
+        return list(self._active)
+
+    def close(self, error: GatewayError | None) -> None:
+        """End the session: reservations of turns that the provider did not begin are released. Responses in progress
+        and transcripts of committed sound are recorded by estimate, as left by the caller or, with an `error`, as
+        broken. Never waits, never raises."""
+        self.books.closed = True
+        left = [*self._waiting, *([self._listening] if self._listening else [])]
+        self._waiting.clear()
+        self._listening = None
+        for turn in left:
+            self.books.void(turn)
+        active, self._active = list(self._active.values()), {}
+        for turn in active:
+            self.books.abandon(turn, self.conversation.estimate(turn.text_made, turn.sound_made), error)
+        unheard, self._unheard = list(self._unheard.values()), {}
+        for turn in unheard:
+            self.books.abandon(turn, heard_of(turn.sound_made), error)
+
+    # A response.
+
+    def _open(self, most_output: int | None) -> Turn:
+        place = self.conversation.place
+        turn = self.books.open(self._request(most_output), self._place)
+        turn.place_asked = place
+        return turn
+
+    def _request(self, most_output: int | None) -> RealtimeRequest:
+        wanted = self.settings.most_output if most_output is None else most_output
+        most = self._place.target.mapping.max_output or self._default_output
+        output = most if wanted == UNLIMITED else min(wanted, most)
+        return request_of(self._place.requested_model, RealtimeInput(), self.conversation.most_tokens, output)
+
+    def _begin(self, response: str) -> None:
+        if response in self._active or response in self._ended:
+            return
+        if len(self._active) > AT_ONCE:
+            raise UpstreamFailed(f"The provider began more than {AT_ONCE} responses at once.")
+        turn, error = self._next()
+        self._active[response] = turn
+        self.books.begin(turn)
+        if error is not None:
+            raise error
+
+    def _next(self) -> tuple[Turn, GatewayError | None]:
+        """The turn of what the provider begins now."""
+        if self._waiting:
+            return self._waiting.popleft(), None
+        return self.books.open_late(self._request(None), self._place)
+
+    def _note(self, turn: Turn, event: ServerEvent) -> None:
+        """More of an answer came. What passes what was foreseen of it is reserved, or its session ends."""
+        self.books.note(turn, event.text_length, event.sound_bytes)
+        made = tokens_made(turn.text_made, turn.sound_made)
+        if made > turn.output:
+            self.books.grow(turn, self._request(2 * made))
+            turn.output = max(turn.output, 2 * made)
+
+    def _finish(self, event: ServerEvent) -> None:
+        if event.id in self._ended:
+            return
+        late: GatewayError | None = None
+        name = event.id or next(iter(self._active), "")
+        turn = self._active.pop(name, None)
+        if turn is None:
+            if not self._waiting and event.usage is None:
+                return
+            turn, late = self._next()
+        if name:
+            self._ended.append(name)
+        # Zeros for an answer: nobody counted.
+        usage = event.usage if event.usage is not None and counts_anything(event.usage) else None
+        error = _error_of(event, usage is not None or bool(turn.attempt.first_at))
+        if usage is None and error is None:
+            usage = self.conversation.estimate(turn.text_made, turn.sound_made)
+        if usage is not None:
+            self.conversation.answered(usage, None if usage.basis == "estimated" else turn.place_asked)
+        self.books.settle(turn, usage, event.finish, error)
+        if late is not None:
+            raise late
+
+    # What is said, as text.
+
+    def _commit(self, item: str) -> None:
+        """What was said until now is to be transcribed, by what the provider said last."""
+        turn, self._listening = self._listening, None
+        said, self._said = self._said, 0
+        self._committing = False
+        place, error = self.settings.heard, None
+        known = item in self._unheard or item in self._ended or len(self._unheard) >= AT_ONCE
+        if turn is not None and (turn.place is not place or known):
+            self.books.void(turn)
+            turn = None
+        if place is None or known:
+            return
+        if turn is None:
+            turn, error = self.books.open_late(_heard_request(place, said), place)
+        turn.sound_made = said
+        self._unheard[item] = turn
+        self.books.begin(turn)
+        if error is not None:
+            raise error
+
+    def _transcribed(self, event: ServerEvent) -> None:
+        if event.id in self._ended:
+            return
+        turn, late = self._unheard.pop(event.id, None), None
+        usage = event.usage
+        if turn is None:
+            place = self.settings.heard or self.settings.expected
+            if usage is None or place is None:
+                return
+            turn, late = self.books.open_late(_heard_request(place, self._said), place)
+        self._ended.append(event.id)
+        if usage is None and event.kind == "unheard":
+            self.books.void(turn)
+            return
+        self.books.settle(turn, usage or heard_of(turn.sound_made, event.text_length), "stop", None)
+        if late is not None:
+            raise late
+
+
+def _heard_request(place: SessionPlace, sound_bytes: int) -> TranscriptionRequest:
+    needs = Requirements(stream=True, max_tokens=0, messages=1, units=heard_units(sound_bytes))
+    return TranscriptionRequest(place.requested_model, needs, lambda: None)
+
+
+def _error_of(event: ServerEvent, came: bool) -> GatewayError | None:
+    """Why a response is none; one that was cancelled is an answer, as far as it came."""
+    if event.finish == "error":
+        return UpstreamFailed(f"The provider failed to respond{f': {event.fault}' if event.fault else ''}.")
+    return Cancelled(LEFT) if event.finish == "cancelled" and not came else None

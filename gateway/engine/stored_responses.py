@@ -1,0 +1,231 @@
+"""Stored responses: conversations that a caller continues by the id of the last response.
+
+A turn stores what is new in it and refers to the previous turn. Large parts, such as an image or the list of tools, are
+stored once per organization however often they are sent. Everything is compressed and encrypted, off the event loop.
+"""
+
+import hmac
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from gateway.accounts.access import keeps_nothing
+from gateway.accounts.authentication import Caller
+from gateway.accounts.vault import Vault
+from gateway.configuration.settings import Responses
+from gateway.engine import deduplication
+from gateway.errors import InvalidRequest, NotFound, Unavailable
+from gateway.metering.payload_table import pack, unpack
+from gateway.runtime.threads import Threads
+from gateway.store.conversation_turns import DIGEST_BYTES, Link, NoRoom, PiecesGone, PreviousGone, StoredTurn, Turns
+from gateway.store.documents import Documents
+
+KIND = "stored_response"  # kind of documents in which earlier releases stored responses: complete, in zlib
+LIFE_S = 30 * 86_400.0  # HTTP reference, section 3.2
+LABEL = b"stored-response\0"
+MOST_TURNS = 10_000  # of one conversation
+TRIES = 3
+ECHOED = 80  # characters of an id that an error repeats
+MB = 1 << 20
+Item = dict[str, Any]
+
+
+class PastTurn(NamedTuple):
+    """An earlier turn: the id of its response, its input as it was sent, its output."""
+
+    ident: str
+    items: list[Item]
+    output: list[Item]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A response (JSON object with `output`), the turns before it, and its own turn's input as it was sent. `size`:
+    total bytes, once it is stored."""
+
+    response: dict[str, Any]
+    earlier: list[PastTurn]
+    items: list[Item]
+    size: int = 0
+
+    @property
+    def turns(self) -> list[PastTurn]:
+        """The whole conversation so far."""
+        return [*self.earlier, PastTurn(self.response["id"], self.items, self.response["output"])]
+
+
+class StoredResponses:
+    """The responses of all tenants; a caller can read those of their own project, a customer those of their own key."""
+
+    def __init__(
+        self, turns: Turns, documents: Documents, vault: Vault, secret: bytes, threads: Threads, settings: Responses
+    ) -> None:
+        self._turns, self._documents, self._vault = turns, documents, vault
+        self._secret, self._threads = secret, threads
+        self._most_bytes = settings.max_organization_mb * MB
+        self._most_conversation = settings.max_conversation_mb * MB
+
+    def check_quota(self, caller: Caller) -> None:
+        """InvalidRequest when the caller's organization has used up its storage."""
+        if not self._most_bytes or self._turns.total(caller.organization_id) < self._most_bytes:
+            return
+        raise InvalidRequest(
+            f"This organization's stored responses fill its {self._most_bytes // MB} MB (responses.max_organization_mb "
+            "of the gateway). Send store: false, or delete stored responses (DELETE /v1/responses/{id}).",
+            param="store",
+            code="response_storage_full",
+        )
+
+    def keep(self, caller: Caller, stored: StoredResponse, previous: str = "") -> None:
+        """Store under the response's id, as the successor of the response `previous`. InvalidRequest when there is no
+        room, Unavailable when the store is away."""
+        organization = caller.organization_id
+        for _ in range(TRIES):
+            try:
+                self._add(organization, scope_of(caller), stored, previous)
+            except PreviousGone:
+                previous = ""  # it was deleted while this turn was being answered: the conversation is stored here
+            except PiecesGone:
+                continue
+            except NoRoom:
+                raise InvalidRequest(
+                    f"The response needs more room than is left of {self._most_bytes // MB} MB.",
+                    code="response_storage_full",
+                ) from None
+            else:
+                return
+        raise Unavailable("The response could not be stored.")
+
+    def find(
+        self,
+        caller: Caller,
+        ident: str,
+        param: str = "response_id",
+        code: str = "not_found",
+        *,
+        whole: bool = True,
+    ) -> StoredResponse:
+        """The response with that id, with the conversation before it if `whole`. NotFound when it does not exist,
+        expired, or belongs to somebody else; InvalidRequest when the conversation is too long to continue."""
+        if keeps_nothing(caller.rules):
+            raise storage_conflict(param)
+        found = self._find(caller, ident, param, whole)
+        if found is None:
+            raise NotFound(
+                f"There is no stored response {ident[:ECHOED]!r}: it was not stored, expired, or was deleted.",
+                param=param,
+                code=code,
+            )
+        return found
+
+    def _find(self, caller: Caller, ident: str, param: str, whole: bool) -> StoredResponse | None:
+        link = self._turns.find(ident)
+        found = self._find_old(caller, ident) if link is None else None
+        if link is not None and link.scope == scope_of(caller):
+            if whole:
+                self._check_length(link, param)
+            found = self._read(link, whole)
+        return found
+
+    def delete(self, caller: Caller, ident: str) -> None:
+        """Delete the response. NotFound as in `find`; responses that continued it keep the conversation."""
+        if self._find(caller, ident, "response_id", whole=False) is None:
+            raise NotFound(f"There is no stored response {ident[:ECHOED]!r}.", param="response_id")
+        self._turns.end(ident)
+        self._documents.delete(KIND, ident)
+
+    def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
+        """Remove what expired; returns how many turns."""
+        return self._turns.sweep(go_on)
+
+    def _check_length(self, link: Link, param: str) -> None:
+        if link.turns > MOST_TURNS:
+            raise self._too_long(param)
+        self.check_size(link.chain_bytes, param)
+
+    def check_size(self, size: int, param: str) -> None:
+        """InvalidRequest when a request would continue more stored bytes than allowed."""
+        if size > self._most_conversation > 0:
+            raise self._too_long(param)
+
+    def _too_long(self, param: str) -> InvalidRequest:
+        return InvalidRequest(
+            f"The stored conversation is over {MOST_TURNS:,} turns or {self._most_conversation // MB} MB "
+            "(responses.max_conversation_mb of the gateway); begin a new one, or compact it.",
+            param=param,
+            code="conversation_too_long",
+        )
+
+    def _add(self, organization: str, scope: str, stored: StoredResponse, previous: str) -> None:
+        segments, parts, raw_bytes = self._threads.run(self._split, organization, stored, not previous)
+        missing = parts.keys() - self._turns.known(organization, tuple(parts))
+        body, values = self._threads.run(self._pack, segments, {name: parts[name] for name in missing})
+        turn = StoredTurn(stored.response["id"], organization, scope, previous, tuple(parts), body, raw_bytes)
+        self._turns.add(turn, values, LIFE_S, self._most_bytes)
+
+    def _split(
+        self, organization: str, stored: StoredResponse, alone: bool
+    ) -> tuple[list[bytes], dict[bytes, bytes], int]:
+        """Text, pieces and size of what is stored; a turn without a predecessor includes the earlier ones."""
+        earlier = [list(turn) for turn in stored.earlier] if alone else []
+        body = {"response": stored.response, "items": stored.items, "earlier": earlier}
+        own = hmac.digest(self._secret, LABEL + organization.encode(), "sha256")
+        segments, parts = deduplication.split(body, lambda data: hmac.digest(own, data, "sha256")[:DIGEST_BYTES])
+        texts = sum(map(len, segments)) - DIGEST_BYTES * (len(segments) // 2)
+        return segments, parts, texts + sum(len(parts[name]) for name in deduplication.digests_of(segments))
+
+    def _pack(self, segments: list[bytes], values: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, bytes]]:
+        packed = {name: pack(self._vault, value) for name, value in values.items()}
+        return pack(self._vault, deduplication.pack(segments)), packed
+
+    def _read(self, link: Link, whole: bool) -> StoredResponse | None:
+        rows = self._turns.chain(link.ident, MOST_TURNS if whole else 1)
+        if not rows:
+            return None
+        texts = self._threads.run(lambda: [deduplication.unpack(unpack(self._vault, body)) for _, body in rows])
+        wanted = {digest for segments in texts for digest in deduplication.digests_of(segments)}
+        values = self._turns.values(link.organization, tuple(wanted))
+        try:
+            return self._threads.run(self._join, texts, values, link.chain_bytes)
+        except KeyError:
+            return None  # it was removed while it was read
+
+    def _join(self, texts: list[list[bytes]], values: dict[bytes, bytes], size: int) -> StoredResponse:
+        opened = {name: unpack(self._vault, value) for name, value in values.items()}
+        *before, last = (deduplication.join(segments, opened) for segments in texts)
+        earlier: list[PastTurn] = []
+        for body in before:
+            earlier += [PastTurn(*turn) for turn in body["earlier"]]
+            earlier.append(PastTurn(body["response"]["id"], body["items"], body["response"]["output"]))
+        earlier += [PastTurn(*turn) for turn in last["earlier"]]
+        return StoredResponse(last["response"], earlier, last["items"], size)
+
+    def _find_old(self, caller: Caller, ident: str) -> StoredResponse | None:
+        packed = self._documents.get(KIND, ident)
+        body = None if packed is None else self._threads.run(_read_old, packed)
+        if body is None or body["scope"] != scope_of(caller):
+            return None
+        return StoredResponse(body["response"], [PastTurn(ident, body["history"], [])], body["items"], MB)
+
+
+def _read_old(packed: bytes) -> dict[str, Any]:
+    """A document in the earlier format: JSON in zlib."""
+    return orjson.loads(zlib.decompress(packed))
+
+
+def storage_conflict(param: str) -> InvalidRequest:
+    """Why nothing can be stored or looked up for an organization under zero data retention, and what to do."""
+    return InvalidRequest(
+        "This organization is under zero data retention, so no response is stored: send the whole conversation in "
+        'input, with store: false or without store; include: ["reasoning.encrypted_content"] brings reasoning along.',
+        param=param,
+        code="zdr_storage_conflict",
+    )
+
+
+def scope_of(caller: Caller) -> str:
+    """Who may see a stored response: the project; for a customer's key only that key."""
+    return caller.project_id if caller.key_kind == "user" else f"{caller.project_id}/{caller.key_id}"

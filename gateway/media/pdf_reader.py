@@ -1,0 +1,126 @@
+"""Pages and text of PDFs, read in a child process with limits on time and memory."""
+
+import os
+import signal
+import sys
+import tempfile
+from collections import OrderedDict
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import gevent
+from gevent.monkey import get_original
+
+from gateway.clock import Clock
+from gateway.runtime.fair_threads import FairThreads, QueueFull
+from gateway.runtime.threads import compute_if, work_owner
+
+PROGRAM = Path(__file__).with_name("pdf_program.py")
+LARGE = 1 << 18
+LONGEST_S, LOOK_S = 8.0, 0.005  # the most time for one file; how often the child is looked at
+AT_ONCE, WAITING, WAITING_EACH = 2, 64, 16
+REMEMBERED = 1024  # files: a conversation brings the same document with each of its turns
+PDF, HEAD = b"%PDF-", 1024  # readers accept other bytes before the header
+
+
+# Native threads wait for children; gevent's own functions work in the thread of the event loop alone.
+sleep = get_original("time", "sleep")
+spawn_process, wait_for_process = get_original("os", ("posix_spawn", "waitpid"))
+
+
+class PdfFacts(NamedTuple):
+    """`pages` are those of the page tree; no reader finds more than `most_pages`, with at most `text_bytes` of text."""
+
+    pages: int
+    most_pages: int
+    text_bytes: int
+
+
+class PdfReader:
+    """Reads PDFs one per child process, `AT_ONCE` of them at a time; organizations take turns."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, PdfFacts | None] = OrderedDict()
+        self._threads: dict[int, FairThreads] = {}  # by event loop: a child of a fork has its own
+
+    def read(self, data: bytes) -> PdfFacts | None:
+        """The facts of a PDF; None for what cannot be read, also within the limits or while too many others wait."""
+        key = compute_if(len(data) >= LARGE, _digest, data)
+        if key in self._known:
+            self._known.move_to_end(key)
+            return self._known[key]
+        try:
+            found = self._known[key] = self._pool().run(work_owner(), partial(_read, data))
+        except QueueFull:
+            return None
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return found
+
+    def _pool(self) -> FairThreads:
+        hub = gevent.get_hub()
+        pool = self._threads.get(id(hub))
+        if pool is None:
+            pool = self._threads[id(hub)] = FairThreads(AT_ONCE, 1, WAITING, WAITING_EACH, hub=hub)
+        return pool
+
+
+def is_pdf(head: bytes) -> bool:
+    """Whether any reader may take what begins so for a PDF."""
+    return PDF in head[:HEAD]
+
+
+def _digest(data: bytes) -> bytes:
+    return sha256(data).digest()
+
+
+def _read(data: bytes) -> PdfFacts | None:
+    """Return the facts that the child process wrote. Runs in a native thread."""
+    try:
+        with _unnamed() as given, _unnamed() as written:
+            given.write(data)
+            given.seek(0)
+            _run(given.fileno(), written.fileno())
+            written.seek(0)
+            pages, most_pages, text_bytes = map(int, written.read(128).split())
+    except (OSError, ValueError):
+        return None
+    return PdfFacts(pages, most_pages, text_bytes)
+
+
+def _unnamed() -> IO[bytes]:
+    """A file without a name: in memory where the system has such files."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("document", os.MFD_CLOEXEC), "w+b", buffering=0)
+    return tempfile.TemporaryFile(buffering=0)
+
+
+def _run(given: int, written: int) -> None:
+    """Run the program on a file and wait for its end, at most LONGEST_S. Its environment is empty: what an exploit of
+    the reader could look at first is not there."""
+    arguments = [sys.executable, "-I", str(PROGRAM)]
+    actions = [
+        (os.POSIX_SPAWN_DUP2, given, 0),
+        (os.POSIX_SPAWN_DUP2, written, 1),
+        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+    ]
+    pid = spawn_process(sys.executable, arguments, {}, file_actions=actions)
+    end = Clock.monotonic() + LONGEST_S
+    while _is_running(pid):
+        if Clock.monotonic() >= end:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        sleep(LOOK_S)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return wait_for_process(pid, os.WNOHANG)[0] == 0
+    except ChildProcessError:  # it ended, and the event loop's own handler has seen it
+        return False
+
+
+READER = PdfReader()

@@ -1,0 +1,161 @@
+"""Tokens of the media in a chat request: the most that they can count as, and what they usually do.
+
+What is not text is counted by its content. A name or a media type, which are the caller's, may only raise the count.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec import structs
+
+from gateway.media.pdf_reader import HEAD, READER, PdfFacts, is_pdf
+from gateway.media.sounds import length_of
+from gateway.neutral.chat import ChatRequest
+from gateway.neutral.encoded import decode_base64, mended
+from gateway.neutral.file_types import type_of
+from gateway.neutral.parts import Audio, File, Image, Media, Part, ToolResult, Video
+from gateway.runtime.large_files import StoredFile
+from gateway.runtime.threads import compute_if
+
+# The most that one image was seen to count as (Qwen-VL at its highest resolution), and what one of a usual size counts
+# as (OpenAI documentation, "Images and vision": 1024 × 1024 in high detail). A low detail is 85 tokens.
+IMAGE_TOKENS, LIKELY_IMAGE_TOKENS, LOW_DETAIL_TOKENS = 16_384, 765, 85
+# A page of a PDF is read as an image of a limited size and as its text (documentation of OpenAI, "File inputs", and of
+# Anthropic, "PDF support"; the largest image of a page is Anthropic's of 4,784 tokens).
+PAGE_TOKENS, LIKELY_PAGE_TOKENS = 5_000, 765
+# Providers count 10 to 33 tokens for a second of sound; bounds have room.
+SOUND_TOKENS_A_SECOND, LIKELY_SOUND_TOKENS_A_SECOND = 50, 10
+BYTES_A_TOKEN = 4
+# Deflate packs at most so many bytes into one: office documents are packed, and providers read their text.
+PACKED = 1032
+# A file that the gateway does not see (at an address or at the provider) counts as so much where the context of a model
+# is not known, and is admitted for the tokens of an image.
+MOST_CONTEXT_TOKENS = 2_000_000
+SECOND_MS = 1000
+LARGE = 1 << 18  # characters of base64
+
+
+class MediaCount(NamedTuple):
+    """Tokens of media: the `most`, the `likely`, and how many are `unseen` (each is IMAGE_TOKENS of the most)."""
+
+    most: int = 0
+    likely: int = 0
+    unseen: int = 0
+
+    def plus(self, other: "MediaCount") -> "MediaCount":
+        return MediaCount(self.most + other.most, self.likely + other.likely, self.unseen + other.unseen)
+
+
+NONE = MediaCount()
+UNSEEN = MediaCount(IMAGE_TOKENS, LIKELY_PAGE_TOKENS, 1)
+
+
+def counted(request: ChatRequest) -> ChatRequest:
+    """The request with the tokens of its media in its requirements; itself where it has none.
+
+    InvalidRequest for what is wrong inside the conversation.
+    """
+    needs = request.requirements
+    if not needs.media or needs.media_tokens:
+        return request
+    found = NONE
+    for message in request.conversation().messages:
+        for part in _media_of(message.parts):
+            found = found.plus(count(part))
+    changed = structs.replace(
+        needs, media_tokens=found.most, likely_media_tokens=found.likely, unseen_media=found.unseen
+    )
+    return structs.replace(request, requirements=changed)
+
+
+def count(part: Image | Audio | Video | File) -> MediaCount:
+    """The tokens of one part."""
+    media = part.media
+    if not media.data:
+        return _count_image(part) if isinstance(part, Image) and media.url else UNSEEN
+    head = _head_of(media)
+    kind = type_of(head)
+    if is_pdf(head) or "pdf" in media.media_type or (isinstance(part, File) and part.filename.lower().endswith(".pdf")):
+        return _count_pdf(media)
+    if isinstance(part, Audio) or kind.startswith("audio/"):
+        return _count_sound(media)
+    if isinstance(part, Image) and (not kind or kind.startswith("image/")):
+        return _count_image(part)
+    if kind.startswith("image/"):
+        return MediaCount(IMAGE_TOKENS, LIKELY_IMAGE_TOKENS)
+    return compute_if(len(media.data) >= LARGE, _count_file, media, kind)
+
+
+def pdf_tokens(facts: PdfFacts | None) -> MediaCount:
+    """The tokens of a PDF. One that cannot be read counts as more than any context, and as usual for one page."""
+    if facts is None:
+        return MediaCount(MOST_CONTEXT_TOKENS, LIKELY_PAGE_TOKENS)
+    likely = facts.pages * LIKELY_PAGE_TOKENS + facts.text_bytes // BYTES_A_TOKEN * facts.pages // facts.most_pages
+    return MediaCount(facts.most_pages * PAGE_TOKENS + facts.text_bytes, likely)
+
+
+def _media_of(parts: tuple[Part, ...]) -> Iterator[Image | Audio | Video | File]:
+    for part in parts:
+        if isinstance(part, ToolResult):
+            yield from _media_of(part.parts)
+        elif isinstance(part, Image | Audio | Video | File):
+            yield part
+
+
+def _count_image(part: Image) -> MediaCount:
+    return MediaCount(IMAGE_TOKENS, LOW_DETAIL_TOKENS if part.detail == "low" else LIKELY_IMAGE_TOKENS)
+
+
+def _count_pdf(media: Media) -> MediaCount:
+    data = compute_if(len(media.data) >= LARGE, _decode, media.data)
+    return pdf_tokens(None if data is None else READER.read(data))
+
+
+def _count_sound(media: Media) -> MediaCount:
+    length = compute_if(len(media.data) >= LARGE, _length_of, media.data)
+    most = length[1] * SOUND_TOKENS_A_SECOND
+    likely = length[0] * LIKELY_SOUND_TOKENS_A_SECOND
+    return MediaCount(-(-most // SECOND_MS), -(-likely // SECOND_MS))
+
+
+def _length_of(text: str) -> tuple[int, int]:
+    data = _decode(text)
+    return length_of(StoredFile.of(data if data is not None else text.encode("utf-8", "replace")))
+
+
+def _count_file(media: Media, kind: str) -> MediaCount:
+    """A text counts by its bytes, a token being at least one of them. Anything else may be packed."""
+    data = _decode(media.data)
+    if data is None:
+        return MediaCount(len(media.data) * PACKED, LIKELY_PAGE_TOKENS)
+    if not kind and _is_text(data):
+        return MediaCount(len(data), -(-len(data) // BYTES_A_TOKEN))
+    return MediaCount(len(data) * PACKED, LIKELY_PAGE_TOKENS)
+
+
+def _is_text(data: bytes) -> bool:
+    if b"\0" in data:
+        return False
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _decode(text: str) -> bytes | None:
+    """The bytes of base64 as lenient readers take it; None for what is none."""
+    try:
+        return decode_base64(text)
+    except ValueError:
+        pass
+    try:
+        return decode_base64(mended(text))
+    except ValueError:
+        return None
+
+
+def _head_of(media: Media) -> bytes:
+    """The first bytes, in which a type shows."""
+    wanted = (HEAD // 3 + 2) * 4
+    return _decode(media.data[:wanted]) or b""

@@ -1,0 +1,242 @@
+"""The table of rollups: which series it has, how sums are added, replaced and moved in it, and how far it is."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import orjson
+import peewee
+
+from gateway import errors
+from gateway.clock import DAY_US, HOUR_US
+from gateway.metering.rollups.sum_tables import PIECE_ROWS, VALUES, run_many, sum_table, write_rows
+from gateway.runtime.threads import pause
+from gateway.store.database import Database
+
+T = TypeVar("T")
+
+HOURS = 24  # of a day
+
+
+class Series(IntEnum):
+    """Sums of an owner by hour; those of days have the same number plus DAILY, those of blocks of days plus BLOCKS."""
+
+    PROJECT = 0
+    PROJECT_MODEL = 1
+    PROJECT_SOURCE = 2
+    KEY = 3
+    KEY_MODEL = 4
+    KEY_SOURCE = 5
+
+
+DAILY = 8
+BLOCKS = 16
+BLOCK_DAYS = 32
+BLOCK_HOURS = BLOCK_DAYS * HOURS
+# Names of sources that a project has in an hour at most: callers choose them. What comes under more names counts
+# everywhere but in the series of sources.
+MOST_SOURCES = 100
+
+KEY_COLUMNS = {  # and their types on PostgreSQL
+    "series": "smallint",
+    "owner": "bytea",
+    "hour": "integer",
+    "part": "smallint",
+    "name": "text",
+    "provider": "text",
+}
+COLUMNS = (*KEY_COLUMNS, "updated_at", *VALUES)
+ROLLUP = sum_table("rollup", KEY_COLUMNS, ("updated_at", "bigint", "excluded.updated_at"))
+WIDEN = """
+INSERT INTO rollup_hour (hour, low, high, dirty, late_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (hour) DO UPDATE SET
+    low = CASE WHEN excluded.low < rollup_hour.low THEN excluded.low ELSE rollup_hour.low END,
+    high = CASE WHEN excluded.high > rollup_hour.high THEN excluded.high ELSE rollup_hour.high END,
+    dirty = CASE WHEN excluded.dirty > rollup_hour.dirty THEN excluded.dirty ELSE rollup_hour.dirty END,
+    late_at = CASE WHEN excluded.late_at > rollup_hour.late_at THEN excluded.late_at ELSE rollup_hour.late_at END
+"""
+FORGET_BLOCK = "DELETE FROM rollup_block WHERE block = ?"
+TOUCH_DAY = "INSERT INTO rollup_day (day, stamp) VALUES (?, ?) ON CONFLICT (day) DO UPDATE SET stamp = excluded.stamp"
+
+Key = tuple[int, bytes, int, str, str]  # series, owner, hour, name, provider
+Sums = dict[Key, list[int]]
+
+
+class Overtaken(errors.Unavailable):
+    """Somebody else worked on the rollups since their state was read: nothing happened, and it may be begun anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far the rollups are. Rows posted before `watermark` are counted; while `filled` is not None, of those before
+    `fill_until` only the ones with request ids up to it. Days before `days_through` are summed up but for those in the
+    table rollup_day. Before the request id `purged` (hex) rows were removed. `counted` are the last batches: start, end
+    and number of rows. Each change raises `version`, so that of two who work on it one finds out."""
+
+    version: int
+    watermark: int
+    fill_until: int
+    filled: str | None
+    days_through: int
+    purged: str
+    counted: tuple[tuple[int, int, int], ...]
+
+    @property
+    def filling(self) -> bool:
+        return self.filled is not None
+
+
+STATE = "version, watermark, fill_until, filled, days_through, purged, counted"
+
+
+def read_state(database: Database) -> State | None:
+    """None before the first round of the job. Inside a read or write."""
+    row = database.execute(f"SELECT {STATE} FROM rollup_state WHERE id = 1").fetchone()
+    if row is None:
+        return None
+    version, watermark, fill_until, filled, days_through, purged, counted = row
+    batches = tuple((first, last, count) for first, last, count in orjson.loads(counted))
+    return State(version, watermark, fill_until, filled, days_through, purged, batches)
+
+
+def insert_state(database: Database, now_us: int, empty: bool) -> None:
+    """The beginning: rows posted from now on are counted as they come, those before in a pass over them all."""
+    database.execute(
+        f"INSERT INTO rollup_state (id, {STATE}) VALUES (1, 1, ?, ?, ?, ?, '', '[]') ON CONFLICT (id) DO NOTHING",
+        (now_us, now_us, None if empty else "", now_us // DAY_US if empty else 0),
+    )
+
+
+def advance_state(database: Database, state: State, **changes: Any) -> State:
+    """Change the state within an open transaction, whose first statement this is. Overtaken when somebody else changed
+    it since it was read: then nothing of the transaction may happen."""
+    after = dataclasses.replace(state, version=state.version + 1, **changes)
+    changed = database.execute(
+        "UPDATE rollup_state SET version = ?, watermark = ?, fill_until = ?, filled = ?, days_through = ?, purged = ?, "
+        "counted = ? WHERE id = 1 AND version = ?",
+        (
+            after.version,
+            after.watermark,
+            after.fill_until,
+            after.filled,
+            after.days_through,
+            after.purged,
+            orjson.dumps(after.counted).decode(),
+            state.version,
+        ),
+    )
+    if not changed.rowcount:
+        raise Overtaken("Somebody else works on the rollups.")
+    return after
+
+
+def read_held(database: Database, hours: Iterable[int]) -> dict[int, int]:
+    """Which part of hours is the one HELD; inside a read or write. What is not told is 0."""
+    wanted = sorted(set(hours))
+    found: dict[int, int] = {}
+    for start in range(0, len(wanted), PIECE_ROWS):
+        some = wanted[start : start + PIECE_ROWS]
+        sql = f"SELECT hour, held FROM rollup_hour WHERE held <> 0 AND hour IN ({', '.join('?' * len(some))})"
+        found.update((int(hour), int(held)) for hour, held in database.execute(sql, some).fetchall())
+    return found
+
+
+def add_sums(database: Database, sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated_us: int) -> None:
+    """Add to what is there, within an open transaction: to the part that `parts` names for an hour, else 0."""
+    write_rows(database, ROLLUP, _table_rows(sums, parts, updated_us), adding=True)
+
+
+def insert_sums(
+    database: Database, sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated_us: int
+) -> None:
+    """Write where nothing is, within an open transaction."""
+    write_rows(database, ROLLUP, _table_rows(sums, parts, updated_us), adding=False)
+
+
+def read_sums(database: Database, hour: int, part: int) -> dict[Key, list[int]]:
+    """What a part of an hour has. Inside a report."""
+    sql = (
+        f"SELECT series, owner, name, provider, {', '.join(VALUES)} FROM rollup "
+        f"WHERE hour = ? AND series >= 0 AND series < {DAILY} AND part = ?"
+    )
+    return {
+        (int(series), bytes(owner), hour, str(name), str(provider)): [int(value or 0) for value in values]
+        for series, owner, name, provider, *values in database.fetch(sql, (hour, part))
+    }
+
+
+def compare_sums(stored: Sums, wanted: Sums) -> tuple[list[Key], Sums]:
+    """The keys of what is stored otherwise than wanted, and what is to be written in its place."""
+    wrong = [key for key, values in stored.items() if wanted.get(key) != values]
+    return wrong, {key: values for key, values in wanted.items() if stored.get(key) != values}
+
+
+def delete_sums(database: Database, keys: Iterable[Key], part: int) -> None:
+    """Rows of one part, within an open transaction."""
+    sql = "DELETE FROM rollup WHERE series = ? AND owner = ? AND hour = ? AND name = ? AND provider = ? AND part = ?"
+    run_many(database, sql, [(*key, part) for key in sorted(keys)])
+
+
+def _table_rows(
+    sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated_us: int
+) -> Iterator[tuple[tuple[Any, ...], Sequence[int]]]:
+    for (series, owner, hour, name, provider), values in sums.items():
+        yield (series, owner, hour, parts.get(hour, 0), name, provider, updated_us), values
+
+
+def widen_hours(
+    database: Database, ranges: Mapping[int, tuple[str, str]], dirty: bool = False, late_us: int = 0
+) -> None:
+    """Remember in which range of request ids (hex) the rows of hours lie, within an open transaction. `late_us`: when
+    it was found, by the store's clock, that rows of theirs were committed late, which the closing of hours asks."""
+    rows = [(hour, low, high, int(dirty), late_us) for hour, (low, high) in sorted(ranges.items())]
+    run_many(database, WIDEN, rows)
+
+
+def touch_days(database: Database, hours: Iterable[int], stamp: int) -> None:
+    """Days that must be summed up again, and blocks of days with them, within an open transaction."""
+    days = sorted({hour // HOURS for hour in hours})
+    run_many(database, TOUCH_DAY, [(day, stamp) for day in days])
+    run_many(database, FORGET_BLOCK, [(block,) for block in sorted({day // BLOCK_DAYS for day in days})])
+
+
+def fetch_sums(database: Database, sql: str, params: Sequence[Any]) -> list[Any]:
+    """The rows of a statement whose every sum(…) is of what lies in the table; beyond 64 bits, where SQLite's own ends
+    in an error, it is the nearest double."""
+    return _with_room(database.fetch, sql, params, lambda: sql.replace("sum(", "total("))
+
+
+def run_sums(database: Database, sql: str, params: Sequence[Any]) -> None:
+    """The same of a statement that has no rows."""
+    _with_room(database.execute, sql, params, lambda: sql.replace("sum(", "total("))
+
+
+def fetch_exact(database: Database, sql: str, params: Sequence[Any]) -> list[Any]:
+    """The rows of a statement whose every SUM(…) is of usage rows: see `Database.exact_sums`, which costs twice as much
+    and is done only where it must be."""
+    return _with_room(database.fetch, sql, params, lambda: database.exact_sums(sql))
+
+
+def _with_room(run: Callable[[str, Sequence[Any]], T], sql: str, params: Sequence[Any], wider: Callable[[], str]) -> T:
+    try:
+        return run(sql, params)
+    except peewee.OperationalError as error:
+        if "overflow" not in str(error):
+            raise
+        return run(wider(), params)
+
+
+def try_again(work: Callable[[], T], attempts: int = 20, pause_s: float = 0.02) -> T:
+    """The result of `work`, begun anew whenever somebody else was quicker, so many times."""
+    for attempt in range(1, attempts):
+        try:
+            return work()
+        except Overtaken:
+            pause(pause_s * attempt)
+    return work()
+
+
+def hour_of(at_us: int) -> int:
+    """Hours since the epoch."""
+    return at_us // HOUR_US

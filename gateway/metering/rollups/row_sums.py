@@ -1,0 +1,104 @@
+"""Usage rows summed up: what a batch, a range or an hour of them adds to the rollups."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from gateway.clock import HOUR_US
+from gateway.metering.figures import (
+    COLUMNAR,
+    COUNTED,
+    KEPT,
+    column_sums_sql,
+    kept_sums_sql,
+    last_params,
+    rows_sql,
+    sums_sql,
+)
+from gateway.metering.models import SETTLEMENT
+from gateway.metering.rollups.rollup_table import fetch_exact
+from gateway.metering.rollups.sum_tables import VALUES
+from gateway.store.database import Database
+
+# An attempt begins at most so long after its request came in, by whichever clock.
+MARGIN_US = HOUR_US
+HEX = {"sqlite": "lower(hex({0}))", "postgresql": "encode({0}, 'hex')"}
+DIMENSIONS = f"u.at / {HOUR_US}, u.project, u.api_key, u.provider, u.served, u.source"
+PLACES = {name: place for place, name in enumerate(VALUES)}
+KEPT_PLACES = tuple(PLACES[name] for name in KEPT)
+# The rows that stood for their requests before a batch brought later attempts.
+OUTRUN = f"""
+(SELECT w.*, -1 AS last FROM usage w WHERE w.kind = {SETTLEMENT} AND w.posted_at < ? AND w.request IN (
+    SELECT b.request FROM usage b WHERE b.posted_at >= ? AND b.posted_at < ? AND b.attempt > w.attempt)
+AND NOT EXISTS (SELECT 1 FROM usage v WHERE v.request = w.request AND v.attempt > w.attempt AND v.posted_at < ?)
+AND (w.attempt = 0 OR w.request >= ? OR EXISTS (SELECT 1 FROM usage f WHERE f.request = w.request
+    AND f.attempt < w.attempt AND f.posted_at < ?))) u
+"""
+
+
+class Group(NamedTuple):
+    """Usage rows of one hour that have all dimensions in common: their range of request ids (hex), and VALUES."""
+
+    hour: int
+    project: bytes
+    key: bytes
+    provider: str
+    model: str
+    source: str
+    low: str
+    high: str
+    values: list[int]
+
+
+def sum_rows(
+    database: Database, condition: str, params: Sequence[Any], horizon_us: int, purged: bytes
+) -> tuple[list[Group], bool]:
+    """Groups of the usage rows `w` that meet a condition, as seen by who knows the rows posted before `horizon_us`, and
+    whether there are second attempts among them. Inside a report."""
+    ident = HEX[database.kind].format("u.request")
+    sql = (
+        f"SELECT {DIMENSIONS}, MIN({ident}), MAX({ident}), MAX(u.attempt), COUNT(u.extra), COUNT(*), "
+        f"{column_sums_sql()} FROM {rows_sql(condition)} GROUP BY {DIMENSIONS}"
+    )
+    given = (*last_params(horizon_us, purged), *params)
+    groups, retried, kept = [], False, False
+    for row in fetch_exact(database, sql, given):
+        groups.append(_group(row[:8], row[10], zip(COLUMNAR, row[11:], strict=True)))
+        retried, kept = retried or row[8] > 0, kept or row[9] > 0
+    return (_add_kept(database, groups, condition, params) if kept else groups), retried
+
+
+def _add_kept(database: Database, groups: list[Group], condition: str, params: Sequence[Any]) -> list[Group]:
+    """With what `extra` tells, which few rows have: reading it for every row would take as long as all the rest."""
+    sql = (
+        f"SELECT {DIMENSIONS}, {kept_sums_sql(database)} FROM usage u WHERE {condition.replace('w.', 'u.')} "
+        f"AND u.extra IS NOT NULL GROUP BY {DIMENSIONS}"
+    )
+    known = {group[:6]: group.values for group in groups}
+    for row in fetch_exact(database, sql, params):
+        hour, project, key, *names = row[:6]
+        values = known[int(hour), bytes(project), bytes(key), *names]
+        for place, value in zip(KEPT_PLACES, row[6:], strict=True):
+            values[place] += int(value)
+    return groups
+
+
+def sum_outrun(database: Database, start_us: int, end_us: int, purged: bytes) -> list[Group]:
+    """What the later attempts of a batch, posted in [start, end), take back of what was counted before: numbers of
+    requests below zero. Inside a report."""
+    ident = HEX[database.kind].format("u.request")
+    sql = (
+        f"SELECT {DIMENSIONS}, MIN({ident}), MAX({ident}), {sums_sql(database, COUNTED)} "
+        f"FROM {OUTRUN} GROUP BY {DIMENSIONS}"
+    )
+    params = (start_us, start_us, end_us, start_us, purged, start_us)
+    found = fetch_exact(database, sql, params)
+    return [_group(row[:8], 0, zip(COUNTED, row[8:], strict=True)) for row in found]
+
+
+def _group(dimensions: Sequence[Any], rows: int, figures: Iterable[tuple[str, Any]]) -> Group:
+    hour, project, key, provider, model, source, low, high = dimensions
+    values = [0] * len(VALUES)
+    values[0] = rows
+    for name, value in figures:
+        values[PLACES[name]] = int(value)
+    return Group(int(hour), bytes(project), bytes(key), provider, model, source, low, high, values)

@@ -1,0 +1,36 @@
+"""`audit`: the trail of changes."""
+
+import click
+
+from gateway.accounts import audit as accounts
+from gateway.operator.installation_commands import check_scope, opened
+from gateway.operator.output import AS_JSON, print_findings, print_table, show_time
+
+
+@click.group()
+def audit() -> None:
+    """The audit trail."""
+
+
+@audit.command("list")
+@AS_JSON
+@click.option("--organization", default="", help="Only changes of this organization.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+@click.pass_context
+def list_(ctx: click.Context, organization: str, limit: int) -> None:
+    """List changes, newest first."""
+    installation = ctx.with_resource(opened())
+    check_scope(installation, organization)
+    found = accounts.list_entries(installation.database, organization, limit=limit)
+    rows = [(one.seq, show_time(one.at_us), one.actor, one.action, one.subject, one.detail) for one in found]
+    print_table(("SEQ", "AT", "ACTOR", "ACTION", "SUBJECT", "DETAIL"), rows, "Nothing has been changed yet.")
+
+
+@audit.command()
+@AS_JSON
+@click.pass_context
+def verify(ctx: click.Context) -> None:
+    """Check that no entry was changed, added or taken away; exit 1 otherwise."""
+    seen, problems = accounts.verify(ctx.with_resource(opened()).database)
+    print_findings(problems, f"{seen} entries, none changed or missing.", entries=seen)
+    ctx.exit(1 if problems else 0)

@@ -1,0 +1,146 @@
+"""The operator command, run as `python -m gateway.operator.command <command>`."""
+
+from gevent import monkey
+
+if __name__ == "__main__":  # before any other import, so that every lock and socket is cooperative
+    monkey.patch_all()
+
+import importlib  # noqa: E402
+import logging  # noqa: E402
+from typing import NoReturn  # noqa: E402
+
+import click  # noqa: E402
+
+from gateway import __version__  # noqa: E402
+from gateway.configuration.settings import MANAGE, SettingsError  # noqa: E402
+from gateway.errors import GatewayError, Unavailable  # noqa: E402
+from gateway.runtime.process_exit import end_with  # noqa: E402
+
+# Command → (module of gateway.operator, attribute, help). The help stands here so that listing loads nothing.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "serve": ("start", "serve", "Set up what is missing, then serve."),
+    "serve-info": ("start", "serve_info", "Print address, key and a first request."),
+    "migrate": ("start", "migrate", "Migrate the database to the version of this code."),
+    "seed": ("start", "seed", "Create the first organization, project, owner and key."),
+    "keys": ("key_commands", "keys", "API keys."),
+    "organizations": ("organization_commands", "organizations", "Organizations and their compliance policy."),
+    "projects": ("project_commands", "projects", "Projects."),
+    "members": ("member_commands", "members", "Members of organizations, and passwords."),
+    "teams": ("team_commands", "teams", "Teams: shared access rules and limits."),
+    "rules": ("rule_commands", "rules", "Access rules."),
+    "provider-keys": ("provider_key_commands", "provider_keys", "An organization's own provider keys."),
+    "custom-providers": ("provider_key_commands", "custom_providers", "Custom providers of one organization."),
+    "credits": ("credit_commands", "credits", "Prepaid credits of organizations."),
+    "discounts": ("discount_commands", "discounts", "Discounts on the list price."),
+    "limits": ("limit_commands", "limits", "Spending limits of keys, members and teams."),
+    "rates": ("rate_commands", "rates", "Rate limits."),
+    "alerts": ("alert_commands", "alerts", "Webhook addresses that receive alerts."),
+    "doctor": ("doctor", "doctor", "Check that ledger, balances, counters and usage agree."),
+    "re-rate": ("doctor", "re_rate", "Price the usage of a period again (re-rating)."),
+    "spend": ("spend", "spend", "Spending by project, key, model or day."),
+    "status": ("status", "status", "Nodes, workers, versions, providers, cooldowns, jobs."),
+    "backup": ("backup", "backup", "Copy the database into a file while the gateway runs."),
+    "restore": ("backup", "restore", "Replace the database by a backup, or only verify a backup."),
+    "transfer": ("transfer", "transfer", "Move the database from SQLite to PostgreSQL, and compare the totals."),
+    "rollups": ("rollups", "rollups", "Hourly and daily sums of usage, which statistics read."),
+    "jobs": ("jobs", "jobs", "Background jobs: show their last runs, or run one now."),
+    "config": ("config", "config", "Check and show the configuration."),
+    "catalogue": ("catalogue_commands", "catalogue", "The model catalogue."),
+    "check-catalogue": ("catalogue_commands", "check_catalogue", "Print every mistake in the catalogue's files."),
+    "logs": ("log_commands", "logs", "Requests of the whole installation, with filters; --follow shows new ones."),
+    "explain": ("log_commands", "explain", "All that is known of one request, and what to do about it."),
+    "audit": ("audit_commands", "audit", "The audit trail."),
+}
+
+# A command that was started so looks for the installation that is running; those that start one do not.
+FIND = "find"
+STARTERS = ("serve", "serve-info")
+
+# What a server would log, a command says itself.
+SILENCE = logging.NullHandler()
+
+
+class LazyGroup(click.Group):
+    """Loads the module of a command when it is named, because start-up time counts in scripts."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        return getattr(importlib.import_module(f"gateway.operator.{module}"), attribute)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            names = importlib.import_module("gateway.configuration.names")
+            meant = "" if args[0] in COMMANDS else names.near(args[0], COMMANDS)
+            raise click.UsageError(f"{error.message.rstrip('.')}{meant or '.'}", ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+@click.command(cls=LazyGroup, context_settings={"max_content_width": 120})
+@click.version_option(__version__)
+@click.option("--config", "config", metavar="FILE", help="The operator's file (default: gateway.toml beside the data).")
+@click.pass_context
+def main(ctx: click.Context, config: str | None) -> None:
+    """Set up and run the gateway."""
+    if config:
+        importlib.import_module("gateway.operator.config").choose(config)
+    elif ctx.obj == FIND and ctx.invoked_subcommand not in STARTERS:
+        importlib.import_module("gateway.operator.running").adopt()
+
+
+def command() -> NoReturn:
+    """`./manage` and `llmgateway-manage`: as `run`, but on the installation that is running, if there is one, and with
+    a line on standard error that tells the database. Ends the process."""
+    monkey.patch_all()
+    end_with(lambda: run(find=True))
+
+
+def run(arguments: list[str] | None = None, find: bool = False) -> int:
+    """Run a command and return the exit status; a mistake is one line on standard error and status 1."""
+    logging.getLogger("gateway").addHandler(SILENCE)
+    try:
+        name = MANAGE if find else "python -m gateway.operator.command"
+        result = main.main(args=arguments, prog_name=name, standalone_mode=False, obj=FIND if find else "")
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 1
+    except (GatewayError, SettingsError, click.ClickException, click.Abort) as error:
+        output = importlib.import_module("gateway.operator.output")
+        for line in _describe(error).splitlines():
+            click.echo(f"error: {output.printable(line)}", err=True)
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{error.format_message()}{_arguments(error)} See {error.ctx.command_path} --help."
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, Unavailable) and error.__cause__ is not None:
+        return f"{error} ({str(error.__cause__).strip().splitlines()[0]})"
+    return "aborted" if isinstance(error, click.Abort) else str(error)
+
+
+def _arguments(error: click.UsageError) -> str:
+    """All that a command takes, where one of several is missing: the last is, whichever was left out."""
+    if not isinstance(error, click.MissingParameter) or not isinstance(error.param, click.Argument) or not error.ctx:
+        return ""
+    context = error.ctx
+    names = [one.make_metavar(context) for one in context.command.params if isinstance(one, click.Argument)]
+    return f" It takes {' '.join(names)}." if len(names) > 1 else ""
+
+
+if __name__ == "__main__":
+    end_with(run)

@@ -1,0 +1,121 @@
+"""`credits`: prepaid credits of organizations."""
+
+import click
+
+from gateway.accounts.changes import OPERATOR
+from gateway.accounts.organizations import find_organization, list_organizations
+from gateway.admin.funding import Funding, LedgerKind, Posting
+from gateway.errors import InvalidRequest, NotFound
+from gateway.limits.ledger import Balance
+from gateway.money import format_usd
+from gateway.operator.installation_commands import Installation, opened
+from gateway.operator.output import AS_JSON, print_result, print_table, read_usd, show_time
+
+ORGANIZATION = click.option("--organization", help="Organization id; needed when there are several.")
+
+
+@click.group()
+def credits() -> None:
+    """Prepaid credits of organizations."""
+
+
+@credits.command()
+@AS_JSON
+@click.argument("amount")
+@ORGANIZATION
+@click.option("--note", default="", help="Shown in the history.")
+@click.option("--reference", default="", help="Idempotency reference: repeating the command with it changes nothing.")
+@click.pass_context
+def grant(ctx: click.Context, amount: str, organization: str | None, note: str, reference: str) -> None:
+    """Add AMOUNT US dollars."""
+    _post(ctx, "grant", amount, organization, note, reference)
+
+
+@credits.command()
+@AS_JSON
+@click.argument("amount")
+@ORGANIZATION
+@click.option("--note", required=True, help="Why; shown in the history.")
+@click.option("--reference", default="", help="Idempotency reference: repeating the command with it changes nothing.")
+@click.pass_context
+def adjust(ctx: click.Context, amount: str, organization: str | None, note: str, reference: str) -> None:
+    """Correct the balance by AMOUNT US dollars; after -- it may be negative."""
+    _post(ctx, "adjustment", amount, organization, note, reference)
+
+
+@credits.command()
+@AS_JSON
+@ORGANIZATION
+@click.option("--off", is_flag=True, help="Spend only what was posted again.")
+@click.pass_context
+def unlimited(ctx: click.Context, organization: str | None, off: bool) -> None:
+    """Let an organization spend without credits. Usage is counted, limits of keys, members and teams hold."""
+    installation = ctx.with_resource(opened())
+    chosen = choose_organization(installation, organization)
+    Funding(installation.database, installation.control).set_unlimited(chosen, not off, actor=OPERATOR)
+    left = installation.ledger.balance(chosen)
+    print_result(f"{chosen} {_describe(left)}.", **_facts(chosen, left))
+
+
+@credits.command()
+@AS_JSON
+@ORGANIZATION
+@click.pass_context
+def balance(ctx: click.Context, organization: str | None) -> None:
+    """What is left, what was spent and what running requests hold, of one organization or of all."""
+    installation = ctx.with_resource(opened())
+    found = list_organizations(installation.database)
+    if organization:
+        found = [find_organization(installation.database, organization)]
+    rows = []
+    for one in found:
+        state = installation.ledger.balance(one.id)
+        left = "unlimited" if state.unlimited else format_usd(state.balance_nusd)
+        rows.append((one.id, left, format_usd(state.spent_nusd), format_usd(state.reserved_nusd), one.name))
+    print_table(("ORGANIZATION", "BALANCE", "SPENT", "RESERVED", "NAME"), rows, "There are no organizations.")
+
+
+@credits.command()
+@AS_JSON
+@ORGANIZATION
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+@click.pass_context
+def history(ctx: click.Context, organization: str | None, limit: int) -> None:
+    """The newest ledger entries: what came in, what was spent by hour, what was corrected."""
+    installation = ctx.with_resource(opened())
+    entries = installation.ledger.entries(choose_organization(installation, organization), limit)
+    rows = [(show_time(one.at), one.kind, format_usd(one.amount_nusd), one.note, one.ref) for one in entries]
+    print_table(("AT", "KIND", "USD", "NOTE", "REFERENCE"), rows, "There are no entries.")
+
+
+def choose_organization(installation: Installation, organization_id: str | None) -> str:
+    """The id of the organization named, or of the only one. NotFound, InvalidRequest (several)."""
+    if organization_id:
+        return find_organization(installation.database, organization_id).id
+    found = list_organizations(installation.database)
+    if not found:
+        raise NotFound("There is no organization.")
+    if len(found) > 1:
+        names = ", ".join(f"{one.id} ({one.name})" for one in found)
+        raise InvalidRequest(f"There are several organizations; name one with --organization: {names}.")
+    return found[0].id
+
+
+def _post(
+    ctx: click.Context, kind: LedgerKind, amount: str, organization: str | None, note: str, reference: str
+) -> None:
+    installation = ctx.with_resource(opened())
+    chosen = choose_organization(installation, organization)
+    posting = Posting(kind, read_usd(amount), note, reference)
+    posted = Funding(installation.database, installation.control).post_credits(chosen, posting, actor=OPERATOR)
+    left = installation.ledger.balance(chosen)
+    done = "Posted" if posted else "That reference was posted before; nothing changed"
+    print_result(f"{done}. {chosen} {_describe(left)}.", **_facts(chosen, left), posted=posted)
+
+
+def _describe(left: Balance) -> str:
+    return "is unlimited" if left.unlimited else f"has {format_usd(left.balance_nusd)} USD"
+
+
+def _facts(organization: str, left: Balance) -> dict[str, object]:
+    return {"organization": organization, "balance_usd": format_usd(left.balance_nusd), "unlimited": left.unlimited}

@@ -1,0 +1,173 @@
+"""What operator commands work on: settings, store and control version, each opened when first needed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+
+from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.known_names import KnownNames
+from gateway.accounts.models import MODELS
+from gateway.accounts.organizations import find_organization
+from gateway.accounts.passwords import Passwords
+from gateway.accounts.projects import find_project
+from gateway.accounts.vault import Vault
+from gateway.admin.bootstrap import Administration, Grant
+from gateway.billing.ledger_close import LedgerClose
+from gateway.catalogue.catalogue import Catalogue
+from gateway.clock import Clock
+from gateway.configuration import settings
+from gateway.control.version import Control
+from gateway.errors import Conflict, NotFound
+from gateway.limits.ledger import LedgerBook
+from gateway.limits.models import MODELS as LIMIT_MODELS
+from gateway.metering.models import MODELS as METERING_MODELS
+from gateway.metering.rollups.job import Rollups
+from gateway.oauth.models import MODELS as OAUTH_MODELS
+from gateway.operator import running
+from gateway.runtime.state_changes import StateLog
+from gateway.runtime.threads import Threads
+from gateway.store import migrations
+from gateway.store.database import Database, open_database
+from gateway.store.documents import Documents
+from gateway.store.installation_identity import Secrets, load_secrets
+from gateway.worker import accepted_configuration as accepted
+
+
+class Installation:
+    """One run of a command on the store of the settings, or on the SQLite file `url`, whose changes go to `states`.
+    `close` after use."""
+
+    def __init__(self, url: str = "", states: StateLog | None = None) -> None:
+        self._url, self._states = url, states
+
+    @cached_property
+    def settings(self) -> settings.Settings:
+        own = settings.load()
+        return replace(own, database=replace(own.database, url=self._url)) if self._url else own
+
+    @cached_property
+    def accepted(self) -> accepted.Accepted:
+        """What a server would start with now: where the catalogue's files have mistakes, the copy that was in force."""
+        return accepted.check()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue that workers serve."""
+        return self.accepted.catalogue
+
+    @cached_property
+    def clock(self) -> Clock:
+        return Clock()
+
+    @cached_property
+    def threads(self) -> Threads:
+        return Threads()
+
+    @cached_property
+    def passwords(self) -> Passwords:
+        return Passwords()
+
+    @cached_property
+    def raw_database(self) -> Database:
+        """The store as it is, migrated or not."""
+        running.announce(self.settings.database)
+        database = open_database(self.settings.database, self.clock, self.threads, self._states)
+        database.bind([*MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
+        return database
+
+    @property
+    def existing_database(self) -> Database:
+        """The store as it is; for SQLite no file is made. NotFound where there is none."""
+        chosen = self.settings.database
+        if chosen.scheme == "sqlite" and not running.file_of(chosen).exists():
+            raise NotFound(
+                f"There is no database at {running.file_of(chosen)}: {settings.MANAGE} serve makes one; "
+                "GATEWAY_DATA_DIR, DATABASE_URL or GATEWAY_CONFIG name another."
+            )
+        return self.raw_database
+
+    @cached_property
+    def database(self) -> Database:
+        """The store, at the version of this code. Conflict when it is not."""
+        problems = migrations.verify(self.existing_database)
+        if problems:
+            raise Conflict(f"The database is not ready: {problems[0]}")
+        return self.raw_database
+
+    def names_known_to(self, organization_id: str) -> KnownNames:
+        """What rules and the policy of an organization may allow by name."""
+        own = CustomProviders(self.database, self.control).list_providers(organization_id)
+        return KnownNames(self.catalogue, tuple(own))
+
+    @cached_property
+    def control(self) -> Control:
+        return Control.observer(self.database)
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        return load_secrets(self.settings, self.database)
+
+    @cached_property
+    def administration(self) -> Administration:
+        return Administration(self.database, self.control, self.secrets, self.passwords)
+
+    @cached_property
+    def vault(self) -> Vault:
+        return Vault(self.secrets.encryption_keys)
+
+    @cached_property
+    def ledger(self) -> LedgerBook:
+        return LedgerBook(self.database, self.control)
+
+    @cached_property
+    def hours(self) -> LedgerClose:
+        return LedgerClose(self.database, Documents(self.database), self.ledger)
+
+    @cached_property
+    def rollups(self) -> Rollups:
+        return Rollups(self.database)
+
+    @property
+    def grant(self) -> Grant:
+        """How the first organization gets its credits."""
+        return self.ledger.begin
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if "raw_database" in self.__dict__:
+            self.raw_database.close()
+        if "threads" in self.__dict__:
+            self.threads.close()
+        if "passwords" in self.__dict__:
+            self.passwords.close()
+
+
+@contextmanager
+def opened(url: str = "", states: StateLog | None = None) -> Iterator[Installation]:
+    """An installation that is closed when the command ends."""
+    installation = Installation(url, states)
+    try:
+        yield installation
+    finally:
+        installation.close()
+
+
+def check_scope(installation: Installation, organization: str = "", project: str = "") -> None:
+    """NotFound where one of these ids is given and means nothing: an empty list would mislead."""
+    if organization:
+        find_organization(installation.database, organization)
+    if project:
+        find_project(installation.database, project)
+
+
+def address_of(installation: Installation) -> str:
+    """Where people reach the gateway, without a slash at the end."""
+    server = installation.settings.server
+    return server.public_url.rstrip("/") or f"http://{_reachable(server.host)}:{server.port}"
+
+
+def _reachable(host: str) -> str:
+    if host in ("", "0.0.0.0", "::", "[::]"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -1,0 +1,268 @@
+"""`logs` and `explain`: requests of the whole installation, and all that is known of one."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from gateway.accounts import keys, organizations
+from gateway.accounts.projects import list_projects
+from gateway.clock import SECOND_US, to_iso
+from gateway.engine.routing_decisions import read_decision
+from gateway.errors import InvalidRequest, NotFound
+from gateway.metering.log.log_entries import first_id
+from gateway.metering.log.records import LoggedRequest, find_request
+from gateway.metering.log.search import LogFilter, LogScope, search
+from gateway.money import format_usd
+from gateway.operator.installation_commands import Installation, check_scope, opened
+from gateway.operator.output import AS_JSON, is_json, print_json, print_table, printable, read_time
+from gateway.surfaces.request_log_reader import read_tags, show_attempt, show_request
+from gateway.telemetry.remedies import REMEDIES
+
+HEADER = ("AT", "ID", "STATUS", "MODEL", "SERVED BY", "TOKENS", "MS", "COST USD", "PROJECT", "ERROR")
+PAGE, MOST = 100, 10_000
+# `--follow` looks every so many seconds for new requests, and less often for those that began long before they ended.
+LOOK_S, LOOK_BACK_EVERY = 1.0, 15
+
+
+@click.command()
+@click.option("--organization", default="", help="Only of this organization.")
+@click.option("--project", default="", help="Only of this project.")
+@click.option("--key", "key_id", default="", help="Only of this API key.")
+@click.option("--model", default="", help="As asked, as served, or provider/model.")
+@click.option("--provider", default="", help="Only those that this provider was tried for.")
+@click.option("--status", type=click.IntRange(100, 599), default=None, help="The status that the caller got.")
+@click.option("--error", "code", default="", help="An error code, of the answer or of an attempt.")
+@click.option("--failed", is_flag=True, help="Only requests that were refused or failed.")
+@click.option("--source", default=None, help="The application; unknown: none.")
+@click.option("--request-id", "label", default="", help="The caller's x-request-id.")
+@click.option("--metadata", multiple=True, help="name:value; may be repeated.")
+@click.option("--from", "start", help="The first moment, as 2026-01-31 or 2026-01-31T14:00 (UTC).")
+@click.option("--to", "end", help="The moment behind the last.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="How many, the newest.")
+@click.option("--follow", is_flag=True, help="Go on with new requests as they end, one a line, until interrupted.")
+@AS_JSON
+@click.pass_context
+def logs(ctx: click.Context, limit: int, follow: bool, **given: Any) -> None:
+    """Requests, the newest first; with --follow the newest last. A request is here once it has ended."""
+    installation = ctx.with_resource(opened())
+    query = _read_query(installation, given)
+    found = list(query.newest(limit))
+    if follow:
+        with suppress(KeyboardInterrupt):
+            _follow(installation, query, found[::-1])
+    elif is_json():
+        print_json([show_request(one) for one in found])
+    else:
+        print_table(HEADER, [query.row_of(one) for one in found], "There are no such requests.")
+
+
+@click.command()
+@AS_JSON
+@click.argument("ident", metavar="ID")
+@click.pass_context
+def explain(ctx: click.Context, ident: str) -> None:
+    """All that is known of a request: who sent it, each upstream call with the provider's own error text, its cost, why
+    it was routed so, and what to do. ID is that of the log, or the caller's x-request-id."""
+    installation = ctx.with_resource(opened())
+    one = _find(installation, ident)
+    facts = _facts_of(installation, one)
+    if is_json():
+        print_json(facts)
+        return
+    for line in _lines_of(facts):
+        click.echo(printable(line))
+
+
+@dataclass(slots=True)
+class LogQuery:
+    """A search over projects. `names` has project names by id, `failed` leaves out requests that were answered."""
+
+    installation: Installation
+    scopes: list[LogScope]
+    wanted: LogFilter
+    names: dict[str, str]
+    failed: bool = False
+    seen: set[bytes] = field(default_factory=set)
+
+    def newest(self, limit: int, from_us: int | None = None) -> Iterator[LoggedRequest]:
+        """The newest `limit` requests, and no older than `from_us`."""
+        wanted = self.wanted if from_us is None else self.wanted._replace(from_us=from_us)
+        before: bytes | None = None
+        count = 0
+        while count < limit:
+            page = search(self.installation.database, self.scopes, wanted, before, PAGE)
+            for one in page.found:
+                if self.failed and one.status < 400 and not one.error:
+                    continue
+                yield one
+                count += 1
+                if count == limit:
+                    return
+            if page.following is None:
+                return
+            before = page.following
+
+    def fresh(self, from_us: int) -> list[LoggedRequest]:
+        """The requests since `from_us` that were not given before, the oldest first."""
+        recent = self.newest(MOST, max(from_us, self.wanted.from_us or 0))
+        found = [one for one in recent if one.request not in self.seen]
+        self.seen.update(one.request for one in found)
+        return found[::-1]
+
+    def forget(self, before_us: int) -> None:
+        """Forget which requests that began before a moment were given."""
+        oldest = first_id(before_us)
+        self.seen = {request for request in self.seen if request >= oldest}
+
+    def row_of(self, one: LoggedRequest) -> tuple[object, ...]:
+        """The cells of HEADER."""
+        served, project = one.served, f"proj_{one.owner.project.hex()}"
+        tokens = f"{one.input_tokens}/{one.output_tokens}" if one.attempts else ""
+        count = f" x{one.requests}" if one.requests > 1 else ""
+        return (
+            to_iso(one.at_us),
+            one.request_id,
+            one.status,
+            one.asked,
+            f"{served.provider}/{served.served}" if served else "",
+            tokens,
+            one.duration_ms,
+            format_usd(one.cost_nusd),
+            self.names.get(project, project),
+            one.error + count,
+        )
+
+
+def _read_query(installation: Installation, given: dict[str, Any]) -> LogQuery:
+    organization, project, key_id = given["organization"], given["project"], given["key_id"]
+    check_scope(installation, organization, project)
+    found = list_projects(installation.database, [organization] if organization else None)
+    names = {one.id: one.name for one in found if project in ("", one.id)}
+    if key_id:
+        key = keys.find(installation.database, key_id, deleted=True)
+        names = {ident: name for ident, name in names.items() if ident == key.project_id}
+    scopes = [LogScope(ident, "", (key_id,) if key_id else ()) for ident in names]
+    start, end = given["start"], given["end"]
+    wanted = LogFilter(
+        model=given["model"],
+        provider=given["provider"],
+        status=given["status"] or 0,
+        error=given["code"],
+        source="" if given["source"] == "unknown" else given["source"],
+        label=given["label"],
+        tags=read_tags(given["metadata"]),
+        from_us=read_time(start) if start else None,
+        to_us=read_time(end) if end else None,
+    )
+    if wanted.from_us is not None and wanted.to_us is not None and wanted.from_us > wanted.to_us:
+        raise InvalidRequest("--from must not lie after --to.")
+    return LogQuery(installation, scopes, wanted, names, given["failed"])
+
+
+def _follow(installation: Installation, query: LogQuery, found: list[LoggedRequest]) -> None:
+    """Print requests as they end. Those that take long are looked for less often: the log is in the order of their
+    begin."""
+    longest_us = round(installation.settings.timeouts.request_s * SECOND_US)
+    _print_lines(query, found)
+    query.seen.update(one.request for one in found)
+    newest_us = found[-1].at_us if found else installation.clock.now_us()
+    rounds = 0
+    while True:
+        time.sleep(LOOK_S)
+        rounds += 1
+        oldest_us = newest_us - round(LOOK_BACK_EVERY * LOOK_S * SECOND_US)
+        if rounds % LOOK_BACK_EVERY == 0:
+            oldest_us = newest_us - longest_us
+            query.forget(oldest_us)
+        found = query.fresh(oldest_us)
+        _print_lines(query, found)
+        newest_us = max([newest_us, *(one.at_us for one in found)])
+
+
+def _print_lines(query: LogQuery, found: list[LoggedRequest]) -> None:
+    for one in found:
+        if is_json():
+            click.echo(json.dumps(show_request(one), ensure_ascii=False))
+        else:
+            click.echo("  ".join(printable(str(cell), keep="") or "-" for cell in query.row_of(one)))
+
+
+def _find(installation: Installation, ident: str) -> LoggedRequest:
+    one = find_request(installation.database, ident)
+    if one is None and ident:
+        scopes = [LogScope(project.id) for project in list_projects(installation.database)]
+        labelled = search(installation.database, scopes, LogFilter(label=ident), None, 1).found
+        one = labelled[0] if labelled else None
+    if one is None:
+        raise NotFound(f"There is no request {ident} in the log: none came under this id, or it is forgotten.")
+    return one
+
+
+def _facts_of(installation: Installation, one: LoggedRequest) -> dict[str, Any]:
+    decision = read_decision(installation.database, one.request)
+    return {
+        "log": show_request(one),
+        "owner": _owner_of(installation, one),
+        "attempts": [show_attempt(record, for_operator=True) for record in one.attempts],
+        "routing": None if decision is None else decision.record,
+        "remedies": {code: REMEDIES[code] for code in sorted(one.codes) if code in REMEDIES},
+    }
+
+
+def _owner_of(installation: Installation, one: LoggedRequest) -> dict[str, str]:
+    """Names and ids; an id alone of what is deleted."""
+    database, owner = installation.database, one.owner
+    organization, key_id = f"org_{owner.organization.hex()}", f"key_{owner.api_key.hex()}"
+    project = f"proj_{owner.project.hex()}"
+    names = {found.id: found.name for found in list_projects(database, [organization])}
+    shown = {"organization": organization, "project": project, "key": key_id}
+    try:
+        shown["organization_name"] = organizations.find_organization(database, organization).name
+        key = keys.find(database, key_id, deleted=True)
+        shown |= {"key_name": key.description, "key_mask": key.mask, "key_owner": key.creator_email}
+    except NotFound:
+        pass
+    return shown | {"project_name": names.get(project, "")}
+
+
+def _lines_of(facts: dict[str, Any]) -> Iterator[str]:
+    log, owner = facts["log"], facts["owner"]
+    label = f" (x-request-id {log['requestId']})" if log["requestId"] else ""
+    yield f"Request {log['id']}{label} of {log['createdAt']}"
+    yield f"Sent by: {_named(owner, 'organization')}, {_named(owner, 'project')}, {_named(owner, 'key')}"
+    yield f"Asked for: {log['model'] or '-'} ({log['operation'] or '-'}{', streamed' if log['streamed'] else ''})"
+    ended = f"{log['status']} {log['error'] or log['finish'] or ''}".strip()
+    count = f", {log['requestCount']} requests alike" if log["requestCount"] > 1 else ""
+    yield f"Ended with: {ended}{', from the cache' if log['cached'] else ''}{count}"
+    yield f"Served by: {log['served'] or 'no provider'}, {log['durationMs']} ms, {log['cost']} USD"
+    if log["metadata"]:
+        yield "Metadata: " + ", ".join(f"{name}={value}" for name, value in sorted(log["metadata"].items()))
+    for attempt in facts["attempts"]:
+        yield from _attempt_lines(attempt)
+    if not facts["attempts"]:
+        yield "Upstream calls: none, it was refused before any"
+    if facts["routing"]:
+        yield f"Routing: {json.dumps(facts['routing'], ensure_ascii=False)}"
+    for code, remedy in facts["remedies"].items():
+        yield f"To do about {code}: {remedy}"
+
+
+def _attempt_lines(attempt: dict[str, Any]) -> Iterator[str]:
+    tokens = f"{attempt['inputTokens']} tokens in, {attempt['outputTokens']} out"
+    yield (
+        f"Upstream call {attempt['number'] + 1}: {attempt['provider']}/{attempt['model']}, status {attempt['status']}"
+        f"{' ' + attempt['error'] if attempt['error'] else ''}, {attempt['durationMs']} ms, {tokens}, "
+        f"{attempt['cost']} USD, paid with {attempt['mode']}"
+    )
+    if attempt["upstreamError"]:
+        yield f"  The provider's words: {attempt['upstreamError']}"
+
+
+def _named(owner: dict[str, str], kind: str) -> str:
+    name = owner.get(f"{kind}_name")
+    return f"{kind} {name} ({owner[kind]})" if name else f"{kind} {owner[kind]}"

@@ -1,0 +1,104 @@
+"""`rates`: requests and tokens a minute and requests at once, per organization, project, key, model or operation."""
+
+from collections.abc import Callable
+
+import click
+
+from gateway.accounts import audit, keys
+from gateway.accounts.changes import OPERATOR, commit
+from gateway.configuration.names import near
+from gateway.errors import NotFound
+from gateway.limits.rate_rules import EACH, KINDS, NAMES, SCOPES, RateLimits
+from gateway.neutral import operations
+from gateway.operator.installation_commands import Installation, check_scope, opened
+from gateway.operator.output import AS_JSON, print_result, print_table, say
+
+SCOPE = click.argument("scope", type=click.Choice(SCOPES))
+SUBJECT = click.argument("subject")
+
+
+@click.group()
+def rates() -> None:
+    """Rate limits; there are none by default."""
+
+
+@rates.command("set")
+@AS_JSON
+@SCOPE
+@SUBJECT
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("amount", type=click.IntRange(min=0))
+@click.pass_context
+def set_(ctx: click.Context, scope: str, subject: str, kind: str, amount: int) -> None:
+    """Let SUBJECT (an id or a model; each = all of the scope, one by one) do AMOUNT of KIND; 0 blocks it.
+
+    requests and tokens are counted a minute, concurrency is requests at once. A limit of an operation (chat,
+    embeddings) is each organization's, one of ORGANIZATION/OPERATION that organization's own.
+    """
+    installation = ctx.with_resource(opened())
+    if subject != "each":
+        CHECKS[scope](installation, subject)
+    _change(installation, scope, _subject(subject), (kind,), amount)
+    print_result(f"{scope} {subject}: {amount} {NAMES[kind]}.", scope=scope, subject=subject, kind=kind, amount=amount)
+
+
+@rates.command()
+@AS_JSON
+@SCOPE
+@SUBJECT
+@click.argument("kind", type=click.Choice(KINDS), required=False)
+@click.pass_context
+def clear(ctx: click.Context, scope: str, subject: str, kind: str | None) -> None:
+    """Remove the limit of SUBJECT for KIND, or all of its limits."""
+    _change(ctx.with_resource(opened()), scope, _subject(subject), (kind,) if kind else KINDS, None)
+    print_result(f"{scope} {subject}: no limit.", scope=scope, subject=subject, kind=kind, amount=None)
+
+
+@rates.command()
+@AS_JSON
+@click.pass_context
+def show(ctx: click.Context) -> None:
+    """All rate limits."""
+    installation = ctx.with_resource(opened())
+    found = RateLimits(installation.database, installation.control).list_limits()
+    rows = [(one.scope, "each" if one.subject == EACH else one.subject, one.amount, NAMES[one.kind]) for one in found]
+    print_table(("SCOPE", "SUBJECT", "AMOUNT", "OF"), rows, "There are no rate limits.")
+
+
+def _check_model(installation: Installation, subject: str) -> None:
+    """A warning: models of organizations' own providers are none of the catalogue's."""
+    catalogue = installation.catalogue
+    if catalogue.find(subject) is None:
+        say(f"Warning: the catalogue has no model {subject}{near(subject, catalogue.models)}")
+
+
+def _check_operation(installation: Installation, subject: str) -> None:
+    organization, _, operation = subject.rpartition("/")
+    check_scope(installation, organization)
+    if operation not in operations.names():
+        raise NotFound(f"There is no operation {operation}{near(operation, operations.names())}")
+
+
+CHECKS: dict[str, Callable[[Installation, str], object]] = {
+    "organization": lambda at, subject: check_scope(at, subject),
+    "project": lambda at, subject: check_scope(at, project=subject),
+    "key": lambda at, subject: keys.find(at.database, subject),
+    "model": _check_model,
+    "operation": _check_operation,
+}
+
+
+def _subject(text: str) -> str:
+    return EACH if text == "each" else text
+
+
+def _change(installation: Installation, scope: str, subject: str, kinds: tuple[str, ...], amount: int | None) -> None:
+    limits = RateLimits(installation.database, installation.control)
+
+    def work(now: int) -> None:
+        for kind in kinds:
+            limits.write_limit(scope, subject, kind, amount)
+            detail = {"scope": scope, "kind": kind, "amount": amount}
+            audit.append("rate_limit.update", subject, actor=OPERATOR, at_us=now, detail=detail)
+
+    commit(installation.database, installation.control, work)

@@ -1,0 +1,157 @@
+"""What callers are told: the events of OpenAI's Realtime API (general availability) for what the model does."""
+
+from typing import Any
+
+import orjson
+
+from gateway.ids import new_hex
+from gateway.neutral.usage import Usage
+from gateway.providers.google.live.session_setup import PCM
+
+Json = dict[str, Any]
+
+
+class LiveResponse:
+    """One response: an optional message, and calls of functions. Each method gives the events of what came."""
+
+    def __init__(self, session: Json, spoken: bool, metadata: Any) -> None:
+        self.ident = f"resp_{new_hex()}"
+        self._session, self.spoken, self._metadata = session, spoken, metadata
+        self._message: Json | None = None
+        self._heard = False  # some sound was passed on
+        self._text = ""
+        self._items: list[Json] = []
+
+    def created(self) -> Json:
+        return {"type": "response.created", "response": self._object("in_progress")}
+
+    def sound(self, data: str, previous: str | None) -> list[Json]:
+        """Sound in base64; the last event has it."""
+        opening = self._open(previous)
+        self._heard = True
+        return [*opening, {"type": "response.output_audio.delta", **self._place(), "delta": data}]
+
+    def text(self, piece: str, previous: str | None) -> list[Json]:
+        """What is said, which is all of it where the caller wants text; the last event has it."""
+        opening = self._open(previous)
+        self._text += piece
+        return [*opening, {"type": f"{self._kind}.delta", **self._place(), "delta": piece}]
+
+    def call(self, ident: str, name: str, arguments: str, previous: str | None) -> list[Json]:
+        """A call of a function."""
+        item = self._add({"type": "function_call", "call_id": ident, "name": name, "arguments": ""})
+        started = self._added(item, previous)
+        about = {"response_id": self.ident, "item_id": item["id"], "output_index": len(self._items) - 1}
+        item |= {"arguments": arguments, "status": "completed"}
+        return [
+            *started,
+            {"type": "response.function_call_arguments.delta", **about, "call_id": ident, "delta": arguments},
+            {"type": "response.function_call_arguments.done", **about, "call_id": ident, "name": name}
+            | {"arguments": arguments},
+            *self._ended(item, previous),
+        ]
+
+    def done(self, status: str, details: Json | None, usage: Usage | None, previous: str | None) -> list[Json]:
+        """Its end, and that of its message; the last event is `response.done`."""
+        closing = self._close("completed" if status == "completed" else "incomplete", previous)
+        response = self._object(status) | {"status_details": details, "usage": None if usage is None else told(usage)}
+        return [*closing, {"type": "response.done", "response": response}]
+
+    @property
+    def last(self) -> str | None:
+        """The id of its last item."""
+        return self._items[-1]["id"] if self._items else None
+
+    @property
+    def _kind(self) -> str:
+        return "response.output_audio_transcript" if self.spoken else "response.output_text"
+
+    def _object(self, status: str) -> Json:
+        return {
+            "id": self.ident,
+            "object": "realtime.response",
+            "status": status,
+            "status_details": None,
+            "output": self._items,
+            "conversation_id": self._session["conversation"],
+            "output_modalities": ["audio"] if self.spoken else ["text"],
+            "max_output_tokens": self._session["max_output_tokens"],
+            "audio": {"output": {"format": PCM, "voice": self._session["audio"]["output"]["voice"]}},
+            "metadata": self._metadata,
+            "usage": None,
+        }
+
+    def _add(self, item: Json) -> Json:
+        made = {"id": f"item_{new_hex()}", "object": "realtime.item", "status": "in_progress", **item}
+        self._items.append(made)
+        return made
+
+    def _added(self, item: Json, previous: str | None) -> list[Json]:
+        place = {"response_id": self.ident, "output_index": self._items.index(item)}
+        return [
+            {"type": "response.output_item.added", **place, "item": item.copy()},
+            {"type": "conversation.item.added", "previous_item_id": previous, "item": item.copy()},
+        ]
+
+    def _ended(self, item: Json, previous: str | None) -> list[Json]:
+        place = {"response_id": self.ident, "output_index": self._items.index(item)}
+        return [
+            {"type": "response.output_item.done", **place, "item": item},
+            {"type": "conversation.item.done", "previous_item_id": previous, "item": item},
+        ]
+
+    def _open(self, previous: str | None) -> list[Json]:
+        """The message, begun with what is first said."""
+        if self._message is not None:
+            return []
+        self._message = self._add({"type": "message", "role": "assistant", "content": []})
+        part = {"type": "audio", "transcript": ""} if self.spoken else {"type": "text", "text": ""}
+        return [
+            *self._added(self._message, previous),
+            {"type": "response.content_part.added", **self._place(), "part": part},
+        ]
+
+    def _close(self, status: str, previous: str | None) -> list[Json]:
+        if self._message is None:
+            return []
+        name, place = "transcript" if self.spoken else "text", self._place()
+        kind = "output_audio" if self.spoken else "output_text"
+        self._message |= {"status": status, "content": [{"type": kind, name: self._text}]}
+        part = {"type": "audio" if self.spoken else "text", name: self._text}
+        return [
+            *([{"type": "response.output_audio.done", **place}] if self._heard else []),
+            {"type": f"{self._kind}.done", **place, name: self._text},
+            {"type": "response.content_part.done", **place, "part": part},
+            *self._ended(self._message, previous),
+        ]
+
+    def _place(self) -> Json:
+        message = self._message or {}
+        index = self._items.index(message)
+        return {"response_id": self.ident, "item_id": message["id"], "output_index": index, "content_index": 0}
+
+
+def told(usage: Usage) -> Json:
+    """Counts as callers of this format have them."""
+    heard, spoken = usage.input_audio + usage.input_audio_cached, usage.output_audio
+    read, written = usage.input_total, usage.output_total
+    cached = usage.cache_read + usage.input_audio_cached
+    again = {"text_tokens": usage.cache_read, "audio_tokens": usage.input_audio_cached, "image_tokens": 0}
+    return {
+        "total_tokens": read + written,
+        "input_tokens": read,
+        "output_tokens": written,
+        "input_token_details": {
+            "text_tokens": usage.input + usage.cache_read,
+            "audio_tokens": heard,
+            "image_tokens": usage.input_image,
+            "cached_tokens": cached,
+            "cached_tokens_details": again,
+        },
+        "output_token_details": {"text_tokens": written - spoken, "audio_tokens": spoken},
+    }
+
+
+def write(wire: Json) -> str:
+    """An event with an id, as text."""
+    return orjson.dumps({"event_id": f"event_{new_hex()}", **wire}).decode()

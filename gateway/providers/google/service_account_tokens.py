@@ -1,0 +1,136 @@
+"""OAuth access tokens from service accounts, for Vertex AI (RFC 7523, as in Google's server-to-server guide)."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import orjson
+
+from gateway.clock import SECOND_US, Clock
+from gateway.errors import UpstreamFailed, UpstreamRefused
+from gateway.runtime.lazy_import import LazyImport
+from gateway.runtime.threads import compute
+from gateway.transport import Transport
+
+jwt, jwk, jose_errors = LazyImport("joserfc.jwt"), LazyImport("joserfc.jwk"), LazyImport("joserfc.errors")
+
+TOKEN_URL = "https://oauth2.googleapis.com/token"
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+FORM = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
+LIFETIME_S = 3600
+MARGIN_S = 60.0  # a token is renewed this long before it expires
+REMEMBERED = 512
+LONGEST_KEY = 4_000  # one of 4096 bits is 3,300 characters long and takes 0.2 s to check, one of 8192 bits 3 s
+FETCH_S, ANSWER_LIMIT = 15.0, 64 * 1024
+
+# fetch(url, headers, body) → (status, body) of a POST; raises UpstreamUnreachable or UpstreamTimeout.
+Fetch = Callable[[str, Mapping[str, str], bytes], tuple[int, bytes]]
+
+
+def fetch_over(transport: Transport) -> Fetch:
+    """A Fetch over the gateway's own client."""
+
+    def fetch(url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        answer = transport.request("POST", url, headers, body, timeout_s=FETCH_S, max_bytes=ANSWER_LIMIT)
+        return answer.status, answer.body
+
+    return fetch
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One credential's token; `lock` lets one greenlet fetch it while the others wait."""
+
+    lock: Lock = field(default_factory=Lock)
+    token: str = field(default="", repr=False)
+    until: float = 0.0
+
+
+class AccessTokens:
+    """Access tokens by credential, cached until a minute before they expire; one fetch at a time for each."""
+
+    def __init__(self, fetch: Fetch, clock: Clock, token_url: str = TOKEN_URL) -> None:
+        # A service account names its own token address; it is not followed, for callers bring service accounts too.
+        self._fetch = fetch
+        self._clock = clock
+        self._token_url = token_url
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+
+    def token(self, secret: str) -> str:
+        """The access token for a service account's JSON; any other secret is an access token already.
+
+        UpstreamRefused when the JSON is no service account or Google refuses it, UpstreamFailed when the token
+        service fails.
+        """
+        if not is_service_account(secret):
+            return secret
+        entry = self._entry(hashlib.sha256(secret.encode()).hexdigest())
+        if self._clock.monotonic() < entry.until:
+            return entry.token
+        with entry.lock:
+            if self._clock.monotonic() >= entry.until:
+                started = self._clock.monotonic()
+                entry.token, lifetime = self._request(_read_account(secret))
+                entry.until = started + lifetime - MARGIN_S
+            return entry.token
+
+    def _entry(self, name: str) -> _Entry:
+        entry = self._entries.setdefault(name, _Entry())
+        self._entries.move_to_end(name)
+        if len(self._entries) > REMEMBERED:
+            self._entries.popitem(last=False)
+        return entry
+
+    def _request(self, account: dict[str, Any]) -> tuple[str, float]:
+        """A new token and the seconds that it lives."""
+        status, body = self._fetch(
+            self._token_url, FORM, b"grant_type=" + _quoted(GRANT) + b"&assertion=" + self._sign(account)
+        )
+        if status >= 500 or status == 429:
+            raise UpstreamFailed("The provider's token service failed.", upstream_status=status)
+        if status != 200:
+            raise UpstreamRefused("The provider refused the gateway's service account.", upstream_status=status)
+        try:
+            wire = orjson.loads(body)
+            return str(wire["access_token"]), float(wire.get("expires_in", LIFETIME_S))
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
+            raise UpstreamFailed("The provider's token service gave no token.", upstream_status=status) from None
+
+    def _sign(self, account: dict[str, Any]) -> bytes:
+        now = self._clock.now_us() // SECOND_US
+        email = account["client_email"]
+        claims = {"iss": email, "scope": SCOPE, "aud": self._token_url, "iat": now, "exp": now + LIFETIME_S}
+        header = {"alg": "RS256", "typ": "JWT"}
+        if account.get("private_key_id"):
+            header["kid"] = str(account["private_key_id"])
+        pem = account["private_key"]
+        try:
+            if len(pem) > LONGEST_KEY:
+                raise ValueError
+            read, encode = jwk.RSAKey.import_key, jwt.encode  # loaded here and not in the thread
+            return compute(lambda: encode(header, claims, read(pem), algorithms=["RS256"])).encode()
+        except (jose_errors.JoseError, ValueError, TypeError):
+            raise UpstreamRefused("The private key of the service account cannot be read.") from None
+
+
+def is_service_account(secret: str) -> bool:
+    """Whether a credential is the JSON file of a service account."""
+    return secret.lstrip().startswith("{")
+
+
+def _read_account(secret: str) -> dict[str, Any]:
+    try:
+        account = orjson.loads(secret)
+    except orjson.JSONDecodeError:
+        raise UpstreamRefused("The service account is not JSON.") from None
+    if not all(isinstance(account.get(name), str) and account[name] for name in ("client_email", "private_key")):
+        raise UpstreamRefused("The service account lacks client_email or private_key.")
+    return account
+
+
+def _quoted(text: str) -> bytes:
+    return text.replace(":", "%3A").encode()

@@ -1,0 +1,205 @@
+"""The answer of a sandbox model to a prompt."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import orjson
+
+from gateway.providers.sandbox.counting import clip, count
+from gateway.providers.sandbox.directives import MAX_TOKENS, Directives
+from gateway.providers.sandbox.error_responses import refuse
+from gateway.providers.sandbox.instances import write_instance
+from gateway.providers.sandbox.personas import Voice
+from gateway.providers.sandbox.prompt_text import Prompt, Tool
+from gateway.providers.sandbox.prose import fill, write_answer, write_thoughts
+
+MOST_SEARCHED = 100_000  # characters in which names of tools are looked for
+REFUSAL = "The sandbox was asked to refuse this and does so."
+EFFORT_TOKENS = {"none": 0, "minimal": 16, "low": 32, "": 64, "medium": 64, "high": 128, "xhigh": 256, "max": 512}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A tool call in an answer; `arguments` is JSON text, or free text of a custom tool."""
+
+    id: str
+    name: str
+    arguments: str
+    custom: bool = False
+
+    @property
+    def tokens(self) -> int:
+        return count(self.name) + count(self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxAnswer:
+    """One choice; `finish` is the wire format's finish reason."""
+
+    text: str = ""
+    reasoning: str = ""
+    uses: tuple[ToolUse, ...] = ()
+    refusal: str = ""
+    finish: str = "stop"
+
+    @property
+    def tokens(self) -> int:
+        """All tokens out, reasoning included."""
+        texts = count(self.text) + count(self.reasoning) + count(self.refusal)
+        return texts + sum(use.tokens for use in self.uses)
+
+
+def answer(prompt: Prompt, voice: Voice, directives: Directives) -> tuple[SandboxAnswer, ...]:
+    """All choices. InvalidRequest when a tool that a directive names is missing, a schema cannot be met, or all
+    choices together would be longer than the sandbox makes them."""
+    if prompt.choices * ((directives.tokens or 0) + (directives.reasoning or 0)) > MAX_TOKENS:
+        raise refuse(f"The sandbox makes at most {MAX_TOKENS} tokens, all choices together.", "n")
+    return tuple(_choice(prompt, voice, directives, number) for number in range(prompt.choices))
+
+
+def _choice(prompt: Prompt, voice: Voice, directives: Directives, number: int) -> SandboxAnswer:
+    seed = f"{prompt.digest}/{number}"
+    reasoning = _reason(prompt, voice, directives, seed)
+    made = _say(prompt, voice, directives, seed)
+    limited = _limit(replace(made, reasoning=reasoning), prompt.limit)
+    return replace(limited, finish=directives.finish) if directives.finish else limited
+
+
+def _say(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> SandboxAnswer:
+    if directives.refusal:
+        return SandboxAnswer(refusal=REFUSAL)
+    uses = _call_tools(prompt, voice, directives, seed)
+    if uses:
+        return SandboxAnswer(uses=uses, finish="tool_calls")
+    if prompt.wants_json or voice == "json":
+        return SandboxAnswer(text=_write_json(prompt))
+    if prompt.results and voice != "echo":
+        text = _quote_results(prompt)
+        return SandboxAnswer(text=_stop(prompt, _stretch(text, directives.tokens)))
+    text = VOICES[voice](prompt, directives.tokens, seed)
+    return SandboxAnswer(text=_stop(prompt, text))
+
+
+def _reason(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> str:
+    tokens = directives.reasoning
+    if tokens is None:
+        tokens = EFFORT_TOKENS[prompt.effort] if voice == "reasoning" else 0
+    return write_thoughts(prompt.text, seed, tokens) if tokens else ""
+
+
+def _limit(made: SandboxAnswer, limit: int | None) -> SandboxAnswer:
+    """The answer within `limit` tokens: reasoning is spent first, then text, then tool calls in order."""
+    if limit is None or made.tokens <= limit:
+        return made
+    reasoning = clip(made.reasoning, limit)
+    left = limit - count(reasoning)
+    text, refusal = clip(made.text, left), clip(made.refusal, left)
+    left -= count(text) + count(refusal)
+    uses: list[ToolUse] = []
+    for use in made.uses:
+        if left <= count(use.name):
+            break
+        uses.append(replace(use, arguments=clip(use.arguments, left - count(use.name))))
+        left -= uses[-1].tokens
+    return SandboxAnswer(text, reasoning, tuple(uses), refusal, "length")
+
+
+def _stop(prompt: Prompt, text: str) -> str:
+    places = [place for place in (text.find(stop) for stop in prompt.stops) if place >= 0]
+    return text[: min(places)] if places else text
+
+
+def _notes(prompt: Prompt) -> str:
+    return "\n".join(one.note for one in prompt.attachments)
+
+
+def _echo(prompt: Prompt, tokens: int | None, seed: str) -> str:
+    text = "\n".join(part for part in (prompt.text, _notes(prompt)) if part)
+    return _stretch(text or "(nothing to repeat)", tokens)
+
+
+def _stretch(text: str, tokens: int | None) -> str:
+    """The text, or its repetition to exactly `tokens` tokens."""
+    if tokens is None:
+        return text
+    return fill(text, iter(lambda: " " + (text or "."), None), tokens)
+
+
+def _template(prompt: Prompt, tokens: int | None, seed: str) -> str:
+    notes = _notes(prompt)
+    if tokens is None and notes:
+        return f"{notes}\n" + write_answer(prompt.text, seed, None, prompt.limit)
+    return write_answer(prompt.text, seed, tokens, prompt.limit)
+
+
+def _structured(prompt: Prompt, tokens: int | None, seed: str) -> str:
+    return _write_json(prompt)
+
+
+VOICES: dict[Voice, Callable[[Prompt, int | None, str], str]] = {
+    "echo": _echo,
+    "template": _template,
+    "tools": _template,
+    "reasoning": _template,
+    "json": _structured,
+}
+
+
+def _write_json(prompt: Prompt) -> str:
+    if prompt.schema is not None:
+        value = write_instance(prompt.schema)
+    else:
+        value = {"reply": prompt.text, "attachments": [one.note for one in prompt.attachments]}
+    return orjson.dumps(value).decode()
+
+
+def _quote_results(prompt: Prompt) -> str:
+    quoted = "; ".join(f'"{text}"' for _, text in prompt.results)
+    return f"The tools answered: {quoted}."
+
+
+def _call_tools(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> tuple[ToolUse, ...]:
+    chosen = _choose_tools(prompt, voice, directives)
+    return tuple(_use(tool, prompt, f"{seed}/{place}") for place, tool in enumerate(chosen))
+
+
+def _choose_tools(prompt: Prompt, voice: Voice, directives: Directives) -> list[Tool]:
+    """Which tools are called: none, those named by directive, by force, in the text, else the first on offer."""
+    if prompt.choice == "none":
+        return []
+    forced = set(prompt.forced)
+    offered = [tool for tool in prompt.tools if not forced or tool.name in forced]
+    named = _named_by_directive(offered, directives.tool)
+    if not offered:
+        return []
+    must = prompt.choice == "required"
+    if prompt.results and not must:
+        return []
+    if not (must or voice == "tools" or directives.tool or directives.parallel):
+        return []
+    text = prompt.text[:MOST_SEARCHED]
+    chosen = named or [tool for tool in offered if tool.name in text] or offered[:1]
+    if directives.parallel and not named:
+        chosen = [offered[place % len(offered)] for place in range(directives.parallel)]
+    return chosen if prompt.parallel else chosen[:1]
+
+
+def _named_by_directive(offered: list[Tool], names: tuple[str, ...]) -> list[Tool]:
+    by_name = {tool.name: tool for tool in offered}
+    for name in names:
+        if name not in by_name:
+            raise refuse(f"The sandbox directive 'tool' names {name[:64]!r}, which is not among the tools.", "tools")
+    return [by_name[name] for name in names]
+
+
+def _use(tool: Tool, prompt: Prompt, seed: str) -> ToolUse:
+    ident = f"call_{_short_digest(seed)}"
+    if tool.custom:
+        return ToolUse(ident, tool.name, prompt.text or "sample input", True)
+    return ToolUse(ident, tool.name, orjson.dumps(write_instance(tool.schema, tool.name)).decode())
+
+
+def _short_digest(seed: str) -> str:
+    """24 hex digits for the id of a tool call."""
+    return hashlib.sha256(seed.encode()).hexdigest()[:24]

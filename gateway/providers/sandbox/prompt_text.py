@@ -1,0 +1,178 @@
+"""What a sandbox model reads from a validated chat body."""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gateway.providers.sandbox.counting import count
+from gateway.providers.sandbox.directives import strip
+from gateway.providers.sandbox.media_facts import Attachment, read_part
+
+JSON_FORMATS = ("json_object", "json_schema")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool on offer. `schema` of its arguments, None when it takes none; `custom` ones take free text."""
+
+    name: str
+    schema: dict[str, Any] | None = None
+    custom: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request as the model sees it.
+
+    `digest` is the same for the same question, streamed or not, and is the seed of every answer and id. `text` is
+    the last user text without directives; `results` are (call id, text) of tool messages at the end. `choice` is
+    auto, none or required; `forced` restricts the tools by name. `schema` is set (maybe None) when `wants_json`.
+    """
+
+    model: str
+    digest: str
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+    results: tuple[tuple[str, str], ...] = ()
+    tools: tuple[Tool, ...] = ()
+    choice: str = "auto"
+    forced: tuple[str, ...] = ()
+    parallel: bool = True
+    wants_json: bool = False
+    schema: dict[str, Any] | None = None
+    effort: str = ""
+    limit: int | None = None
+    stops: tuple[str, ...] = ()
+    choices: int = 1
+    tokens: int = 0
+    stream: bool = False
+    include_usage: bool = False
+    service_tier: str = "default"
+    extra: dict[str, int] = field(default_factory=dict)  # prompt tokens by kind of attachment
+
+
+def read_prompt(body: dict[str, Any]) -> Prompt:
+    """A body that `check_chat` has passed, read. InvalidRequest for broken base64."""
+    messages = body["messages"]
+    tools = tuple(_read_tool(tool) for tool in body.get("tools") or ())
+    choice, forced = _read_choice(body.get("tool_choice"))
+    every = [read_attachments(message, place) for place, message in enumerate(messages)]
+    last = max((place for place, message in enumerate(messages) if message["role"] == "user"), default=None)
+    reply_format = body.get("response_format") or {}
+    return Prompt(
+        model=body["model"],
+        digest=digest(body),
+        text=strip(read_text(messages[last])) if last is not None else "",
+        attachments=every[last] if last is not None else (),
+        results=_read_results(messages),
+        tools=tools,
+        choice=choice,
+        forced=forced,
+        parallel=body.get("parallel_tool_calls") is not False,
+        wants_json=reply_format.get("type") in JSON_FORMATS,
+        schema=(reply_format.get("json_schema") or {}).get("schema"),
+        effort=body.get("reasoning_effort") or "",
+        limit=body.get("max_completion_tokens") or body.get("max_tokens"),
+        stops=_read_stops(body.get("stop")),
+        choices=body.get("n") or 1,
+        tokens=_count_prompt(body, every),
+        stream=bool(body.get("stream")),
+        include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+        service_tier=_tier(body.get("service_tier")),
+        extra=_by_kind(every),
+    )
+
+
+def directive_text(body: dict[str, Any]) -> str:
+    """Where directives are looked for: system and developer messages, then the last user message."""
+    messages = body["messages"]
+    texts = [read_text(message) for message in messages if message["role"] in ("system", "developer")]
+    texts.extend([read_text(message) for message in messages if message["role"] == "user"][-1:])
+    return "\n".join(texts)
+
+
+def read_text(message: dict[str, Any]) -> str:
+    """All text of one message."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "\n".join(part["text"] for part in content if part["type"] == "text")
+    return content or ""
+
+
+def read_attachments(message: dict[str, Any], place: int) -> tuple[Attachment, ...]:
+    """What is not text in one message."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return ()
+    found = [read_part(part, f"messages[{place}].content[{at}]") for at, part in enumerate(content)]
+    return tuple(one for one in found if one)
+
+
+def digest(body: dict[str, Any]) -> str:
+    """64 hex digits that depend on what the model reads, and not on how the answer is sent or how JSON is spelled."""
+    seen = {
+        "model": body["model"],
+        "messages": [
+            (m["role"], read_text(m), m.get("tool_calls") or [], m.get("tool_call_id") or "", _media_of(m))
+            for m in body["messages"]
+        ],
+        "asked": {
+            name: body.get(name) for name in ("tools", "tool_choice", "response_format", "seed") if body.get(name)
+        },
+    }
+    return hashlib.sha256(orjson.dumps(seen, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _media_of(message: dict[str, Any]) -> list[Any]:
+    content = message.get("content")
+    return [part for part in content if part["type"] != "text"] if isinstance(content, list) else []
+
+
+def _read_tool(tool: dict[str, Any]) -> Tool:
+    inner = tool[tool["type"]]
+    return Tool(inner["name"], inner.get("parameters"), tool["type"] == "custom")
+
+
+def _read_choice(choice: Any) -> tuple[str, tuple[str, ...]]:
+    if choice is None or isinstance(choice, str):
+        return choice or "auto", ()
+    inner = choice[choice["type"]]
+    if choice["type"] == "allowed_tools":
+        names = tuple((tool.get("function") or tool.get("custom") or {}).get("name", "") for tool in inner["tools"])
+        return inner["mode"], names
+    return "required", (inner["name"],)
+
+
+def _read_results(messages: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
+    for message in reversed(messages):
+        if message["role"] != "tool":
+            break
+        found.append((message["tool_call_id"], read_text(message)))
+    return tuple(reversed(found))
+
+
+def _read_stops(stop: str | list[str] | None) -> tuple[str, ...]:
+    stops = [stop] if isinstance(stop, str) else stop or []
+    return tuple(one for one in stops if one)
+
+
+def _tier(requested: str | None) -> str:
+    return requested if requested and requested != "auto" else "default"
+
+
+def _count_prompt(body: dict[str, Any], every: list[tuple[Attachment, ...]]) -> int:
+    texts = sum(count(read_text(message)) for message in body["messages"])
+    calls = [call[call["type"]] for message in body["messages"] for call in message.get("tool_calls") or ()]
+    called = sum(count(call["name"]) + count(call.get("arguments") or call.get("input") or "") for call in calls)
+    tools = count(orjson.dumps(body["tools"]).decode()) if body.get("tools") else 0
+    return texts + called + tools + sum(one.tokens for some in every for one in some)
+
+
+def _by_kind(every: list[tuple[Attachment, ...]]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for one in (one for some in every for one in some):
+        totals[one.kind] = totals.get(one.kind, 0) + one.tokens
+    return totals

@@ -1,0 +1,201 @@
+"""The sandbox as an upstream: takes a call, returns a reply."""
+
+import hashlib
+import io
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+from multipart import MultipartError, MultipartParser, parse_options_header
+
+from gateway.clock import Clock
+from gateway.errors import InvalidRequest, UpstreamTimeout, UpstreamUnreachable
+from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.sandbox import (
+    chat,
+    decisions,
+    embeddings,
+    images,
+    moderations,
+    ocr,
+    prompt_text,
+    realtime,
+    requests,
+    rerank,
+    speech,
+    transcriptions,
+    videos,
+)
+from gateway.providers.sandbox.directives import Bracket, Directives, apply, concerns, read_brackets
+from gateway.providers.sandbox.error_responses import refuse, write_refusal
+from gateway.providers.sandbox.personas import Persona, find
+from gateway.providers.sandbox.realtime import SandboxSession
+from gateway.providers.sandbox.reply import TIMED_OUT, SandboxReply, Timeline
+from gateway.providers.sandbox.response import JSON, Response
+from gateway.providers.sandbox.script import Script, stage, stage_body, stage_status
+from gateway.runtime.large_files import whole
+from gateway.runtime.threads import compute, compute_if
+
+KEYS_REMEMBERED = 1_000
+# From so many bytes, or tokens to be made, an answer is made in a thread.
+APART, APART_TOKENS = 16 << 10, 2_000
+NAMED_WITHIN = 64 << 10  # bytes of a body by which its request is named
+REFUSED = "The sandbox refused the connection."
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxOperation:
+    """What is served at a path: the validation of a body, where its directives are, and the answer."""
+
+    name: str
+    check: Callable[[dict[str, Any]], None]
+    directive_text: Callable[[dict[str, Any]], str]
+    respond: Callable[[dict[str, Any], Persona, Directives], Response]
+
+
+OPERATIONS = {
+    "/chat/completions": SandboxOperation("chat", requests.check_chat, prompt_text.directive_text, chat.respond),
+    "/embeddings": SandboxOperation(
+        "embeddings", embeddings.check_embeddings, embeddings.directive_text, embeddings.respond
+    ),
+    "/moderations": SandboxOperation(
+        "moderations", moderations.check_moderations, moderations.directive_text, moderations.respond
+    ),
+    **{
+        f"/audio/{name}": SandboxOperation(
+            name, transcriptions.check_transcriptions, transcriptions.directive_text, transcriptions.respond
+        )
+        for name in ("transcriptions", "translations")
+    },
+    "/images/generations": SandboxOperation("images", images.check_images, images.directive_text, images.respond),
+    "/images/edits": SandboxOperation("image_edits", images.check_images, images.directive_text, images.respond),
+    "/videos": SandboxOperation("videos", videos.check_videos, videos.directive_text, videos.respond),
+    "/rerank": SandboxOperation("rerank", rerank.check_rerank, rerank.directive_text, rerank.respond),
+    "/ocr": SandboxOperation("ocr", ocr.check_ocr, ocr.directive_text, ocr.respond),
+    "/systemone": SandboxOperation(
+        "decisions", decisions.check_decisions, decisions.directive_text, decisions.respond
+    ),
+    "/audio/speech": SandboxOperation("speech", speech.check_speech, speech.directive_text, speech.respond),
+}  # fmt: skip
+
+
+class Attempts:
+    """How often each key of an `attempt` directive was seen; the oldest of 1,000 keys is forgotten."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, int] = OrderedDict()
+
+    def count(self, keys: Iterable[str]) -> dict[str, int]:
+        """One attempt more for each of the keys; the numbers of these attempts."""
+        for key in set(keys):
+            self._seen[key] = self._seen.pop(key, 0) + 1
+            if len(self._seen) > KEYS_REMEMBERED:
+                self._seen.popitem(last=False)
+        return {key: self._seen[key] for key in keys}
+
+
+class SandboxServer:
+    """An upstream within the process. One object serves all requests of a worker."""
+
+    def __init__(self, clock: Clock, pause: Callable[[float], None]) -> None:
+        self._clock = clock
+        self._pause = pause
+        self._attempts = Attempts()
+
+    def open(self, call: Call, *, deadline: float, heartbeat_s: float) -> UpstreamReply:
+        """Answer a call as a transport would: returns when the headers are there.
+
+        `deadline` is in `Clock.monotonic()` seconds. Raises UpstreamUnreachable for a refused connection and
+        UpstreamTimeout when no headers come in time; whatever else is wrong with the call is an answer with a status.
+        """
+        timeline = Timeline(self._clock, self._pause, deadline, heartbeat_s)
+        body = compute_if(len(call.body) > APART, whole, call.body)
+        try:
+            script = self._script(call, body, timeline)
+        except InvalidRequest as error:
+            script = stage_body(error.status, {"content-type": JSON}, write_refusal(error))
+        timeline.sit_out(script.start_s)
+        return SandboxReply(script, timeline, f"req_{hashlib.sha256(body[:NAMED_WITHIN]).hexdigest()[:32]}")
+
+    def connect(self, call: Call) -> SandboxSession:
+        """Open a session. HandshakeRefused."""
+        return realtime.connect(call)
+
+    def _script(self, call: Call, raw: bytes, timeline: Timeline) -> Script:
+        found = videos.find(call, urlsplit(call.url).path)
+        if found is not None:
+            return found
+        operation = _operation(call)
+        body = (compute if len(raw) > APART else _call)(_read_body, raw, call.headers.get("content-type", ""))
+        persona = find(body["model"], operation.name)
+        (compute if len(raw) > APART else _call)(operation.check, body)
+        directives = self._directives(body, persona, read_brackets(operation.directive_text(body)))
+        if directives.refuse_connection:
+            raise UpstreamUnreachable(REFUSED)
+        if directives.timeout is not None:
+            timeline.sit_out(directives.timeout or float("inf"))
+            raise UpstreamTimeout(TIMED_OUT)
+        if directives.status:
+            return _late(stage_status(directives), directives)
+        large = len(raw) > APART or (directives.tokens or 0) + (directives.reasoning or 0) > APART_TOKENS
+        make = compute if large else _call
+        return _late(stage(make(operation.respond, body, persona, directives), directives), directives)
+
+    def _directives(self, body: dict[str, Any], persona: Persona, brackets: tuple[Bracket, ...]) -> Directives:
+        model = body["model"]
+        keys = [one.key for one in brackets if one.key and concerns(one, model)]
+        return apply(persona.directives, brackets, model, self._attempts.count(keys))
+
+
+class SandboxOpener:
+    """The sandbox as an Opener (openers.py), with the heartbeat interval of the network's opener."""
+
+    def __init__(self, server: SandboxServer, heartbeat_s: float) -> None:
+        self._server = server
+        self._heartbeat_s = heartbeat_s
+
+    def open(self, call: Call, target: Target, deadline: float) -> UpstreamReply:
+        """As SandboxServer.open; the target matters to networks only."""
+        return self._server.open(call, deadline=deadline, heartbeat_s=self._heartbeat_s)
+
+
+def _call(work: Callable[..., Any], *args: Any) -> Any:
+    return work(*args)
+
+
+def _late(script: Script, directives: Directives) -> Script:
+    return replace(script, start_s=directives.slow_start)
+
+
+def _operation(call: Call) -> SandboxOperation:
+    path = urlsplit(call.url).path
+    found = next((operation for end, operation in OPERATIONS.items() if path.endswith(end)), None)
+    if found is None:
+        raise refuse(f"Invalid URL ({call.method} {path[:200]})", "", "unknown_url", 404)
+    if call.method != "POST":
+        raise refuse(f"Not allowed to {call.method} on {path[-40:]}", "", "method_not_supported", 405)
+    return found
+
+
+def _read_form(raw: bytes, kind: str) -> dict[str, Any]:
+    """Fields as text and files as bytes; of a repeated name the last."""
+    boundary = parse_options_header(kind)[1].get("boundary", "")
+    parts = MultipartParser(io.BytesIO(raw), boundary, len(raw), memory_limit=len(raw) + 1, strict=True)
+    return {part.name: part.value if part.filename is None else part.raw for part in parts}
+
+
+def _read_body(raw: bytes, kind: str) -> dict[str, Any]:
+    try:
+        body = _read_form(raw, kind) if kind.startswith("multipart/form-data") else orjson.loads(raw)
+    except MultipartError as error:
+        raise refuse("The form could not be parsed.") from error
+    except orjson.JSONDecodeError as error:
+        raise refuse("The JSON body of the request could not be parsed.") from error
+    if not isinstance(body, dict):
+        raise refuse("The JSON body of the request is not an object.")
+    if not isinstance(body.get("model"), str):
+        raise refuse("You must provide a model parameter.", "model", "missing_required_parameter")
+    return body

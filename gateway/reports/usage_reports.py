@@ -1,0 +1,227 @@
+"""The three reports: account, usage, and usage by something."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.clock import HOUR_US, Clock, to_iso
+from gateway.errors import InvalidRequest
+from gateway.limits.budgets import Budgets
+from gateway.limits.ledger import LedgerBook
+from gateway.metering.activity import Dimension, Owners, measure, merge
+from gateway.metering.figures import ActivityFigures
+from gateway.metering.rollups.queries import Row, at_once, is_filled
+from gateway.metering.sources import Sources
+from gateway.money import usd_number
+from gateway.reports.period import ReportDays, read_period
+from gateway.reports.report_metrics import NEEDED, show_metrics, total
+from gateway.reports.scope import AccountNames, ReportScope, keys_of, names_of, owners_of, show_scope
+from gateway.store.database import Database
+
+UNKNOWN = "unknown"  # the app of requests that recorded none
+KIND = "default"  # of every organization
+MOST_ROWS, MOST_OFFSET = 100, 10_000
+
+# group_by → the series that tells it, and which of a row's values is its id.
+GROUPS: dict[str, tuple[Dimension, int]] = {
+    "provider": ("model", 1),
+    "model": ("model", 0),
+    "app": ("source", 0),
+    "api_key": ("api_key", 0),
+}
+SORTED: dict[str, Callable[[ActivityFigures], int]] = {
+    "requests": lambda figures: figures.requests,
+    "cost": lambda figures: figures.cost_nusd,
+    "tokens": lambda figures: figures.input_tokens + figures.output_tokens,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Rows by id, the first the largest, and whether they tell all that the totals do."""
+
+    rows: list[Row]
+    coverage: dict[str, Any]
+
+
+class Reports:
+    """See the package for what the methods take and give."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        budgets: Budgets,
+        ledger: LedgerBook,
+        catalogue: Callable[[], Catalogue],
+        sources: Sources,
+    ) -> None:
+        self._database, self._clock = database, clock
+        self._budgets, self._ledger = budgets, ledger
+        self._catalogue, self._sources = catalogue, sources
+
+    def get_account(self, scope: ReportScope) -> dict[str, Any]:
+        """Who asks, what they may see, and what their key may still spend; for owners and admins the balance too."""
+        names = names_of(self._database, scope)
+        balance = self._ledger.balance(scope.organization_id) if scope.whole else None
+        shown = None if balance is None or balance.unlimited else usd_number(balance.balance_nusd)
+        return {
+            "user": {"id": scope.user_id, "name": names.user or None},
+            "organization": {"id": scope.organization_id, "name": names.organization, "kind": KIND},
+            "project": {"id": scope.project_id, "name": names.project},
+            "role": scope.role,
+            "usageScope": show_scope(scope),
+            "apiKey": self._show_key(scope, names),
+            "creditsBalanceUsd": shown,
+        }
+
+    def get_usage(
+        self,
+        scope: ReportScope,
+        from_date: str | None = None,
+        to_date: str | None = None,
+        granularity: str = "day",
+    ) -> dict[str, Any]:
+        """Totals and buckets that had any usage, and what was used most."""
+        _check("granularity", granularity, ("day", "hour"))
+        period = read_period(from_date, to_date, self._clock.now_us(), granularity)
+        owners = owners_of(self._database, scope)
+
+        def read() -> tuple[list[Row], dict[str, Ranking]]:
+            series = measure(self._database, owners, period.span(granularity), "total", NEEDED)
+            summed = total([row.figures for row in series])
+            used: dict[Dimension, list[Row]] = {
+                dimension: measure(self._database, owners, period.span("all"), dimension, NEEDED)
+                for dimension in ("model", "source")
+            }
+            groups = ("provider", "model", "app")
+            return series, {g: self._rank(used[GROUPS[g][0]], g, "requests", summed) for g in groups}
+
+        series, rankings = at_once(self._database, read)
+        unit_us = HOUR_US * (1 if granularity == "hour" else 24)
+        most = {g: self._show_rows(ranking.rows[:1], g, {}) for g, ranking in rankings.items()}
+        return {
+            **self._head(scope, period, series),
+            "granularity": granularity,
+            "totals": show_metrics(total([row.figures for row in series])),
+            "series": [
+                {"date": f"{to_iso(row.step * unit_us)[:19]}Z", **show_metrics(row.figures)} for row in _by_step(series)
+            ],
+            "mostUsedProvider": next(iter(most["provider"]), None),
+            "mostUsedModel": next(iter(most["model"]), None),
+            "mostUsedApp": next(iter(most["app"]), None),
+            "appUsageCoverage": rankings["app"].coverage,
+        }
+
+    def get_usage_breakdown(
+        self,
+        scope: ReportScope,
+        group_by: str,
+        sort_by: str = "requests",
+        from_date: str | None = None,
+        to_date: str | None = None,
+        limit: int = 10,
+        offset: int = 0,
+    ) -> dict[str, Any]:
+        """A page of what was used, by provider, model, app or key, the largest first."""
+        _check("group_by", group_by, tuple(GROUPS))
+        _check("sort_by", sort_by, tuple(SORTED))
+        _check_number("limit", limit, 1, MOST_ROWS)
+        _check_number("offset", offset, 0, MOST_OFFSET)
+        period = read_period(from_date, to_date, self._clock.now_us())
+        keys = keys_of(self._database, scope) if group_by == "api_key" else {}
+        owners = owners_of(self._database, scope)
+        apart = Owners(key_ids=tuple(keys)) if group_by == "api_key" else owners
+
+        def read() -> tuple[list[Row], Ranking]:
+            totals = measure(self._database, owners, period.span("all"), "total", NEEDED)
+            used = measure(self._database, apart, period.span("all"), GROUPS[group_by][0], NEEDED)
+            return totals, self._rank(used, group_by, sort_by, total([row.figures for row in totals]))
+
+        totals, ranking = at_once(self._database, read)
+        page = ranking.rows[offset : offset + limit]
+        return {
+            **self._head(scope, period, totals),
+            "groupBy": group_by,
+            "sortBy": sort_by,
+            "rows": self._show_rows(page, group_by, {ident: key.description for ident, key in keys.items()}),
+            "pagination": {"limit": limit, "offset": offset, "hasMore": len(ranking.rows) > offset + limit},
+            "coverage": ranking.coverage,
+        }
+
+    def _head(self, scope: ReportScope, period: ReportDays, totals: list[Row]) -> dict[str, Any]:
+        updated_us = max((row.updated_us for row in totals), default=0)
+        return {
+            "scope": show_scope(scope),
+            **period.show(),
+            "timezone": "UTC",
+            "currency": "USD",
+            "updatedAt": to_iso(updated_us) if updated_us else None,
+        }
+
+    def _rank(self, found: list[Row], group: str, sort_by: str, totals: ActivityFigures) -> Ranking:
+        place = GROUPS[group][1]
+        rows = merge(found, [(self._ident(group, row.value[place]),) for row in found])
+        size = SORTED[sort_by]
+        rows.sort(key=lambda row: (-size(row.figures), row.value))
+        total = sum(row.figures.requests for row in rows)
+        # Until the rows of before are all counted, no ranking is of the whole period.
+        complete = total == totals.requests and is_filled(self._database)
+        coverage = {"requestCount": total, "totalRequestCount": totals.requests, "complete": complete}
+        return Ranking(rows, coverage)
+
+    def _ident(self, group: str, value: Any) -> str:
+        if group == "app":  # the table of clients may know more names than it did then
+            return self._sources.canonical(value) or UNKNOWN
+        return f"key_{value.hex()}" if group == "api_key" else str(value)
+
+    def _show_rows(self, rows: list[Row], group: str, keys: dict[str, str]) -> list[dict[str, Any]]:
+        return [
+            {"id": row.value[0], "name": self._name(group, row.value[0], keys), **show_metrics(row.figures)}
+            for row in rows
+        ]
+
+    def _name(self, group: str, ident: str, keys: dict[str, str]) -> str:
+        """What people call it; its id where it has no name."""
+        catalogue = self._catalogue()
+        if group == "provider":
+            provider = catalogue.provider(ident)
+            return provider.name if provider else ident
+        if group == "model":
+            model = catalogue.find(ident)
+            return (model.name if model else "") or ident
+        return (self._sources.labels if group == "app" else keys).get(ident) or ident
+
+    def _show_key(self, scope: ReportScope, names: AccountNames) -> dict[str, Any]:
+        status = self._budgets.status(scope.key_id)
+        limits, started = status.limits, status.period_started_us
+        return {
+            "id": scope.key_id,
+            "name": names.key,
+            "usageUsd": usd_number(status.usage_nusd),
+            "usageLimitUsd": _usd(limits.total_nusd),
+            "periodUsageUsd": usd_number(status.period_usage_nusd),
+            "periodUsageLimitUsd": _usd(limits.period_nusd),
+            "periodStartedAt": None if started is None else to_iso(started),
+            "expiresAt": None if names.expires_at_us is None else to_iso(names.expires_at_us),
+        }
+
+
+def _by_step(rows: list[Row]) -> list[Row]:
+    """One row a bucket, in order: the sums of several keys come apart."""
+    return sorted(merge(rows, [()] * len(rows)), key=lambda row: row.step)
+
+
+def _usd(nusd: int | None) -> float | None:
+    return None if nusd is None else usd_number(nusd)
+
+
+def _check(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InvalidRequest(f"{name} must be one of {', '.join(known)}.", param=name)
+
+
+def _check_number(name: str, value: object, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidRequest(f"{name} must be a whole number from {least} to {most}.", param=name)

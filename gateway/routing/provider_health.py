@@ -1,0 +1,366 @@
+"""How well each mapping and each credential does: an hour of outcomes, and cooldowns after failures."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gateway.catalogue.entries import Mapping
+from gateway.clock import Clock
+from gateway.errors import ConnectFailed, ConnectTimeout, GatewayError, UpstreamRateLimited, UpstreamRefused
+from gateway.routing.candidates import place_of
+from gateway.routing.cooldowns import POLICIES, Cooldowns, Kind, OnCooldown
+from gateway.routing.refusals import Refusals
+from gateway.routing.sliding_window import DEFAULTS, MINUTES, TICK_S, TICKS_A_MINUTE, Counts, Figures, Tally, Window
+
+FORM = 2  # of an exported delta; a worker of another release may write another one
+MAX_WINDOWS = 8_000
+# Soft failures (5xx, timeouts, cut streams) in a row, without one success, that open the circuit.
+FAILURES_IN_A_ROW = 5
+# No connection: nothing answers at that place, for whatever model or credential.
+UNANSWERED = (ConnectFailed, ConnectTimeout)
+NEITHER_FAULT = (UpstreamRefused, UpstreamRateLimited)
+# Refusals that concern the whole credential or account; others (403, 404, 405) may concern this model alone.
+ACCOUNT_STATUSES = (401, 402)
+# Refusals that a single request may bring about, by a file or a feature that its credential may not use.
+PROVOKED_STATUSES = (400, 401, 403, 404, 405)
+OWN_SOURCE = "byok"
+CREDENTIAL = "#"  # in the keys of credentials, before the ident
+
+
+class KnownCredential(Protocol):
+    """What routing needs of a provider's key. `ident` names it without revealing it; `base_url` "" = usual;
+    `elsewhere`: its requests go to another address than those with the platform's keys."""
+
+    @property
+    def ident(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def base_url(self) -> str: ...
+    @property
+    def elsewhere(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HealthView:
+    """Uptime in percent, time to the first token, tokens a second; `events` outcomes stand behind the uptime.
+
+    `cooldown_until` is in seconds of the monotonic clock, 0.0 when it may be used; `cooldown` says why it may not.
+    """
+
+    uptime: float
+    latency_ms: float
+    throughput: float
+    events: int = 0
+    cooldown_until: float = 0.0
+    cooldown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why a mapping or a credential is tried last until `until` (monotonic seconds).
+
+    `unanswered`: nothing answers there; `shut_until` is when the next request may try at all, 0.0 for at once.
+    """
+
+    until: float
+    text: str
+    unanswered: bool = False
+    shut_until: float = 0.0
+
+
+class Health:
+    """One worker's view, fed by its own attempts and by other workers' deltas. Never waits for anything.
+
+    Keys: a mapping's key; `provider[:region]` for a place; `provider#ident` for a credential;
+    `<mapping key>#ident` for a credential with one model; the last two followed by `@organization` where requests of
+    that organization alone are refused.
+    """
+
+    def __init__(self, clock: Clock, on_cooldown: OnCooldown = lambda *change: None) -> None:
+        """`on_cooldown` is called when a cooldown begins or ends, as by `Cooldowns`."""
+        self._clock = clock
+        self._windows: dict[str, Window] = {}
+        # Most attempts are good ones: each is a few additions here, and enters its windows before anybody reads those.
+        self._tallies: dict[tuple[str | bool, ...], Tally] = {}
+        self._unread: list[Tally] = []
+        self._changed: set[str] = set()
+        # Empty most of the time: then a success has nothing to end.
+        self._watched: Counter[str] = Counter()
+        self.cooldowns = Cooldowns(clock, self._watched, on_cooldown)
+        self.refusals = Refusals(clock, self._watched)
+
+    @property
+    def windows(self) -> dict[str, Window]:
+        """Everything that is known, by key."""
+        if self._unread:
+            self._fold()
+        return self._windows
+
+    def sample(
+        self,
+        mapping: Mapping,
+        credential: KnownCredential | None,
+        *,
+        error: GatewayError | None = None,
+        ttft_ms: float | None = None,
+        tokens: int = 0,
+        duration_ms: float = 0.0,
+        organization: str = "",
+    ) -> None:
+        """Note the outcome of one attempt. Errors that are not the provider's fault count on neither side.
+
+        `ttft_ms` is the time to the first token of a stream (None otherwise), `tokens` the output made within
+        `duration_ms`. An organization's own key says something of its provider only where the platform's keys are used
+        at the same address, and a refusal of it never does. `organization` made the request: failures that one
+        organization may have provoked count for the others only when they met them too.
+        """
+        if error is None:
+            self.count_success(self.tally(mapping, credential), self._clock.monotonic(), tokens, duration_ms, ttft_ms)
+        elif error.blame == "provider":
+            self._note_failure(mapping, credential, error, organization)
+        elif error.upstream_status:
+            # It took the credential and served the model, though this request was not to its liking.
+            for key in dict.fromkeys(_keys_of(mapping, credential)):
+                if self.cooldowns.kind(key) != "limited":
+                    self._clear(key)
+
+    def tally(self, mapping: Mapping, credential: KnownCredential | None) -> Tally:
+        """Where good attempts of a mapping with a credential are counted, to be kept by who counts often."""
+        key: tuple[str | bool, ...] = mapping.provider, mapping.model, mapping.region
+        if credential is not None:
+            key = (*key, credential.source, credential.ident, credential.elsewhere)
+        tally = self._tallies.get(key)
+        if tally is None:
+            if len(self._tallies) >= MAX_WINDOWS:
+                self._fold()
+                self._tallies.clear()
+            keys = _window_keys(mapping, credential), _keys_of(mapping, credential)
+            tally = self._tallies[key] = Tally(*keys)
+        return tally
+
+    def count_success(
+        self, tally: Tally, now: float, tokens: int = 0, duration_ms: float = 0.0, ttft_ms: float | None = None
+    ) -> None:
+        """Note a good attempt that ended `now` (monotonic); the other arguments as in `sample`."""
+        if not tally.succeeded or now >= tally.until:
+            if tally.succeeded:
+                self._fold()
+            tally.begin(now)
+            self._unread.append(tally)
+        tally.succeeded += 1
+        if ttft_ms is not None:
+            tally.waits += 1
+            tally.wait_ms += int(ttft_ms)
+        if tokens > 0 and duration_ms > 0:
+            tally.tokens += tokens
+            tally.token_ms += round(duration_ms)
+        if self._watched:
+            for key in tally.places:
+                self._clear(key)
+
+    def begin(self, mapping: Mapping, credential: KnownCredential | None) -> None:
+        """An attempt starts: called just before the upstream call, so that only one request probes after a cooldown."""
+        if self.cooldowns.providers:
+            for key in _keys_of(mapping, credential):
+                self.cooldowns.begin(key)
+
+    def is_shut(self, mapping: Mapping, credential: KnownCredential | None) -> bool:
+        """Whether nothing answers there, and another request tried it a moment ago."""
+        now = self._clock.monotonic()
+        return any(self.cooldowns.shut_until(key, now) for key in _keys_of(mapping, credential))
+
+    def view(self, key: str, place: str = "") -> HealthView:
+        """What is known of a mapping or credential key; `place` adds the cooldowns of its place."""
+        now = self._clock.monotonic()
+        tick = int(now // TICK_S)
+        figures = self.figures(key, tick)
+        window = self.windows.get(key)
+        until, why = max((self.cooldowns.until(one, now), one) for one in (key, place or key))
+        text = POLICIES[self.cooldowns.kind(why)].text if until else ""
+        return HealthView(*figures, window.events if window else 0, until, text)
+
+    def figures(self, key: str, tick: int) -> Figures:
+        """Uptime, latency and throughput at `tick` (see `tick`), without the cooldowns."""
+        window = self.windows.get(key)
+        return DEFAULTS if window is None else window.figures(tick)
+
+    def own_uptime(self, key: str, tick: int) -> tuple[float, int]:
+        """Uptime in percent by the provider's own faults alone, and how many outcomes stand behind it."""
+        window = self.windows.get(key)
+        return (DEFAULTS[0], 0) if window is None else window.own_uptime(tick)
+
+    def tick(self) -> tuple[float, int]:
+        """Now: monotonic seconds and the tick that `figures` takes."""
+        now = self._clock.monotonic()
+        return now, int(now // TICK_S)
+
+    def cooldown_of(self, mapping_key: str, place: str, now: float) -> Pause | None:
+        """Why a mapping as a whole is tried last, None when it is not."""
+        return self._pause((mapping_key, place), now)
+
+    def credential_cooldown(
+        self, mapping_key: str, provider: str, credential: KnownCredential, now: float, organization: str = ""
+    ) -> Pause | None:
+        """Why a credential is tried last for requests of `organization`, None when it is not."""
+        keys: tuple[str, ...] = _credential_keys(mapping_key, provider, credential)
+        if organization and self.refusals:
+            keys = (*keys, *(_own_key(key, organization) for key in keys))
+        return self._pause(keys, now)
+
+    def export(self) -> dict[str, Any]:
+        """What happened in this worker since the last export, as JSON-able data for `merge` of the others."""
+        _, tick = self.tick()
+        minute, windows = tick // TICKS_A_MINUTE, self.windows
+        changed, self._changed = self._changed, set()
+        rows = [
+            [key, ago, counts.listed()]
+            for key in changed
+            if key in windows
+            for ago, counts in windows[key].take_fresh(minute)
+        ]
+        return {"form": FORM, "windows": rows, "rests": self.cooldowns.export(), "refusals": self.refusals.export()}
+
+    def merge(self, delta: dict[str, Any], age_s: float = 0.0) -> None:
+        """Take over another worker's export, made `age_s` seconds ago. A delta of another form is ignored."""
+        if delta.get("form") != FORM:
+            return
+        _, tick = self.tick()
+        minute = tick // TICKS_A_MINUTE
+        late = int(max(0.0, age_s) // 60)
+        for key, ago, counts in delta["windows"]:
+            if ago + late <= MINUTES:
+                self._window(key).absorb(minute - ago - late, Counts(*counts), tick)
+        for key, left_s, strikes, kind, again_s in delta["rests"]:
+            self.cooldowns.absorb(key, left_s - max(0.0, age_s), strikes, kind, again_s - max(0.0, age_s))
+        for row in delta["refusals"]:
+            self.refusals.absorb(*row)
+
+    def _fold(self) -> None:
+        unread, self._unread = self._unread, []
+        for tally in unread:
+            self._add(tally.keys, tally.tick, tally.take())
+
+    def _count(self, mapping: Mapping, credential: KnownCredential | None, counts: Counts) -> None:
+        # What went well before comes first: the failures in a row begin after it.
+        self._fold()
+        _, tick = self.tick()
+        self._add(_window_keys(mapping, credential), tick, counts)
+
+    def _add(self, keys: tuple[str, ...], tick: int, counts: Counts) -> None:
+        for key in keys:
+            self._window(key).add(tick, counts)
+        self._changed.update(keys)
+
+    def _window(self, key: str) -> Window:
+        window = self._windows.get(key)
+        if window is None:
+            if len(self._windows) >= MAX_WINDOWS:
+                self._shrink()
+            window = self._windows[key] = Window()
+        return window
+
+    def _shrink(self) -> None:
+        # A tenth at a time, so that a full table is not sorted for every new key; credentials, of which callers bring
+        # any number, go before mappings.
+        ages = sorted(("#" not in key, window.touched, key) for key, window in self._windows.items())
+        for _, _, key in ages[: MAX_WINDOWS // 10]:
+            del self._windows[key]
+
+    def _note_failure(
+        self, mapping: Mapping, credential: KnownCredential | None, error: GatewayError, organization: str
+    ) -> None:
+        place, whole, *narrow = _keys_of(mapping, credential)
+        pair, account = narrow or (whole, whole)
+        owner = organization if _is_own(credential) else ""
+        if error.upstream_status and self.cooldowns:
+            self.cooldowns.clear(place)  # it answered
+        if isinstance(error, UpstreamRefused):
+            key = account if error.upstream_status in ACCOUNT_STATUSES else pair
+            if self._concerns_all(key, error, organization):
+                self._count_failure(mapping, credential, error)
+                self._trip(key, "refused", None, owner)
+            return
+        self._count_failure(mapping, credential, error)
+        if isinstance(error, UNANSWERED):
+            self._trip(place, "unreachable", error.retry_after, owner)
+        elif isinstance(error, UpstreamRateLimited):
+            self._trip(pair, "limited", error.retry_after, owner)
+        elif self._fails_often(mapping, credential) or error.retry_after:
+            self._trip(whole, "failing", error.retry_after, owner)
+
+    def _trip(self, key: str, kind: Kind, retry_after_s: float | None, owner: str) -> None:
+        # What is not one credential's concerns everybody.
+        self.cooldowns.trip(key, kind, retry_after_s, owner if CREDENTIAL in key else "")
+
+    def _concerns_all(self, key: str, error: GatewayError, organization: str) -> bool:
+        """Whether a refusal tells more than of one caller's requests; one whose requests are refused again and again
+        is led elsewhere alone."""
+        if error.upstream_status not in PROVOKED_STATUSES or not organization:
+            return True
+        self.refusals.note(key, organization)
+        if self.refusals.met_by_several(key):
+            return True
+        if self.refusals.met_again(key, organization):
+            self.cooldowns.trip(_own_key(key, organization), "refused", None, organization)
+        return False
+
+    def _count_failure(self, mapping: Mapping, credential: KnownCredential | None, error: GatewayError) -> None:
+        neither = isinstance(error, NEITHER_FAULT)
+        if not (neither and _is_own(credential)):
+            self._count(mapping, credential, Counts(failed=1, faults=0 if neither else 1))
+
+    def _clear(self, key: str) -> None:
+        self.cooldowns.clear(key)
+        if self.refusals:
+            for organization in self.refusals.clear(key):
+                self.cooldowns.clear(_own_key(key, organization))
+
+    def _fails_often(self, mapping: Mapping, credential: KnownCredential | None) -> bool:
+        # The first window is the one of the model at the address that was used.
+        window = self.windows.get(_window_keys(mapping, credential)[0])
+        return window is not None and window.streak >= FAILURES_IN_A_ROW
+
+    def _pause(self, keys: Iterable[str], now: float) -> Pause | None:
+        cooldowns = self.cooldowns
+        until, why = max((cooldowns.until(key, now), key) for key in keys)
+        if not until:
+            return None
+        policy = POLICIES[cooldowns.kind(why)]
+        return Pause(until, policy.text, policy.shut, max(cooldowns.shut_until(key, now) for key in keys))
+
+
+def _is_own(credential: KnownCredential | None) -> bool:
+    return credential is not None and credential.source == OWN_SOURCE
+
+
+def _window_keys(mapping: Mapping, credential: KnownCredential | None) -> tuple[str, ...]:
+    """The windows that an attempt counts in: its mapping's and its credential's; at another address than the
+    platform's only that of the credential with this model, which no score reads."""
+    if credential is None or not credential.ident:
+        return (mapping.key,)
+    if credential.elsewhere:
+        return (f"{mapping.key}#{credential.ident}",)
+    return mapping.key, f"{mapping.provider}#{credential.ident}"
+
+
+def _keys_of(mapping: Mapping, credential: KnownCredential | None) -> tuple[str, ...]:
+    """Place, mapping, credential with this model, credential. At another address than the platform's all belong to the
+    credential."""
+    key = mapping.key
+    if credential is None or not credential.ident:
+        return place_of(mapping), key
+    pair, account = _credential_keys(key, mapping.provider, credential)
+    if credential.elsewhere:
+        return account, pair, pair, account
+    return place_of(mapping), key, pair, account
+
+
+def _credential_keys(mapping_key: str, provider: str, credential: KnownCredential) -> tuple[str, str]:
+    return f"{mapping_key}#{credential.ident}", f"{provider}#{credential.ident}"
+
+
+def _own_key(key: str, organization: str) -> str:
+    """The key of a cooldown that holds for one organization alone."""
+    return f"{key}@{organization}"

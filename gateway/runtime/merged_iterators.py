@@ -1,0 +1,55 @@
+"""Several iterators read at the same time as one."""
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from gevent.queue import Queue
+
+from gateway.runtime.threads import Job
+
+T = TypeVar("T")
+
+
+class Merged(Generic[T]):
+    """The items of several iterators as they come, each with the number of its iterator; `stop()` ends all reading.
+
+    At most `at_once` are read at a time, in their order, each a few items ahead of its reader. An exception of one is
+    raised by this iterator at its place.
+    """
+
+    def __init__(self, makers: list[Callable[[], Iterator[T]]], at_once: int, ahead: int = 16) -> None:
+        self._makers = list(enumerate(makers))
+        self._queue: Queue = Queue(maxsize=ahead)
+        self._jobs: list[Job[None]] = []
+        self._running = 0
+        for _ in range(min(at_once, len(makers))):
+            self._begin()
+
+    def _begin(self) -> None:
+        self._running += 1
+        self._jobs.append(Job(self._read, *self._makers.pop(0)))
+
+    def _read(self, number: int, make: Callable[[], Iterator[T]]) -> None:
+        failure: Exception | None = None
+        try:
+            for item in make():
+                self._queue.put((number, item, False))
+        except Exception as error:
+            failure = error
+        self._queue.put((number, failure, True))
+
+    def __iter__(self) -> Iterator[tuple[int, T]]:
+        while self._running:
+            number, item, ended = self._queue.get()
+            if not ended:
+                yield number, item
+                continue
+            if item is not None:
+                raise item
+            self._running -= 1
+            if self._makers:
+                self._begin()
+
+    def stop(self) -> None:
+        for job in self._jobs:
+            job.stop()

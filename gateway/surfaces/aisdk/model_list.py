@@ -1,0 +1,132 @@
+"""`GET …/config`: the language models that a key can call, with an entry for each provider and prices.
+
+Wire facts: the response schema of `@ai-sdk/gateway`; there a single entry of another version invalidates the whole
+list.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from gateway.accounts.access import CUSTOM, Predicate, predicate
+from gateway.accounts.authentication import Caller
+from gateway.catalogue.catalogue import Catalogue, day_of
+from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.catalogue.lifecycle import has_ended
+from gateway.catalogue.price_rates import prices_at
+from gateway.clock import DAY_US
+from gateway.money import format_price
+from gateway.runtime.threads import compute
+from gateway.surfaces import auth, listing
+from gateway.surfaces.http import Inbound, Outbound
+from gateway.worker.services import Services
+
+Json = dict[str, Any]
+
+HEAD, END = b'{"models":[', b"]}"
+OPERATION, MODALITY = "chat", "text"
+NEWEST = 4
+VERSION_MEMBER = b'"specificationVersion":"v%d"'  # within a text its quotation marks would be escaped
+# Prices as clients know them, by rate; the first two are always told.
+ALWAYS = (("input", "prompt"), ("output", "completion"))
+SOMETIMES = (("input_cache_read", "input_cache_read"), ("input_cache_write", "input_cache_write"))
+
+
+def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
+    """The language models that the key can call."""
+    caller = auth.caller_of(services, inbound)
+    at_us, holder = services.clock.now_us(), services.routing.catalogue
+    catalogue = holder.current()
+    refuse = predicate(caller.rules, at_us)
+    key = ("ai models", catalogue.version, at_us // DAY_US, caller.rules)
+    # The entries are written once for all versions and rules.
+    known: dict[str, bytes] = holder.remember(("ai model entries", catalogue.version, at_us // DAY_US), dict)
+
+    def make() -> tuple[str, bytes]:
+        entries = _serialise(catalogue, catalogue.models.values(), at_us, refuse, known)
+        return _tagged(_as_version(HEAD + b",".join(entries) + END, version))
+
+    tag, shared = holder.remember((*key, version), lambda: compute(make))
+    own = services.routing.custom_catalogue.of(caller) if _reads_own(caller) else None
+    if own is None or not own.current().models:
+        return listing.reply(inbound, holder, tag, shared)
+    source = own
+
+    def make_own() -> tuple[str, bytes]:
+        models = listing.own_models(catalogue, source.current())
+        entries = _serialise(source.current(), models, at_us, refuse, {})
+        body = _as_version(HEAD + b",".join(entries) + END, version)
+        return _tagged(_join(body, shared))
+
+    tag, body = services.routing.custom_catalogue.listed(own, (*key, version), make_own)
+    return listing.reply(inbound, own, tag, body)
+
+
+def _reads_own(caller: Caller) -> bool:
+    """Whether the organization's own models are this caller's to see: a customer's key may only call."""
+    return caller.key_kind == "user"
+
+
+def _as_version(newest: bytes, version: int) -> bytes:
+    """The list as clients of `version` take it."""
+    return newest.replace(VERSION_MEMBER % NEWEST, VERSION_MEMBER % version)
+
+
+def _tagged(body: bytes) -> tuple[str, bytes]:
+    return listing.tag_of(body), body
+
+
+def _join(first: bytes, second: bytes) -> bytes:
+    former, latter = first[len(HEAD) : -len(END)], second[len(HEAD) : -len(END)]
+    return HEAD + former + (b"," if former and latter else b"") + latter + END
+
+
+def _serialise(
+    catalogue: Catalogue, models: Iterable[Model], at_us: int, refuse: Predicate | None, known: dict[str, bytes]
+) -> Iterator[bytes]:
+    """The entries in JSON; `known` holds, and gets, those of this catalogue and day by the mapping's key."""
+    for model in models:
+        if model.output_modalities and MODALITY not in model.output_modalities:
+            continue
+        for mapping in model.mappings:
+            provider = catalogue.providers[mapping.provider]
+            if not _serves(mapping, provider, at_us) or (refuse is not None and refuse(mapping, provider) is not None):
+                continue
+            if mapping.key not in known:
+                known[mapping.key] = orjson.dumps(_entry(model, mapping, provider, at_us))
+            yield known[mapping.key]
+
+
+def _serves(mapping: Mapping, provider: Provider, at_us: int) -> bool:
+    """Whether it can be called at all for text."""
+    if OPERATION not in mapping.operations or provider.priority <= 0:
+        return False
+    return mapping.priced and not has_ended(mapping, day_of(at_us))
+
+
+def _entry(model: Model, mapping: Mapping, provider: Provider, at_us: int) -> Json:
+    ident = mapping.key.removeprefix(f"{CUSTOM}:")
+    return {
+        "id": ident,
+        "name": model.name,
+        "description": model.description or f"{model.name} by {provider.name}.",
+        "modelType": "language",
+        "pricing": _pricing(mapping, at_us),
+        "specification": {
+            "specificationVersion": f"v{NEWEST}",
+            "provider": mapping.provider.removeprefix(f"{CUSTOM}:"),
+            "modelId": ident,
+        },
+    }
+
+
+def _pricing(mapping: Mapping, at_us: int) -> Json | None:
+    """Today's base prices, exact decimal strings of USD a token."""
+    prices = prices_at(mapping.prices, at_us)
+    if prices is None:
+        return None
+    pricing = {name: format_price(getattr(prices.base, rate) or 0) for name, rate in ALWAYS}
+    return pricing | {
+        name: format_price(price) for name, rate in SOMETIMES if (price := getattr(prices.base, rate)) is not None
+    }

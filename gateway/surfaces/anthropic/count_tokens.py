@@ -1,0 +1,12 @@
+"""POST /v1/messages/count_tokens: a local estimate."""
+
+from gateway.surfaces.anthropic.reader import PromptSummary
+from gateway.surfaces.anthropic.schema import Prompt
+from gateway.surfaces.token_estimates import estimate_tokens
+
+
+def estimate(body: Prompt) -> int:
+    """Tokens that the prompt has, about; at least 1."""
+    prompt = PromptSummary()
+    prompt.add_prompt(body)
+    return estimate_tokens(prompt.text, len(body.messages), prompt.images, prompt.files, bool(body.tools))

@@ -1,0 +1,67 @@
+"""`GET /activity` and `/activity/sources`: usage by hour or day, as the public client prints it (facts A.5, A.7)."""
+
+from typing import Any
+
+from gateway.clock import to_iso
+from gateway.metering.activity import Owners, Span, last_hours, measure, merge
+from gateway.metering.rollups.queries import Row, at_once
+from gateway.surfaces.http import Inbound, Operation
+from gateway.surfaces.management import shapes
+from gateway.surfaces.management.described import managed
+from gateway.surfaces.report_windows import HOUR_US, read_window
+from gateway.surfaces.usage_report import LONGEST_DATE, ActivityQuery, usage_of, write_short, write_split
+from gateway.surfaces.validation_schemas import Body, OneOf, TextField, read_query
+from gateway.surfaces.visitor import MANAGERS, Visitor
+
+TAG = "Activity"
+UNKNOWN = "unknown"  # the source of requests that recorded none
+
+
+class SourcesQuery(Body):
+    projectId = TextField(1, 80, required=True)
+    timeRange = OneOf(("1h", "4h", "24h", "7d", "30d"))
+    first = TextField(1, LONGEST_DATE, data_key="from")
+    last = TextField(1, LONGEST_DATE, data_key="to")
+
+
+def activity(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Usage of a project or of all accessible ones; a developer's own keys only."""
+    return usage_of(visitor, inbound.arguments())
+
+
+def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """The apps that used a project, the most expensive first."""
+    given = read_query(SourcesQuery, inbound)
+    span = read_window(given, visitor.services.clock.now_us()).span
+    owners = Owners(project_ids=(visitor.project(given["projectId"], *MANAGERS).id,))
+    database, known = visitor.services.store.database, visitor.services.accounts.sources
+
+    def read() -> tuple[list[Row], dict[tuple[Any, ...], int]]:
+        rows = measure(database, owners, Span(span.first, span.end, "all"), "source")
+        return rows, last_hours(database, owners, span)
+
+    rows, hours = at_once(database, read)
+    for row in rows:
+        row.last_hour = hours.get(row.value, row.last_hour)
+    # The table of clients may know more names than it did when they were recorded.
+    found = merge(rows, [(known.canonical(row.value[0]) or UNKNOWN,) for row in rows])
+    ranked = sorted(found, key=lambda row: (-row.figures.cost_nusd, row.value))
+    return {"sources": [_write_source(row) for row in ranked]}
+
+
+def _write_source(row: Row) -> dict[str, Any]:
+    last = to_iso(row.last_hour * HOUR_US)
+    figures = row.figures
+    return {"source": row.value[0], **write_short(figures), **write_split(figures), "lastUsedAt": last}
+
+
+NUMBERS = dict.fromkeys(("requestCount", "inputTokens", "outputTokens", "totalTokens", "cost"), "number")
+ROW = shapes.shape(date="string", errorCount="number", modelBreakdown=["object"], apiKeyBreakdown=["object"], **NUMBERS)
+SOURCE = shapes.shape(source="string", lastUsedAt="string", **NUMBERS)
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", "/activity", activity, "Usage by hour or day", tag=TAG, query=ActivityQuery,
+            answer=shapes.shape(activity=[ROW])),
+    managed("GET", "/activity/sources", sources, "Usage by app", tag=TAG, query=SourcesQuery,
+            answer=shapes.shape(sources=[SOURCE])),
+)  # fmt: skip

@@ -1,0 +1,86 @@
+"""Who may connect to `/mcp`, checked before any message is read: page origins, versions, keys."""
+
+from urllib.parse import urlsplit
+
+from gateway.accounts.authentication import Caller
+from gateway.errors import Forbidden, GatewayError, Gone, InvalidRequest, Unauthenticated
+from gateway.oauth import scopes
+from gateway.surfaces import auth
+from gateway.surfaces.http import Inbound
+from gateway.worker.services import Services
+
+PATH = "/mcp"
+VERSION_HEADER = "mcp-protocol-version"
+# Revisions that begin with `initialize`, the newest first, and the one whose messages tell their version themselves.
+VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+STATELESS = "2026-07-28"
+SUPPORTED = (STATELESS, *VERSIONS)
+ANY = "*"
+LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+VARY = ("Vary", "Accept, Origin")  # of every answer
+METADATA = "/.well-known/oauth-protected-resource/mcp"
+
+
+def check_origin(services: Services, inbound: Inbound) -> None:
+    """Forbidden for pages of origins that are not let in, and on loopback for pages under another name (DNS
+    rebinding). Programs send no origin and pass."""
+    origin = inbound.header("origin").rstrip("/").lower()
+    if not origin:
+        return
+    server, security = services.settings.server, services.settings.security
+    if server.host in LOOPBACK:
+        host = (urlsplit(f"//{inbound.header('host')}").hostname or "").lower()
+        named = {(urlsplit(server.public_url).hostname or "").lower(), *server.allowed_hosts} - {""}
+        if host not in LOOPBACK | named:
+            raise _foreign(
+                "The gateway listens here under its local names only; set GATEWAY_SERVER_PUBLIC_URL to another."
+            )
+    own = urlsplit(inbound.base_url)
+    allowed = {f"{own.scheme}://{own.netloc}", *security.trusted_origins, *security.cors_origins}
+    if ANY not in allowed and origin not in {one.rstrip("/").lower() for one in allowed}:
+        raise _foreign("Pages of this origin are not let in; the operator lists origins in security.cors_origins.")
+
+
+def _foreign(message: str) -> Forbidden:
+    return Forbidden(message, code="origin_not_allowed")
+
+
+def check_version(inbound: Inbound) -> None:
+    """InvalidRequest for a version that is not spoken here; without one it is an older client's."""
+    version = inbound.header(VERSION_HEADER)
+    if version and version not in SUPPORTED:
+        raise InvalidRequest(
+            f"This version of the protocol is not supported; send one of {', '.join(SUPPORTED)}.",
+            code="unsupported_protocol_version",
+        )
+
+
+def caller_of(services: Services, inbound: Inbound) -> Caller:
+    """The caller behind the key or the access token. Unauthenticated with the challenge that leads clients on,
+    Forbidden for a token that is not for tools, and for a key whose project or organization is closed."""
+    try:
+        caller = auth.caller_of(services, inbound)
+        if caller.by_token and scopes.TOOLS not in caller.scopes:
+            raise Forbidden(f"This needs an access token with the scope {scopes.TOOLS}.", code="insufficient_scope")
+        return caller
+    except (Unauthenticated, Forbidden, Gone) as error:
+        raise mend(error, inbound) from None
+
+
+def mend(error: GatewayError, inbound: Inbound) -> GatewayError:
+    """The error of a credential as the protocol wants it."""
+    if isinstance(error, Gone):
+        return Forbidden(error.message, code=error.code)
+    if isinstance(error, Unauthenticated):
+        return _challenge(error, inbound, "invalid_token" if auth.token_of(inbound) else "")
+    if error.code == "insufficient_scope":
+        return _challenge(error, inbound, error.code)
+    return error
+
+
+def _challenge(error: GatewayError, inbound: Inbound, problem: str) -> GatewayError:
+    """The error with what leads clients to a token (RFC 9728, section 5.1; RFC 6750, section 3)."""
+    detail = f'error="{problem}", ' if problem else ""
+    where = f'resource_metadata="{inbound.base_url}{METADATA}"'
+    error.headers = (*error.headers, ("WWW-Authenticate", f'Bearer {detail}scope="{scopes.TOOLS}", {where}'))
+    return error

@@ -1,0 +1,184 @@
+"""JSON-RPC 2.0 as the protocol uses it: one message per request, and errors as its bodies."""
+
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import msgspec
+
+from gateway.configuration.settings import LimitSettings
+from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
+from gateway.runtime.threads import compute_if
+from gateway.surfaces import caps
+from gateway.surfaces.http import ErrorFormat, Inbound
+from gateway.surfaces.mcp.connection_checks import VARY, mend
+from gateway.surfaces.validation_errors import readable
+
+Json = dict[str, Any]
+PARSE_ERROR, INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
+REFUSED, NOT_LET_IN = -32000, -32001
+TIMED_OUT = -32001  # as the clients themselves call it
+MOST_BYTES = 4 << 20
+LARGE = 256 << 10  # bytes from which a thread decodes
+MOST_ID = 256  # characters of an id that is given back
+# Codes whose number is another than their kind's.
+OF_CODES = {
+    "invalid_json": PARSE_ERROR,
+    "invalid_message": INVALID_REQUEST,
+    "request_too_complex": INVALID_REQUEST,
+    "unsupported_protocol_version": INVALID_REQUEST,
+    "origin_not_allowed": REFUSED,
+}
+OF_KINDS = {"unauthenticated": NOT_LET_IN, "forbidden": NOT_LET_IN, "gone": NOT_LET_IN}
+
+
+@dataclass(frozen=True, slots=True)
+class MethodCall:
+    """A request that is answered under its `ident`."""
+
+    ident: str | int
+    method: str
+    params: Json
+
+
+class Fault(Exception):
+    """What the protocol itself answers to a call: a number and what is wrong. `status` 0: that of the revision;
+    `error` is what it tells, where a request failed."""
+
+    def __init__(
+        self, number: int, message: str, status: int = 0, data: Json | None = None, error: GatewayError | None = None
+    ) -> None:
+        super().__init__(message)
+        self.number, self.message, self.status, self.data, self.error = number, message, status, data, error
+
+
+class _Identified(msgspec.Struct):
+    """A message of which only the id is read."""
+
+    id: Any = None
+
+
+def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:
+    """The call that a body is; None for what wants no answer (a notification, an answer of the client's).
+
+    RequestTooLarge; InvalidRequest `invalid_json`, `request_too_complex`, `invalid_message`.
+    """
+    if len(raw) > MOST_BYTES:
+        raise RequestTooLarge(f"A message may have at most {MOST_BYTES >> 20} MiB.")
+    message = caps.read(limits, raw, _decode, raw)
+    if isinstance(message, list):
+        raise _broken("Send one message a request; batches are not part of this protocol.")
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        raise _broken('A message is an object with "jsonrpc": "2.0".')
+    method, ident = message.get("method"), message.get("id")
+    if method is None and ("result" in message or "error" in message):
+        return None
+    if not isinstance(method, str):
+        raise _broken("A message has a method, or is an answer.")
+    if "id" not in message:
+        return None
+    if not _is_ident(ident):
+        raise _broken(f"The id of a request is a number or a text of at most {MOST_ID} characters.")
+    params = message.get("params", {})
+    if not isinstance(params, dict):
+        raise _broken("The params of a message are an object.")
+    return MethodCall(ident, method, params)
+
+
+def _decode(raw: bytes) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return _decode(readable(raw, error))
+
+
+def _broken(why: str) -> InvalidRequest:
+    return InvalidRequest(why, code="invalid_message")
+
+
+def result_of(call: MethodCall, result: Json) -> Json:
+    return {"jsonrpc": "2.0", "id": call.ident, "result": result}
+
+
+def fault_of(call: MethodCall, fault: Fault) -> Json:
+    body = _error(call.ident, fault.number, fault.message)
+    if fault.data:
+        body["error"]["data"] = fault.data
+    return body
+
+
+def refusal_of(call: MethodCall, error: GatewayError) -> Json:
+    """The body of a call that is refused as a whole."""
+    return _error(call.ident, _number_of(error), error.message, error.code)
+
+
+def _error(ident: str | int | None, number: int, message: str, code: str = "") -> Json:
+    error: Json = {"code": number, "message": message}
+    if code:
+        error["data"] = {"code": code}
+    return {"jsonrpc": "2.0", "id": ident, "error": error}
+
+
+def _number_of(error: GatewayError) -> int:
+    return OF_CODES.get(error.code) or OF_KINDS.get(error.kind, REFUSED)
+
+
+def ident_of(raw: bytes) -> str | int | None:
+    """The id in the body of a request that is refused; None where it has none that could be given back."""
+    if not raw or len(raw) > MOST_BYTES:
+        return None
+    try:
+        ident = compute_if(len(raw) > LARGE, msgspec.json.decode, raw, type=_Identified).id
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    return ident if _is_ident(ident) else None
+
+
+def _is_ident(ident: Any) -> TypeGuard[str | int]:
+    return (isinstance(ident, str) and len(ident) <= MOST_ID) or (type(ident) is int and abs(ident) < 1 << 63)
+
+
+def about(inbound: Inbound) -> ErrorFormat:
+    """The format of an error that answers `inbound`, under the id of its message."""
+    ident = ident_of(inbound.body)
+    if ident is None:
+        return ERRORS
+    return ErrorFormat(
+        ERRORS.name, lambda error, _: _error(ident, _number_of(error), error.message, error.code), ERRORS.schema
+    )
+
+
+def error_body(error: GatewayError, request_id: str) -> Json:
+    """An error of a request whose message was not read."""
+    return _error(None, _number_of(error), error.message, error.code)
+
+
+def mend_unread(error: GatewayError, inbound: Inbound) -> GatewayError:
+    """The error of a request that was not read, with what every answer says."""
+    error = mend(error, inbound)
+    error.headers = (*error.headers, VARY)
+    return error
+
+
+ERRORS = ErrorFormat(
+    "mcp",
+    error_body,
+    {
+        "type": "object",
+        "required": ["jsonrpc", "id", "error"],
+        "properties": {
+            "jsonrpc": {"const": "2.0"},
+            "id": {"type": ["string", "integer", "null"]},
+            "error": {
+                "type": "object",
+                "required": ["code", "message"],
+                "properties": {
+                    "code": {"type": "integer"},
+                    "message": {"type": "string"},
+                    "data": {"type": "object"},
+                },
+            },
+        },
+    },
+    mend=mend_unread,
+    about=about,
+)

@@ -1,0 +1,142 @@
+"""The tools that list models: those that the caller's key can call, with prices and abilities."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from gateway.accounts.access import CUSTOM, Predicate, predicate
+from gateway.catalogue.catalogue import Catalogue, day_of
+from gateway.catalogue.entries import Mapping, Model, TokenRates
+from gateway.catalogue.lifecycle import shown_on
+from gateway.catalogue.price_rates import UNPRICED, prices_at
+from gateway.money import format_price, usd_number
+from gateway.surfaces import image_uploads, listing
+from gateway.surfaces.mcp import generation, tool_schemas
+from gateway.surfaces.mcp.tool_results import Json, ToolContext, structured, text_of
+
+IMAGES, MILLION = "images", 1_000_000
+ABILITIES = ("vision", "tools", "reasoning", "streaming")
+
+
+def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json:
+    """Models by family, with what they can do and cost."""
+    visible = list(_visible(ctx, arguments.include_deactivated, arguments.exclude_deprecated))
+    wanted = (arguments.family or "").lower()
+    found = [one for one in visible if not wanted or one[1].family.lower() == wanted]
+    found.sort(key=lambda one: (one[1].family.lower(), one[1].id))
+    shown = [_entry(ctx, *one) for one in found[: arguments.limit]]
+    lines = [f"# Models (showing {len(shown)} of {len(found)})"]
+    family = None
+    for entry in shown:
+        if entry["family"] != family:
+            family = entry["family"]
+            lines += ["", f"## {family or 'Other'}", ""]
+        lines.append(_line(entry))
+    if len(shown) < len(found) or not found:
+        sizes = Counter(model.family.lower() for _, model, _ in visible if model.family)
+        counted = ", ".join(f"{name} ({count})" for name, count in sorted(sizes.items()))
+        lines += ["", f"Others: raise limit, or name as family one of {counted}."]
+    return _listed("models", "\n".join(lines), shown, {})
+
+
+def list_image_models(ctx: ToolContext, arguments: tool_schemas.AnyArguments) -> Json:
+    """Models that make images; `default` is the one that generate-image takes, `altDefault` generate-alt-image's."""
+    default = image_uploads.model_of(ctx.services, ctx.caller, "").rpartition("/")[2]
+    alt = generation.alt_model_of(ctx).rpartition("/")[2]
+    shown: list[Json] = []
+    for _, model, mappings in _visible(ctx, False, False):
+        image_models = [one for one in mappings if IMAGES in one.operations]
+        if image_models:
+            prices = [price for one in image_models if (price := _image_price(_rates(ctx, one))) is not None]
+            shown.append(
+                {
+                    "id": model.id,
+                    "name": model.name or model.id,
+                    "description": model.description,
+                    "family": model.family,
+                    "requestPrice": min(prices) if prices else None,
+                    "providers": _providers(image_models),
+                }
+            )
+    shown.sort(key=lambda entry: (entry["id"] != default, entry["id"]))
+    lines = ["# Image models", "", *(_image_line(entry, default) for entry in shown)]
+    lines += ["", f"Default model of generate-image: {default}", f"Model of generate-alt-image: {alt}"]
+    return _listed("image-models", "\n".join(lines), shown, {"default": default, "altDefault": alt})
+
+
+def _image_line(entry: Json, default: str) -> str:
+    marked = " (default)" if entry["id"] == default else ""
+    price = "" if entry["requestPrice"] is None else f", ${entry['requestPrice']:g} an image"
+    return f"- **{entry['id']}**{marked}: {entry['name']}, by {', '.join(entry['providers'])}{price}"
+
+
+def _listed(kind: str, text: str, shown: list[Json], more: Json) -> Json:
+    data = orjson.dumps({"type": kind, "data": shown, **more}).decode().replace("--", "-\\u002d")
+    return structured({"models": shown, **more}, text_of(text), text_of(f"<!-- {data} -->"))
+
+
+def _visible(
+    ctx: ToolContext, deactivated: bool, active_only: bool
+) -> Iterator[tuple[Catalogue, Model, list[Mapping]]]:
+    """The models that the caller's rules leave, with the mappings that serve them."""
+    services, caller = ctx.services, ctx.caller
+    at_us = services.clock.now_us()
+    day, refuse = day_of(at_us), predicate(caller.rules, at_us)
+    catalogue = services.routing.catalogue.current()
+    own = services.routing.custom_catalogue.of(caller) if caller.key_kind == "user" else None
+    rooms = [(catalogue, list(catalogue.models.values()))]
+    if own is not None:
+        rooms.insert(0, (own.current(), listing.own_models(catalogue, own.current())))
+    for room, models in rooms:
+        for model in models:
+            allowed = (one for one in model.mappings if one.priced and _passes(room, one, refuse))
+            mappings = shown_on(allowed, day, include_deactivated=deactivated, exclude_deprecated=active_only)
+            if mappings:
+                yield room, model, mappings
+
+
+def _passes(catalogue: Catalogue, mapping: Mapping, refuse: Predicate | None) -> bool:
+    return refuse is None or refuse(mapping, catalogue.providers[mapping.provider]) is None
+
+
+def _entry(ctx: ToolContext, catalogue: Catalogue, model: Model, mappings: list[Mapping]) -> Json:
+    rates = _rates(ctx, mappings[0])
+    abilities: dict[str, Any] = {name: any(getattr(one, name) for one in mappings) for name in ABILITIES}
+    abilities["imageGeneration"] = any(IMAGES in one.operations for one in mappings)
+    return {
+        "id": model.id,
+        "name": model.name or model.id,
+        "family": model.family,
+        "providers": _providers(mappings),
+        "capabilities": abilities,
+        "pricing": {"input": format_price(rates.prompt or 0), "output": format_price(rates.completion or 0)},
+        "context_length": max(one.context_length for one in mappings) or model.context_length,
+        "free": model.free,
+    }
+
+
+def _providers(mappings: list[Mapping]) -> list[str]:
+    return list(dict.fromkeys(one.provider.removeprefix(f"{CUSTOM}:") for one in mappings))
+
+
+def _line(entry: Json) -> str:
+    can = [name for name, able in entry["capabilities"].items() if able]
+    price = f"${entry['pricing']['input']} in, ${entry['pricing']['output']} out a token"
+    context = f"{entry['context_length']} tokens" if entry["context_length"] else "unknown"
+    return (
+        f"- **{entry['id']}**: by {', '.join(entry['providers'])}; {'free' if entry['free'] else price}; "
+        f"context {context}; {', '.join(can) or 'text'}"
+    )
+
+
+def _rates(ctx: ToolContext, mapping: Mapping) -> TokenRates:
+    prices = prices_at(mapping.prices, ctx.services.clock.now_us())
+    return prices.base if prices is not None else UNPRICED
+
+
+def _image_price(rates: TokenRates) -> float | None:
+    """US dollars of one image, where it has a price of its own."""
+    known = rates.per_image.get("default", min(rates.per_image.values(), default=None))
+    return None if known is None else usd_number(known) / MILLION

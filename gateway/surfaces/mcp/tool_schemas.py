@@ -1,0 +1,195 @@
+"""Arguments of tools as structs, their JSON Schemas, and the schemas of what tools return."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gateway.errors import InvalidRequest
+from gateway.reports.report_metrics import show_metrics, total
+from gateway.surfaces.validation_errors import explain
+
+Json = dict[str, Any]
+T = TypeVar("T")
+UNKNOWN = re.compile(r"^Object contains unknown field `([^`]*)`")
+# Whoever reads the period checks it, and says it in plain words.
+Day = Annotated[str, Meta(extra_json_schema={"pattern": r"^\d{4}-\d{2}-\d{2}$", "format": "date"})]
+Text = Annotated[str, Meta(min_length=1, max_length=100_000)]
+
+
+class NoArguments(Struct, forbid_unknown_fields=True):
+    """No arguments: any that are given are refused."""
+
+
+class UsageArguments(Struct, forbid_unknown_fields=True, rename={"from_date": "from", "to_date": "to"}):
+    from_date: Annotated[Day, Meta(description="First day in UTC; without it 29 days before `to`.")] | None = None
+    to_date: Annotated[Day, Meta(description="Last day in UTC, included; without it today.")] | None = None
+    granularity: Literal["day", "hour"] = "day"
+
+
+class BreakdownArguments(
+    Struct, kw_only=True, forbid_unknown_fields=True, rename={"from_date": "from", "to_date": "to"}
+):
+    group_by: Literal["provider", "model", "app", "api_key"]
+    sort_by: Literal["requests", "cost", "tokens"] = "requests"
+    from_date: Annotated[Day, Meta(description="First day in UTC; without it 29 days before `to`.")] | None = None
+    to_date: Annotated[Day, Meta(description="Last day in UTC, included; without it today.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=100)] = 10
+    offset: Annotated[int, Meta(ge=0, le=10_000)] = 0
+
+
+class ChatMessage(Struct):
+    role: Literal["user", "assistant", "system"]
+    content: str
+
+
+class ChatArguments(Struct):
+    model: Annotated[Text, Meta(description="A model id of list-models, provider/model, or auto.")]
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    stream: Annotated[bool, Meta(description="Has no effect: the answer comes whole.")] | None = None
+
+
+class ImageArguments(Struct):
+    prompt: Text
+    model: Annotated[str, Meta(max_length=256, description="Without it the default of list-image-models.")] = ""
+    size: Annotated[str, Meta(max_length=64)] = "1024x1024"
+    n: Annotated[int, Meta(ge=1, le=4)] = 1
+
+
+class AltImageArguments(Struct):
+    prompt: Text
+    filename: Annotated[str, Meta(max_length=200, description="A bare name, without any path.")] = ""
+    aspect_ratio: Literal["1:1", "16:9", "4:3", "5:4"] | None = None
+
+
+class ListArguments(Struct):
+    include_deactivated: bool = False
+    exclude_deprecated: bool = False
+    limit: Annotated[int, Meta(ge=1, le=1000, description="The most models to list; 20 unless given.")] = 20
+    family: Annotated[str, Meta(max_length=100)] | None = None
+
+
+class AnyArguments(Struct):
+    """Any arguments; they have no effect."""
+
+
+def read(kind: type[T], given: Any) -> T:
+    """The arguments of a tool; null counts as absent, 20.0 as 20. InvalidRequest names the invalid one."""
+    if given is None:
+        given = {}
+    if isinstance(given, dict):
+        given = {name: _whole(value) for name, value in given.items() if value is not None}
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise _explain(str(error), kind) from None
+
+
+def _whole(value: Any) -> Any:
+    """JSON does not tell 20.0 from 20, and programs that know one kind of number write either."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _explain(text: str, kind: type) -> InvalidRequest:
+    unknown = UNKNOWN.match(text)
+    if unknown and "$" not in text:
+        name = unknown[1][:64]
+        return InvalidRequest(f"There is no argument '{name}'; the key alone decides whose data is told.", param=name)
+    schema = schema_of(kind)
+    return explain(text, dict(_choices(schema, schema.get("$defs", {}), "")))
+
+
+def _choices(schema: Json, parts: Json, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """By path without list indexes, the words that may stand there; `parts` are the schemas that others name."""
+    if "enum" in schema:
+        yield path, tuple(schema["enum"])
+    if "$ref" in schema:
+        yield from _choices(parts[schema["$ref"].rpartition("/")[2]], parts, path)
+    for one in (*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else ())):
+        yield from _choices(one, parts, path)
+    for name, member in schema.get("properties", {}).items():
+        yield from _choices(member, parts, f"{path}.{name}" if path else name)
+
+
+def schema_of(kind: type) -> Json:
+    """The JSON Schema of a tool's arguments."""
+    (_, components) = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    written: Json = dict(components.pop(kind.__name__))
+    for extra in ("title", "description"):
+        written.pop(extra, None)
+    written.setdefault("properties", {})
+    return written | ({"$defs": components} if components else {})
+
+
+NUMBER, WORD, WHOLE = {"type": "number"}, {"type": "string"}, {"type": "integer"}
+MAYBE_NUMBER, MAYBE_WORD = {"type": ["number", "null"]}, {"type": ["string", "null"]}
+METRICS = tuple(show_metrics(total([])))
+
+
+def shape(**members: Json) -> Json:
+    """An object that always has these members."""
+    return {"type": "object", "properties": members, "required": list(members)}
+
+
+def _measured(**members: Json) -> Json:
+    return shape(**members, **dict.fromkeys(METRICS, NUMBER))
+
+
+def _rows(row: Json) -> Json:
+    return {"type": "array", "items": row}
+
+
+SCOPE = shape(type={"enum": ["project", "member"]}, projectId=WORD, userId=MAYBE_WORD)
+COVERAGE = shape(requestCount=NUMBER, totalRequestCount=NUMBER, complete={"type": "boolean"})
+NAMED = _measured(id=WORD, name=WORD)
+MOST = {"anyOf": [NAMED, {"type": "null"}]}
+HEAD: Json = {
+    "scope": SCOPE,
+    "from": WORD,
+    "to": WORD,
+    "timezone": {"const": "UTC"},
+    "currency": {"const": "USD"},
+    "updatedAt": MAYBE_WORD,
+}
+ACCOUNT = shape(
+    user=shape(id=WORD, name=MAYBE_WORD),
+    organization=shape(id=WORD, name=WORD, kind=WORD),
+    project=shape(id=WORD, name=WORD),
+    role={"enum": ["owner", "admin", "developer"]},
+    usageScope=SCOPE,
+    apiKey=shape(
+        id=WORD,
+        name=WORD,
+        usageUsd=NUMBER,
+        usageLimitUsd=MAYBE_NUMBER,
+        periodUsageUsd=NUMBER,
+        periodUsageLimitUsd=MAYBE_NUMBER,
+        periodStartedAt=MAYBE_WORD,
+        expiresAt=MAYBE_WORD,
+    ),
+    creditsBalanceUsd=MAYBE_NUMBER,
+)
+USAGE = shape(
+    **HEAD,
+    granularity={"enum": ["day", "hour"]},
+    totals=_measured(),
+    series=_rows(_measured(date=WORD)),
+    mostUsedProvider=MOST,
+    mostUsedModel=MOST,
+    mostUsedApp=MOST,
+    appUsageCoverage=COVERAGE,
+)
+BREAKDOWN = shape(
+    **HEAD,
+    groupBy=WORD,
+    sortBy=WORD,
+    rows=_rows(NAMED),
+    pagination=shape(limit=WHOLE, offset=WHOLE, hasMore={"type": "boolean"}),
+    coverage=COVERAGE,
+)
+MODELS = shape(models=_rows(shape(id=WORD, name=WORD, family=WORD)))
+IMAGE_MODELS = shape(models=_rows(shape(id=WORD, name=WORD, family=WORD)), default=WORD, altDefault=WORD)

@@ -1,0 +1,143 @@
+"""The table of tools, and the execution of a tool call."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from gateway.errors import GatewayError, RateLimited, Unavailable, UpstreamTimeout
+from gateway.surfaces.mcp import analytics, generation, model_tools, tool_schemas
+from gateway.surfaces.mcp.json_rpc import TIMED_OUT, Fault
+from gateway.surfaces.mcp.tool_results import Json, ToolContext, failed
+
+READING = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+MAKING = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": True}
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """`arguments` is the struct that validates them; `output` the JSON Schema of structured content, None: it has
+    none."""
+
+    name: str
+    title: str
+    description: str
+    arguments: type
+    run: Callable[[ToolContext, Any], Json]
+    output: Json | None = None
+    hints: Json | None = None
+
+    def show(self) -> Json:
+        """Its entry in the list of tools."""
+        shown: Json = {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": tool_schemas.schema_of(self.arguments),
+        }
+        if self.output is not None:
+            shown["outputSchema"] = self.output
+        return shown | {"annotations": self.hints or READING}
+
+
+class Toolbox:
+    """All tools by name: the product's, and `more`. `read_chat` parses a chat completion's body."""
+
+    def __init__(self, read_chat: generation.ReadChat, more: Iterable[OfferedTool] = ()) -> None:
+        self._tools = {tool.name: tool for tool in (*_tools(read_chat), *more)}
+        self.shown = [tool.show() for tool in self._tools.values()]
+
+    def find(self, name: Any) -> OfferedTool | None:
+        return self._tools.get(name) if isinstance(name, str) else None
+
+
+def call(tool: OfferedTool, ctx: ToolContext, given: Any) -> tuple[Json, GatewayError | None]:
+    """The result, and the error where it tells one. RateLimited is raised: clients wait by its header. Fault for a tool
+    that took too long."""
+    try:
+        return tool.run(ctx, tool_schemas.read(tool.arguments, given)), None
+    except RateLimited:
+        raise
+    except GatewayError as error:
+        if isinstance(error, UpstreamTimeout) and ctx.services.clock.monotonic() >= ctx.deadline:
+            raise _too_late(ctx, error) from None
+        if isinstance(error, Unavailable) and tool.run.__module__ == analytics.__name__:
+            error = Unavailable("Account data is temporarily unavailable; nothing is known, try again.")
+        return failed(error), error
+
+
+def _too_late(ctx: ToolContext, error: GatewayError) -> Fault:
+    limit_s = ctx.services.settings.mcp.tool_timeout_s
+    data = {"code": "tool_timeout", "timeout": round(limit_s * 1000)}
+    return Fault(TIMED_OUT, f"The tool took longer than {limit_s:g} s and was ended.", data=data, error=error)
+
+
+def _tools(read_chat: generation.ReadChat) -> list[OfferedTool]:
+    return [
+        OfferedTool(
+            "get-account",
+            "Account",
+            "Whose API key this is: user, organization, project, role, what the key may still spend, credits.",
+            tool_schemas.NoArguments,
+            analytics.get_account,
+            tool_schemas.ACCOUNT,
+        ),
+        OfferedTool(
+            "get-usage",
+            "Usage",
+            "Requests, tokens and costs over a period of at most 366 days (31 by the hour), in total and by day or "
+            "hour, with the most used provider, model and app. Figures may lag by a minute.",
+            tool_schemas.UsageArguments,
+            analytics.get_usage,
+            tool_schemas.USAGE,
+        ),
+        OfferedTool(
+            "get-usage-breakdown",
+            "Usage by provider, model, app or key",
+            "What was used over a period, ranked; the next page is at offset plus limit.",
+            tool_schemas.BreakdownArguments,
+            analytics.get_usage_breakdown,
+            tool_schemas.BREAKDOWN,
+        ),
+        OfferedTool(
+            "chat",
+            "Chat",
+            "Ask a language model; the complete answer and its token counts. Costs credits.",
+            tool_schemas.ChatArguments,
+            partial(generation.chat, read_chat),
+            hints=MAKING,
+        ),
+        OfferedTool(
+            "generate-image",
+            "Generate images",
+            "Make images of a prompt. Costs credits.",
+            tool_schemas.ImageArguments,
+            generation.generate_image,
+            hints=MAKING,
+        ),
+        OfferedTool(
+            "generate-alt-image",
+            "Generate an image by aspect ratio",
+            "Make one image of a prompt with the default image model; where the server keeps files, under a filename. "
+            "Costs credits.",
+            tool_schemas.AltImageArguments,
+            generation.generate_alt_image,
+            hints=MAKING,
+        ),
+        OfferedTool(
+            "list-models",
+            "Models",
+            "Models that this key may call, with providers, abilities and prices in US dollars a token.",
+            tool_schemas.ListArguments,
+            model_tools.list_models,
+            tool_schemas.MODELS,
+        ),
+        OfferedTool(
+            "list-image-models",
+            "Image models",
+            "Models that make images, and the default of generate-image.",
+            tool_schemas.AnyArguments,
+            model_tools.list_image_models,
+            tool_schemas.IMAGE_MODELS,
+        ),
+    ]

@@ -1,0 +1,171 @@
+"""POST /v1/realtime/client_secrets (HTTP reference, section 3.10)."""
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.json import Decoder
+
+from gateway.billing.context import RequestContext
+from gateway.errors import Forbidden, GatewayError, InvalidRequest, UnknownModel
+from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, SessionLock
+from gateway.surfaces import auth, http_responses
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.json_bodies import read_json
+from gateway.surfaces.openai.realtime_events import names_of, own_transcriber
+from gateway.worker.services import Services
+
+MOST_TOKENS, CHARACTERS_A_TOKEN = 16_384, 4
+CHOICES = {"expires_after.anchor": ("created_at",), "session.type": (REALTIME, TRANSCRIPTION)}
+
+
+class SecretExpiry(Struct):
+    """When a secret ends: so many seconds after it was made."""
+
+    anchor: Literal["created_at"] = "created_at"
+    seconds: int | None = None
+
+
+class Transcriber(Struct):
+    """The model that transcribes what is said."""
+
+    model: str = ""
+
+
+class SoundIn(Struct):
+    """What is said to the model."""
+
+    transcription: Transcriber | None | UnsetType = UNSET
+
+
+class SoundOut(Struct):
+    """What the model says."""
+
+    voice: str | None = None
+
+
+class SecretSound(Struct):
+    """Both ways of a session."""
+
+    input: SoundIn | None = None
+    output: SoundOut | None = None
+
+
+class SecretSession(Struct):
+    """What the sessions of a secret are."""
+
+    type: Literal["realtime", "transcription"]
+    model: str | None = None
+    instructions: str | None = None
+    audio: SecretSound | None = None
+
+
+class SecretBody(Struct):
+    """What a client secret is made of."""
+
+    session: SecretSession
+    expires_after: SecretExpiry | None = None
+
+
+DECODER = Decoder(SecretBody)
+
+
+def make_secret(services: Services, inbound: Inbound) -> Outbound:
+    """A client secret, and the session that it settles."""
+    services.engine.realtime.check_on()
+    context = auth.admit(services, inbound, "realtime")
+    inbound.payload = context.payload = None
+    try:
+        body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
+    except InvalidRequest as error:
+        if error.code == InvalidRequest.code:
+            error.code = "invalid_request"
+        raise
+    lock = _lock(services, context, body.session)
+    seconds = body.expires_after.seconds if body.expires_after is not None else None
+    value, ends_at = services.accounts.realtime_secrets.make(context.caller, lock, seconds)
+    answer = {"value": value, "expires_at": ends_at, "session": _shown(lock)}
+    return http_responses.json_reply(answer, context.shown_id)
+
+
+def _lock(services: Services, context: RequestContext, session: SecretSession) -> SessionLock:
+    heard = session.audio.input.transcription if session.audio and session.audio.input else UNSET
+    if session.type == TRANSCRIPTION:
+        if not isinstance(heard, Transcriber) or not heard.model:
+            raise _invalid("session.audio.input.transcription.model", "Name the model that transcribes.")
+        services.engine.realtime.hears(context, heard.model, None)
+        return SessionLock(TRANSCRIPTION, transcription=heard.model)
+    if not session.model:
+        raise _invalid("session.model", "Name the model of the session.")
+    try:
+        target = services.engine.realtime.find(context, session.model)
+    except GatewayError as error:
+        raise _unknown(error) from None
+    instructions = session.instructions or ""
+    if len(instructions) > MOST_TOKENS * CHARACTERS_A_TOKEN:
+        text = f"The instructions have more than {MOST_TOKENS} tokens by estimate."
+        raise InvalidRequest(text, param="session.instructions", code="instructions_too_large")
+    voice = (session.audio.output.voice or "") if session.audio and session.audio.output else ""
+    voices = target.mapping.voices
+    if voice and voices and voice not in voices:
+        text = f"{session.model} has no voice {voice[:100]!r}; it has {', '.join(voices)}."
+        raise InvalidRequest(text, param="session.audio.output.voice", code="voice_not_supported")
+    transcription = _read_transcriber(heard)
+    if transcription and services.engine.realtime.transcribes(target):
+        own_transcriber(target.mapping, names_of(target.mapping, session.model), transcription)
+    elif transcription:
+        services.engine.realtime.hears(context, transcription, target)
+    return SessionLock(REALTIME, f"{target.provider.id}/{target.mapping.model}", instructions, voice, transcription)
+
+
+def _read_transcriber(heard: Transcriber | None | UnsetType) -> str | None:
+    """The model that transcribes what is said; "" for none, None where that is left open."""
+    if heard is UNSET:
+        return None
+    model = heard.model if isinstance(heard, Transcriber) else ""
+    if heard is not None and not model:
+        raise _invalid("session.audio.input.transcription.model", "Name the model that transcribes, or send null.")
+    return model
+
+
+def _shown(lock: SessionLock) -> dict[str, Any]:
+    if lock.type == TRANSCRIPTION:
+        return {"type": lock.type, "audio": {"input": {"transcription": {"model": lock.transcription}}}}
+    return {"type": lock.type, "model": lock.model}
+
+
+def _unknown(error: GatewayError) -> GatewayError:
+    """A model that has no sessions is none that could be named here."""
+    if isinstance(error, Forbidden) or not isinstance(error, InvalidRequest):
+        return error
+    return UnknownModel(error.message, param="session.model")
+
+
+def _invalid(param: str, message: str) -> InvalidRequest:
+    return InvalidRequest(message, param=param, code="invalid_request")
+
+
+ANSWER = {
+    "type": "object",
+    "required": ["value", "expires_at", "session"],
+    "properties": {
+        "value": {"type": "string", "description": "the secret, which begins with ek_"},
+        "expires_at": {"type": "integer", "description": "Unix seconds"},
+        "session": {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}},
+    },
+}
+
+OPERATIONS = (
+    Operation(
+        "POST",
+        "/v1/realtime/client_secrets",
+        make_secret,
+        body="json",
+        about=About(
+            "A client secret for realtime sessions",
+            "Realtime",
+            request=SecretBody,
+            answer=ANSWER,
+            errors=(400, 401, 403, 410, 415, 429, 503),
+        ),
+    ),
+)

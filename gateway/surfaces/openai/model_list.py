@@ -1,0 +1,185 @@
+"""`GET /v1/models`, the list or one entry: the catalogue and the organization's own models as a caller may see them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from gateway.accounts.access import Level, Predicate, predicate
+from gateway.accounts.authentication import Caller
+from gateway.catalogue.catalogue import Current
+from gateway.clock import DAY_US
+from gateway.errors import NotFound
+from gateway.runtime.threads import compute
+from gateway.surfaces import auth, listing
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.listing import HEADERS, JSON, own_models, tag_of
+from gateway.surfaces.openai import shapes
+from gateway.surfaces.openai.availability import choices_of, reach_of, within
+from gateway.surfaces.openai.model_entries import (
+    EntryParts,
+    Query,
+    pseudo_entries,
+    serialise_alike,
+    write_entries,
+)
+from gateway.surfaces.validation_schemas import Body, OneOf
+from gateway.worker.services import Services
+
+LIST_HEAD, LIST_END = b'{"object":"list","data":[', b"]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Who reads the list: the caller's `rules` (equal rules share a cached list), what they refuse, and the models
+    of its organization's `own`, by the ids that call them. `reach` has what a credential is there for, None where all
+    may be shown."""
+
+    rules: tuple[Level, ...] = ()
+    refuse: Predicate | None = None
+    own: Current | None = None
+    reach: frozenset[str] | None = None
+
+    @property
+    def shows(self) -> Predicate | None:
+        """What is refused of the catalogue: by the rules, and beyond reach."""
+        return self.refuse if self.reach is None else within(self.reach, self.refuse)
+
+
+PUBLIC = Audience()
+
+
+def read_query(arguments: dict[str, str]) -> Query:
+    """The query parameters of the list; unknown ones have no effect."""
+    return Query(**{name: arguments.get(name, "").lower() in ("true", "1") for name in Query.__slots__})
+
+
+def audience_of(services: Services, inbound: Inbound) -> Audience:
+    """The public without a key; with one, what the caller's rules leave and its organization's own models.
+
+    Unauthenticated for a key that is not valid.
+    """
+    caller = _caller(services, inbound)
+    if caller is None:
+        return PUBLIC
+    return Audience(
+        caller.rules, predicate(caller.rules, services.clock.now_us()), services.routing.custom_catalogue.of(caller)
+    )
+
+
+def _caller(services: Services, inbound: Inbound) -> Caller | None:
+    token = auth.token_of(inbound)
+    return services.accounts.authentication.caller(token) if token else None
+
+
+def handle_models(services: Services, inbound: Inbound) -> Outbound:
+    """The model list, or 304 when the caller's If-None-Match matches it. A key is validated even when the public
+    catalogue is requested. `available=true` keeps only the models that can be called now with the existing
+    credentials."""
+    query = read_query(inbound.arguments())
+    audience = audience_of(services, inbound)
+    if query.include_restricted or audience is PUBLIC:
+        # The parameter makes no difference to the public: one list serves both.
+        audience, query = PUBLIC, replace(query, include_restricted=False)
+    if query.available:
+        audience = replace(audience, reach=reach_of(services, _caller(services, inbound)))
+    tag, body = _listed(services, query, audience)
+    # One with an organization's own models is remembered with them.
+    own = audience.own is not None and audience.own.current().models
+    holder = audience.own if own and audience.own is not None else services.routing.catalogue
+    return listing.reply(inbound, holder, tag, body)
+
+
+def handle_model(services: Services, inbound: Inbound) -> Outbound:
+    """`GET /v1/models/<model>`: the entry of an id, an alias or provider/model. A 404 suggests similar ids."""
+    ident = inbound.params["model"]
+    catalogue = services.routing.catalogue.current()
+    audience = audience_of(services, inbound)
+    for entry in _matching(services, ident, audience):
+        return Outbound(200, [JSON, *HEADERS, ("x-request-id", inbound.shown_id)], orjson.dumps(entry))
+    near = catalogue.suggest(ident)
+    hint = f" Did you mean {', '.join(near)}?" if near else ""
+    raise NotFound(f"The model '{ident[:100]}' does not exist.{hint}", param="model", code="model_not_found")
+
+
+def _matching(services: Services, ident: str, audience: Audience) -> Iterator[dict[str, Any]]:
+    """The entry of the model text `ident`, if the audience may see it."""
+    catalogue, at_us = services.routing.catalogue.current(), services.clock.now_us()
+    if audience.own is not None:
+        own = audience.own.current()
+        yield from write_entries(own, own_models(catalogue, own, ident), Query(), at_us, audience.refuse)
+    model = catalogue.find(ident if "/" not in ident else ident.split("/", 1)[1].split(":", 1)[0])
+    wanted = model.id if model is not None and "/" not in ident else ident
+    query = Query(include_deactivated=True, mapped="/" in ident)
+    models = () if model is None else (model,)
+    pseudo = pseudo_entries(query, among=choices_of(services, None))
+    entries = (*pseudo, *write_entries(catalogue, models, query, at_us, audience.refuse))
+    yield from (entry for entry in entries if entry["id"] == wanted)
+
+
+def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, bytes]:
+    """The ETag and the serialised list that all callers under equal rules see, after the organization's own models.
+    Entries are written once for each catalogue and day; a list is made from them in a thread."""
+    at_us = services.clock.now_us()
+    holder = services.routing.catalogue
+    catalogue = holder.current()
+    day = (catalogue.version, at_us // DAY_US)
+    parts = holder.remember(("model entries", *day), lambda: EntryParts(catalogue, at_us))
+
+    def make() -> tuple[str, bytes]:
+        pseudo = map(orjson.dumps, pseudo_entries(query, audience.reach, choices_of(services, audience.reach)))
+        return _serialise([*pseudo, *parts.serialise(query, audience.shows)])
+
+    key = ("model list", *day, query, audience.rules, audience.reach)
+    tag, shared = holder.remember(key, lambda: compute(make))
+    if audience.own is None or not audience.own.current().models:
+        return tag, shared
+    source = audience.own
+
+    def make_own() -> tuple[str, bytes]:
+        models = own_models(catalogue, source.current())
+        return _serialise(serialise_alike(source.current(), models, query, at_us, audience.refuse))
+
+    own_tag, own = services.routing.custom_catalogue.listed(source, key, make_own)
+    return tag_of(tag.encode() + own_tag.encode()), _join(own, shared)
+
+
+def _serialise(entries: Iterable[bytes]) -> tuple[str, bytes]:
+    body = LIST_HEAD + b",".join(entries) + LIST_END
+    return tag_of(body), body
+
+
+def _join(first: bytes, second: bytes) -> bytes:
+    """One serialised list of two."""
+    former, latter = first[len(LIST_HEAD) : -len(LIST_END)], second[len(LIST_HEAD) : -len(LIST_END)]
+    return LIST_HEAD + former + (b"," if former and latter else b"") + latter + LIST_END
+
+
+def _flag(description: str) -> OneOf:
+    return OneOf(("true", "false"), metadata={"description": description})
+
+
+class ListQuery(Body):
+    """The query parameters of the list, for the API description."""
+
+    include_restricted = _flag("The public catalogue, also what the key may not use.")
+    include_deactivated = _flag("Models whose life is over too.")
+    exclude_deprecated = _flag("Without models that are deprecated.")
+    no_training = _flag("Only models and mappings whose provider does not train on API data.")
+    mapped = _flag("One entry for each provider of a model, with provider/model as its id.")
+    available = _flag("Only what can be called now with the credentials that are there.")
+
+
+ABOUT = About("The models", query=ListQuery, answer=shapes.MODELS, access="optional")
+ABOUT_ONE = About("One model", answer=shapes.MODEL, access="optional")
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/v1/models",
+        handle_models,
+        about=About("The models", query=ListQuery, answer=shapes.MODELS, access="optional"),
+    ),
+    Operation("GET", "/v1/models/<path:model>", handle_model, about=ABOUT_ONE),
+)

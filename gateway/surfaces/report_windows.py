@@ -1,0 +1,127 @@
+"""The time range of a report: from a named range, two dates or a number of days to its steps and their labels."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from gateway.clock import HOUR_US, from_datetime, to_datetime
+from gateway.errors import InvalidRequest
+from gateway.metering.activity import Span
+from gateway.metering.rollups.queries import Shifts
+from gateway.metering.rollups.rollup_table import HOURS
+
+RANGES = {"1h": 1, "4h": 4, "24h": 24, "7d": 7, "30d": 30, "365d": 365}
+DEFAULT_DAYS = 7
+LONGEST_DAYS = 366
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+EPOCH = date(1970, 1, 1)
+EARLIEST = date(2000, 1, 1)
+LATEST = date(2999, 12, 31)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRange:
+    """A span and the names of its hours or days in a zone; `padding` are those that are shown even when empty.
+
+    Usage is summed up by hours of UTC. In a zone that is half an hour off, such an hour counts to the local hour or day
+    in which it begins, so that a range has the same sum in every zone.
+    """
+
+    span: Span
+    granularity: Literal["hourly", "daily"]
+    zone: tzinfo
+    padding: tuple[str, ...] = ()
+
+    def label(self, step: int) -> str:
+        """`YYYY-MM-DD`, or `YYYY-MM-DDTHH:00:00` of hours, of the step with this number."""
+        if self.span.step == "day":
+            return (EPOCH + timedelta(days=step)).isoformat()
+        return _label(step * HOUR_US, self.zone)
+
+
+def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:
+    """The window of `timeRange`, else of `first` and `last`, else `days`; the days of the zone `timezone`.
+
+    `first` alone reaches until today; `last` alone ends the `days` before it. InvalidRequest for an unknown zone, for a
+    date that is none, or for more than 366 days.
+    """
+    zone = _read_zone(given.get("timezone", "UTC"))
+    chosen = given.get("timeRange", "")
+    if chosen.endswith("h"):
+        return _hours(RANGES[chosen], zone, now_us)
+    today = to_datetime(now_us).astimezone(zone).date()
+    if chosen:
+        return _days(today - timedelta(days=RANGES[chosen] - 1), today, zone, padded=True)
+    last = _read_date(given["last"], "to") if "last" in given else today
+    if "first" in given:
+        return _days(_read_date(given["first"], "from"), last, zone, padded=True)
+    return _days(last - timedelta(days=given.get("days", DEFAULT_DAYS) - 1), last, zone, padded="last" in given)
+
+
+def _hours(count: int, zone: tzinfo, now_us: int) -> ReportRange:
+    """From the clock hour in which `count` hours ago lies to the one of now."""
+    span = Span((now_us - count * HOUR_US) // HOUR_US, now_us // HOUR_US + 1, "hour")
+    padding = dict.fromkeys(_label(hour * HOUR_US, zone) for hour in range(span.first, span.end))
+    return ReportRange(span, "hourly", zone, tuple(padding))
+
+
+def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> ReportRange:
+    count = (last - first).days + 1
+    if not 1 <= count <= LONGEST_DAYS:
+        raise InvalidRequest(
+            f"from must not lie after to (today if there is none), and both at most {LONGEST_DAYS} days apart.",
+            param="from",
+        )
+    begin, end = (-(-_midnight(day, zone) // HOUR_US) for day in (first, last + timedelta(days=1)))
+    padding = tuple((first + timedelta(days=i)).isoformat() for i in range(count)) if padded else ()
+    shifts = () if zone is UTC else _shifts(begin, end, zone)
+    return ReportRange(Span(begin, end, "day", shifts), "daily", zone, padding)
+
+
+def _shifts(first: int, end: int, zone: tzinfo) -> Shifts:
+    """From which of the hours [first, end) on the zone's clock is ahead of UTC by how many minutes."""
+    found = [(first, _minutes_ahead(first, zone))]
+    for day in range(first, end, HOURS):
+        last = min(day + HOURS, end) - 1
+        # Looked at hour by hour only where the clock changes within a day.
+        if last > first and _minutes_ahead(last, zone) != found[-1][1]:
+            for hour in range(day, last + 1):
+                minutes = _minutes_ahead(hour, zone)
+                if minutes != found[-1][1]:
+                    found.append((hour, minutes))
+    return tuple(found)
+
+
+def _minutes_ahead(hour: int, zone: tzinfo) -> int:
+    ahead = to_datetime(hour * HOUR_US).astimezone(zone).utcoffset() or timedelta()
+    return ahead // timedelta(minutes=1)
+
+
+def _label(at_us: int, zone: tzinfo) -> str:
+    return to_datetime(at_us).astimezone(zone).strftime("%Y-%m-%dT%H:00:00")
+
+
+def _midnight(day: date, zone: tzinfo) -> int:
+    return from_datetime(datetime.combine(day, time(), zone))
+
+
+def _read_date(text: str, param: str) -> date:
+    try:
+        day = date.fromisoformat(text) if DATE.fullmatch(text) else None
+    except ValueError:
+        day = None
+    if day is None or not EARLIEST <= day <= LATEST:
+        raise InvalidRequest(f"{text!r} is not a date such as 2027-01-31.", param=param)
+    return day
+
+
+def _read_zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidRequest(f"{name!r} is not a time zone such as Europe/Berlin.", param="timezone") from None

@@ -1,0 +1,76 @@
+"""The surfaces of the product: the list from which blueprints, express lane, error formats and description are
+derived."""
+
+from collections.abc import Iterable
+
+from gateway.configuration.settings import SettingsError
+from gateway.surfaces import health, metrics, openapi
+from gateway.surfaces.aisdk import routes as aisdk
+from gateway.surfaces.anthropic import routes as messages
+from gateway.surfaces.console import table as console
+from gateway.surfaces.http import ErrorFormat, Operation, Surface
+from gateway.surfaces.http_responses import OPENAI
+from gateway.surfaces.management import table as management
+from gateway.surfaces.mcp import routes as mcp
+from gateway.surfaces.oauth import routes as oauth
+from gateway.surfaces.openai import chat
+from gateway.surfaces.openai import table as openai
+from gateway.surfaces.responses import routes as responses
+
+SURFACES: tuple[Surface, ...] = (
+    health.SURFACE,
+    metrics.SURFACE,
+    openai.SURFACE,
+    messages.SURFACE,
+    responses.SURFACE,
+    aisdk.surface(chat.read_here),
+    mcp.surface(chat.read_here),
+    oauth.SURFACE,
+    management.SURFACE,
+    console.SURFACE,
+    openapi.surface(lambda: described()),
+)
+
+
+def add(surfaces: Iterable[object]) -> None:
+    """Serve these surfaces of an extension as well, each once. SettingsError for what is none."""
+    global SURFACES
+    for one in surfaces:
+        if not isinstance(one, Surface):
+            raise SettingsError(f"an extension gives {type(one).__name__} as a surface; it must be a Surface")
+        SURFACES = tuple(dict.fromkeys((*SURFACES, one)))
+
+
+def operations() -> list[Operation]:
+    """All of them in one list."""
+    return [operation for surface in SURFACES for operation in surface.operations]
+
+
+def described() -> list[Operation]:
+    """Those that the API description lists: what programs call, and of pages those that programs lead people to."""
+    return [
+        operation
+        for surface in SURFACES
+        for operation in surface.operations
+        if surface.described or operation.about is not None
+    ]
+
+
+def is_absent(path: str) -> bool:
+    """Whether nothing is at `path`, although it looks like an operation's."""
+    return any(path in surface.absent for surface in SURFACES)
+
+
+def instead_of(path: str) -> str:
+    """What to do instead of asking for `path`, which is not served; "" where nothing is known."""
+    for surface in SURFACES:
+        for known, hint in surface.instead.items():
+            if path == known or path.startswith(f"{known}/"):
+                return hint
+    return ""
+
+
+def errors_at(path: str) -> ErrorFormat:
+    """The format at `path` of errors that no operation has seen (an unknown path, a wrong method)."""
+    nearest = max(SURFACES, key=lambda surface: surface.depth(path))
+    return nearest.errors if nearest.depth(path) else OPENAI

@@ -1,0 +1,182 @@
+"""Validation of bodies and query parameters with marshmallow schemas, and the fields that all of them use."""
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, validate
+
+from gateway import money
+from gateway.clock import from_datetime
+from gateway.errors import InvalidRequest, UnsupportedMediaType
+from gateway.neutral.json_parts import has_more_parts
+from gateway.runtime.threads import compute_if
+from gateway.surfaces.http import Inbound
+
+DECIMAL = re.compile(r"(\d+)(?:\.(\d+))?")
+LONGEST_MOMENT = 40
+LARGEST_BODY = 2 << 20
+MOST_PARTS = 50_000  # values, objects and lists of a body: a thousand models with all that is said of them
+LONG = 8192  # bytes of a body that is checked in a thread
+
+
+class Body(Schema):
+    """Input from outside; unknown members are ignored."""
+
+    class Meta:
+        unknown = EXCLUDE
+
+
+class StrictBody(Schema):
+    """Unknown members are refused."""
+
+    class Meta:
+        unknown = RAISE
+
+
+class TextField(fields.String):
+    """Text that every store can keep: without NUL and lone surrogates."""
+
+    def __init__(self, least: int = 0, most: int = 255, **more: Any) -> None:
+        checks = [validate.Length(least, most), *more.pop("checks", ())]
+        super().__init__(validate=checks, **more)
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> str:
+        text = super()._deserialize(value, attr, data, **more)
+        if "\0" in text or not _encodable(text):
+            raise ValidationError("Not a text that can be kept.")
+        return text
+
+
+class OneOf(TextField):
+    """One of a few strings."""
+
+    def __init__(self, words: tuple[str, ...], **more: Any) -> None:
+        super().__init__(checks=[validate.OneOf(words)], **more)
+
+
+class WholeNumber(fields.Integer):
+    """A whole number within bounds; only numbers, not strings that look like one."""
+
+    def __init__(self, least: int, most: int, **more: Any) -> None:
+        super().__init__(strict=True, validate=validate.Range(least, most), **more)
+
+
+class Counted(fields.Integer):
+    """A whole number within bounds in a query, where everything is a string."""
+
+    def __init__(self, least: int, most: int, **more: Any) -> None:
+        super().__init__(validate=validate.Range(least, most), **more)
+
+
+class Usd(fields.Field):
+    """A non-negative amount of US dollars, as a decimal string or a number; nano-dollars inside. Blank means null."""
+
+    def __init__(self, signed: bool = False, **more: Any) -> None:
+        self.signed = signed
+        pattern = r"^-?\d{1,9}(\.\d{1,9})?$" if signed else r"^\d{1,9}(\.\d{1,9})?$"
+        super().__init__(metadata={"type": "string", "pattern": pattern, "examples": ["12.50"]}, **more)
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> int | None:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValidationError('Give an amount of US dollars such as "12.50".')
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValidationError('Give an amount of US dollars such as "12.50".')
+        text = f"{value:.9f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value).strip()
+        if not text:
+            return None
+        sign = -1 if self.signed and text.startswith("-") else 1
+        found = DECIMAL.fullmatch(text[1:] if sign < 0 else text)
+        if found is None:
+            raise ValidationError('Give a non-negative decimal amount of US dollars such as "12.50".')
+        whole, fraction = found.groups(default="")
+        # Ten billion dollars would not fit the 64 bits of nano-dollars.
+        if len(whole) > 9:
+            raise ValidationError("The amount is too large: give at most 999999999 dollars.")
+        if len(fraction) > 9:
+            raise ValidationError("Give at most nine places after the point: a billionth of a dollar is the least.")
+        return money.parse_usd(text)
+
+
+class Moment(fields.String):
+    """An ISO 8601 time as microseconds since the epoch; without a zone it is UTC."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(metadata={"format": "date-time"}, **more)
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> Any:
+        text = super()._deserialize(value, attr, data, **more)
+        try:
+            moment = datetime.fromisoformat(text[:LONGEST_MOMENT])
+            return from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        except (ValueError, OverflowError):
+            raise ValidationError("Give a moment in ISO 8601 such as 2027-01-31T08:00:00Z.") from None
+
+
+class Names(fields.List):
+    """A list of names."""
+
+    def __init__(self, most: int = 1000, longest: int = 255, **more: Any) -> None:
+        super().__init__(TextField(1, longest), validate=validate.Length(0, most), **more)
+
+
+def read_body(schema: type[Schema], inbound: Inbound) -> dict[str, Any]:
+    """The body, checked. UnsupportedMediaType, InvalidRequest with the dotted path of the field."""
+    if "application/json" not in inbound.header("content-type").lower():
+        raise UnsupportedMediaType("Send the body as JSON with the header 'Content-Type: application/json'.")
+    if len(inbound.body) > LARGEST_BODY:
+        raise InvalidRequest(f"The body is larger than {LARGEST_BODY} bytes.", code="invalid_json")
+    raw = inbound.body
+    if has_more_parts(raw, MOST_PARTS):  # each takes the checks of its field
+        raise InvalidRequest(f"The body has more than {MOST_PARTS:,} parts.", code="request_too_complex")
+    return compute_if(len(raw) > LONG, _read, schema, raw)
+
+
+def _read(schema: type[Schema], raw: bytes) -> dict[str, Any]:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise InvalidRequest("The body must be a JSON object.")
+    return _load(schema, body)
+
+
+def read_query(schema: type[Schema], inbound: Inbound) -> dict[str, Any]:
+    """The query parameters, checked; empty ones count as absent. InvalidRequest."""
+    return read_fields(schema, inbound.arguments())
+
+
+def read_fields(schema: type[Schema], given: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a query or a form, checked; empty ones count as absent. InvalidRequest."""
+    return _load(schema, {name: value for name, value in given.items() if value != ""})
+
+
+def _load(schema: type[Schema], values: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return schema().load(values)
+    except ValidationError as error:
+        path, reason = _first(error.normalized_messages())
+        param = path.removesuffix("._schema").removeprefix("_schema")
+        where = f"Invalid value for '{param}': " if param else ""
+        raise InvalidRequest(f"{where}{reason}", param=param) from None
+
+
+def _first(messages: Any, path: str = "") -> tuple[str, str]:
+    """The first complaint in marshmallow's tree: its dotted path and its text."""
+    while isinstance(messages, dict):
+        key = next(iter(messages))
+        path = f"{path}.{key}" if path else str(key)
+        messages = messages[key]
+    return path, str(messages[0] if isinstance(messages, list) else messages)
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

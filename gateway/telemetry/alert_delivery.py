@@ -1,0 +1,229 @@
+"""Alerts: state changes sent as signed webhooks to the addresses that subscribed, with retries until they are accepted.
+
+A worker that sees a state change notes it; within a second it becomes one document per address, under a name that every
+worker derives identically, so that the alert is sent once. The leading worker delivers.
+"""
+
+import hashlib
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any, TypeVar
+
+import orjson
+
+from gateway.accounts.alert_hooks import EMAIL, EVENTS, MAILTO, WEBHOOK, AlertHook, AlertHooks
+from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
+from gateway.configuration.settings import MANAGE
+from gateway.errors import GatewayError
+from gateway.runtime.state_changes import StateChange, StateLog
+from gateway.runtime.threads import Job
+from gateway.store.documents import Documents
+from gateway.telemetry.alert_forms import facts_of, title_of, write_body
+from gateway.transport import Transport
+from gateway.transport.mail import Mail, Mailer, MailFailed
+from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
+
+# The delivery state of each alert at each address, and hints of when it is due, under keys that sort by that time, so
+# that the delivering worker reads nothing while nothing is due. Those of the operators are apart: an organization whose
+# addresses never answer may have thousands that are due for hours.
+KIND, DUE, OPERATORS_DUE = "alert", "alert_due", "alert_due_operators"
+MOST_DUE = 5_000
+LOOK_S = 300.0  # interval between two scans of all alerts, for those without a hint
+TTL_S, SENT_TTL_S = 3 * 86_400.0, 2 * 3600.0
+MOST_WAITING, AT_ONCE, EACH_AT_ONCE = 1_000, 20, 4
+MOST_HOURLY = 100  # alerts that one organization causes per hour, at one worker
+LEVELS = {logging.ERROR: "error", logging.WARNING: "warning", logging.INFO: "info"}
+TEST = StateChange("test", "test", "This is a test: alerts reach this address.")
+
+log = logging.getLogger(__name__)
+T = TypeVar("T", str, tuple[str, str])
+
+
+class Alerts:
+    """`note` is called with every state change; the other methods are recurring work."""
+
+    def __init__(
+        self,
+        hooks: AlertHooks,
+        documents: Documents,
+        transport: Transport,
+        mailer: Mailer,
+        states: StateLog,
+        clock: Clock,
+    ) -> None:
+        self._hooks, self._documents, self._transport, self._mailer = hooks, documents, transport, mailer
+        self._states, self._clock = states, clock
+        self._noted: deque[tuple[StateChange, int]] = deque(maxlen=MOST_WAITING)
+        self._hour, self._caused = 0, dict[str, int]()
+        self._looked = 0
+        states.listen(self.note)
+
+    def note(self, change: StateChange) -> None:
+        """Remember a state change that somebody may have subscribed to."""
+        at_us = self._clock.now_us()
+        if change.event in EVENTS and self._has_room(str(change.facts.get("organization", "")), at_us):
+            self._noted.append((change, at_us))
+
+    def spread(self) -> None:
+        """Write what was noted, for each address that subscribed. Unavailable: it is retried in the next round."""
+        while self._noted:
+            change, at_us = self._noted[0]
+            owner = str(change.facts.get("organization", ""))
+            event = with_names(event_of(change, at_us), self._hooks.names_of(map(str, change.facts.values())))
+            for hook in self._hooks.concerned(change.event, owner):
+                waiting: dict[str, Any] = {"hook": hook.id, "organization": hook.organization_id, "event": event}
+                waiting |= {"attempts": 0, "due": at_us, "operators": hook.operators}
+                key = f"{hook.id}:{event['id']}"
+                self._note_due(key, waiting)
+                self._documents.put_if_absent(KIND, key, orjson.dumps(waiting), TTL_S)
+            self._noted.popleft()
+
+    def _has_room(self, owner: str, at_us: int) -> bool:
+        """Whether an organization may cause one more alert in this hour; alerts of the installation itself are not
+        limited."""
+        hour = at_us // HOUR_US
+        if self._hour != hour:
+            self._hour, self._caused = hour, {}
+        self._caused[owner] = self._caused.get(owner, 0) + 1
+        return not owner or self._caused[owner] <= MOST_HOURLY
+
+    def deliver(self, go_on: Callable[[], bool] = lambda: True) -> None:
+        """Send the alerts that are due. Unavailable when the store is away."""
+        now = self._clock.now_us()
+        if now - self._looked >= LOOK_S * SECOND_US:
+            self._note_lost(now)
+        due = [
+            ((kind, hint), read_hint(hint))
+            for kind in (OPERATORS_DUE, DUE)
+            for hint in self._documents.keys(kind, f"{now + 1:016x}", MOST_DUE)
+        ]
+        if not go_on():
+            return
+        # Concurrently, so that an unresponsive address delays no other.
+        jobs = [Job(self._follow, kind, hint, now) for (kind, hint), _ in choose(due)]
+        for job in jobs:
+            job.result(2 * TIMEOUT_S)
+
+    def _note_due(self, key: str, waiting: dict[str, Any]) -> None:
+        kind = OPERATORS_DUE if waiting.get("operators") else DUE
+        self._documents.put(kind, f"{waiting['due']:016x}:{waiting['organization']}:{key}", b"", TTL_S)
+
+    def _note_lost(self, now: int) -> None:
+        """Add hints for alerts without one: written by another release, or by a worker that died in between."""
+        for key, value in self._documents.entries(KIND, MOST_DUE):
+            waiting = orjson.loads(value)
+            if 0 < waiting.get("due", 0) <= now:
+                self._note_due(key, waiting)
+        self._looked = now
+
+    def _follow(self, kind: str, hint: str, now: int) -> None:
+        """Deliver the alert that a hint refers to, if it is due; the hint is removed."""
+        key = hint.split(":", 2)[2]
+        stored = self._documents.get(KIND, key)
+        waiting = orjson.loads(stored) if stored else {}
+        if 0 < waiting.get("due", 0) <= now:
+            self._try(key, waiting)
+        self._documents.delete(kind, hint)
+
+    def test(self, organization_id: str, hook_id: str) -> tuple[bool, str]:
+        """Send a test to one address now: whether it was accepted, and the response. NotFound."""
+        hook = self._hooks.find(organization_id, hook_id)
+        problem = self._send(hook, event_of(TEST, self._clock.now_us()))
+        return not problem, problem or "taken"
+
+    def _try(self, key: str, waiting: dict[str, Any]) -> None:
+        try:
+            hook = self._hooks.find(waiting["organization"], waiting["hook"])
+        except GatewayError as error:
+            if error.kind == "not_found":
+                self._documents.delete(KIND, key)
+                return
+            raise
+        problem = self._send(hook, waiting["event"])
+        if not problem:
+            # Kept without a due time for as long as the same incident has the same name.
+            self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": True}), SENT_TTL_S)
+            return
+        waiting["attempts"] += 1
+        wait_us = next_wait_us(waiting["attempts"])
+        if wait_us is None:
+            self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": False}), SENT_TTL_S)
+            message = f"an alert could not be delivered to {hook.id}: {problem}"
+            more = {"event": "alert.undelivered", "remedy": f"check the address: {MANAGE} alerts test", "facts": {}}
+            log.warning("%s", message, extra=more)
+            return
+        waiting["due"] = self._clock.now_us() + wait_us
+        self._note_due(key, waiting)
+        self._documents.put(KIND, key, orjson.dumps(waiting), TTL_S)
+
+    def _send(self, hook: AlertHook, event: dict[str, Any]) -> str:
+        """Why the alert was not accepted, "" when it was."""
+        event = {"level": "warning", **event}  # which an earlier release did not write
+        if hook.form == EMAIL:
+            return self._mail(hook, event)
+        body = orjson.dumps(write_body(hook, event))
+        secret = hook.secret if hook.form == WEBHOOK else ""
+        return deliver(self._transport, hook.url, secret, event["id"], body, self._clock.now_us()).problem
+
+    def _mail(self, hook: AlertHook, event: dict[str, Any]) -> str:
+        if not self._mailer.enabled:
+            return "e-mail is not set up: [mail] of the configuration names no server"
+        data = event["data"]
+        facts = "\n".join(f"{name}: {value}" for name, value in facts_of(event))
+        text = "\n\n".join(filter(None, (data["message"], facts, data["remedy"])))
+        try:
+            self._mailer.send(Mail(hook.url.removeprefix(MAILTO), f"{title_of(event)}: {data['message']}", text))
+        except MailFailed as error:
+            return str(error)
+        return ""
+
+
+def read_hint(hint: str) -> dict[str, Any]:
+    """The due time and the organization of the alert that a hint refers to."""
+    due, organization, _ = hint.split(":", 2)
+    return {"due": int(due, 16), "organization": organization}
+
+
+def choose(due: list[tuple[T, dict[str, Any]]]) -> list[tuple[T, dict[str, Any]]]:
+    """The alerts to send in one round: the oldest of each organization first, a few per organization. Several that have
+    addresses which never answer, and alerts that are due for long, delay no other."""
+    taken: Counter[str] = Counter()
+    ranked = []
+    for key, waiting in sorted(due, key=lambda one: (one[1]["due"], one[0])):
+        owner = waiting["organization"]
+        if taken[owner] < EACH_AT_ONCE:
+            ranked.append((taken[owner], key, waiting))
+            taken[owner] += 1
+    ranked.sort(key=itemgetter(0))
+    return [(key, waiting) for _, key, waiting in ranked[:AT_ONCE]]
+
+
+def with_names(event: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The event with names beside ids: `organization_name` beside `organization`, `name` beside `id`, and in the
+    message."""
+    data: dict[str, Any] = {}
+    message = event["data"]["message"]
+    for fact, value in event["data"].items():
+        data[fact] = value
+        if name := names.get(value) if isinstance(value, str) else None:
+            data["name" if fact == "id" else f"{fact}_name"] = name
+            message = message.replace(value, f"{name} ({value})")
+    return {**event, "data": {**data, "message": message}}
+
+
+def event_of(change: StateChange, at_us: int) -> dict[str, Any]:
+    """The alert as it is sent. The same incident has the same id within an hour, the end of a model within a day."""
+    slot = at_us // (DAY_US if change.event == "model.retiring" else HOUR_US if change is not TEST else 1)
+    subject = f"{change.subject}\n{change.stage}" if change.stage else change.subject
+    digest = hashlib.sha256(f"{change.event}\n{subject}\n{slot}".encode()).hexdigest()[:32]
+    data = {"subject": change.subject, "message": change.message, "remedy": change.remedy, **change.facts}
+    return {
+        "object": "event",
+        "id": f"evt_{digest}",
+        "type": change.event,
+        "level": LEVELS.get(change.level, "warning"),
+        "created_at": at_us // SECOND_US,
+        "data": data,
+    }

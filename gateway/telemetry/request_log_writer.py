@@ -1,0 +1,192 @@
+"""Request log entries beside the usage rows: requests that were refused or failed, and callers' metadata."""
+
+from collections.abc import Callable, Mapping
+
+import orjson
+from msgspec import DecodeError, Struct, json
+
+from gateway import ids
+from gateway.billing.identity import billing_identity_of
+from gateway.clock import Clock
+from gateway.errors import Cancelled, Unauthenticated, Unavailable
+from gateway.metering.counters import Counters
+from gateway.metering.log.log_entries import LogEntry, write_rows
+from gateway.metering.usage_table import raw_id
+from gateway.store.aging import AgingTables
+from gateway.store.journal import Journal
+from gateway.telemetry.finished import FinishedRequest
+from gateway.telemetry.request_observers import RequestObservers
+
+# Refusals before any attempt and replayed answers are free for their caller, so their log entries are limited per key
+# and per worker: a burst, then a rate per second. Beyond it they are counted, and logged as one entry for many.
+KEY_BURST, KEY_RATE = 30, 0.5
+WORKER_BURST, WORKER_RATE = 300, 5.0
+KEYS = 4096
+# Kinds of refusals that are counted separately between two calls of `flush`; of others only the total is known.
+KINDS = 64
+# Above this the journal is left to the records of settlements.
+MOST_PENDING = 2_000
+UNLOGGED = "requests_unlogged_total"
+# The requested model is not read from a longer body.
+LONGEST_BODY = 4 << 20
+LABEL_LENGTH, LONGEST_NAME = 64, 1_000
+
+
+Ids = tuple[bytes, bytes, bytes, bytes]  # raw ids of organization, project, key and member
+
+
+class _Asking(Struct):
+    model: str = ""
+
+
+class Allowance:
+    """A token bucket: a burst, then a rate per second."""
+
+    __slots__ = ("_at", "_burst", "_left", "_rate")
+
+    def __init__(self, burst: int, rate: float, at: float) -> None:
+        self._burst, self._rate, self._left, self._at = burst, rate, float(burst), at
+
+    def take(self, now: float) -> bool:
+        """Whether one more is allowed at `now` (monotonic seconds)."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class RequestLog:
+    """Writes log entries in the same commits as usage rows. Never waits and never fails: the log is not part of the
+    accounts."""
+
+    def __init__(self, journal: Journal, clock: Clock, counters: Counters, tables: AgingTables) -> None:
+        self._tables = tables
+        self._journal, self._clock, self._counters = journal, clock, counters
+        self._all = Allowance(WORKER_BURST, WORKER_RATE, clock.monotonic())
+        self._keys: dict[bytes, Allowance] = {}
+        self._flood: dict[LogEntry, int] = {}
+
+    def attach(self, requests: RequestObservers) -> None:
+        """Register as an observer of this worker's requests."""
+        requests.observe_failures(self.failed)
+        requests.observe_marked(self.marked)
+
+    def failed(self, finished: FinishedRequest) -> None:
+        """Log a request that was refused or failed at every provider. Failures that have usage rows are left to those:
+        a response that broke off, and a caller who disconnected."""
+        owner, error = _owner_of(finished), finished.error
+        if owner is None or error is None or not finished.paid or error.status == Unauthenticated.status:
+            return
+        if finished.context is not None and finished.context.metadata:
+            return  # it is logged by `marked`
+        if not finished.attempts:
+            self._refused(finished, owner)
+        elif finished.status != Cancelled.status and not finished.attempts[-1].first_at:
+            self._write(_entry_of(finished, owner, {}), {})
+
+    def marked(self, finished: FinishedRequest) -> None:
+        """Log the metadata of a request, and a request that got a replayed answer, which has no usage row."""
+        owner, context = _owner_of(finished), finished.context
+        tags = context.metadata if context is not None else {}
+        if owner is None or not finished.paid or not (tags or finished.replayed):
+            return
+        if (finished.refused or finished.replayed) and not self._may_write(owner):
+            self._count(finished, owner)
+        else:
+            self._write(_entry_of(finished, owner, tags), tags)
+
+    def flush(self) -> None:
+        """Write one entry for each kind of refusal that was only counted since the last call."""
+        flood, self._flood = self._flood, {}
+        for kind, count in flood.items():
+            self._write(kind._replace(request=bytes.fromhex(ids.new_hex()), requests=count), {})
+
+    def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
+        """Delete entries older than the retention period; returns how many. Unavailable: the next round does it."""
+        return self._tables.purge(self._clock.now_us(), go_on)
+
+    def _refused(self, finished: FinishedRequest, owner: Ids) -> None:
+        if self._may_write(owner):
+            self._write(_entry_of(finished, owner, {}), {})
+        else:
+            self._count(finished, owner)
+
+    def _may_write(self, owner: Ids) -> bool:
+        key_id = owner[2]
+        now, allowance = self._clock.monotonic(), self._keys.get(key_id)
+        if allowance is None:
+            if len(self._keys) >= KEYS:
+                self._keys.clear()
+            allowance = self._keys[key_id] = Allowance(KEY_BURST, KEY_RATE, now)
+        return allowance.take(now) and self._all.take(now)
+
+    def _count(self, finished: FinishedRequest, owner: Ids) -> None:
+        code = finished.error.code if finished.error is not None else ""
+        kind = LogEntry(bytes(16), *owner, 1, *_measured(finished), "", "", _clean(code)[:64] or None)
+        if kind in self._flood or len(self._flood) < KINDS:
+            self._flood[kind] = self._flood.get(kind, 0) + 1
+        else:
+            self._counters.add(UNLOGGED)
+
+    def _write(self, entry: LogEntry, tags: Mapping[str, str]) -> None:
+        if self._journal.pending > MOST_PENDING:
+            self._counters.add(UNLOGGED)
+            return
+        try:
+            self._journal.append(*write_rows(entry, tags))
+        except Unavailable:
+            self._counters.add(UNLOGGED)
+
+
+def _owner_of(finished: FinishedRequest) -> Ids | None:
+    """The ids of the request's owner, also for a valid key that is not admitted (its project or organization is
+    closed)."""
+    if finished.caller is not None:
+        return billing_identity_of(finished.caller).ids
+    if finished.error is None or finished.error.whose is None:
+        return None
+    key, project, organization, member = map(raw_id, finished.error.whose)
+    return organization, project, key, member
+
+
+def _entry_of(finished: FinishedRequest, owner: Ids, tags: Mapping[str, str]) -> LogEntry:
+    context, error = finished.context, finished.error
+    label = finished.shown_id if finished.shown_id != finished.request_id else ""
+    return LogEntry(
+        bytes.fromhex(finished.request_id),
+        *owner,
+        1,
+        *_measured(finished),
+        "" if finished.attempts else _clean(_asked(finished)[:LONGEST_NAME])[:255],
+        context.source if context is not None else "",
+        None if error is None else _clean(error.code)[:64],
+        _clean(label)[:LABEL_LENGTH] or None,
+        orjson.dumps(dict(tags)).decode() if tags else None,
+    )
+
+
+def _measured(finished: FinishedRequest) -> tuple[int, str, str]:
+    """Status, operation and path."""
+    context = finished.context
+    operation = context.operation if context is not None else ""
+    return finished.status, operation, finished.operation.partition(" ")[2][:255]
+
+
+def _asked(finished: FinishedRequest) -> str:
+    """The requested model as the caller wrote it; "" where none can be read."""
+    context = finished.context
+    if context is not None and context.request is not None:
+        return context.request.requested_model
+    if len(finished.body) > LONGEST_BODY:
+        return ""
+    try:
+        return json.decode(finished.body, type=_Asking).model
+    except (DecodeError, RecursionError):
+        return ""
+
+
+def _clean(text: str) -> str:
+    """The text as every store can keep it: a caller's text may contain NUL and lone surrogates."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()

@@ -1,0 +1,167 @@
+"""What every group of a worker's objects is made of: store, threads, HTTP client, and what operators are told."""
+
+import hmac
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway import __version__
+from gateway.accounts.alert_hooks import AlertHooks
+from gateway.accounts.mail_queue import MailQueue
+from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.accounts.passwords import Passwords
+from gateway.accounts.vault import Vault
+from gateway.clock import Clock
+from gateway.configuration.mail_settings import MAIL_PASSWORD
+from gateway.configuration.settings import Settings, SettingsError
+from gateway.control.version import Control
+from gateway.limits.models import MODELS as LIMIT_MODELS
+from gateway.metering.counters import Counters
+from gateway.metering.log.log_entries import log_tables
+from gateway.metering.models import MODELS as METERING_MODELS
+from gateway.money import NANO
+from gateway.oauth.models import MODELS as OAUTH_MODELS
+from gateway.runtime.byte_budget import ByteBudget
+from gateway.runtime.fair_threads import FairSlots
+from gateway.runtime.state_changes import StateLog
+from gateway.runtime.threads import Threads
+from gateway.store import migrations
+from gateway.store.database import Database, open_database
+from gateway.store.documents import Documents
+from gateway.store.installation_identity import load_secrets
+from gateway.store.journal import Journal
+from gateway.store.mailboxes import Mailboxes
+from gateway.store.redis import open_redis
+from gateway.store.shared_slots import SharedSlots
+from gateway.telemetry.alert_delivery import Alerts
+from gateway.telemetry.budget_watch import BudgetWatch
+from gateway.telemetry.model_watch import ModelWatch
+from gateway.telemetry.otel import Tracing
+from gateway.telemetry.presence import WorkerPresence
+from gateway.telemetry.request_log_writer import RequestLog
+from gateway.telemetry.request_observers import RequestObservers
+from gateway.transport import Transport
+from gateway.transport.answer_room import AnswerRoom
+from gateway.transport.mail import Mailer
+from gateway.transport.request_bytes import PRODUCT
+from gateway.worker.services import BackgroundServices, StoreServices, TelemetryServices
+
+LOOP_LABEL = b"loop"
+UNPACKERS = 2
+EXPORTS = 2  # of an organization at once
+REPORTS, REPORTS_EACH = 16, 1  # that a worker makes at once, and those of one user
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerBase:
+    """What every group is made of."""
+
+    settings: Settings
+    data: Path  # the folder of the installation
+    clock: Clock
+    store: StoreServices
+    background: BackgroundServices
+    telemetry: TelemetryServices
+    transport: Transport
+
+    @property
+    def hash_key(self) -> bytes:
+        """The newest key of fingerprints and lookups."""
+        return self.store.secrets.hash_keys[0]
+
+
+def open_base(settings: Settings, before: StateLog | None) -> WorkerBase:
+    """It, with the store open; `before` is the log of an earlier try. SettingsError, Unavailable."""
+    clock, threads, states = Clock(), Threads(), StateLog(before)
+    try:
+        database = open_database(settings.database, clock, threads, states)
+    except BaseException:
+        threads.close()
+        raise
+    try:
+        database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
+        return _fill_base(settings, clock, threads, database, states)
+    except BaseException:
+        database.close()
+        threads.close()
+        raise
+
+
+def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Database, states: StateLog) -> WorkerBase:
+    problems = migrations.verify(database)
+    if problems:
+        raise SettingsError(f"The database does not fit this code: {problems[0]}")
+    secrets = load_secrets(settings, database)
+    documents = Documents(database)
+    store = StoreServices(
+        database=database,
+        control=Control(database, clock),
+        journal=Journal(database, clock),
+        documents=documents,
+        mailboxes=Mailboxes(documents),
+        redis=open_redis(settings.redis, clock, states),
+        secrets=secrets,
+        vault=Vault(secrets.encryption_keys),
+    )
+    data = Path(settings.database.data_dir)
+    background = BackgroundServices(
+        threads,
+        Counters(data / "metrics"),
+        unpackers=Threads(UNPACKERS),
+        passwords=Passwords(),
+        bodies=ByteBudget(settings.server.bodies_mb << 20, settings.server.organization_bodies_mb << 20),
+        reports=FairSlots(REPORTS, each=REPORTS_EACH),
+        exports=SharedSlots(documents, clock, "export", EXPORTS),
+    )
+    room = AnswerRoom(background.bodies, settings.server.answer_wait_s, clock.monotonic)
+    mark = hmac.digest(secrets.hash_keys[0], LOOP_LABEL, "sha256").hex()[:16]
+    transport = Transport(settings.timeouts, settings.security, clock=clock, room=room, loop_mark=f"{PRODUCT}-{mark}")
+    telemetry = _open_telemetry(settings, clock, store, background.counters, states, transport)
+    states.listen(lambda change: background.counters.add("state_changes_total", (change.event,)))
+    return WorkerBase(settings, data, clock, store, background, telemetry, transport)
+
+
+def _open_telemetry(
+    settings: Settings,
+    clock: Clock,
+    store: StoreServices,
+    counters: Counters,
+    states: StateLog,
+    transport: Transport,
+) -> TelemetryServices:
+    requests = RequestObservers(counters, clock)
+    log = RequestLog(store.journal, clock, counters, log_tables(store.database, settings.metering.log_days))
+    log.attach(requests)
+    low_nusd = round(settings.alerts.credits_low_usd * NANO)
+    hooks = AlertHooks(store.database, store.control, store.vault, settings.security.allow_private_upstreams)
+    mailer = Mailer(settings.mail, settings.secret(MAIL_PASSWORD))
+    return TelemetryServices(
+        requests=requests,
+        request_log=log,
+        states=states,
+        budget_watch=BudgetWatch(store.database, store.documents, states, low_nusd, settings.alerts.thresholds),
+        hooks=hooks,
+        alerts=Alerts(hooks, store.documents, transport, mailer, states, clock),
+        mail=MailQueue(store.documents, store.vault, mailer, clock),
+        model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
+        presence=WorkerPresence(store.documents, store.control, clock, settings.server.version or __version__),
+        tracing=_open_tracing(settings, clock, requests, states),
+    )
+
+
+def _open_tracing(settings: Settings, clock: Clock, requests: RequestObservers, states: StateLog) -> Tracing | None:
+    """What tells a collector of requests; None where the operator named none."""
+    if not settings.otel.endpoint:
+        return None
+    tracing = Tracing(settings.otel, clock, states)
+    requests.observe(tracing)
+    return tracing
+
+
+def let_go(base: WorkerBase) -> None:
+    """Nothing of a start that failed stays behind: it will be tried again."""
+    base.store.journal.close(0.0)
+    base.transport.close()
+    base.store.database.close()
+    base.background.threads.close()
+    base.background.unpackers.close()
+    base.background.passwords.close()

@@ -1,0 +1,304 @@
+"""The wiring: builds every long-lived object of a worker."""
+
+import random
+
+from gateway.accounts.authentication import Authentication
+from gateway.accounts.cleanup import AccountCleanup
+from gateway.accounts.custom_providers import CustomProviders, read_provider_caps
+from gateway.accounts.discounts import Discounts
+from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.realtime_secrets import RealtimeSecrets
+from gateway.accounts.throttle import Throttle
+from gateway.admin.account_changes import Management
+from gateway.admin.deleted_keys import DeletedKeys
+from gateway.admin.funding import Funding
+from gateway.admin.provider_check import ProviderCheck
+from gateway.billing.ledger_close import LedgerClose, closed_until_us
+from gateway.billing.reconciliation import MARKED
+from gateway.billing.reconciliation_gauge import ReconciliationGauge
+from gateway.billing.recovery import Recovery
+from gateway.billing.settlement import Settlements
+from gateway.catalogue import loader
+from gateway.catalogue.catalogue import Catalogue, Current
+from gateway.configuration.settings import Settings
+from gateway.engine.cache import ResponseCache
+from gateway.engine.chat import ChatEngine
+from gateway.engine.coalescing import RequestCoalescing
+from gateway.engine.custom_catalogue import CustomCatalogue
+from gateway.engine.custom_models import CustomModels
+from gateway.engine.executor import EngineParts, Executor
+from gateway.engine.gossip import Gossip
+from gateway.engine.idempotency import Idempotency
+from gateway.engine.key_bounds import KeyBounds
+from gateway.engine.planning import Planner
+from gateway.engine.reading_on import ReadingOn
+from gateway.engine.realtime.engine import RealtimeEngine
+from gateway.engine.replays import Replays
+from gateway.engine.retention import Retention
+from gateway.engine.routing_decisions import Decisions
+from gateway.engine.stored_responses import StoredResponses
+from gateway.limits.rate_limits import RateLimiter
+from gateway.limits.rate_rules import RateLimits
+from gateway.limits.spending import Spending
+from gateway.metering.payload_quota import PayloadQuota
+from gateway.metering.rollups.job import Rollups
+from gateway.metering.rollups.purge import UsagePurge
+from gateway.metering.sources import known_clients
+from gateway.oauth.authorization_server import OAuth
+from gateway.providers.credentials import Credentials
+from gateway.providers.job_calls import JobCalls
+from gateway.providers.local.model_discovery import Discovery
+from gateway.providers.registry import make_protocols, make_upstreams
+from gateway.reports.usage_reports import Reports
+from gateway.routing.plan import Router
+from gateway.routing.provider_health import Health
+from gateway.routing.sticky import Sticky
+from gateway.runtime.state_changes import StateLog
+from gateway.store.conversation_turns import Turns
+from gateway.store.intents import Intents
+from gateway.telemetry.provider_changes import ProviderChanges
+from gateway.videos.links import CONTENT_SECRET, Links
+from gateway.videos.tasks import Targets
+from gateway.videos.video_jobs import Videos
+from gateway.worker import accepted_configuration, extensions
+from gateway.worker.service_base import WorkerBase, let_go, open_base
+from gateway.worker.services import (
+    AccountServices,
+    BillingServices,
+    EngineServices,
+    RoutingServices,
+    Services,
+)
+from gateway.worker.shared_state import find_gossip_store, open_cache_store, open_pins
+
+SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
+
+
+def build(settings: Settings, before: StateLog | None = None) -> Services:
+    """Make and connect everything; `before` is the log of an earlier try. SettingsError when the store or the
+    catalogue is not fit to serve."""
+    extensions.install(settings.server.extensions)
+    base = open_base(settings, before)
+    try:
+        return _assemble(base)
+    except BaseException:
+        let_go(base)
+        raise
+
+
+def _assemble(base: WorkerBase) -> Services:
+    accounts = _open_accounts(base)
+    routing = _open_routing(base, accounts)
+    billing = _open_billing(base, accounts, routing.catalogue)
+    return Services(
+        settings=base.settings,
+        clock=base.clock,
+        store=base.store,
+        accounts=accounts,
+        routing=routing,
+        billing=billing,
+        engine=_open_engine(base, accounts, routing, billing),
+        background=base.background,
+        telemetry=base.telemetry,
+        management=_open_management(base, accounts, routing),
+    )
+
+
+def _open_accounts(base: WorkerBase) -> AccountServices:
+    database, control = base.store.database, base.store.control
+    funding = Funding(database, control)
+    provider_keys = ProviderKeys(database, control, base.store.vault, funding.budgets.write_bound)
+    custom_providers = CustomProviders(database, control, read_provider_caps(base.settings.limits))
+    authentication = Authentication(database, control, base.store.secrets, base.clock)
+    throttle = Throttle(database, base.hash_key)
+    return AccountServices(
+        authentication=authentication,
+        throttle=throttle,
+        sources=known_clients(),
+        provider_keys=provider_keys,
+        custom_providers=custom_providers,
+        custom_models=CustomModels(custom_providers, provider_keys),
+        discounts=Discounts(database, control),
+        funding=funding,
+        cleanup=AccountCleanup(database, base.settings.retention),
+        deleted_keys=DeletedKeys(database, base.settings.retention.deleted_key_days),
+        oauth=OAuth(
+            database,
+            control,
+            base.store.documents,
+            base.store.secrets,
+            base.transport,
+            authentication,
+            throttle,
+            base.clock,
+        ),
+        realtime_secrets=RealtimeSecrets(
+            base.store.documents,
+            base.store.redis,
+            base.store.secrets,
+            authentication,
+            base.clock,
+            base.store.vault,
+            throttle,
+        ),
+    )
+
+
+def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingServices:
+    settings, clock, store = base.settings, base.clock, base.store
+    catalogue = Current(_find_catalogue(settings))
+    credentials = Credentials(catalogue.current, settings.environment, accounts.provider_keys, base.hash_key)
+    health = Health(clock, ProviderChanges(base.telemetry.states, clock))
+    counters = base.background.counters
+    bounds = KeyBounds(accounts.funding.budgets, settings.limits.default_max_output)
+    protocols = make_protocols(base.transport, clock, settings.spool_dir)
+    router = Router(
+        catalogue.current,
+        health,
+        Sticky(clock, settings.routing.sticky_ttl_s, open_pins(store, clock)),
+        settings.routing,
+        settings.catalogue.auto_models,
+        random.random,
+        clock,
+        {name: wire.dialect for name, wire in protocols.items()},
+        {name: wire.lost for name, wire in protocols.items()},
+        {name: frozenset(wire.codecs) for name, wire in protocols.items()},
+    )
+    planner = Planner(router, credentials, health, counters, accounts.custom_models, bounds)
+    store.control.on_change(planner.forget)
+    return RoutingServices(
+        catalogue=catalogue,
+        custom_catalogue=CustomCatalogue(accounts.custom_models),
+        discovery=Discovery(base.transport, catalogue, settings.environment),
+        credentials=credentials,
+        health=health,
+        gossip=Gossip(health, find_gossip_store(store, settings)),
+        planner=planner,
+        decisions=Decisions(store.database, store.journal, clock, settings.routing.decision_days),
+        transport=base.transport,
+        upstreams=make_upstreams(protocols, base.transport, clock, settings.timeouts),
+    )
+
+
+def _find_catalogue(settings: Settings) -> Catalogue:
+    """The one that the master checked; without a master that of the files."""
+    inherited = accepted_configuration.current()
+    if inherited is not None and inherited.settings is settings:
+        return inherited.catalogue
+    return loader.load_from(loader.sources_of(settings))
+
+
+def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Current) -> BillingServices:
+    store, clock, funding = base.store, base.clock, accounts.funding
+    database, control = store.database, store.control
+    folder = base.data / "journal"
+    intents = Intents(folder, control.node)
+    spending = Spending(database, store.journal, control, clock, intents.claim)
+    rate_limits = RateLimits(database, control)
+    rates = RateLimiter(rate_limits, clock, store.redis)
+    rollups = Rollups(database)
+    return BillingServices(
+        budgets=funding.budgets,
+        ledger=funding.ledger,
+        spending=spending,
+        settlements=Settlements(spending, rates, store.journal, intents, clock, accounts.discounts, SETTLE_S),
+        rate_limits=rate_limits,
+        recovery=Recovery(database, folder, control, clock, base.settings.timeouts.request_s, base.telemetry.states),
+        ledger_close=LedgerClose(database, store.documents, funding.ledger),
+        rollups=rollups,
+        usage_purge=UsagePurge(
+            database, clock, base.settings.metering.usage_days, MARKED, lambda: closed_until_us(database)
+        ),
+        reports=Reports(database, clock, funding.budgets, funding.ledger, catalogue.current, accounts.sources),
+        reconciliation_gauge=ReconciliationGauge(database, store.documents, clock, rollups, base.telemetry.states),
+    )
+
+
+def _open_engine(
+    base: WorkerBase, accounts: AccountServices, routing: RoutingServices, billing: BillingServices
+) -> EngineServices:
+    settings, clock, store = base.settings, base.clock, base.store
+    threads, settlements = base.background.threads, billing.settlements
+    cache = ResponseCache(open_cache_store(store, settings.cache), base.hash_key, settings.cache)
+    coalescing = RequestCoalescing(cache, settlements, routing.decisions, clock, settings.timeouts.heartbeat_s)
+    reading_on = ReadingOn()
+    parts = EngineParts(
+        routing.planner,
+        settlements,
+        routing.upstreams,
+        clock,
+        settings,
+        routing.decisions,
+        coalescing,
+        reading_on,
+    )
+    turns = Turns(store.database)
+    return EngineServices(
+        reading_on=reading_on,
+        executor=Executor(parts),
+        chat=ChatEngine(parts, base.hash_key),
+        cache=cache,
+        idempotency=Idempotency(
+            store.documents,
+            store.database,
+            store.journal,
+            settlements,
+            store.control,
+            clock,
+            base.hash_key,
+            store.vault,
+            threads,
+        ),
+        responses=StoredResponses(turns, store.documents, store.vault, base.hash_key, threads, settings.responses),
+        replays=Replays(store.database, routing.catalogue, clock),
+        retention=Retention(store.database, store.journal, store.vault, threads, SETTLE_S),
+        realtime=RealtimeEngine(parts, store.documents, routing.catalogue),
+        payload_quota=PayloadQuota(store.database, settings.retention.organization_payloads_mb << 20),
+        videos=_open_videos(base, accounts, routing, parts),
+    )
+
+
+def _open_videos(base: WorkerBase, accounts: AccountServices, routing: RoutingServices, parts: EngineParts) -> Videos:
+    store, settings = base.store, base.settings
+    return Videos(
+        parts,
+        store.database,
+        store.control,
+        store.vault,
+        base.transport,
+        Targets(routing.catalogue.current, routing.credentials, accounts.custom_models),
+        JobCalls(routing.upstreams, base.transport),
+        base.clock,
+        settings.video,
+        Links(settings.secret(CONTENT_SECRET), store.secrets.hash_keys, base.clock),
+    )
+
+
+def _open_management(base: WorkerBase, accounts: AccountServices, routing: RoutingServices) -> Management:
+    check = ProviderCheck(
+        routing.catalogue.current,
+        routing.credentials,
+        accounts.provider_keys,
+        accounts.custom_providers,
+        accounts.custom_models,
+        routing.upstreams,
+        base.clock,
+    )
+    return Management(
+        base.store.database,
+        base.store.control,
+        base.store.secrets,
+        base.background.passwords,
+        accounts.provider_keys,
+        accounts.custom_providers,
+        check,
+        accounts.discounts,
+        accounts.funding,
+        base.store.vault,
+        base.settings.limits,
+        base.store.documents,
+        base.settings.organizations,
+        accounts.throttle,
+        base.telemetry.mail,
+        base.settings.server.public_url,
+    )

@@ -1,0 +1,79 @@
+import gevent
+import pytest
+
+from gateway.accounts.device_codes import Devices, read_user_code
+from gateway.accounts.members import list_members
+from gateway.accounts.sessions import Sessions
+from gateway.errors import Conflict, NotFound
+
+CLIENT = "llmgateway-cli"
+
+
+@pytest.fixture
+def sessions(company) -> Sessions:
+    return Sessions(company.database, company.secrets)
+
+
+@pytest.fixture
+def devices(company, sessions) -> Devices:
+    return Devices(company.database, company.secrets, sessions)
+
+
+@pytest.fixture
+def user_id(company) -> str:
+    return list_members(company.database, company.organization_id)[0].user_id
+
+
+def test_an_approved_code_gives_one_session_and_no_second_one(devices, sessions, user_id) -> None:
+    grant = devices.start(CLIENT)
+    assert devices.collect(grant.device_code, CLIENT)[0] == "pending"
+    devices.decide(grant.user_code, user_id, True)
+    status, session = devices.collect(grant.device_code, CLIENT)
+    assert status == "approved" and sessions.find(session.token).user_id == user_id
+    assert devices.collect(grant.device_code, CLIENT) == ("expired", None)
+
+
+def test_of_many_collectors_one_gets_the_session(devices, user_id) -> None:
+    grant = devices.start(CLIENT)
+    devices.decide(grant.user_code, user_id, True)
+    tries = [gevent.spawn(devices.collect, grant.device_code, CLIENT) for _ in range(8)]
+    statuses = sorted(one.get()[0] for one in tries)
+    assert statuses == ["approved", *["expired"] * 7]
+
+
+def test_a_denied_code_gives_nothing(devices, user_id) -> None:
+    grant = devices.start(CLIENT)
+    devices.decide(grant.user_code, user_id, False)
+    assert devices.collect(grant.device_code, CLIENT) == ("denied", None)
+
+
+def test_a_code_is_decided_once(devices, user_id) -> None:
+    grant = devices.start(CLIENT)
+    devices.decide(grant.user_code, user_id, False)
+    with pytest.raises(Conflict):
+        devices.decide(grant.user_code, user_id, True)
+
+
+def test_polling_without_pause_is_told_to_slow_down(devices) -> None:
+    grant = devices.start(CLIENT)
+    polls = [devices.collect(grant.device_code, CLIENT)[0] for _ in range(3)]
+    assert polls == ["pending", "slow_down", "slow_down"]
+
+
+def test_an_old_code_is_over(devices, company, user_id) -> None:
+    grant = devices.start(CLIENT)
+    company.database.write(lambda: company.database.execute("UPDATE device_code SET expires_at = 1"))
+    assert devices.collect(grant.device_code, CLIENT) == ("expired", None)
+    with pytest.raises(NotFound):
+        devices.decide(grant.user_code, user_id, True)
+
+
+def test_the_code_of_another_client_is_unknown(devices) -> None:
+    assert devices.collect(devices.start(CLIENT).device_code, "another") == ("expired", None)
+
+
+def test_a_user_code_may_be_typed_in_any_way(devices, user_id) -> None:
+    grant = devices.start(CLIENT)
+    typed = f" {grant.user_code.lower().replace('-', ' ')} "
+    assert read_user_code(typed) == grant.user_code
+    assert devices.find(typed).status == "pending"

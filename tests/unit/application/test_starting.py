@@ -1,0 +1,91 @@
+"""A worker that cannot serve yet: what its callers are told, and what the log says of them."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.application.starting import StartingApplication
+from gateway.configuration.settings import Settings
+from gateway.errors import InvalidRequest, Unavailable
+
+PROXIED = {"HTTP_X_FORWARDED_FOR": "203.0.113.9", "HTTP_X_REQUEST_ID": "mine-1"}
+Ask = Callable[..., tuple[int, dict[str, str], bytes]]
+
+
+@pytest.fixture
+def waiting(settings: Callable[..., Settings]) -> StartingApplication:
+    chosen = settings(
+        GATEWAY_LOG_REQUESTS="json", CLIENT_IP_HEADER="x-forwarded-for", GATEWAY_ALLOWED_HOSTS="llm.example"
+    )
+    return StartingApplication(chosen, lambda: pytest.fail("nothing follows it here"), Unavailable("no database"))
+
+
+@pytest.fixture
+def ask(waiting: StartingApplication) -> Ask:
+    def send(method: str, path: str, **more: str) -> tuple[int, dict[str, str], bytes]:
+        told: list[Any] = []
+        environ = {
+            "REQUEST_METHOD": method,
+            "PATH_INFO": path,
+            "QUERY_STRING": "",
+            "REMOTE_ADDR": "127.0.0.1",
+            "HTTP_HOST": "llm.example",
+            **more,
+        }
+        body = b"".join(waiting(environ, lambda *given: told.extend(given)))
+        return int(told[0].split()[0]), {name.lower(): value for name, value in told[1]}, body
+
+    return send
+
+
+def lines(waiting: StartingApplication, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The request lines that are in the log."""
+    waiting.close()
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+
+
+def test_a_refusal_while_starting_has_its_line_as_every_other(
+    waiting: StartingApplication, ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, headers, body = ask("POST", "/v1/chat/completions", **PROXIED)
+    assert status == 503 and headers["x-request-id"] == "mine-1" and headers["retry-after"] == "2"
+    assert json.loads(body)["error"]["code"] == "service_unavailable"
+    (line,) = lines(waiting, capsys)
+    assert line["operation"] == "POST /v1/chat/completions" and line["status"] == 503
+    assert line["code"] == "service_unavailable" and line["remedy"] and line["level"] == "warning"
+    assert line["ip"] == "203.0.113.9" and line["request_id"] == "mine-1"
+
+
+def test_each_surface_is_refused_in_its_own_words_and_other_hosts_too(
+    waiting: StartingApplication, ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert json.loads(ask("POST", "/v1/messages")[2])["type"] == "error"
+    assert ask("GET", "/nothing/here")[0] == 503
+    assert ask("POST", "/v1/messages", HTTP_HOST="evil.example")[0] == 421
+    assert [(line["operation"], line["status"]) for line in lines(waiting, capsys)] == [
+        ("POST /v1/messages", 503),
+        ("unmatched", 503),
+        ("POST /v1/messages", 421),
+    ]
+
+
+def test_what_the_server_refuses_before_any_application_has_its_line(
+    waiting: StartingApplication, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting.refused(InvalidRequest("Two lengths."), "mine-2", {"REMOTE_ADDR": "203.0.113.7"})
+    (line,) = lines(waiting, capsys)
+    assert line["operation"] == "unmatched" and line["ip"] == "203.0.113.7" and line["status"] == 400
+
+
+def test_probes_are_answered_without_a_line(
+    waiting: StartingApplication, ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask("GET", "/livez")[0] == 200
+    status, _, body = ask("GET", "/readyz")
+    assert status == 503 and body == b"no database\n"
+    assert ask("GET", "/")[0] == 503
+    status, headers, body = ask("HEAD", "/livez")
+    assert (status, headers["content-length"], body) == (200, "3", b"")
+    assert lines(waiting, capsys) == []

@@ -1,0 +1,41 @@
+import pytest
+
+from gateway.catalogue.effort_lists import ALL, shown_efforts
+from gateway.catalogue.loader import load
+
+CATALOGUE = load(sandbox=False)
+# Share of reasoning mappings without any level: those of hosts that publish none.
+MOST_UNKNOWN = 0.45
+
+
+@pytest.mark.parametrize(
+    ("key", "levels"),
+    [
+        ("anthropic/claude-sonnet-4-5", ALL),
+        ("google-ai-studio/gemini-2.5-flash", ALL),
+        ("google-ai-studio/gemini-2.5-pro", ALL[1:]),
+        ("google-ai-studio/gemini-3-pro-preview", ("low", "high")),
+        ("alibaba/qwen3-32b", ("none", "high")),
+        ("mistral/magistral-small", ("low", "medium", "high")),
+        ("deepseek/deepseek-v4-pro", ("none", "low", "high", "max")),
+        ("moonshot/kimi-k3", ("low", "high", "max")),
+    ],
+)
+def test_levels_follow_from_how_reasoning_is_asked_for(key, levels):
+    provider, _, model = key.partition("/")
+    (mapping,) = [one for one in CATALOGUE.models[model].mappings if one.key == key]
+    assert shown_efforts(mapping, CATALOGUE.providers[provider]) == levels
+
+
+def test_stated_levels_win_and_models_that_do_not_reason_have_none():
+    for model in CATALOGUE.models.values():
+        for mapping in model.mappings:
+            shown = shown_efforts(mapping, CATALOGUE.providers[mapping.provider])
+            assert shown == mapping.reasoning_efforts or not mapping.reasoning_efforts
+            assert mapping.reasoning or not shown, mapping.key
+
+
+def test_most_mappings_that_reason_show_levels():
+    rows = [one for model in CATALOGUE.models.values() for one in model.mappings if one.reasoning]
+    unknown = [one.key for one in rows if not shown_efforts(one, CATALOGUE.providers[one.provider])]
+    assert len(unknown) / len(rows) < MOST_UNKNOWN

@@ -1,0 +1,249 @@
+import gevent
+import pytest
+
+from gateway import errors
+from gateway.control.version import LEASE_S, WORKER_S, Control
+
+
+class Cut:
+    """A Database whose reads and writes can be made to fail."""
+
+    def __init__(self, database):
+        self._database = database
+        self.reads = 0
+        self.no_reads = self.no_writes = False
+
+    def read(self, work):
+        if self.no_reads:
+            raise errors.Unavailable()
+        self.reads += 1
+        return self._database.read(work)
+
+    def write(self, work):
+        if self.no_writes:
+            raise errors.Unavailable()
+        return self._database.write(work)
+
+    def __getattr__(self, name):
+        return getattr(self._database, name)
+
+
+@pytest.fixture
+def make_control(database_url, open_store, clock):
+    made = []
+
+    def make(store=None):
+        control = Control(store or open_store(database_url), clock, node=f"n{len(made)}")
+        control.start()
+        made.append(control)
+        return control
+
+    yield make
+    for control in made:
+        control.stop()
+
+
+@pytest.fixture
+def cut(database):
+    return Cut(database)
+
+
+def _change(control):
+    control._database.write(control.bump)
+
+
+def test_a_change_is_seen_by_every_worker_once_it_is_confirmed(make_control):
+    first, second = make_control(), make_control()
+    before = second.check()
+    _change(first)
+    first.confirm()
+    assert (first.check(), second.check()) == (before + 1, before + 1)
+
+
+def test_confirming_does_not_wait_for_the_lease_when_all_have_seen_it(make_control, monkeypatch):
+    first, _ = make_control(), make_control()
+    _change(first)
+    behind, count = [], first._count_behind
+    monkeypatch.setattr(first, "_count_behind", lambda version: behind.append(count(version)) or behind[-1])
+    first.confirm()
+    assert behind[-1] == 0, "the lease ran out first"
+
+
+def test_an_operators_change_is_confirmed_too(make_control, database):
+    worker = make_control()
+    operator = Control.observer(database)
+    before = worker.check()
+    database.write(operator.bump)
+    operator.confirm()
+    assert worker.check() == before + 1
+    assert operator.check() == before + 1
+
+
+def test_a_silent_worker_is_waited_for_no_longer_than_its_lease(make_control, cut, clock):
+    silent, other = make_control(cut), make_control()
+    cut.no_reads = cut.no_writes = True
+    _change(other)
+    start = clock.monotonic()
+    other.confirm()
+    assert 0.9 * LEASE_S < clock.monotonic() - start < 1.5 * LEASE_S
+    with pytest.raises(errors.Unavailable):
+        silent.check()
+
+
+def test_a_bump_that_is_rolled_back_changes_nothing(make_control):
+    control = make_control()
+    before = control.check()
+
+    def work():
+        control.bump()
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        control._database.write(work)
+    control.confirm()
+    assert control.check() == before
+
+
+def test_a_bump_outside_of_a_transaction_is_refused(make_control):
+    with pytest.raises(errors.Internal):
+        make_control().bump()
+
+
+def test_within_the_lease_no_check_reads(make_control, cut):
+    control = make_control(cut)
+    before = cut.reads
+    for _ in range(1000):
+        control.check()
+    assert cut.reads == before
+
+
+def test_an_ended_lease_is_renewed_by_one_shared_read(make_control, cut):
+    control = make_control(cut)
+    control._trusted_until, before = 0.0, cut.reads
+    checks = [gevent.spawn(control.check) for _ in range(20)]
+    gevent.joinall(checks, raise_error=True)
+    assert cut.reads == before + 1
+    assert {check.value for check in checks} == {control.version}
+
+
+@pytest.mark.parametrize("stood_still_s", [0.2, LEASE_S, WORKER_S])
+def test_who_waited_for_a_read_is_served_however_long_the_process_stood_still_meanwhile(
+    make_control, cut, clock, stood_still_s
+):
+    control = make_control(cut)
+    before = control.check()
+    clock.advance(LEASE_S)
+    asked, read = [], cut.read
+
+    def slow_read(work):
+        cut.read = read
+        asked.extend(gevent.spawn(control.check) for _ in range(5))
+        gevent.sleep(0)
+        clock.advance(stood_still_s)
+        return read(work)
+
+    cut.read = slow_read
+    assert control.check() == before
+    assert [one.get(timeout=5) for one in asked] == [before] * 5
+
+
+def test_who_waited_for_a_read_that_failed_is_told_so_without_another(make_control, cut, clock):
+    control = make_control(cut)
+    clock.advance(LEASE_S)
+    asked, reads = [], []
+
+    def failing_read(work):
+        reads.append(work)
+        asked.extend(gevent.spawn(control.check) for _ in range(5) if len(reads) == 1)
+        gevent.sleep(0)
+        raise errors.Unavailable()
+
+    cut.read = failing_read
+    with pytest.raises(errors.Unavailable):
+        control.check()
+    for one in asked:
+        with pytest.raises(errors.Unavailable):
+            one.get(timeout=5)
+    assert len(reads) == 1
+
+
+def test_when_the_request_that_reads_for_all_is_ended_the_next_one_reads(make_control, cut, clock):
+    control = make_control(cut)
+    version = control.check()
+    clock.advance(LEASE_S)
+    read = cut.read
+
+    def read_for_ever(work):
+        cut.read = read
+        gevent.sleep(60)
+
+    cut.read = read_for_ever
+    first = gevent.spawn(control.check)
+    gevent.sleep(0)
+    others = [gevent.spawn(control.check) for _ in range(3)]
+    gevent.sleep(0)
+    first.kill()
+    assert [one.get(timeout=5) for one in others] == [version] * 3
+
+
+def test_a_lease_that_cannot_be_renewed_is_unavailable_and_comes_back(make_control, cut, clock):
+    control = make_control(cut)
+    cut.no_reads = True
+    control.check()
+    clock.advance(LEASE_S + 0.1)
+    with pytest.raises(errors.Unavailable):
+        control.check()
+    cut.no_reads = False
+    assert control.check() == control.version
+
+
+def test_an_epoch_is_owned_by_its_worker_alone_and_while_its_row_lives(make_control, clock):
+    one, other = make_control(), make_control()
+    assert one.owns(one.epoch) and not other.owns(one.epoch)
+    clock.advance(WORKER_S + 0.1)
+    assert not one.owns(one.epoch)
+
+
+def test_a_worker_without_a_live_row_reads_for_every_check(make_control, cut, clock):
+    control = make_control(cut)
+    cut.no_writes = True
+    clock.advance(5)
+    assert not control.alive()
+    before = cut.reads
+    for _ in range(3):
+        control.check()
+    assert cut.reads >= before + 3
+
+
+def test_listeners_hear_of_each_change_even_when_one_of_them_fails(make_control):
+    control, heard = make_control(), []
+    control.on_change(lambda version: 1 / 0)
+    control.on_change(heard.append)
+    _change(control)
+    control.confirm()
+    assert heard == [control.version]
+
+
+def test_every_start_has_a_higher_epoch(make_control):
+    first, second = make_control(), make_control()
+    epoch = first.epoch
+    assert second.epoch > epoch
+    first.stop()
+    first.start()
+    assert first.epoch > second.epoch
+
+
+def test_a_worker_that_was_given_up_goes_on_under_a_new_epoch(make_control, database):
+    control = make_control()
+    epoch = control.epoch
+    database.write(lambda: database.execute("DELETE FROM worker WHERE epoch = ?", (epoch,)))
+    control._beat()
+    assert control.epoch > epoch
+    assert set(control.live_epochs()) == {control.epoch}
+
+
+def test_a_stopped_worker_leaves_no_row_and_no_trust(make_control, database):
+    control, other = make_control(), make_control()
+    control.stop()
+    assert list(other.live_epochs().values()) == ["n1"]
+    assert not control.alive()

@@ -1,0 +1,91 @@
+import pytest
+
+from gateway import ids
+from gateway.accounts.authentication import Caller
+from gateway.billing.context import RequestContext
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
+from gateway.configuration import settings
+from gateway.engine.routing_decisions import Decisions
+from gateway.errors import NotFound
+from gateway.metering.models import MODELS
+from gateway.metering.usage_table import raw_id
+from gateway.neutral.chat import Options, Requirements
+from gateway.providers.protocol import Credential
+from gateway.routing.plan import Router
+from gateway.routing.provider_health import Health
+from gateway.routing.sticky import Sticky
+from gateway.store.journal import Journal
+
+PROJECT = ids.new("proj")
+MAPPING = Mapping("p", "m", "m", prices=(Prices(TokenRates(prompt=10**9)),))
+CATALOGUE = Catalogue((Model("m", mappings=(MAPPING,)),), (Provider("p", "P", "openai"),), {}, "1")
+
+
+@pytest.fixture
+def journal(database, clock):
+    database.bind(MODELS)
+    found = Journal(database, clock)
+    yield found
+    found.close(2)
+
+
+@pytest.fixture
+def plan(clock):
+    routing = settings.RoutingSettings(3, 0.0, 3600, 90.0, 7)
+    router = Router(lambda: CATALOGUE, Health(clock), Sticky(clock, 60), routing, (), lambda: 0.9, clock)
+    return router.plan("m", Requirements(), Options(), None, lambda mapping: (Credential("secret"),))
+
+
+@pytest.fixture
+def keep(database, journal, clock, plan):
+    """keep(days) gives decisions and a function that keeps one of a request id."""
+
+    def make(days=7):
+        book = Decisions(database, journal, clock, days)
+
+        def note(request_id=None, project=PROJECT):
+            caller = Caller("key", "user", "", "org", project, "user", "member", "owner", "credits")
+            context = RequestContext(request_id or ids.new_hex(), caller, 0, 0.0, 100.0)
+            book.keep(bytes.fromhex(context.request_id), raw_id(project), plan)
+            journal.flush(5)
+            return context.request_id
+
+        return book, note
+
+    return make
+
+
+def test_a_kept_decision_is_found_by_its_project_only(keep):
+    book, note = keep()
+    request_id = note()
+    found = book.find(PROJECT, request_id)
+    assert found["order"] == ["p/m"] and found["attempts"] == []
+    with pytest.raises(NotFound):
+        book.find(ids.new("proj"), request_id)
+
+
+def test_with_no_days_nothing_is_kept(keep):
+    book, note = keep(0)
+    with pytest.raises(NotFound):
+        book.find(PROJECT, note())
+
+
+def test_what_is_older_than_its_days_goes_and_the_rest_stays(keep, clock):
+    book, note = keep(7)
+    old = (clock.now_us() // 1000 - 8 * 86_400_000).to_bytes(6, "big").hex() + "7" * 20
+    note(old)
+    young = note()
+    assert book.purge() == 1
+    assert book.find(PROJECT, young)
+    with pytest.raises(NotFound):
+        book.find(PROJECT, old)
+
+
+def test_once_nothing_is_kept_what_was_kept_before_goes(keep, clock):
+    _, note = keep(7)
+    kept = note((clock.now_us() // 1000 - 60_000).to_bytes(6, "big").hex() + "7" * 20)
+    book, _ = keep(0)
+    assert book.purge() == 1
+    with pytest.raises(NotFound):
+        book.find(PROJECT, kept)

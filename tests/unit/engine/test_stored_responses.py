@@ -1,0 +1,190 @@
+import os
+import zlib
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import orjson
+import pytest
+
+from gateway.accounts.vault import Vault
+from gateway.configuration.settings import Responses
+from gateway.engine import stored_responses
+from gateway.engine.stored_responses import StoredResponse, StoredResponses
+from gateway.errors import InvalidRequest, NotFound
+from gateway.runtime.threads import Threads
+from gateway.store.conversation_turns import Turns
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+
+PICTURE = "data:image/png;base64," + os.urandom(150_000).hex()
+DAY_S = 86_400
+
+
+def caller(organization: str = "org_1") -> SimpleNamespace:
+    return SimpleNamespace(organization_id=organization, project_id="p", key_kind="user", key_id="k", rules=())
+
+
+@pytest.fixture
+def open_responses(database: Database, threads: Threads) -> Callable[..., StoredResponses]:
+    def make(most_mb: int = 64, conversation_mb: int = 64) -> StoredResponses:
+        settings = Responses(most_mb, conversation_mb)
+        return StoredResponses(Turns(database), Documents(database), Vault(["k"]), b"s", threads, settings)
+
+    return make
+
+
+@pytest.fixture
+def stored(open_responses: Callable[..., StoredResponses]) -> StoredResponses:
+    return open_responses()
+
+
+def turn(number: int, *texts: str, answer: str = "Fine.") -> StoredResponse:
+    content = [{"type": "input_text", "text": text} for text in texts]
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": answer}]}
+    items = [{"type": "message", "role": "user", "content": content}]
+    return StoredResponse({"id": f"resp_{number}", "output": [said]}, [], items)
+
+
+def chain(stored: StoredResponses, *turns: StoredResponse) -> None:
+    previous = ""
+    for one in turns:
+        stored.keep(caller(), one, previous)
+        previous = one.response["id"]
+
+
+def texts_of(found: StoredResponse) -> list[str]:
+    return [part["text"] for said in found.turns for item in (*said.items, *said.output) for part in item["content"]]
+
+
+def total(database: Database, organization: str = "org_1") -> int:
+    return Turns(database).total(organization)
+
+
+def count(database: Database, table: str) -> int:
+    return database.read(lambda: database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+def test_a_turn_stores_what_is_new_and_not_the_conversation_before_it(
+    stored: StoredResponses, database: Database
+) -> None:
+    chain(stored, turn(0, "Look:", PICTURE))
+    first = total(database)
+    before = "resp_0"
+    for number in range(1, 11):
+        stored.keep(caller(), turn(number, f"And {number}?"), before)
+        before = f"resp_{number}"
+    assert total(database) - first < 10 * 1000
+    found = texts_of(stored.find(caller(), "resp_10"))
+    assert found[:2] == ["Look:", PICTURE] and found[-2:] == ["And 10?", "Fine."]
+
+
+def test_what_is_sent_again_is_stored_once(stored: StoredResponses, database: Database) -> None:
+    """Clients that send the whole conversation each time, and name no response before."""
+    said: list[str] = ["Look:", PICTURE, *(f"{n} " + "word " * 60 for n in range(200))]
+    stored.keep(caller(), turn(0, *said))
+    first = total(database)
+    for number in range(1, 6):
+        said += ["More", "Fine."]
+        stored.keep(caller(), turn(number, *said))
+    assert total(database) - first < 5 * 8000
+    assert texts_of(stored.find(caller(), "resp_5")) == [*said, "Fine."]
+
+
+def test_another_organization_shares_nothing(stored: StoredResponses, database: Database) -> None:
+    for organization in ("org_1", "org_2"):
+        one = turn(0, PICTURE)
+        one.response["id"] = f"resp_{organization}"
+        stored.keep(caller(organization), one)
+    assert total(database, "org_2") > 150_000
+    with pytest.raises(NotFound):
+        stored.find(SimpleNamespace(project_id="q", key_kind="user", key_id="k", rules=()), "resp_org_1")
+
+
+def test_nothing_that_is_stored_can_be_read_in_the_database(stored: StoredResponses, database: Database) -> None:
+    chain(stored, turn(0, "marked-secret", "marked-secret" * 1000))
+    for table, column in (("stored_response", "body"), ("stored_value", "value")):
+        sql = f"SELECT {column} FROM {table}"
+        for (value,) in database.read(lambda sql=sql: database.execute(sql).fetchall()):
+            assert b"marked" not in bytes(value)
+
+
+def test_a_chain_outlives_its_earlier_links_and_then_all_of_it_goes(
+    stored: StoredResponses, database: Database
+) -> None:
+    chain(stored, turn(0, PICTURE), turn(1, "One"), turn(2, "Two"))
+    stored.delete(caller(), "resp_0")
+    stored.delete(caller(), "resp_1")
+    with pytest.raises(NotFound):
+        stored.find(caller(), "resp_1")
+    assert texts_of(stored.find(caller(), "resp_2"))[0] == PICTURE
+    stored.delete(caller(), "resp_2")
+    assert [count(database, name) for name in ("stored_response", "stored_piece", "stored_value")] == [0, 0, 0]
+    assert total(database) == 0
+
+
+def test_what_expired_is_removed_by_the_sweep_with_all_its_pieces(
+    stored: StoredResponses, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_responses, "LIFE_S", -1.0)
+    chain(stored, *(turn(number, PICTURE, str(number)) for number in range(150)))
+    with pytest.raises(NotFound):
+        stored.find(caller(), "resp_149")
+    assert stored.purge() == 150
+    assert (count(database, "stored_response"), count(database, "stored_value"), total(database)) == (0, 0, 0)
+
+
+def test_a_turn_whose_predecessor_went_while_it_was_answered_keeps_what_was_said(stored: StoredResponses) -> None:
+    chain(stored, turn(0, "First"))
+    found = stored.find(caller(), "resp_0")
+    stored.delete(caller(), "resp_0")
+    second = turn(1, "Second")
+    stored.keep(caller(), StoredResponse(second.response, found.turns, second.items), "resp_0")
+    assert texts_of(stored.find(caller(), "resp_1")) == ["First", "Fine.", "Second", "Fine."]
+
+
+def test_an_organization_that_is_full_is_told_before_it_pays(
+    open_responses: Callable[..., StoredResponses],
+) -> None:
+    stored = open_responses(most_mb=1)
+    for number in range(6):
+        stored.check_quota(caller())
+        stored.keep(caller(), turn(number, os.urandom(100_000).hex()))
+    with pytest.raises(InvalidRequest) as caught:
+        for number in range(6, 20):
+            stored.keep(caller(), turn(number, os.urandom(100_000).hex()))
+    assert caught.value.code == "response_storage_full"
+    stored.check_quota(caller("org_2"))
+    for number in range(6):
+        stored.delete(caller(), f"resp_{number}")
+    stored.check_quota(caller())
+
+
+def test_the_door_names_the_cap_and_its_setting(open_responses: Callable[..., StoredResponses]) -> None:
+    open_responses(most_mb=0).keep(caller(), turn(0, os.urandom(1 << 20).hex()))
+    with pytest.raises(InvalidRequest, match="1 MB .responses.max_organization_mb") as caught:
+        open_responses(most_mb=1).check_quota(caller())
+    assert (caught.value.status, caught.value.code) == (400, "response_storage_full")
+
+
+def test_a_conversation_over_its_cap_is_not_loaded(open_responses: Callable[..., StoredResponses]) -> None:
+    """A picture costs its room once, yet each turn that repeats it makes the conversation longer."""
+    stored = open_responses(conversation_mb=1)
+    chain(stored, *(turn(number, PICTURE) for number in range(4)))
+    with pytest.raises(InvalidRequest) as caught:
+        stored.find(caller(), "resp_3", "previous_response_id")
+    assert (caught.value.code, caught.value.param) == ("conversation_too_long", "previous_response_id")
+    assert stored.find(caller(), "resp_3", whole=False).response["id"] == "resp_3"
+
+
+def test_what_an_earlier_release_stored_is_found_and_gone_on_with(stored: StoredResponses, database: Database) -> None:
+    old = turn(0, "Old")
+    body = {"scope": "p", "response": old.response, "history": turn(9, "Older").items, "items": old.items}
+    Documents(database).put("stored_response", "resp_0", zlib.compress(orjson.dumps(body)), DAY_S)
+    found = stored.find(caller(), "resp_0")
+    assert texts_of(found) == ["Older", "Old", "Fine."]
+    new = turn(1, "New")
+    stored.keep(caller(), StoredResponse(new.response, found.turns, new.items), "resp_0")
+    stored.delete(caller(), "resp_0")
+    assert texts_of(stored.find(caller(), "resp_1")) == ["Older", "Old", "Fine.", "New", "Fine."]
+    with pytest.raises(NotFound):
+        stored.find(caller(), "resp_0")

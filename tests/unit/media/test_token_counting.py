@@ -1,0 +1,93 @@
+"""Tokens of media in chat requests, by their content."""
+
+from base64 import b64encode
+
+import pytest
+from support.pdfs import packed
+
+from gateway.media.token_counting import (
+    IMAGE_TOKENS,
+    LIKELY_PAGE_TOKENS,
+    MOST_CONTEXT_TOKENS,
+    PAGE_TOKENS,
+    MediaCount,
+    count,
+    counted,
+)
+from gateway.neutral.chat import ChatRequest, Conversation
+from gateway.neutral.operations import chat_tokens
+from gateway.neutral.parts import Audio, File, Image, Media, Message, Part, Text, ToolResult
+from gateway.neutral.request import Requirements
+
+PDF = packed(1000, decoy=b"% /Type /Page \n")
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
+FLAC = b"fLaC" + b"\0" * 144_000
+
+
+def media(data: bytes, kind: str = "") -> Media:
+    return Media(kind, data=b64encode(data).decode())
+
+
+def request(*parts: Part) -> ChatRequest:
+    conversation = Conversation((Message("user", parts),))
+    return ChatRequest("m", Requirements(prompt_bytes=10, messages=1, media=len(parts)), lambda: conversation)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        File(media(PDF, "application/pdf")),
+        File(media(PDF), "notes.txt"),
+        File(media(b"\n\n" + PDF, "text/plain")),
+        Image(media(PDF, "image/png")),
+        Audio(media(PDF, "audio/wav"), "wav"),
+        File(
+            Media("", data="\n".join(b64encode(PDF).decode()[at : at + 76] for at in range(0, len(PDF) * 4 // 3, 76)))
+        ),
+    ],
+    ids=["pdf", "as text", "after a line", "as an image", "as sound", "in lines"],
+)
+def test_a_pdf_counts_by_its_pages_under_whatever_name(part: File | Image | Audio) -> None:
+    found = count(part)
+    assert found.most >= 1000 * PAGE_TOKENS
+    assert found.likely >= 1000 * LIKELY_PAGE_TOKENS
+
+
+def test_a_pdf_that_cannot_be_read_counts_as_more_than_any_context() -> None:
+    assert count(File(media(b"%PDF-1.7 garbage"))).most == MOST_CONTEXT_TOKENS
+    assert count(File(media(b"no pdf at all", "application/pdf"))).most == MOST_CONTEXT_TOKENS
+
+
+def test_a_text_counts_by_its_bytes_and_a_packed_file_by_what_may_be_packed_in_it() -> None:
+    assert count(File(media(b"a" * 4000, "text/csv"))) == MediaCount(4000, 1000)
+    packed_file = count(File(media(b"PK\x03\x04" + b"\0" * 9996, "text/plain"), "a.docx"))
+    assert packed_file.most >= 10_000_000
+
+
+def test_what_only_the_provider_sees_is_marked() -> None:
+    for part in (File(Media(url="https://example.com/a.pdf")), File(Media(file_id="file-1"))):
+        assert count(part).unseen == 1
+    assert count(Image(Media(url="https://example.com/a.png"))) == MediaCount(IMAGE_TOKENS, 765)
+    assert count(Image(Media(file_id="file-1"))).unseen == 1
+
+
+def test_images_count_as_the_largest_and_as_usual() -> None:
+    assert count(Image(media(PNG, "image/png"))) == MediaCount(IMAGE_TOKENS, 765)
+    assert count(Image(media(PNG, "image/png"), "low")) == MediaCount(IMAGE_TOKENS, 85)
+    assert count(File(media(PNG, "image/png"))).most == IMAGE_TOKENS
+
+
+def test_sound_that_may_be_hours_of_silence_counts_as_that() -> None:
+    assert count(Audio(media(FLAC), "flac")).most >= 16_000 * 50
+
+
+def test_a_request_has_the_sum_of_its_media_and_those_in_results_of_tools() -> None:
+    nested = ToolResult("1", (Text("a"), Image(media(PNG))))
+    found = counted(request(File(media(PDF)), nested, Image(media(PNG)))).requirements
+    assert found.media_tokens >= 1000 * PAGE_TOKENS + 2 * IMAGE_TOKENS
+    assert chat_tokens(counted(request(nested))) == 10 + 16 + IMAGE_TOKENS
+
+
+def test_a_text_alone_is_not_looked_at() -> None:
+    plain = ChatRequest("m", Requirements(prompt_bytes=10, messages=1), lambda: None)
+    assert counted(plain) is plain and chat_tokens(plain) == 26

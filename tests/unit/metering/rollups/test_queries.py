@@ -1,0 +1,153 @@
+"""What is read of a period is what its rows say, whichever sums there are: hours, days, blocks, days of a zone."""
+
+import random
+from collections import defaultdict
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.clock import FakeClock
+from support.usage import insert_rows, usage_row
+
+from gateway.clock import DAY_US, HOUR_US
+from gateway.configuration.settings import DatabaseSettings
+from gateway.metering.rollups import job
+from gateway.metering.rollups.job import Rollups
+from gateway.metering.rollups.queries import RollupQuestion, ask, ask_columns, at_once
+from gateway.metering.rollups.rollup_table import BLOCK_DAYS, Series
+from gateway.runtime.threads import Threads
+from gateway.store.database import open_database
+from gateway.store.migrations import migrate
+from gateway.surfaces.report_windows import read_window
+
+PROJECT, KEYS = bytes([1]) * 16, [bytes([n]) * 16 for n in (7, 8)]
+LONG = 3 * BLOCK_DAYS
+ZONES = ("Europe/Berlin", "Asia/Kolkata", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Tokyo")
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def told(request, tmp_path_factory, postgres_databases):
+    """A store with rows of a hundred days around a change of clocks, and the rows."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('reading')}/gateway.db"
+    if request.param == "postgresql":
+        url = postgres_databases.take()
+        request.addfinalizer(lambda: postgres_databases.give(url))
+    threads = Threads()
+    database = open_database(DatabaseSettings(url, "", 3, 5.0), FakeClock(), threads)
+    request.addfinalizer(threads.close)
+    request.addfinalizer(database.close)
+    migrate(database)
+    clock, dice = FakeClock(), random.Random(4)
+    end_us = int(datetime(2026, 4, 20, 11, 20, tzinfo=UTC).timestamp()) * 1_000_000
+    clock.freeze()
+    clock.set(end_us)
+    database.now_us = clock.now_us
+    rows = [
+        usage_row(
+            end_us - dice.randrange(LONG * DAY_US),
+            posted_at=end_us - DAY_US * 2,
+            project=PROJECT,
+            api_key=dice.choice(KEYS),
+            served=dice.choice("ab"),
+            source=dice.choice(("x", "")),
+            cost_nusd=dice.randrange(10**9),
+        )
+        for _ in range(1500)
+    ]
+    insert_rows(database, *rows)
+    patch = pytest.MonkeyPatch()
+    for place in ("job", "days"):
+        patch.setattr(f"gateway.metering.rollups.{place}.pause", lambda s: None)
+    Rollups(database).catch_up()
+    # One day is open again, and its block with it.
+    late = usage_row(end_us - 50 * DAY_US, posted_at=end_us - 1000, project=PROJECT, api_key=KEYS[0], served="a")
+    insert_rows(database, late)
+    patch.setattr(job.days, "sum_up", lambda *_: None)
+    clock.advance(10)
+    Rollups(database).catch_up()
+    patch.undo()
+    return database, [*rows, late]
+
+
+def plain(rows, question: RollupQuestion) -> dict:
+    """(step, value) → (requests, cost), of the rows alone."""
+    found: dict = defaultdict(lambda: [0, 0])
+    for row in rows:
+        hour = row.at // HOUR_US
+        if not question.first <= hour < question.end or row.project not in question.owners:
+            continue
+        minutes = [0, *(ahead for begin, ahead in question.shifts if begin <= hour)][-1]
+        step = {"hour": hour, "day": (hour * 60 + minutes) // 1440, "all": 0}[question.bucket]
+        value = tuple({"name": row.served, "provider": row.provider}[name] for name in question.dimensions)
+        found[step, value][0] += 1
+        found[step, value][1] += row.cost_nusd
+    return dict(found)
+
+
+def by_columns(database, question: RollupQuestion) -> dict:
+    """The same of the columns, which may tell a step and value in pieces."""
+    found: dict = defaultdict(lambda: [0, 0])
+    for step, dimensions, figures in at_once(database, lambda: ask_columns(database, question)):
+        for *value, requests, cost in zip(*dimensions, *figures, strict=True):
+            known = found[step, tuple(value)]
+            known[:] = [known[0] + requests, known[1] + cost]
+    return dict(found)
+
+
+def check(told, question: RollupQuestion) -> None:
+    database, rows = told
+    wanted = plain(rows, question)
+    found = at_once(database, lambda: ask(database, question))
+    assert {(row.step, row.value): [row.figures.requests, row.figures.cost_nusd] for row in found} == wanted
+    assert by_columns(database, question) == wanted
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    start=st.integers(0, LONG * 24),
+    hours=st.integers(1, LONG * 24),
+    bucket=st.sampled_from(["hour", "day", "all"]),
+    dimensions=st.sampled_from([(), ("name",), ("name", "provider")]),
+)
+def test_any_period_is_reported_as_its_rows_say(told, start, hours, bucket, dimensions) -> None:
+    first = max(row.at for row in told[1]) // HOUR_US - LONG * 24 + start
+    series = Series.PROJECT_MODEL if dimensions else Series.PROJECT
+    figures = ("requests", "cost_nusd")
+    check(told, RollupQuestion(series, [PROJECT], first, first + hours, bucket, dimensions, figures))
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_days_of_a_zone_are_reported_as_its_clock_says_and_add_up_to_those_of_utc(told, zone) -> None:
+    now_us = max(row.at for row in told[1])
+    span = read_window({"first": "2026-03-01", "last": "2026-04-15", "timezone": zone}, now_us).span
+    question = RollupQuestion(
+        Series.PROJECT_MODEL, [PROJECT], span.first, span.end, "day", ("name",), ("requests", "cost_nusd"), span.shifts
+    )
+    check(told, question)
+    days = defaultdict(int)
+    for row in told[1]:
+        if span.first <= (hour := row.at // HOUR_US) < span.end:
+            begins = datetime.fromtimestamp(hour * 3600, UTC).astimezone(ZoneInfo(zone)).date()
+            days[(begins - datetime(1970, 1, 1).date()).days] += 1
+    told_days = defaultdict(int)
+    for (step, _), (requests, _) in by_columns(told[0], question).items():
+        told_days[step] += requests
+    assert told_days == days
+
+
+def test_a_year_is_read_by_blocks_and_its_ends_by_days_and_hours(told) -> None:
+    database, rows = told
+    statements = []
+    fetch = database.fetch
+    database.fetch = lambda sql, params=(): statements.append((sql, params)) or fetch(sql, params)
+    try:
+        last = max(row.at for row in rows) // HOUR_US
+        check(
+            told, RollupQuestion(Series.PROJECT, [PROJECT], last - LONG * 24, last, figures=("requests", "cost_nusd"))
+        )
+    finally:
+        del database.fetch
+    series = {params[0] for sql, params in statements if " FROM rollup WHERE series" in sql}
+    assert series == {0, 8, 16}

@@ -1,0 +1,128 @@
+"""Applications described at an address: fetched guarded and short, kept an hour, right to the letter."""
+
+import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.configuration.settings import Security, Timeouts
+from gateway.errors import UpstreamUnreachable
+from gateway.oauth.client_documents import MOST_BYTES, STALE_S, TTL_S, ClientDocuments, may_be_client
+from gateway.store.documents import Documents
+from gateway.transport import Transport
+
+ADDRESS = "https://app.example/client.json"
+RIGHT = {"client_id": ADDRESS, "client_name": "An app", "redirect_uris": ["http://localhost/cb"]}
+
+
+@dataclass
+class Web:
+    """Answers every address with one document, and counts."""
+
+    body: bytes = json.dumps(RIGHT).encode()
+    status: int = 200
+    asked: int = 0
+
+    def fetch(self, url, max_bytes, *, timeout_s, headers, redirects):
+        assert max_bytes == MOST_BYTES and redirects == 0 and timeout_s <= 5
+        self.asked += 1
+        if not self.body:
+            raise UpstreamUnreachable("Nothing answers.")
+        return SimpleNamespace(status=self.status, body=self.body)
+
+
+@pytest.fixture
+def web() -> Web:
+    return Web()
+
+
+@pytest.fixture
+def found(small_office, web, clock) -> ClientDocuments:
+    return ClientDocuments(Documents(small_office.database), web, clock)
+
+
+def test_a_document_is_fetched_once_an_hour_for_all_workers(small_office, found, web, clock) -> None:
+    client = found.find(ADDRESS)
+    assert (client.id, client.name, client.method) == (ADDRESS, "An app", "none")
+    assert client.allows_redirect("http://localhost:7777/cb") and not client.allows_redirect("https://evil.example/")
+    assert ClientDocuments(Documents(small_office.database), web, clock).find(ADDRESS) == client and web.asked == 1
+    clock.advance(TTL_S + 1)
+    assert found.find(ADDRESS) == client and web.asked == 2
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {**RIGHT, "client_id": ADDRESS + "/"},
+        {**RIGHT, "client_id": None},
+        {**RIGHT, "client_secret": "s"},
+        {**RIGHT, "redirect_uris": []},
+        {**RIGHT, "redirect_uris": ["javascript:x"]},
+        {**RIGHT, "grant_types": ["client_credentials"]},
+        [RIGHT],
+        "",
+        None,
+    ],
+)
+def test_a_wrong_document_is_no_client_and_is_asked_again(found, web, document) -> None:
+    web.body = json.dumps(document).encode()
+    assert found.find(ADDRESS) is None
+    web.body = json.dumps(RIGHT).encode()
+    assert found.find(ADDRESS) is not None
+
+
+@pytest.mark.parametrize(("status", "body"), [(404, b"{}"), (302, b""), (200, b"<html>"), (200, b"[" * 9000)])
+def test_what_is_no_document_is_no_client(found, web, status, body) -> None:
+    web.status, web.body = status, body
+    assert found.find(ADDRESS) is None
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("http://app.example/c", "https://app.example", "https://app.example/", "https://u@app.example/c"),
+        *("https://app.example/a/../c", "https://app.example/c#f", "https://app.example/" + "x" * 500, "https:///c"),
+    ],
+)
+def test_other_addresses_are_not_asked(found, web, address) -> None:
+    assert not may_be_client(address) and found.find(address) is None and web.asked == 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "10.0.0.1", "[::1]", "localhost"])
+def test_no_address_inside_the_network_is_asked(small_office, clock, host) -> None:
+    # The gateway's own client, which connects nowhere: the guard stands before.
+    timeouts = Timeouts(plain_s=5, stream_s=5, request_s=5, connect_s=1, silence_s=5, heartbeat_s=5)
+    security = Security(allow_private_upstreams=False, trusted_origins=(), cors_origins=())
+    transport = Transport(timeouts, security)
+    dialled = []
+    transport._dial = lambda *given: dialled.append(given) or 1 / 0
+    found = ClientDocuments(Documents(small_office.database), transport, clock)
+    assert found.find(f"https://{host}/client.json") is None
+    assert dialled == []
+    transport.close()
+
+
+def test_a_host_that_is_away_signs_nobody_out_and_a_document_that_is_gone_does(found, web, clock) -> None:
+    client = found.find(ADDRESS)
+    clock.advance(TTL_S + 1)
+    web.body, kept = b"", web.body
+    assert found.find(ADDRESS) == client
+    web.body, web.status = kept, 503
+    assert found.find(ADDRESS) == client
+    web.status = 404
+    assert found.find(ADDRESS) is None
+    web.body, web.status = b"", 200
+    assert found.find(ADDRESS) is None
+    web.body = kept
+    assert found.find(ADDRESS) == client
+    web.body = b""
+    clock.advance(STALE_S + 1)
+    assert found.find(ADDRESS) is None
+
+
+def test_who_may_not_have_its_host_asked_gets_what_is_kept(found, web, clock) -> None:
+    assert found.find(ADDRESS, False) is None and web.asked == 0
+    client = found.find(ADDRESS)
+    clock.advance(TTL_S + 1)
+    assert found.find(ADDRESS, False) == client and web.asked == 1

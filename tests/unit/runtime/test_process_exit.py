@@ -1,0 +1,50 @@
+"""A process ends as sys.exit would end it, but for what only gives its memory back."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+BEGIN = """
+import atexit, os, sys
+from gateway.runtime.process_exit import end_with
+class Kept:
+    def __del__(self): os.write(1, b"freed ")
+kept = Kept()
+atexit.register(print, "last", end="")
+print("said ", end="")
+"""
+
+
+def run(command: str) -> Any:
+    """Python with what it prints held back, as it is when nobody has set anything."""
+    return subprocess.run([sys.executable, "-c", command], cwd=ROOT, env={}, capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "told"),
+    [
+        ("lambda: None", 0, ""),
+        ("lambda: 3", 3, ""),
+        ("lambda: sys.exit('error: it is wrong')", 1, "error: it is wrong\n"),
+        ("lambda: sys.exit(0) if os.fork() == 0 else os.waitstatus_to_exitcode(os.wait()[1]) or 4", 4, ""),
+    ],
+)
+def test_it_ends_with_its_status_and_all_that_was_said_but_frees_nothing(program, status, told):
+    done = run(f"{BEGIN}end_with({program})")
+    assert (done.returncode, done.stderr) == (status, told)
+    # A process that was forked ends in the same way, with what it got from its parent's output.
+    assert done.stdout == "said last" * (2 if "fork" in program else 1)
+
+
+def test_it_says_by_its_status_that_nobody_read_the_last_lines():
+    done = run(f"import os\nos.close(1)\nos.open('/dev/full', os.O_WRONLY){BEGIN}end_with(lambda: 0)")
+    assert (done.returncode, done.stderr) == (120, "")
+
+
+def test_what_nobody_caught_is_shown_as_ever():
+    done = run(f"{BEGIN}end_with(lambda: 1 / 0)")
+    assert done.returncode == 1 and "ZeroDivisionError" in done.stderr and "freed" in done.stdout

@@ -1,0 +1,190 @@
+"""Slots that are counted, given back by whoever has one."""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Generator, Iterator
+
+import gevent
+import pytest
+from gevent.monkey import get_original
+
+from gateway.runtime.threads import MOMENT_S, PIECES_A_MOMENT, IdleWait, OwnThread, Slots, Threads, bulk_turn, follow
+
+real_sleep = get_original("time", "sleep")
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Native threads take turns in the middle of whatever they do."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_slots_given_back_by_the_event_loop_are_never_lost(threads: Threads, hasty_threads: None) -> None:
+    slots = Slots(3)
+
+    def use() -> None:
+        for _ in range(10_000):
+            if slots.take(1):
+                slots.give()
+
+    user = gevent.spawn(threads.run, use)
+    for _ in range(2_000):
+        assert slots.take(1)
+        gevent.get_hub().loop.run_callback(slots.give)
+        gevent.sleep(0)
+    user.get()
+    assert [slots.take(0) for _ in range(4)] == [True, True, True, False]
+
+
+@pytest.fixture
+def own_thread() -> Iterator[OwnThread]:
+    made = OwnThread()
+    yield made
+    made.close()
+
+
+def test_work_of_an_own_thread_leaves_the_event_loop_free(own_thread: OwnThread) -> None:
+    ended: list[str] = []
+    sleeping = gevent.spawn(own_thread.finish, lambda: real_sleep(0.02) or "done", lambda: ended.append("after"))
+    gevent.sleep(0)
+    assert not ended, "it was begun, and this greenlet has its turn meanwhile"
+    assert sleeping.get() == "done" and ended == ["after"]
+    assert own_thread.finish(lambda: 2, ended.clear) == 2, "the next piece has the same thread"
+
+
+def test_what_was_begun_in_an_own_thread_ends_although_nobody_waits(own_thread: OwnThread) -> None:
+    ended: list[str] = []
+    asking = gevent.spawn(own_thread.finish, lambda: real_sleep(0.01), lambda: ended.append("after"))
+    gevent.sleep(0)
+    asking.kill()
+    assert not ended
+    gevent.sleep(0.05)
+    assert ended == ["after"] and own_thread.finish(lambda: 3, int) == 3
+
+
+def test_an_own_thread_that_is_closed_ends_what_it_does() -> None:
+    closed, done = OwnThread(), []
+    asking = gevent.spawn(closed.finish, lambda: real_sleep(0.01) or done.append(1), lambda: done.append("after"))
+    gevent.sleep(0)
+    closed.close()
+    closed.close()
+    asking.get(timeout=5)
+    assert done == [1, "after"], "once"
+
+
+def test_a_child_of_a_fork_has_an_own_thread_of_its_own(own_thread: OwnThread) -> None:
+    assert own_thread.finish(lambda: 1, int) == 1
+    child = os.fork()
+    if not child:
+        try:
+            os._exit(own_thread.finish(lambda: 42, int))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+
+
+def test_who_waits_for_an_idle_moment_comes_after_all_that_is_ready() -> None:
+    seen: list[int] = []
+    idle = IdleWait(1.0)
+
+    def busy() -> None:
+        for number in range(3):
+            seen.append(number)
+            gevent.sleep(0)
+
+    gevent.spawn(busy)
+    idle.wait()
+    assert seen == [0, 1, 2]
+
+
+def test_who_waits_for_an_idle_moment_does_not_wait_for_ever() -> None:
+    def busy() -> None:
+        while True:
+            gevent.sleep(0)
+
+    never_idle = gevent.spawn(busy)
+    IdleWait(0.002).wait()
+    never_idle.kill()
+
+
+def test_each_wait_for_an_idle_moment_has_its_whole_time() -> None:
+    def busy() -> None:
+        while True:
+            gevent.sleep(0)
+
+    never_idle = gevent.spawn(busy)
+    idle = IdleWait(0.2)
+    taken_s = []
+    for _ in range(3):
+        start = time.monotonic()
+        idle.wait()
+        taken_s.append(time.monotonic() - start)
+    never_idle.kill()
+    assert min(taken_s) > 0.1
+
+
+def test_what_is_large_moves_a_few_pieces_in_a_moment_whoever_has_them() -> None:
+    moved: list[int] = []
+
+    def move(number: int) -> None:
+        for _ in range(4):
+            bulk_turn()
+            moved.append(number)
+
+    gevent.sleep(5 * MOMENT_S)
+    start = time.monotonic()
+    gevent.joinall([gevent.spawn(move, number) for number in range(8)], raise_error=True)
+    # So many moments went by at the least; a timer that is late once rings the sooner the next time.
+    assert time.monotonic() - start >= (32 / PIECES_A_MOMENT) / 2 * MOMENT_S
+    assert moved[PIECES_A_MOMENT : PIECES_A_MOMENT + 8] == list(range(8)), "who waits first goes first"
+
+
+def test_who_gives_up_leaves_the_turn_to_others() -> None:
+    holders = [gevent.spawn(bulk_turn) for _ in range(PIECES_A_MOMENT)]
+    leaving = [gevent.spawn(bulk_turn) for _ in range(3 * PIECES_A_MOMENT)]
+    gevent.sleep(0)
+    gevent.killall(leaving)
+    staying = [gevent.spawn(bulk_turn) for _ in range(3)]
+    assert len(gevent.joinall([*holders, *staying], timeout=5)) == PIECES_A_MOMENT + 3
+
+
+def test_one_alone_has_its_turn_at_once() -> None:
+    gevent.sleep(5 * MOMENT_S)
+    seen: list[str] = []
+    gevent.spawn(seen.append, "another")
+    bulk_turn()
+    assert seen == []
+
+
+def reads(near: socket.socket, count: int) -> Generator[int, int, bytes]:
+    """Steps that read so many bytes, one at a time."""
+    got = b""
+    while len(got) < count:
+        assert (yield 1)
+        got += near.recv(1)
+    return got
+
+
+def test_steps_about_a_socket_go_on_as_it_has_something_and_others_run_meanwhile() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        gevent.spawn_later(0.02, far.sendall, b"ab")
+        gevent.spawn_later(0.04, far.sendall, b"c")
+        assert follow(reads(near, 3), near.fileno(), 2) == b"abc"
+
+
+def test_steps_that_take_too_long_end_and_the_time_of_another_is_anothers() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        with pytest.raises(TimeoutError):
+            follow(reads(near, 1), near.fileno(), 0.02)
+        with pytest.raises(gevent.Timeout) as told, gevent.Timeout(0.02):
+            follow(reads(near, 1), near.fileno(), 2)
+        assert told.value.seconds == 0.02
+        far.sendall(b"x")
+        assert follow(reads(near, 1), near.fileno(), None) == b"x"

@@ -1,0 +1,47 @@
+"""Streams as they are written: whatever breaks one is told in the caller's dialect, and nothing upstream runs on."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.neutral.events import Batch, TextDelta
+from gateway.surfaces.http_responses import write_frames
+
+
+def told(error: GatewayError) -> bytes:
+    return f"{error.code}: {error.message}".encode()
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (UpstreamFailed("It broke.", code="broke"), b"broke: It broke."),
+        (TypeError("a mistake of ours"), b"internal_error: Something went wrong on our side; "),
+    ],
+)
+@pytest.mark.parametrize("within", ["write", "batches"])
+def test_an_error_is_the_end_of_a_stream_and_never_a_cut(
+    caplog: pytest.LogCaptureFixture, broken: Exception, said: bytes, within: str
+) -> None:
+    closed: list[bool] = []
+
+    def batches() -> Iterator[Batch]:
+        try:
+            yield [TextDelta("a")]
+            if within == "batches":
+                raise broken
+            yield [TextDelta("b")]
+        finally:
+            closed.append(True)
+
+    def write(batch: Batch) -> bytes:
+        event = batch[0]
+        assert isinstance(event, TextDelta)
+        if event.text == "b":
+            raise broken
+        return event.text.encode()
+
+    first, last = write_frames(batches(), write, told)
+    assert first == b"a" and last.startswith(said) and closed == [True]
+    assert ("a mistake of ours" in caplog.text) == isinstance(broken, TypeError)

@@ -1,0 +1,99 @@
+"""What a worker has is made once, and stands in one of its groups."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.accounts.authentication import Caller
+from gateway.billing.context import RequestContext
+from gateway.neutral.chat import ChatRequest, Requirements
+from gateway.worker.services import Services
+from gateway.worker.wiring import build
+
+GATEWAY = Path(__file__).resolve().parents[3] / "gateway"
+WIRING = (GATEWAY / "worker/wiring.py", GATEWAY / "worker/service_base.py")
+GROUPS = {"store", "accounts", "routing", "billing", "engine", "background", "telemetry"}
+# Made in one of two ways, never in both.
+EITHER = {"Pins"}
+# Threads for commits and for unpacking, so that neither waits for the other; the catalogue of models, and an empty one
+# for callers who bring their own alone; slots of each thing that is counted over all workers, or in turns.
+SEVERAL = {"Threads", "Current", "SharedSlots", "FairSlots"}
+
+
+@pytest.fixture
+def services(settings, sqlite_url) -> Iterator[Services]:
+    made = build(settings(DATABASE_URL=sqlite_url, LLM_OPENAI_API_KEY="x"))
+    yield made
+    made.close()
+
+
+def parts_of(value: Any) -> Iterator[Any]:
+    """What an object holds: its attributes, a container's items, a bound method's object, a closure's variables."""
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from value
+    elif hasattr(value, "__self__"):
+        yield value.__self__
+    elif hasattr(value, "__closure__"):
+        yield from (cell.cell_contents for cell in value.__closure__ or ())
+    elif type(value).__module__.startswith("gateway."):
+        yield from getattr(value, "__dict__", {}).values()
+        for kind in type(value).__mro__:
+            slots = getattr(kind, "__slots__", ())
+            yield from (getattr(value, name) for name in slots if isinstance(name, str) and hasattr(value, name))
+
+
+def reached_from(start: Any) -> list[Any]:
+    """Every object that can be reached from `start`."""
+    seen, waiting = {}, [start]
+    while waiting:
+        value = waiting.pop()
+        if id(value) not in seen:
+            seen[id(value)] = value
+            waiting.extend(parts_of(value))
+    return list(seen.values())
+
+
+def test_services_are_a_handful_of_groups(services):
+    assert {name for name in GROUPS if type(getattr(services, name)).__name__.endswith("Services")} == GROUPS
+    assert len(fields(services)) <= len(GROUPS) + 6
+
+
+def test_nothing_of_a_worker_is_made_twice(services):
+    own = {type(value).__name__ for name in GROUPS for value in parts_of(getattr(services, name)) if value is not None}
+    own |= {type(value).__name__ for value in parts_of(services.management)}
+    own = {name for name in own if name[0].isupper()} - SEVERAL
+    assert {"Vault", "ProviderKeys", "Documents", "RequestCoalescing", "Budgets"} - own == {"RequestCoalescing"}
+    made = Counter(type(value).__name__ for value in reached_from(services))
+    assert {name: made[name] for name in {*own, "RequestCoalescing"} if made[name] != 1} == {}
+
+
+def test_the_wiring_makes_nothing_twice():
+    made = Counter(
+        node.func.id
+        for path in WIRING
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id[:1].isupper()
+    )
+    assert {name for name, count in made.items() if count > 1} <= EITHER | SEVERAL
+    assert {"Vault", "Funding", "Settlements", "Services"} <= set(made)
+    assert not {"Budgets", "LedgerBook"} & set(made), "the funding of the management API has them already"
+
+
+def test_a_change_of_the_control_plane_ends_every_plan(services):
+    caller = Caller("key_1", "user", "", "org_1", "prj_1", "user_1", "mem_1", "owner", "credits")
+    context = RequestContext("0" * 32, caller, 0, 0.0, 100.0)
+    request = ChatRequest("openai/gpt-4o-mini", Requirements(), tuple)
+    plan = partial(services.routing.planner.plan, context, request)
+    before = plan()
+    assert plan() is before, "a plan serves the next request like it"
+    services.store.database.write(services.store.control.bump)
+    services.store.control.confirm()
+    assert plan() is not before, "a key or a custom model may be another one since"
