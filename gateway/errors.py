@@ -26,7 +26,9 @@ ATTEMPTS = "x-llmgateway-attempts"
 
 # Characters of a message that are shown: what a caller sent is repeated by its beginning only, and how the text ends,
 # which tells what to do, stays.
-LONGEST_MESSAGE, SHOWN_START, SHOWN_END = 2_000, 1_400, 400
+LONGEST_MESSAGE = 2_000
+SHOWN_START = 1_400
+SHOWN_END = 400
 LONGEST_PARAM = 255
 
 
@@ -82,11 +84,15 @@ class GatewayError(Exception):
 
 
 class InvalidRequest(GatewayError):
-    kind, status, code, blame = "invalid_request", 400, "invalid_parameters", "caller"
+    kind = "invalid_request"
+    status = 400
+    code = "invalid_parameters"
+    blame = "caller"
 
 
 class ContentRefused(InvalidRequest):
-    kind, code = "content_refused", "content_policy_violation"
+    kind = "content_refused"
+    code = "content_policy_violation"
 
 
 class UnknownModel(InvalidRequest):
@@ -104,41 +110,63 @@ class ContentNeeded(NotSupported):
 
 
 class RequestTooLarge(InvalidRequest):
-    kind, status, code = "too_large", 413, "request_too_large"
+    kind = "too_large"
+    status = 413
+    code = "request_too_large"
 
 
 class UnsupportedMediaType(InvalidRequest):
-    kind, status, code = "unsupported_media_type", 415, "unsupported_media_type"
+    kind = "unsupported_media_type"
+    status = 415
+    code = "unsupported_media_type"
 
 
 class RangeNotSatisfiable(InvalidRequest):
-    kind, status, code = "range_not_satisfiable", 416, "range_not_satisfiable"
+    kind = "range_not_satisfiable"
+    status = 416
+    code = "range_not_satisfiable"
 
 
 class IdempotencyKeyReused(InvalidRequest):
     """The same Idempotency-Key came with another request."""
 
-    status, code = 422, "idempotency_key_reused"
+    status = 422
+    code = "idempotency_key_reused"
 
 
 class Unauthenticated(GatewayError):
-    kind, status, code, blame = "unauthenticated", 401, "invalid_api_key", "caller"
+    kind = "unauthenticated"
+    status = 401
+    code = "invalid_api_key"
+    blame = "caller"
 
 
 class Forbidden(GatewayError):
-    kind, status, code, blame = "forbidden", 403, "permission_denied", "caller"
+    kind = "forbidden"
+    status = 403
+    code = "permission_denied"
+    blame = "caller"
 
 
 class NotFound(GatewayError):
-    kind, status, code, blame = "not_found", 404, "not_found", "caller"
+    kind = "not_found"
+    status = 404
+    code = "not_found"
+    blame = "caller"
 
 
 class MethodNotAllowed(GatewayError):
-    kind, status, code, blame = "method_not_allowed", 405, "method_not_allowed", "caller"
+    kind = "method_not_allowed"
+    status = 405
+    code = "method_not_allowed"
+    blame = "caller"
 
 
 class Conflict(GatewayError):
-    kind, status, code, blame = "conflict", 409, "conflict", "caller"
+    kind = "conflict"
+    status = 409
+    code = "conflict"
+    blame = "caller"
 
 
 class IdempotencyInFlight(Conflict):
@@ -148,33 +176,51 @@ class IdempotencyInFlight(Conflict):
 
 
 class Gone(GatewayError):
-    kind, status, code, blame = "gone", 410, "gone", "caller"
+    kind = "gone"
+    status = 410
+    code = "gone"
+    blame = "caller"
 
 
 class SpendingLimitReached(GatewayError):
-    kind, status, code, blame = "limit_reached", 402, "key_limit_reached", "caller"
+    kind = "limit_reached"
+    status = 402
+    code = "key_limit_reached"
+    blame = "caller"
 
 
 class OutOfCredits(GatewayError):
-    kind, status, code, blame = "out_of_credits", 402, "insufficient_credits", "caller"
+    kind = "out_of_credits"
+    status = 402
+    code = "insufficient_credits"
+    blame = "caller"
 
 
 class RateLimited(GatewayError):
     """`standings` are those of the limits that refused (limits.rates.RateLimitStatus), for formats with headers of
     their own for them."""
 
-    kind, status, code, blame = "rate_limited", 429, "rate_limit_exceeded", "caller"
+    kind = "rate_limited"
+    status = 429
+    code = "rate_limit_exceeded"
+    blame = "caller"
     standings: "tuple[Any, ...]" = ()
 
 
 class Cancelled(GatewayError):
     """The caller hung up; recorded, never sent."""
 
-    kind, status, code, blame = "cancelled", 499, "request_cancelled", "caller"
+    kind = "cancelled"
+    status = 499
+    code = "request_cancelled"
+    blame = "caller"
 
 
 class UpstreamFailed(GatewayError):
-    kind, status, code, blame = "upstream_failed", 502, "upstream_error", "provider"
+    kind = "upstream_failed"
+    status = 502
+    code = "upstream_error"
+    blame = "provider"
 
 
 class UpstreamUnreachable(UpstreamFailed):
@@ -188,7 +234,9 @@ class ConnectFailed(UpstreamUnreachable):
 
 
 class UpstreamTimeout(UpstreamFailed):
-    kind, status, code = "upstream_timeout", 504, "timeout"
+    kind = "upstream_timeout"
+    status = 504
+    code = "timeout"
 
 
 class ConnectTimeout(UpstreamTimeout):
@@ -196,13 +244,17 @@ class ConnectTimeout(UpstreamTimeout):
 
 
 class UpstreamRateLimited(UpstreamFailed):
-    kind, status, code = "rate_limited", 429, "upstream_rate_limited"
+    kind = "rate_limited"
+    status = 429
+    code = "upstream_rate_limited"
 
 
 class UpstreamOverloaded(UpstreamFailed):
     """The provider has too much to do (503, 529)."""
 
-    kind, status, code = "overloaded", 529, "overloaded"
+    kind = "overloaded"
+    status = 529
+    code = "overloaded"
 
 
 class UpstreamRefused(UpstreamFailed):
@@ -218,13 +270,19 @@ class StreamTruncated(UpstreamFailed):
 
 
 class NoProviderLeft(GatewayError):
-    kind, status, code, blame = "no_provider", 503, "no_available_provider", "provider"
+    kind = "no_provider"
+    status = 503
+    code = "no_available_provider"
+    blame = "provider"
 
 
 class Unavailable(GatewayError):
     """A store of ours is unavailable: unknown is not denied."""
 
-    kind, status, code, blame = "unavailable", 503, "service_unavailable", "gateway"
+    kind = "unavailable"
+    status = 503
+    code = "service_unavailable"
+    blame = "gateway"
 
     def __init__(self, message: str = "The service is temporarily unavailable; try again.", **more) -> None:
         more.setdefault("retry_after", 1.0)
@@ -232,7 +290,10 @@ class Unavailable(GatewayError):
 
 
 class Overloaded(GatewayError):
-    kind, status, code, blame = "overloaded", 529, "overloaded", "gateway"
+    kind = "overloaded"
+    status = 529
+    code = "overloaded"
+    blame = "gateway"
 
 
 class Internal(GatewayError):
@@ -242,4 +303,5 @@ class Internal(GatewayError):
 class Interrupted(GatewayError):
     """The request under this Idempotency-Key began and its answer is lost; it is not done again."""
 
-    kind, code = "unavailable", "interrupted"
+    kind = "unavailable"
+    code = "interrupted"

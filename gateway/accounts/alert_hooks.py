@@ -37,7 +37,12 @@ EVENTS = (
 )
 COLUMNS = "id, organization, url, secret, events, created_at, form"
 # Forms of alerts, and the hosts of addresses by which they are recognised: equal, or ending so.
-WEBHOOK, SLACK, TEAMS, DISCORD, PAGERDUTY, EMAIL = "webhook", "slack", "teams", "discord", "pagerduty", "email"
+WEBHOOK = "webhook"
+SLACK = "slack"
+TEAMS = "teams"
+DISCORD = "discord"
+PAGERDUTY = "pagerduty"
+EMAIL = "email"
 FORMS = (WEBHOOK, SLACK, TEAMS, DISCORD, PAGERDUTY, EMAIL)
 HOSTS = {
     "hooks.slack.com": SLACK,
@@ -84,7 +89,9 @@ class AlertHooks:
     """Changes are audited. `allow_private`: addresses of private networks may be added."""
 
     def __init__(self, database: Database, control: Control, vault: Vault, allow_private: bool = False) -> None:
-        self._database, self._control, self._vault = database, control, vault
+        self._database = database
+        self._control = control
+        self._vault = vault
         self._allow_private = allow_private
 
     def add(
@@ -99,9 +106,11 @@ class AlertHooks:
     ) -> AlertHook:
         """A new one, with its secret. `form` "" is recognised by the address; `routing_key` is PagerDuty's. NotFound,
         InvalidRequest (address, events, form, routing key, too many)."""
-        chosen, form = _read_events(events), _read_form(form, url)
+        chosen = _read_events(events)
+        form = _read_form(form, url)
         url = self._read_address(url, form)
-        ident, secret = ids.new("hook"), _make_secret(form, routing_key)
+        ident = ids.new("hook")
+        secret = _make_secret(form, routing_key)
         sealed = self._vault.seal(secret)
 
         def work(now: int) -> AlertHook:

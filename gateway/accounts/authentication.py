@@ -103,7 +103,8 @@ class Authentication:
     """Knows callers by their tokens. Memory holds digests, never a token."""
 
     def __init__(self, database: Database, control: Control, secrets: Secrets, clock: Clock) -> None:
-        self._database, self._control = database, control
+        self._database = database
+        self._control = control
         self._hash_keys = secrets.hash_keys
         self._clock = clock
         self._memory: Memory[bytes, Caller | Refused] = Memory(

@@ -6,7 +6,8 @@ from gateway.accounts.throttle import Throttle, ThrottleGate
 DAY_S = 86_400
 CODE = "too_many_changes"
 # One member fills a quarter of it, developers together three: who has to undo what they did still can.
-MEMBER_PART, DEVELOPERS_PART = 4, (3, 4)
+MEMBER_PART = 4
+DEVELOPERS_PART = (3, 4)
 ADVICE = (
     "as many as there may be here: go on when the day is over, or ask whoever runs this installation to raise "
     "limits.max_changes. What is there can be deleted."
@@ -18,7 +19,8 @@ class ChangePace:
     What only deletes is not counted, for what it deletes was."""
 
     def __init__(self, throttle: Throttle, most: int) -> None:
-        self._throttle, self._most = throttle, most
+        self._throttle = throttle
+        self._most = most
 
     def take(self, member: MemberInfo) -> None:
         """Count one change. RateLimited (code too_many_changes, with the seconds to wait)."""

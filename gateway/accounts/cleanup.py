@@ -29,7 +29,8 @@ class AccountCleanup:
 
     def __init__(self, database: Database, settings: RetentionSettings) -> None:
         self._database = database
-        self._audit_days, self._invitation_days = settings.audit_days, settings.invitation_days
+        self._audit_days = settings.audit_days
+        self._invitation_days = settings.invitation_days
 
     def forget_sessions(self, go_on: GoOn = lambda: True) -> int:
         """Sessions that are over."""

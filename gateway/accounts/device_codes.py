@@ -80,7 +80,8 @@ class Devices:
     def collect(self, device_code: str, client: str) -> tuple[Status, NewSession | None]:
         """What became of a request; an approved one turns into a session, once. "expired" for an unknown code."""
         hashes = tokens.candidates(device_code, self._hash_keys)
-        session_id, token = ids.new("ses"), ids.token(PREFIX)
+        session_id = ids.new("ses")
+        token = ids.token(PREFIX)
         now = self._database.now_us()
 
         def work() -> tuple[Status, NewSession | None]:

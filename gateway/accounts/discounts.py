@@ -52,7 +52,8 @@ class Discounts:
     """
 
     def __init__(self, database: Database, control: Control) -> None:
-        self._database, self._control = database, control
+        self._database = database
+        self._control = control
         self._book: dict[Place, DiscountInfo] | None = None
         self._version = -1
         self.any = True
@@ -115,7 +116,8 @@ class Discounts:
 
     def _renew(self, version: int) -> None:
         """What was known is not relied on, even when the table cannot be read now."""
-        self._book, self.any = None, True
+        self._book = None
+        self.any = True
         try:
             self._read(version)
         except GatewayError:
@@ -125,7 +127,9 @@ class Discounts:
         book = {one.place: one for one in self._database.read(self._select)}
         # A read that a change overtook serves who asked, and is forgotten.
         if version >= max(self._version, self._control.version):
-            self._book, self._version, self.any = book, version, bool(book)
+            self._book = book
+            self._version = version
+            self.any = bool(book)
         return book
 
     def _select(self) -> list[DiscountInfo]:

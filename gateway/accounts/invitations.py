@@ -61,7 +61,8 @@ class Invitations:
         """
         email = read_email(email)
         check_role(role)
-        invitation_id, token = ids.new("inv"), ids.token(PREFIX)
+        invitation_id = ids.new("inv")
+        token = ids.token(PREFIX)
 
         def work(now: int) -> InvitationInfo:
             if not Organization.select().where(Organization.id == organization_id).exists():
@@ -196,7 +197,8 @@ def _audit(action: str, subject: str, organization_id: str, detail: Mapping[str,
 
 
 def _select() -> "peewee.ModelSelect[Any]":
-    inviter, invited = User.alias(), User.alias()
+    inviter = User.alias()
+    invited = User.alias()
     return (
         Invitation.select(
             *(Invitation, Organization.name.alias("organization_name"), invited.id.alias("account")),

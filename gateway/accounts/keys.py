@@ -141,7 +141,8 @@ def create(
     """Make a key; `caps` are the installation's. InvalidRequest (description, expiry in the past, too many active
     keys), NotFound (project, member)."""
     description = read_description(draft.description)
-    key_id, token = ids.new("key"), tokens.make(draft.kind)
+    key_id = ids.new("key")
+    token = tokens.make(draft.kind)
     return commit(
         database,
         control,

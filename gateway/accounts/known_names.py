@@ -15,7 +15,8 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Provider
 from gateway.errors import InvalidRequest
 
-MODELS, PROVIDERS = "models", "providers"
+MODELS = "models"
+PROVIDERS = "providers"
 # Type of an access rule, or member of a policy → what its list names.
 RULES = {"allow_models": MODELS, "allow_providers": PROVIDERS}
 POLICY = {"allowedModels": MODELS, "allowedProviders": PROVIDERS}

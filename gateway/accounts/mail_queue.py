@@ -16,7 +16,8 @@ from gateway.transport.webhook_delivery import next_wait_us
 
 KIND = "mail"
 TTL_S = 86_400.0
-AT_ONCE, MOST_READ = 8, 500
+AT_ONCE = 8
+MOST_READ = 500
 WAIT_S = 60.0  # for one round of deliveries
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,9 @@ class MailQueue:
     encrypted at rest and never logged."""
 
     def __init__(self, documents: Documents, vault: Vault, mailer: Mailer, clock: Clock) -> None:
-        self._documents, self._vault, self._clock = documents, vault, clock
+        self._documents = documents
+        self._vault = vault
+        self._clock = clock
         self._mailer = mailer
 
     @property

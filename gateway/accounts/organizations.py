@@ -32,7 +32,8 @@ class OrganizationInfo:
 
 def create_organization(database: Database, control: Control, name: str, *, actor: str) -> OrganizationInfo:
     """Make an organization without members. InvalidRequest (name)."""
-    name, organization_id = read_name(name), ids.new("org")
+    name = read_name(name)
+    organization_id = ids.new("org")
     return commit(
         database,
         control,

@@ -11,9 +11,12 @@ from gateway.runtime.fair_threads import FairThreads, QueueFull
 
 T = TypeVar("T")
 
-SHORTEST, LONGEST = 12, 1024
+SHORTEST = 12
+LONGEST = 1024
 # A hash takes 64 MB and some 70 ms of a core, so one at a time: a queue of sixteen is over after about a second.
-AT_ONCE, WAITING, WAITING_EACH = 1, 16, 8
+AT_ONCE = 1
+WAITING = 16
+WAITING_EACH = 8
 RETRY_S = 2.0
 NICE = 10  # of the thread, so that sign-ins yield the processor to requests in progress
 

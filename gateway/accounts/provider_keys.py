@@ -222,7 +222,8 @@ class ProviderKeys:
     def _set_status(self, organization_id: str, key_id: str, status: str, actor: str) -> ProviderKeyInfo:
         def work(now: int) -> ProviderKeyInfo:
             row = _load(organization_id, key_id)
-            row.status, row.updated_at = status, now
+            row.status = status
+            row.updated_at = now
             if status == "deleted":
                 row.secret = ""
             row.save()

@@ -26,7 +26,9 @@ PREFIX = "ek_"
 KIND = "realtime_secret"
 LOCKED = SessionLock.__struct_fields__
 GENERATION = "key generation"  # of a caller's memo
-LEAST_S, MOST_S, USUAL_S = 10, 300, 60
+LEAST_S = 10
+MOST_S = 300
+USUAL_S = 60
 AT_ONCE = 1_000  # of a key, made within the longest life of one
 TOO_MANY = "This API key makes client secrets faster than it may have sessions; wait, or use one for several sessions."
 UNKNOWN = "The client secret is not valid or has expired: make another one with POST /v1/realtime/client_secrets."
@@ -53,9 +55,13 @@ class RealtimeSecrets:
         vault: Vault,
         throttle: Throttle,
     ) -> None:
-        self._documents, self._redis, self._hash_keys = documents, redis, own.hash_keys
-        self._authentication, self._clock = authentication, clock
-        self._vault, self._throttle = vault, throttle
+        self._documents = documents
+        self._redis = redis
+        self._hash_keys = own.hash_keys
+        self._authentication = authentication
+        self._clock = clock
+        self._vault = vault
+        self._throttle = throttle
 
     def make(self, caller: Caller, lock: SessionLock, seconds: int | None) -> tuple[str, int]:
         """A secret of the caller's key and its end (Unix seconds); `seconds` are brought within LEAST_S and MOST_S.

@@ -21,7 +21,9 @@ from gateway.errors import Conflict, NotFound, Unauthenticated
 from gateway.store.database import Database
 
 # What authenticator programs take for granted (RFC 6238, section 4): SHA-1, six digits, half a minute.
-STEP_S, DIGITS, SECRET_BYTES = 30, 6, 20
+STEP_S = 30
+DIGITS = 6
+SECRET_BYTES = 20
 DRIFT = 1  # steps by which a clock may be ahead or behind (RFC 6238, section 5.2)
 RECOVERY_CODES = 10
 ISSUER = "llmgateway"
@@ -49,7 +51,9 @@ class SecondFactors:
     """Kept in the store: in force for the next sign-in at any worker."""
 
     def __init__(self, database: Database, vault: Vault, hash_keys: tuple[bytes, ...]) -> None:
-        self._database, self._vault, self._hash_keys = database, vault, hash_keys
+        self._database = database
+        self._vault = vault
+        self._hash_keys = hash_keys
 
     def find(self, user_id: str) -> FactorStatus:
         """What a user has."""

@@ -57,7 +57,8 @@ class Sessions:
 
     def open(self, user_id: str, agent: str = "") -> NewSession:
         """Sign a user in; `agent` is what the program calls itself."""
-        session_id, token = ids.new("ses"), ids.token(PREFIX)
+        session_id = ids.new("ses")
+        token = ids.token(PREFIX)
         now = self._database.now_us()
         return NewSession(self._database.write(lambda: self.insert(session_id, token, user_id, now, agent)), token)
 

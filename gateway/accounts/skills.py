@@ -117,7 +117,8 @@ def read_front_matter(content: str) -> tuple[str, str]:
         key, colon, value = line.partition(":")
         if colon and not line[:1].isspace():
             given[key.strip()] = value.strip().strip("'\"")
-    name, description = given.get("name", ""), given.get("description", "")
+    name = given.get("name", "")
+    description = given.get("description", "")
     if not NAME.fullmatch(name) or len(name) > 64:
         raise InvalidRequest("name takes 1 to 64 of a-z, 0-9 and single hyphens.", param="content")
     if not 1 <= len(description) <= 1024:

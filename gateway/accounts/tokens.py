@@ -11,7 +11,8 @@ Kind = Literal["user", "customer"]
 
 PREFIXES: dict[Kind, str] = {"user": "llmgtwy_", "customer": "llmgcus_"}
 
-SHORTEST, LONGEST = 8, 256
+SHORTEST = 8
+LONGEST = 256
 
 
 def make(kind: Kind) -> str:

@@ -65,7 +65,8 @@ class Management:
         self._control = control
         self._passwords = passwords
         self._hash_keys = secrets.hash_keys
-        self._caps, self._limits = key_caps.read_caps(limits), limits
+        self._caps = key_caps.read_caps(limits)
+        self._limits = limits
         self.sessions = Sessions(database, secrets)
         self.devices = Devices(database, secrets, self.sessions)
         self.invitations = Invitations(database, control, secrets)
@@ -76,7 +77,8 @@ class Management:
         self.provider_check = provider_check
         self.discounts = discounts
         self._funding = funding
-        self.budgets, self.ledger = funding.budgets, funding.ledger
+        self.budgets = funding.budgets
+        self.ledger = funding.ledger
         self.vault = vault
         self.second_factors = SecondFactors(database, self.vault, secrets.hash_keys)
         self.sign_in = SignInService(
@@ -163,7 +165,9 @@ class Management:
 
     def create_organization(self, name: str, user_id: str, email: str) -> organizations.OrganizationInfo:
         """An organization with a first project, owned by a user."""
-        name, organization_id, project_id = organizations.read_name(name), ids.new("org"), ids.new("proj")
+        name = organizations.read_name(name)
+        organization_id = ids.new("org")
+        project_id = ids.new("proj")
         values = projects.first_values("Default", self._defaults)
         new_ids = (ids.new("member"), user_id)
 
@@ -197,7 +201,8 @@ class Management:
         NotFound (project, member), Conflict."""
         description = keys.read_description(draft.description)
         self._check_within_member(draft.member_id, limits)
-        key_id, token = ids.new("key"), tokens.make(draft.kind)
+        key_id = ids.new("key")
+        token = tokens.make(draft.kind)
 
         def work(now: int) -> keys.NewKey:
             made = keys.insert(

@@ -33,14 +33,16 @@ class DeletedKeys:
     """One for a worker: `days` after its deletion an API key or provider key that nothing names goes; 0 = none does."""
 
     def __init__(self, database: Database, days: int) -> None:
-        self._database, self._days = database, days
+        self._database = database
+        self._days = days
         self._after = ""
 
     def purge(self, go_on: GoOn = lambda: True) -> int:
         """One round: how many keys went. Safe to repeat. Unavailable: the next round does it."""
         if not self._days or not self._database.read(self._rollups_are_complete):
             return 0
-        over, gone = self._database.now_us() - self._days * DAY_US, 0
+        over = self._database.now_us() - self._days * DAY_US
+        gone = 0
         for _ in range(ROUND_STEPS):
             count = self._database.write(lambda: self._forget_provider_keys(over)) if go_on() else 0
             gone += count
@@ -76,7 +78,8 @@ class DeletedKeys:
     def _forget(self, key_id: str) -> bool:
         """Whether the key went, with its rules and counters; within a transaction."""
         execute = self._database.execute
-        raw, budgets = bytes.fromhex(key_id.partition("_")[2]), (budget_id(key_id, TOTAL), budget_id(key_id, WINDOW))
+        raw = bytes.fromhex(key_id.partition("_")[2])
+        budgets = (budget_id(key_id, TOTAL), budget_id(key_id, WINDOW))
         if any(execute(sql, (raw,)).fetchone() for sql in NAMED):
             return False
         if any(execute(sql, budgets).fetchone() for sql in (COUNTED, LEASED)):

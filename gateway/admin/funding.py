@@ -42,7 +42,8 @@ class Funding:
     """`budgets` and `ledger` are for reading as well."""
 
     def __init__(self, database: Database, control: Control) -> None:
-        self._database, self._control = database, control
+        self._database = database
+        self._control = control
         self.budgets = Budgets(database, control)
         self.ledger = LedgerBook(database, control)
 
@@ -86,7 +87,8 @@ class Funding:
         else set who does not stand below."""
 
         def work(now: int) -> None:
-            before, setter = self.budgets.status(scope_id).limits, setter_of(actor, organization_id)
+            before = self.budgets.status(scope_id).limits
+            setter = setter_of(actor, organization_id)
             limits = edit(before)
             hold(self._database, organization_id, scope_id, before, limits, setter, AUDITED[scope])
             self.budgets.write_limits(scope, scope_id, limits)

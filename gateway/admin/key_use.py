@@ -6,7 +6,8 @@ from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.configuration.settings import MANAGE
 from gateway.store.database import Database
 
-CREDITS, SUGGESTED = "credits", "hybrid"
+CREDITS = "credits"
+SUGGESTED = "hybrid"
 MOST_SHOWN = 50  # projects of either list
 
 

@@ -22,7 +22,8 @@ from gateway.store.database import Database
 from gateway.transport.mail import Mail
 
 LIFE_S = 3600
-HOUR_S, DAY_S = 3600, 86_400
+HOUR_S = 3600
+DAY_S = 86_400
 RESETS_EACH, RESETS_PLACE, TRIES_PLACE = 3, 20, 30  # an hour: of an address, from a place; links opened from a place
 INVITED_EACH, INVITED_BY = 3, 200  # a day: mails to an address, from an organization
 LONGEST_NAME = 80
@@ -68,8 +69,12 @@ class Letters:
         hash_key: bytes,
         public_url: str,
     ) -> None:
-        self._database, self._control, self._passwords = database, control, passwords
-        self._throttle, self._mail, self._hash_key = throttle, mail, hash_key
+        self._database = database
+        self._control = control
+        self._passwords = passwords
+        self._throttle = throttle
+        self._mail = mail
+        self._hash_key = hash_key
         self._base = public_url.rstrip("/")
 
     @property

@@ -13,7 +13,8 @@ from gateway.store.database import Database
 
 RANKS = {"developer": 0, "admin": 1, "owner": 2}
 OF_OPERATOR = 3
-TOTAL, PERIOD = "total", "period"
+TOTAL = "total"
+PERIOD = "period"
 
 
 class Setter(NamedTuple):
@@ -52,7 +53,8 @@ def hold(
     held = _read(database, scope_id)
     if held is None:
         held = _from_trail(organization_id, scope_id, before, action)
-    old, new = _parts(before), _parts(wanted)
+    old = _parts(before)
+    new = _parts(wanted)
     for part in (TOTAL, PERIOD):
         if new[part] == old[part]:
             continue

@@ -129,7 +129,8 @@ class ProviderCheck:
     def _candidates(self, catalogue: Catalogue, key: StoredKey, model: str) -> list[Mapping]:
         """Mappings of the key's provider that there is a question for, in service today, only allowed ones, and of
         `model` when it is given."""
-        day, info = day_of(self._clock.now_us()), key.info
+        day = day_of(self._clock.now_us())
+        info = key.info
         wanted = catalogue.find(model) if model else None
         if model and wanted is None:
             return []

@@ -23,7 +23,8 @@ SPAN_S = 900
 GATES = (("address and place", 10), ("address", 100), ("place", 50))
 # What signed in before, or comes from where it did, has a count of its own: strangers cannot use it up.
 KNOWN = 10
-KNOWN_KIND, KNOWN_S = "known_place", 180 * DAY_US / SECOND_US
+KNOWN_KIND = "known_place"
+KNOWN_S = 180 * DAY_US / SECOND_US
 TICKET_S = 300
 OPENED, DAY_S = 2000, 86_400  # sessions of one user in a day, each an entry in the audit trail
 NOTED = 100  # refusals of unknown addresses in the audit trail, within the span
@@ -65,8 +66,12 @@ class SignInService:
         hash_key: bytes,
         documents: Documents,
     ) -> None:
-        self._database, self._passwords, self._sessions = database, passwords, sessions
-        self._throttle, self._factors, self._hash_key = throttle, factors, hash_key
+        self._database = database
+        self._passwords = passwords
+        self._sessions = sessions
+        self._throttle = throttle
+        self._factors = factors
+        self._hash_key = hash_key
         self._documents = documents
 
     def begin(self, email: str, password: str, place: Place) -> SignedIn | PendingSignIn:
@@ -161,7 +166,8 @@ class SignInService:
             if not user_id:
                 self._throttle.take(ThrottleGate("audit, unknown address", "", NOTED, SPAN_S))
             now = self._database.now_us()
-            subject, detail = user_id or "unknown", {"from": peer, "reason": code}
+            subject = user_id or "unknown"
+            detail = {"from": peer, "reason": code}
             self._database.write(
                 lambda: audit.append("session.refuse", subject, actor="anonymous", at_us=now, detail=detail)
             )

@@ -32,7 +32,8 @@ from gateway.worker import accepted_configuration
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 2.0
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 2.0
 REFUSED = "This server is starting and cannot reach what it needs yet; try again."
 
 
@@ -45,7 +46,8 @@ class StartingApplication:
     def __init__(self, chosen: Settings, make: Callable[[], Application], error: Exception) -> None:
         self.limits = chosen.server
         self.max_body = chosen.server.max_body_mb << 20
-        self._chosen, self._make = chosen, make
+        self._chosen = chosen
+        self._make = make
         self._leaving = False
         self.reason = ""
         server = chosen.server
@@ -114,7 +116,8 @@ class StartingApplication:
         return send(self._answer(environ), start_response, environ.get("REQUEST_METHOD") == "HEAD")
 
     def _answer(self, environ: dict[str, Any]) -> Outbound:
-        path, shown_id = environ["PATH_INFO"], environ[REQUEST_ID]
+        path = environ["PATH_INFO"]
+        shown_id = environ[REQUEST_ID]
         if path in health.LIVENESS:
             return health.write_alive()
         if path in health.READINESS:

@@ -64,7 +64,9 @@ class Bounds:
             fixed, unforeseen = self._price_prompt(terms, tokens, needs)
         if needs.n > 1:
             calls = self._calls_for(needs.n, needs.stream)
-            fixed, unforeseen, tokens = fixed * calls, unforeseen * calls, tokens * calls
+            fixed = fixed * calls
+            unforeseen = unforeseen * calls
+            tokens = tokens * calls
         limit = needs.max_tokens
         if limit is None:
             output = self._longest or default_output
@@ -108,13 +110,19 @@ class Bounds:
     def _price_units(self, request: Request, units: Usage, at_us: int) -> tuple[int, int, int]:
         """The most that units cost but for sound that is made; the rate and the tokens of that."""
         text = OPERATIONS[request.operation].prompt_tokens(request)
-        hour, most, rate, sound = at_us // HOUR_US, 0, 0, 0
+        hour = at_us // HOUR_US
+        most = 0
+        rate = 0
+        sound = 0
         for mapping in self._mappings:
             used = units_at(mapping, units)
             rates = dearest(mapping, hour * HOUR_US, request.options.service_tier, True, used)
-            into, out = (text + used.input_total) * rates.input, used.output_total * rates.output
+            into = (text + used.input_total) * rates.input
+            out = used.output_total * rates.output
             if used.output_audio:
-                sound, out, rate = max(sound, used.output_total), 0, max(rate, rates.output)
+                sound = max(sound, used.output_total)
+                out = 0
+                rate = max(rate, rates.output)
             most = max(most, rates.fixed - (-into // MILLION) - (-out // MILLION))
         return most, rate, sound
 

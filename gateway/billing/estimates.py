@@ -19,7 +19,8 @@ from gateway.neutral.usage import Usage
 HUNG_UP = "client_disconnect"
 NONE = "none"
 # Reasoning models write 40 to 150 tokens a second; a model that does not reason begins within two seconds.
-THOUGHT_TOKENS_A_SECOND, THOUGHT_AFTER_S = 50, 2.0
+THOUGHT_TOKENS_A_SECOND = 50
+THOUGHT_AFTER_S = 2.0
 SHARES = 1 << 20  # in how many parts an estimate is reduced
 
 
@@ -75,7 +76,8 @@ def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
 def within(usage: Usage, bound_nusd: int, price: Callable[[Usage], Charge]) -> Usage:
     """The largest part of an estimate that costs no more than was reserved: less output, and then less input."""
     for names in (("output", "reasoning"), ("input", "input_image", "input_audio", "output_audio")):
-        least, most = 0, SHARES
+        least = 0
+        most = SHARES
         while least < most:
             share = (least + most + 1) // 2
             if price(_scaled(usage, names, share)).total <= bound_nusd:
@@ -94,7 +96,8 @@ def _scaled(usage: Usage, names: tuple[str, ...], share: int) -> Usage:
 
 def _unreported(terms: Terms, attempt: Attempt) -> Usage:
     """The usage of an attempt without any report."""
-    mapping, length = attempt.target.mapping, attempt.output_length
+    mapping = attempt.target.mapping
+    length = attempt.output_length
     if terms.units is not None:
         return units.estimate(terms.units, mapping, terms.prompt_bytes, length)
     thought = _hidden_reasoning(terms, attempt)
@@ -105,7 +108,8 @@ def _unreported(terms: Terms, attempt: Attempt) -> Usage:
 def _hidden_reasoning(terms: Terms, attempt: Attempt) -> int:
     """Tokens that a reasoning model may have written before its first content, by the time that it took. The time of an
     answer in one piece is also that of its text."""
-    mapping, request = attempt.target.mapping, terms.context.request
+    mapping = attempt.target.mapping
+    request = terms.context.request
     if not mapping.reasoning or request is None:
         return 0
     needs = request.requirements

@@ -47,8 +47,11 @@ class HeldSettlements(Settlements):
             owner.spending, owner.rates, owner.journal, owner.intents, owner.clock, owner.discounts, owner.wait_s
         )
         self.watch = owner.watch
-        self.holds, self.ident, self.most_nusd = holds, ident, most_nusd
-        self.record, self.drop = record, drop
+        self.holds = holds
+        self.ident = ident
+        self.most_nusd = most_nusd
+        self.record = record
+        self.drop = drop
         self.ask = NO_BOUND
 
     def admit(
@@ -68,7 +71,8 @@ class HeldSettlements(Settlements):
         is made counts no tokens then."""
         terms = terms_of(context, prompt_bytes, requested_model, streamed, units)
         payer = terms.billing_identity.payer if credits else terms.billing_identity.without_credits
-        version, slot = self.spending.check(), None
+        version = self.spending.check()
+        slot = None
         if self.rates.limited(version) and not begun:
             slot = self._enter(terms, model)
         try:
@@ -91,7 +95,8 @@ class HeldSettlement(Settlement, kw_only=True, eq=False):
 
     def begin(self, attempt: int, target: Target, ask: CostBound | None = None, patient: bool = True) -> None:
         self.state = TRANSITIONS[self.state, "begin"]
-        owner, mode = self._owner, mode_of(target)
+        owner = self._owner
+        mode = mode_of(target)
         owner.spending.check()  # without the store nobody could write down that a provider has the job
         if target.credential.bounded:
             self._hold_key(target, patient)

@@ -9,7 +9,8 @@ from gateway.money import MOST_CALL_NUSD
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 
-DONE, ERROR = "stop", "error"
+DONE = "stop"
+ERROR = "error"
 
 
 def completed(
@@ -17,9 +18,11 @@ def completed(
 ) -> tuple[UsageRecord, Charge]:
     """The row of a job that brought what was asked for, and what it costs: at the prices of when it began, less the
     discount of then. `bound_nusd` is what was held for it."""
-    charge, flags = cost_of(usage, target.mapping, record.at), record.flags
+    charge = cost_of(usage, target.mapping, record.at)
+    flags = record.flags
     if charge.total >= MOST_CALL_NUSD:
-        charge, flags = capped(charge), flags | CAPPED
+        charge = capped(charge)
+        flags = flags | CAPPED
     charge = discounted(charge, discount_ppm)
     if charge.total > bound_nusd:
         flags |= OVERRUN

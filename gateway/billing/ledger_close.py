@@ -17,7 +17,8 @@ GRACE_US = HOUR_US
 # Rows recorded so long before the last round are looked at again: their hour may have been open then, and a node's
 # clock may be slow. What waited for longer, on a node that was cut off, the rollups notice and mark its hour.
 AGAIN_US = 3 * HOUR_US
-KIND, KEY = "mark", "closed_hours"
+KIND = "mark"
+KEY = "closed_hours"
 # Stored when hours of which rows were removed have been compared with the ledger once: earlier releases removed rows
 # before they were posted.
 COMPARED = "compared_removed_hours"
@@ -47,7 +48,9 @@ class LedgerClose:
     """Closes the hours of the ledger, in any worker; closing an hour again books only what is new of it."""
 
     def __init__(self, database: Database, documents: Documents, ledger: LedgerBook) -> None:
-        self._database, self._documents, self._ledger = database, documents, ledger
+        self._database = database
+        self._documents = documents
+        self._ledger = ledger
 
     def close(self, go_on: Callable[[], bool] = lambda: True) -> int:
         """Close every hour that is over, and correct closed ones of which rows came later; nano-dollars that were

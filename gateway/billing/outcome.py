@@ -94,20 +94,23 @@ class Outcome(Struct, eq=False):
 
 
 def trail_entry(attempt: Attempt) -> dict:
-    target, error = attempt.target, attempt.error
+    target = attempt.target
+    error = attempt.error
     entry = target.memo.get(TRAIL)
     if entry is None:
         entry = target.memo[TRAIL] = _successful_attempt(target)
     entry = entry.copy()
     entry["status_code"] = attempt.status
     if error is not None:
-        entry["error_type"], entry["succeeded"] = error_type(error), False
+        entry["error_type"] = error_type(error)
+        entry["succeeded"] = False
     return entry
 
 
 def _successful_attempt(target: Target) -> dict:
     """The entry of an attempt at `target` that went well, but for its status."""
-    mapping, credential = target.mapping, target.credential
+    mapping = target.mapping
+    credential = target.credential
     entry = {
         "provider": target.provider.id,
         "model": mapping.model,

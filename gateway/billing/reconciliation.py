@@ -125,7 +125,8 @@ class Examination:
     """The questions, within one snapshot."""
 
     def __init__(self, database: Database, go_on: Callable[[], bool]) -> None:
-        self._database, self._wanted = database, go_on
+        self._database = database
+        self._wanted = go_on
         written = HEX[database.kind]
         self._columns = {name: written.format(name) for name in ("api_key", "member", "team")}
         self._columns["provider_key"] = PROVIDER_KEY[database.kind]

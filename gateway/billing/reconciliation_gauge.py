@@ -17,7 +17,8 @@ from gateway.runtime.threads import Job
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 
-KIND, KEY = "gauge", "ledger_drift"
+KIND = "gauge"
+KEY = "ledger_drift"
 TTL_S = 24 * 3600
 # Reading all usage rows takes time where there are many: at most this share of the store's day goes into it.
 SHARE = 1 / 20
@@ -35,8 +36,12 @@ class ReconciliationGauge:
     def __init__(
         self, database: Database, documents: Documents, clock: Clock, rollups: Rollups, states: StateLog | None = None
     ) -> None:
-        self._database, self._documents, self._clock, self._rollups = database, documents, clock, rollups
-        self._backoff_until, self._states = float("-inf"), states or StateLog()
+        self._database = database
+        self._documents = documents
+        self._clock = clock
+        self._rollups = rollups
+        self._backoff_until = float("-inf")
+        self._states = states or StateLog()
 
     def measure(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Examine the books and keep by how much they differ. Does nothing while the last examination, for how long it
@@ -99,7 +104,8 @@ def _attempt(
     """What was measured last, up to when usage is summed up (0: what was there before is not yet), and the store's
     time; None for an error, which would be printed on leaving a greenlet."""
     try:
-        stored, state = documents.get(KIND, KEY), rollups.state()
+        stored = documents.get(KIND, KEY)
+        state = rollups.state()
         done = None if state is None else 0 if state.filling else state.watermark
         return (orjson.loads(stored) if stored else None, done, database.now_us())
     except GatewayError:

@@ -40,8 +40,10 @@ class Recovery:
         longest_request_s: float,
         states: StateLog | None = None,
     ) -> None:
-        self._database, self._directory = database, directory
-        self._control, self._clock = control, clock
+        self._database = database
+        self._directory = directory
+        self._control = control
+        self._clock = clock
         self._longest_us = round(longest_request_s * SECOND_US)
         self._states = states or StateLog()
 

@@ -19,7 +19,9 @@ from gateway.neutral.usage import Usage
 from gateway.store.database import Database
 
 PAGE = 500
-FREE, UNKNOWN, REPRICED = "nothing was billed", "not in the catalogue", "priced by another version"
+FREE = "nothing was billed"
+UNKNOWN = "not in the catalogue"
+REPRICED = "priced by another version"
 KEYED = "size not recorded"
 INTERRUPTED = "interrupted"
 AFTER = f"""

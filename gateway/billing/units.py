@@ -39,9 +39,11 @@ def estimate(units: Units | None, mapping: Mapping, prompt_bytes: int, output_le
     """The estimated usage of a call without a reported one: the units that were requested (of sound, at least what
     came), otherwise four bytes of text a token."""
     if units is not None:
-        likely, made = units.likely, -(-output_length // BYTES_PER_TOKEN)
+        likely = units.likely
+        made = -(-output_length // BYTES_PER_TOKEN)
         if 0 < likely.output_audio < made:
             likely = structs.replace(likely, output_audio=made)
         return structs.replace(units_at(mapping, likely), basis="estimated")
-    text, written = -(-prompt_bytes // BYTES_PER_TOKEN), -(-output_length // BYTES_PER_TOKEN)
+    text = -(-prompt_bytes // BYTES_PER_TOKEN)
+    written = -(-output_length // BYTES_PER_TOKEN)
     return Usage(input=text, output=written, basis="estimated")

@@ -24,14 +24,17 @@ from gateway.providers.protocol import Target
 from gateway.store.journal import Row
 
 INTERRUPTED = "interrupted"
-PROVIDER_KEY, BOUNDED, PRICE_KEY = "provider_key", "bounded", "price_key"  # of a row's `extra`
+PROVIDER_KEY = "provider_key"
+BOUNDED = "bounded"
+PRICE_KEY = "price_key"
 UPSTREAM_ERROR = "upstream_error"
 BASIS = {name: number for number, name in enumerate(BASES)}
 COLUMN_UNITS = {"input", "cache_read", "cache_write", "output", "reasoning", "basis", "price_key"}
 RARE_UNITS = tuple(name for name in Usage.__struct_fields__ if name not in COLUMN_UNITS)
 COLUMN_PARTS = {"input", "output", "reasoning", "cached_input", "cache_write", "cache_write_1h"}
 RARE_PARTS = tuple(name for name in COMPONENTS if name not in COLUMN_PARTS)
-READ_RARE_UNITS, READ_RARE_PARTS = attrgetter(*RARE_UNITS), attrgetter(*RARE_PARTS)
+READ_RARE_UNITS = attrgetter(*RARE_UNITS)
+READ_RARE_PARTS = attrgetter(*RARE_PARTS)
 
 
 class IntentDetails(NamedTuple):
@@ -76,11 +79,13 @@ def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
         charge = FREE
     else:
         charge = cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
-        read, made = usage.input + usage.cache_read + usage.cache_write, usage.output
+        read = usage.input + usage.cache_read + usage.cache_write
+        made = usage.output
         if not charge.plain or made <= 0 or not 0 < read < MOST_UNITS - made or terms.units is not None:
             charge = _bounded(terms, attempt, usage, charge)
         if charge.total >= MOST_CALL_NUSD:
-            charge, attempt.capped = capped(charge), True
+            charge = capped(charge)
+            attempt.capped = True
         if discount_ppm:
             charge = discounted(charge, discount_ppm)
     attempt.charge = charge
@@ -108,7 +113,8 @@ def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Ch
     if usage.input_total >= MOST_UNITS or usage.output_total >= MOST_UNITS:
         attempt.capped = True  # readers cut counts to their end already
     if _is_whole(terms, attempt, usage):
-        reported, mapping = usage, attempt.target.mapping
+        reported = usage
+        mapping = attempt.target.mapping
         usage = completed(terms, attempt, reported)
         if usage is not reported:
             attempt.usage = usage
@@ -116,7 +122,8 @@ def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Ch
     believed = within_bounds(usage)
     if believed is usage:
         return charge
-    attempt.usage, attempt.capped = believed, True
+    attempt.usage = believed
+    attempt.capped = True
     return cost_of(believed, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
 
 
@@ -140,9 +147,13 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
 
     Made without a record: naming its columns would cost more than the rest.
     """
-    usage, charge = attempt.usage or NOTHING, attempt.charge
-    context, target, error = terms.context, attempt.target, attempt.error
-    mapping, flags = target.mapping, terms.flags
+    usage = attempt.usage or NOTHING
+    charge = attempt.charge
+    context = terms.context
+    target = attempt.target
+    error = attempt.error
+    mapping = target.mapping
+    flags = terms.flags
     if attempt.number:
         flags |= RETRIED
     if attempt.overrun:
@@ -180,12 +191,15 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
         attempt.finish or ("error" if error else ""),
         mapping.price_version,
     )
-    extra, ppm = extra_of(usage, charge, attempt), charge.discount_ppm
+    extra = extra_of(usage, charge, attempt)
+    ppm = charge.discount_ppm
     if extra is None and error is None and not ppm and not context.label:
         return PLAIN, columns
-    code, label = None, context.label or None
+    code = None
+    label = context.label or None
     if error is not None:
-        code, extra = _code(error), _add_text(extra, error, context)
+        code = _code(error)
+        extra = _add_text(extra, error, context)
     # The fee for storage is known where the payload is.
     return RECORD, (*columns, code, label, extra, None, ppm or None, charge.saved if ppm else None)
 
@@ -210,11 +224,18 @@ def intent_of(
     If nobody settles it, the estimate of the prompt (with its media, less the discount) or `used` is billed, and never
     more than the reservation.
     """
-    target, mode, discount_ppm, own = call.target, call.mode, call.discount_ppm, call.own
-    bound_nusd, leases = reservation.amount_nusd, reservation.leases(mode == CREDITS)
+    target = call.target
+    mode = call.mode
+    discount_ppm = call.discount_ppm
+    own = call.own
+    bound_nusd = reservation.amount_nusd
+    leases = reservation.leases(mode == CREDITS)
     if own is not None:
-        bound_nusd, leases = call.bound_nusd(reservation), leases + own.leases(False)
-    context, mapping, credential = terms.context, target.mapping, target.credential
+        bound_nusd = call.bound_nusd(reservation)
+        leases = leases + own.leases(False)
+    context = terms.context
+    mapping = target.mapping
+    credential = target.credential
     caller = context.caller
     made: tuple[Any, ...] = ()
     if used is None and terms.units is None:
@@ -224,7 +245,8 @@ def intent_of(
     else:
         usage = used or units.estimate(terms.units, mapping, terms.prompt_bytes)
         charge = cost_of(usage, mapping, context.at_us)
-        tokens, listed = usage.input, min(charge.total, bound_nusd, MOST_CALL_NUSD)
+        tokens = usage.input
+        listed = min(charge.total, bound_nusd, MOST_CALL_NUSD)
         whole = listed == charge.total and not discount_ppm
         parts = _named(RARE_PARTS, READ_RARE_PARTS(charge)) if whole else {}
         output_nusd = charge.output + charge.reasoning if whole else 0
@@ -260,7 +282,8 @@ def intent_of(
 def read_intent(payload: bytes) -> IntentDetails:
     """ValueError when it is not one of ours."""
     values = orjson.loads(payload)
-    least, most = len(IntentDetails._fields) - len(IntentDetails._field_defaults), len(IntentDetails._fields)
+    least = len(IntentDetails._fields) - len(IntentDetails._field_defaults)
+    most = len(IntentDetails._fields)
     if not isinstance(values, list) or not least <= len(values) <= most:
         raise ValueError("not an intent")
     return IntentDetails(*values)
@@ -320,7 +343,9 @@ def _code(error: GatewayError) -> str:
 def extra_of(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
     """Counts and components without a column, the region, a service tier with a price of its own, which provider key it
     was and whether that key's bound counted it; None when there are none."""
-    mapping, credential, tier = attempt.target.mapping, attempt.target.credential, attempt.service_tier
+    mapping = attempt.target.mapping
+    credential = attempt.target.credential
+    tier = attempt.service_tier
     own = credential.source == "byok" and credential.ident
     if charge.plain and not mapping.region and not own and tier in ORDINARY_TIERS:
         return None  # as of nearly all

@@ -17,7 +17,8 @@ MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
 )  # fmt: skip
-MILLION, THOUSAND = 1_000_000, 1_000
+MILLION = 1_000_000
+THOUSAND = 1_000
 
 
 def describe(model: Model, mappings: tuple[Mapping, ...], vendor: str) -> str:

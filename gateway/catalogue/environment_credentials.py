@@ -34,7 +34,8 @@ def credentials_for(provider: Provider, environment: Mapping[str, str]) -> list[
     list is several keys, and NAME_FILE names a file that holds the value. A name of the form "A:B:C?" joins the values
     of several variables with colons, those with "?" only when set. Raises SettingsError for a file that cannot be read.
     """
-    own, written = variable_of(provider.id, "API_KEY"), file.variable(provider.id, file.API_KEY)
+    own = variable_of(provider.id, "API_KEY")
+    written = file.variable(provider.id, file.API_KEY)
     for name in (own, *provider.credential, written):
         if ":" in name:
             keys = _joined(name, environment)
@@ -58,7 +59,8 @@ def address_problem(provider: Provider, environment: Mapping[str, str]) -> str:
     base_url = base_url_for(provider, environment)
     if base_url and (problem := problem_of(base_url)):
         return f"{variable_of(provider.id, 'BASE_URL')}: {problem}"
-    template, settings = join_base(provider, base_url), settings_for(provider, environment)
+    template = join_base(provider, base_url)
+    settings = settings_for(provider, environment)
     for name, value in settings.items():
         others = dict.fromkeys(settings, "x")
         if value and (problem := problem_of(fill_address(template, others | {name: value}) or "https://x")):

@@ -58,7 +58,8 @@ def read_prices(value: Any) -> tuple[Prices, ...]:
 def _read_price_list(value: Any) -> Prices:
     raw = dict(_table(value))
     from_date = _date(raw.pop("from", ""))
-    tiers, peaks = raw.pop("tiers", []), raw.pop("peaks", [])
+    tiers = raw.pop("tiers", [])
+    peaks = raw.pop("peaks", [])
     if tiers and peaks:
         raise ValueError("tiers and peaks in one price list")
     base = _read_rates(raw)
@@ -114,7 +115,8 @@ def _read_days(text: str) -> frozenset[int]:
     first, _, last = text.partition("-")
     if first not in WEEK or (last or first) not in WEEK:
         raise ValueError(f'days are such as "mon-fri" or "sun", not "{text}"')
-    start, end = WEEK.index(first), WEEK.index(last or first)
+    start = WEEK.index(first)
+    end = WEEK.index(last or first)
     return frozenset((start + one) % len(WEEK) for one in range((end - start) % len(WEEK) + 1))
 
 
@@ -245,7 +247,8 @@ def _address(value: Any) -> str:
 
 
 def _stability(value: Any) -> str:
-    text, known = _text(value), get_args(Stability)
+    text = _text(value)
+    known = get_args(Stability)
     if text not in known:
         raise ValueError(f"unknown stability {text!r}; known: {', '.join(known)}{near(text, known)}")
     return text

@@ -13,7 +13,9 @@ from gateway.catalogue.loader import CatalogueSources
 from gateway.clock import to_iso
 
 FOLDER = "catalogue"
-OURS, OWN, TABLES = "ours", "own", "tables.json"
+OURS = "ours"
+OWN = "own"
+TABLES = "tables.json"
 COPIES = 3
 MODE = 0o700
 

@@ -189,7 +189,8 @@ def _add_provider(layer: Layer, ident: str, tree: Fields, place: TomlPlace, also
 
 
 def _add_mapping(layer: Layer, provider: str, raw: Fields, place: TomlPlace) -> None:
-    model, region = raw.get("model"), raw.get("region", "")
+    model = raw.get("model")
+    region = raw.get("region", "")
     if not isinstance(model, str) or not isinstance(region, str):
         layer.problems.append(f"{place}: a mapping needs a model (and its region is text): {raw.get('external_id')!r}")
         return

@@ -89,7 +89,8 @@ def find_problems(sources: CatalogueSources) -> list[str]:
 
 def examine(sources: CatalogueSources) -> tuple[Catalogue, list[str]]:
     """What these sources say, without what is wrong in them, and every mistake, one line each."""
-    path, folder = sources.path, sources.folder
+    path = sources.path
+    folder = sources.folder
     layers = [read_snapshot(folder / SNAPSHOT), read_folder(folder)]
     missing = [] if not path or Path(path).is_dir() else [f"GATEWAY_CATALOGUE_PATH: {missing_file(Path(path))}"]
     if path and not missing:

@@ -62,12 +62,14 @@ def reachable_rates(mapping: Mapping, at_us: int, input_tokens: int) -> Iterable
 def multiplier(mapping: Mapping, service_tier: str) -> tuple[int, int]:
     """The token price multiplier of a service tier as an exact fraction; (1, 1) for the ordinary or an unknown one.
     Those of several tiers at once ("fast+us") multiply."""
-    numerator, denominator = 1, 1
+    numerator = 1
+    denominator = 1
     if service_tier not in ORDINARY_TIERS:
         for name in service_tier.split(TIERS_JOINED):
             text = mapping.service_tiers.get(name)
             over, under = _fraction(text) if text else (1, 1)
-            numerator, denominator = numerator * over, denominator * under
+            numerator = numerator * over
+            denominator = denominator * under
     return numerator, denominator
 
 

@@ -69,13 +69,16 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
     An unpriced `price_key` costs `default`, else the dearest listed. An unpriced mapping costs nothing.
     """
     rates = mapping.steady or rates_at(mapping, at_us, usage.input_total // (usage.calls or 1))
-    numerator, scale = 1, MILLION
+    numerator = 1
+    scale = MILLION
     if service_tier not in ORDINARY_TIERS:
         numerator, denominator = multiplier(mapping, service_tier)
         scale *= denominator
     half = scale // 2
-    prompt, completion = rates.prompt or 0, rates.completion or 0
-    written, thought = usage.output, 0
+    prompt = rates.prompt or 0
+    completion = rates.completion or 0
+    written = usage.output
+    thought = 0
     if usage.reasoning:
         thought, completion = _thought(usage, rates)
         written -= thought
@@ -132,7 +135,8 @@ def discounted(charge: Charge, ppm: int) -> Charge:
 
 def capped(charge: Charge) -> Charge:
     """At most MOST_CALL_NUSD in all: the last components give way, so that parts still add up to the total."""
-    left, parts = MOST_CALL_NUSD, {}
+    left = MOST_CALL_NUSD
+    parts = {}
     for name in COMPONENTS:
         nusd = min(getattr(charge, name), left)
         if nusd:

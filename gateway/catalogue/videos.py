@@ -16,10 +16,15 @@ from gateway.neutral.usage import Usage
 from gateway.neutral.videos import SECOND_MS, USUAL_SECONDS, USUAL_SIZE, VideosInput, edges_of
 
 REFERENCES = ("reference_images", "reference_videos", "reference_audios")
-LAST_FRAME, NEEDS_IMAGE, REFERENCE_SECONDS = "last_frame", "needs_image", "reference_seconds"
+LAST_FRAME = "last_frame"
+NEEDS_IMAGE = "needs_image"
+REFERENCE_SECONDS = "reference_seconds"
 # Providers that bill tokens count width x height x frames / 1024 (ByteDance, "Video generation: pricing"), of sizes a
 # little beside the nominal one, and of the videos that are read too: up to 15 seconds in all.
-FRAMES, PIXELS_A_TOKEN, ROOM_PERCENT, MOST_READ_SECONDS = 24, 1024, 110, 15
+FRAMES = 24
+PIXELS_A_TOKEN = 1024
+ROOM_PERCENT = 110
+MOST_READ_SECONDS = 15
 CODES = {"size": "size", "seconds": "seconds", "audio": "audio"}  # ends of error codes, by the field that is wrong
 NAMED_EDGES = {2160: "4k", 1440: "2k"}
 
@@ -77,7 +82,8 @@ def most_cost(wanted: VideosInput, mapping: Mapping, at_us: int) -> int:
     `cost_of` makes of the usage of the finished job is never more. NotSupported as `fit`."""
     used = most_usage(wanted, mapping)
     rates = dearest(mapping, at_us, units=used)
-    into, out = used.input_total * rates.input, used.output_total * rates.output
+    into = used.input_total * rates.input
+    out = used.output_total * rates.output
     return rates.fixed - (-into // MILLION) - (-out // MILLION)
 
 
@@ -92,7 +98,8 @@ def _check_inputs(wanted: VideosInput, mapping: Mapping) -> None:
     if wanted.last_frame is not None and not mapping.extra.get(LAST_FRAME):
         raise _unsupported(mapping, "takes no last frame", "last_frame")
     for name in REFERENCES:
-        given, most = len(getattr(wanted, name)), mapping.extra.get(name, 0)
+        given = len(getattr(wanted, name))
+        most = mapping.extra.get(name, 0)
         if given > most:
             what = f"takes up to {most} {name.replace('_', ' ')}" if most else f"takes no {name.replace('_', ' ')}"
             raise _unsupported(mapping, what, name)

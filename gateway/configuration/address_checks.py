@@ -20,7 +20,8 @@ def url_problem(value: str, schemes: Collection[str]) -> str:
         return "an address has no blanks"
     try:
         parts = urlsplit(value)
-        host, port = parts.hostname or "", parts.port
+        host = parts.hostname or ""
+        port = parts.port
     except ValueError:
         return "the host or the port of this address cannot be one"
     if port == 0:

@@ -23,7 +23,8 @@ def write_reference(
 ) -> str:
     """A heading and a table a section. `variables` are names besides GATEWAY_<SECTION>_<KEY>; `fixed` settings are
     marked as those that only a restart changes."""
-    comments, texts = read_comments(defaults), tomllib.loads(defaults)
+    comments = read_comments(defaults)
+    texts = tomllib.loads(defaults)
     parts = []
     for section, kind in sections.items():
         rows = []
@@ -46,7 +47,8 @@ def write_reference(
 def read_comments(defaults: str) -> dict[tuple[str, str], str]:
     """(section, key) → its comment; key "" for what is said of a section."""
     comments: dict[tuple[str, str], str] = {}
-    section, last = "", ("", "")
+    section = ""
+    last = ("", "")
     for line in defaults.splitlines():
         if found := SECTION.fullmatch(line):
             section = found[1]

@@ -30,11 +30,14 @@ from gateway.configuration.names import near
 NAME = "gateway.toml"
 # Not variables that anybody can set: what the file says of a provider, for when the environment says nothing.
 PREFIX = f"{NAME}/"
-ENV, FILE = "env:", "file:"
+ENV = "env:"
+FILE = "file:"
 REFERENCE = 'refer to it, as "env:NAME" or "file:PATH"'
 CATALOGUE = ("providers", "models", "aliases")
 SECRETS = "secrets"
-API_KEY, BASE_URL, VALUES = "api_key", "base_url", "values"
+API_KEY = "api_key"
+BASE_URL = "base_url"
+VALUES = "values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,10 @@ class _Reader:
     """One reading of one file."""
 
     def __init__(self, path: Path, lines: TomlLines, environment: Mapping[str, str], problems: list[str]) -> None:
-        self._path, self._lines, self._environment, self._problems = path, lines, environment, problems
+        self._path = path
+        self._lines = lines
+        self._environment = environment
+        self._problems = problems
         self._found: dict[str, str] = {}
         self._references: dict[str, str] = {}
         self._variables: set[str] = set()

@@ -16,7 +16,9 @@ class TomlLines:
     def find(self, table: str, key: str = "", nth: int = 0) -> int:
         """The line of a key, from 1; that of its table's header where it is not found (or none is asked for), 0 where
         neither is. `nth`: of how many tables of that name come before, as with [[…]]."""
-        here, seen, header_line = table == "", -1, 0
+        here = table == ""
+        seen = -1
+        header_line = 0
         for number, line in enumerate(self._text.splitlines(), 1):
             header = HEADER.match(line)
             if header and not KEY.match(line):

@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 # What Kubernetes sets in every container for services that are called "gateway" or "llm".
 FOREIGN = re.compile(r"(GATEWAY|LLM)_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(TCP|UDP)\w*)")
-SHOWN, LIKENESS, BEGINNING = 2, 0.7, 3
+SHOWN = 2
+LIKENESS = 0.7
+BEGINNING = 3
 
 
 def near(name: str, known: Iterable[str]) -> str:

@@ -17,7 +17,8 @@ from gateway.configuration.value_parsing import convert
 
 DEFAULTS = "default.toml"
 NO_ENVIRONMENTS = (DEFAULTS, "gateway.example.toml", "genai_names.toml")
-ENVIRONMENT_NAME, CONFIG_NAME = "GATEWAY_ENV", "GATEWAY_CONFIG"
+ENVIRONMENT_NAME = "GATEWAY_ENV"
+CONFIG_NAME = "GATEWAY_CONFIG"
 USUAL = "development"
 DEFAULT = "default"
 
@@ -50,8 +51,12 @@ class SettingsReader:
         environment: Mapping[str, str],
         config: Path,
     ) -> None:
-        self._sections, self._plain_names, self._secrets, self._paths = sections, plain_names, secrets, paths
-        self._environment, self._config = environment, config
+        self._sections = sections
+        self._plain_names = plain_names
+        self._secrets = secrets
+        self._paths = paths
+        self._environment = environment
+        self._config = config
         self._tree: dict[str, Any] = {}
         self._usual: dict[str, Any] = {}
         self.problems: list[str] = []
@@ -108,7 +113,8 @@ class SettingsReader:
 
     def _read_operators(self) -> ConfigFile:
         """The file that is named, else the one in the data folder, else none."""
-        env, usual = self._environment, self._tree.get("database", {}).get("data_dir", "")
+        env = self._environment
+        usual = self._tree.get("database", {}).get("data_dir", "")
         named = env.get(CONFIG_NAME, "")
         data = env.get("GATEWAY_DATA_DIR") or env.get("GATEWAY_DATABASE_DATA_DIR") or usual
         path = Path(named or Path(data) / config_file.NAME)

@@ -10,7 +10,8 @@ from gateway.configuration.address_checks import url_problem
 from gateway.configuration.names import near
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+TRUE = {"1", "true", "yes", "on"}
+FALSE = {"0", "false", "no", "off", ""}
 
 
 @dataclass(frozen=True, slots=True)

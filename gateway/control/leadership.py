@@ -25,7 +25,10 @@ class Leadership:
     """
 
     def __init__(self, database: Database, control: Control, clock: Clock, name: str = "jobs") -> None:
-        self._database, self._control, self._clock, self._name = database, control, clock, name
+        self._database = database
+        self._control = control
+        self._clock = clock
+        self._name = name
         self._until = float("-inf")
         self.epoch = 0
         self._stopping = threading.Event()

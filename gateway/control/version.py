@@ -18,7 +18,8 @@ POLL_S = 0.25
 BEAT_S = 0.5
 WORKER_S = 1.5
 # How soon `confirm` looks again: at first, and at most.
-CONFIRM_S, CONFIRM_MOST_S = 0.002, 0.02
+CONFIRM_S = 0.002
+CONFIRM_MOST_S = 0.02
 # How long a request waits for the read that another one started.
 SHARE_S = 5.0
 # Rows of workers that died so long ago that whoever recovers their leases has done so.
@@ -40,7 +41,8 @@ class Control:
     """
 
     def __init__(self, database: Database, clock: Clock, node: str = "") -> None:
-        self._database, self._clock = database, clock
+        self._database = database
+        self._clock = clock
         self.node = node or platform.node() or "node"
         self.epoch = 0
         self.version = 0
@@ -70,7 +72,8 @@ class Control:
             task.join(POLL_S)
         self._tasks = []
         with self._renewing:
-            epoch, self.epoch = self.epoch, 0
+            epoch = self.epoch
+            self.epoch = 0
             try:
                 self._database.write(lambda: self._database.execute("DELETE FROM worker WHERE epoch = ?", (epoch,)))
             except errors.Unavailable:
@@ -116,7 +119,8 @@ class Control:
 
     def confirm(self) -> None:
         """Call after the commit: returns once no worker can act on the old state any more, at most LEASE_S later."""
-        deadline, again_s = self._clock.monotonic() + LEASE_S, CONFIRM_S
+        deadline = self._clock.monotonic() + LEASE_S
+        again_s = CONFIRM_S
         try:
             version = self._refresh()
             while self._clock.monotonic() < deadline and self._count_behind(version):
@@ -179,7 +183,8 @@ class Control:
         if start < self._read_start:
             return False  # A newer read came back first.
         changed = version != self.version
-        self._read_start, self.version = start, version
+        self._read_start = start
+        self.version = version
         self._trust()
         return changed
 
@@ -215,7 +220,8 @@ class Control:
         self._trust()
 
     def _insert_row(self) -> int:
-        run, now = self._database.execute, self._database.moment_sql()
+        run = self._database.execute
+        now = self._database.moment_sql()
         run("UPDATE control SET epoch = epoch + 1 WHERE id = 1")
         epoch = run("SELECT epoch FROM control WHERE id = 1").fetchone()[0]
         run(f"DELETE FROM worker WHERE expires_at < {now} - {FORGET_S * SECOND_US}")

@@ -18,7 +18,11 @@ OWN = "llmgateway"
 MARKING = ("anthropic",)
 
 # Members of what leaves as providerMetadata on a part and comes back as providerOptions, unchanged.
-SIGNATURE, SEALED, VENDOR, IDENT, SUMMARY = "signature", "sealed", "vendor", "id", "summary"
+SIGNATURE = "signature"
+SEALED = "sealed"
+VENDOR = "vendor"
+IDENT = "id"
+SUMMARY = "summary"
 
 # Tools that vendors define and that are native web search here.
 SEARCH_TOOLS = frozenset(
@@ -93,7 +97,8 @@ def write_usage(usage: Usage, cost: dict[str, Any]) -> dict[str, Any]:
     """The usage of an answer; `raw` is the usage object of chat completions with its cost."""
     read = usage.cache_read + usage.input_audio_cached
     written = usage.cache_write + usage.cache_write_1h
-    total, output = usage.input_total, usage.output_total
+    total = usage.input_total
+    output = usage.output_total
     raw = openai.write_usage(usage)
     if not total:  # there it is at least 1, which here would contradict what stands beside it
         raw |= {"prompt_tokens": 0, "total_tokens": output}

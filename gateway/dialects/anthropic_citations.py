@@ -7,7 +7,8 @@ from typing import Any
 
 from gateway.neutral.parts import RangeKind, Source, SourceRange
 
-WEB, RESULT = "web_search_result_location", "search_result_location"
+WEB = "web_search_result_location"
+RESULT = "search_result_location"
 # What a citation of a document counts, by its type: our word, and the names of the first and the last there.
 LOCATIONS: dict[str, tuple[RangeKind, str, str]] = {
     "char_location": ("characters", "start_char_index", "end_char_index"),
@@ -22,7 +23,8 @@ def read_citation(wire: Any) -> Source | None:
     """The source of a citation; None for one of an unknown shape."""
     if not isinstance(wire, dict):
         return None
-    kind, quote = wire.get("type"), _word(wire.get("cited_text"))
+    kind = wire.get("type")
+    quote = _word(wire.get("cited_text"))
     if kind in LOCATIONS:
         counted, begin, end = LOCATIONS[kind]
         place = SourceRange(
@@ -41,10 +43,12 @@ def read_citation(wire: Any) -> Source | None:
 
 def write_citation(source: Source) -> dict[str, Any]:
     """A citation. The index of a web page's means something to the format's own search alone: it is empty."""
-    place, title = source.place, source.title or None
+    place = source.place
+    title = source.title or None
     if place is None:
         return {"type": WEB, "url": source.url, "title": title, "cited_text": source.quote, "encrypted_index": ""}
-    first, last = max(place.first, 0), max(place.last, 0)
+    first = max(place.first, 0)
+    last = max(place.last, 0)
     if place.kind == "result":
         return {
             "type": RESULT,

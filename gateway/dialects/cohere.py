@@ -15,7 +15,8 @@ FINISH_READ: dict[str, FinishReason] = {
     "TOOL_CALL": "tool_calls",
     "ERROR_TOXIC": "content_filter",
 }
-FAILED, TIMED_OUT = "ERROR", "TIMEOUT"
+FAILED = "ERROR"
+TIMED_OUT = "TIMEOUT"
 
 
 def read_usage(wire: Any) -> Usage | None:

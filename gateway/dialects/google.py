@@ -64,9 +64,11 @@ def read_usage(wire: Any, searches: int = 0, images: int = 0) -> Usage | None:
     """
     if not isinstance(wire, dict) or ("promptTokenCount" not in wire and "totalTokenCount" not in wire):
         return with_shown(None, searches, images)
-    prompt, cached = read_count(wire.get("promptTokenCount")), read_count(wire.get("cachedContentTokenCount"))
+    prompt = read_count(wire.get("promptTokenCount"))
+    cached = read_count(wire.get("cachedContentTokenCount"))
     cached = min(cached, prompt)
-    answered, thoughts = read_count(wire.get("candidatesTokenCount")), read_count(wire.get("thoughtsTokenCount"))
+    answered = read_count(wire.get("candidatesTokenCount"))
+    thoughts = read_count(wire.get("thoughtsTokenCount"))
     audio, audio_cached, image = _split_prompt(wire, prompt - cached, cached)
     audio_out, image_out = _split_answer(wire, answered)
     return Usage(
@@ -86,7 +88,8 @@ def read_usage(wire: Any, searches: int = 0, images: int = 0) -> Usage | None:
 
 def _split_prompt(wire: dict[str, Any], uncached: int, cached: int) -> tuple[int, int, int]:
     """Tokens of uncached sound, cached sound and uncached images in a prompt."""
-    asked, kept = _by_modality(wire, "promptTokensDetails"), _by_modality(wire, "cacheTokensDetails")
+    asked = _by_modality(wire, "promptTokensDetails")
+    kept = _by_modality(wire, "cacheTokensDetails")
     if not asked and not kept:
         return 0, 0, 0
     audio_cached = min(kept.get("AUDIO", 0), cached)

@@ -125,8 +125,10 @@ def read_usage(wire: Any) -> Usage | None:
     if not isinstance(wire, dict):
         return None
     get = wire.get
-    prompt, output = get("prompt_tokens"), get("completion_tokens")
-    details, spent = get("prompt_tokens_details"), get("completion_tokens_details")
+    prompt = get("prompt_tokens")
+    output = get("completion_tokens")
+    details = get("prompt_tokens_details")
+    spent = get("completion_tokens_details")
     details = details if type(details) is dict else NOTHING
     spent = spent if type(spent) is dict else NOTHING
     if (
@@ -137,7 +139,8 @@ def read_usage(wire: Any) -> Usage | None:
             return Usage(input=prompt, output=output)
     elif "prompt_tokens" not in wire and "completion_tokens" not in wire:
         return None
-    prompt, output = read_count(prompt), read_count(output)
+    prompt = read_count(prompt)
+    output = read_count(output)
     read, write, write_1h, audio_in = _split_prompt(wire, details, prompt)
     reasoning = read_count(spent.get("reasoning_tokens")) or read_count(wire.get("reasoning_tokens"))
     if reasoning > output or (reasoning and read_count(wire.get("total_tokens")) == prompt + output + reasoning):
@@ -175,7 +178,8 @@ def _split_prompt(wire: dict[str, Any], details: dict[str, Any], prompt: int) ->
 def write_usage(usage: Usage) -> dict[str, Any]:
     """The `usage` object without its cost, whose details nobody changes. prompt_tokens is at least 1: clients divide by
     it."""
-    prompt, output = usage.input or 1, usage.output
+    prompt = usage.input or 1
+    output = usage.output
     if not any(READ_RARE_COUNTS(usage)):
         return {
             "prompt_tokens": prompt,
@@ -185,7 +189,8 @@ def write_usage(usage: Usage) -> dict[str, Any]:
             "prompt_tokens_details": NO_INPUT_DETAILS,
             "completion_tokens_details": NO_OUTPUT_DETAILS,
         }
-    prompt, output = usage.input_total or 1, usage.output_total
+    prompt = usage.input_total or 1
+    output = usage.output_total
     written = usage.cache_write + usage.cache_write_1h
     details: dict[str, Any] = {
         "cached_tokens": usage.cache_read + usage.input_audio_cached,

@@ -154,8 +154,10 @@ def read_usage(wire: Any) -> Usage | None:
     """
     if not isinstance(wire, dict) or ("input_tokens" not in wire and "output_tokens" not in wire):
         return None
-    prompt, output = read_count(wire.get("input_tokens")), read_count(wire.get("output_tokens"))
-    found_in, found_out = wire.get("input_tokens_details"), wire.get("output_tokens_details")
+    prompt = read_count(wire.get("input_tokens"))
+    output = read_count(wire.get("output_tokens"))
+    found_in = wire.get("input_tokens_details")
+    found_out = wire.get("output_tokens_details")
     details = found_in if isinstance(found_in, dict) else {}
     spent = found_out if isinstance(found_out, dict) else {}
     read = min(read_count(details.get("cached_tokens")), prompt)
@@ -171,7 +173,8 @@ def read_usage(wire: Any) -> Usage | None:
 
 def write_usage(usage: Usage) -> dict[str, Any]:
     """The `usage` object without its cost."""
-    prompt, output = usage.input_total, usage.output_total
+    prompt = usage.input_total
+    output = usage.output_total
     return {
         "input_tokens": prompt,
         "input_tokens_details": {

@@ -99,7 +99,8 @@ class Walk(Struct, eq=False):
             return None
         for key in range(self.key + 1, len(group)):
             if group[key].credential.source != BYOK:
-                self.key, self.rotations = key, 0
+                self.key = key
+                self.rotations = 0
                 return group[key]
         return None
 
@@ -110,7 +111,9 @@ class Walk(Struct, eq=False):
             return None
         if self._model(place) != self._model(self.place):
             self.spent = 0
-        self.place, self.key, self.rotations = place, 0, 0
+        self.place = place
+        self.key = 0
+        self.rotations = 0
         return self.groups[place][0]
 
     def _after(self, spent: int) -> int | None:

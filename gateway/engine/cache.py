@@ -95,7 +95,8 @@ class ResponseCache:
         return compute_if(request.large, self._write_key, context, request, plan)
 
     def _write_key(self, context: RequestContext, request: Request, plan: Plan) -> str:
-        options, resolution = request.options, plan.resolution
+        options = request.options
+        resolution = plan.resolution
         model = plan.first.candidate.model.id
         parts: tuple[Any, ...] = (
             FORM,
@@ -175,7 +176,8 @@ class EncryptedCacheStore:
     """Wraps another store and encrypts its entries; entries of earlier releases in plain text are still readable."""
 
     def __init__(self, store: CacheStore, vault: Vault) -> None:
-        self._store, self._vault = store, vault
+        self._store = store
+        self._vault = vault
 
     def get(self, key: str) -> bytes | None:
         value = self._store.get(key)

@@ -131,7 +131,8 @@ class SharedCall:
         return batches
 
     def _batches(self, heartbeat_s: float) -> Generator[Batch, None, None]:
-        begun, reader = False, object()
+        begun = False
+        reader = object()
         self._places[id(reader)] = self._gone
         try:
             yield []
@@ -156,7 +157,8 @@ class SharedCall:
             yield [self.failed or Failed(self.failure)]
 
     def _notify(self) -> None:
-        wake, self._wake = self._wake, threading.Event()
+        wake = self._wake
+        self._wake = threading.Event()
         wake.set()
 
 

@@ -213,7 +213,8 @@ class RequestCoalescing:
     def _follow_stream(
         self, shared: SharedRequest, shared_call: SharedCall, batch: Batch, batches: Batches, outcome: Outcome
     ) -> Batches:
-        slot, done = None, False
+        slot = None
+        done = False
         try:
             slot = self._free.enter(shared)
             yield []

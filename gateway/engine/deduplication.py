@@ -81,14 +81,16 @@ class _Cutter:
                 run.append(b",")
             if len(data) >= APART:
                 self._literal += run
-                run, size = [], 0
+                run = []
+                size = 0
                 self.add(inner, data, depth - 1)
                 continue
             run.append(data)
             size += len(data) + 1
             if size >= APART and len(self.pieces) < MOST_PIECES:
                 self._set_apart(b"".join(run))
-                run, size = [], 0
+                run = []
+                size = 0
         self._literal += run
         self._literal.append(b"]")
 

@@ -69,10 +69,14 @@ class Executor(Generic[R]):
     """One object serves all requests of all operations. Operations that do more (chat) derive from it."""
 
     def __init__(self, parts: EngineParts) -> None:
-        self._planner, self._settlements, self._upstreams = parts.planner, parts.settlements, parts.upstreams
-        self._clock, self._decisions = parts.clock, parts.decisions
+        self._planner = parts.planner
+        self._settlements = parts.settlements
+        self._upstreams = parts.upstreams
+        self._clock = parts.clock
+        self._decisions = parts.decisions
         self._reading_on = parts.reading_on
-        self._cache, self._coalescing = parts.coalescing.cache, parts.coalescing
+        self._cache = parts.coalescing.cache
+        self._coalescing = parts.coalescing
         settings = parts.settings
         self._default_output = settings.limits.default_max_output
         self._max_attempts = settings.routing.max_attempts
@@ -105,7 +109,8 @@ class Executor(Generic[R]):
             batches, outcome = self._coalescing.stream(shared, self._source(shared))
         else:
             run = self._admit(context, request, route_plan, deadline)
-            batches, outcome = self._events(run), run.outcome
+            batches = self._events(run)
+            outcome = run.outcome
         try:
             first = next(batches)
         except BaseException:

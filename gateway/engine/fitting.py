@@ -106,7 +106,8 @@ class Fitting:
     def _tiers(self, asked: str, kept: bool) -> list[str]:
         """Of the service tiers that were asked for at once those that are kept, or left out: where the mapping offers
         all of them, it is the credential that has none."""
-        names, offered = asked.split(TIERS_JOINED), self._ability.tiers
+        names = asked.split(TIERS_JOINED)
+        offered = self._ability.tiers
         if offered.issuperset(names):
             offered = frozenset()
         return [name for name in names if (name in offered) is kept]
@@ -142,7 +143,8 @@ class Fitting:
         return conversation
 
     def _lower_effort(self, conversation: Conversation) -> Conversation:
-        ask, sampling = conversation.reasoning, conversation.sampling
+        ask = conversation.reasoning
+        sampling = conversation.sampling
         if ask.effort:
             effort = _word(self._effort_for(ask.effort))
             conversation = replace(conversation, reasoning=replace(ask, effort=effort))
@@ -167,7 +169,8 @@ class Fitting:
 
     def _warn(self, request: Request) -> Iterator[str]:
         """A warning begins with the field that it is about, by its name in chat completions."""
-        lacking, key = self._lacking, self._key
+        lacking = self._lacking
+        key = self._key
         limit = self.limit(request)
         if limit is not None:
             why = "the most that it gives" if limit == self._ability.max_output else "what its context has left"

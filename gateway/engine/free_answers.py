@@ -49,7 +49,9 @@ class FreeAnswers:
     """Returns answers that were made for another request; those still in progress are returned by coalescing.py."""
 
     def __init__(self, settlements: Settlements, decisions: Decisions, clock: Clock) -> None:
-        self._settlements, self._decisions, self._clock = settlements, decisions, clock
+        self._settlements = settlements
+        self._decisions = decisions
+        self._clock = clock
 
     def denied(self, shared: SharedRequest) -> set[str]:
         """The mappings that the caller's own rules exclude: keys of one project may differ in their rules."""
@@ -95,7 +97,8 @@ class FreeAnswers:
 
     def enter(self, shared: SharedRequest) -> Slot:
         """Rate limits count replayed answers too. RateLimited."""
-        caller, request = shared.context.caller, shared.request
+        caller = shared.context.caller
+        request = shared.request
         return self._settlements.rates.enter(
             caller.organization_id,
             caller.project_id,
@@ -109,12 +112,16 @@ class FreeAnswers:
     def finish(self, shared: SharedRequest, outcome: Outcome, origin: AnswerOrigin | None, finish: str = "") -> None:
         """Finish a replayed answer: complete the outcome, and write a usage row without cost. Never raises."""
         attempt = outcome.serving
-        attempt.ended, attempt.status = self._clock.monotonic(), OK
+        attempt.ended = self._clock.monotonic()
+        attempt.status = OK
         attempt.finish = finish or (origin.finish if origin else "")
         if origin is not None:
-            attempt.usage, attempt.service_tier = origin.usage, origin.service_tier
-            attempt.model, attempt.upstream_id = origin.model, origin.upstream_id
-        context, needs = shared.context, shared.request.requirements
+            attempt.usage = origin.usage
+            attempt.service_tier = origin.service_tier
+            attempt.model = origin.model
+            attempt.upstream_id = origin.upstream_id
+        context = shared.context
+        needs = shared.request.requirements
         terms = terms_of(context, needs.prompt_bytes, shared.request.requested_model, needs.stream)
         record = record_of(terms, attempt, mode_of(attempt.target), self._clock.now_us())
         self._decisions.keep(terms.request, terms.billing_identity.project, shared.route_plan.plan)
@@ -134,7 +141,8 @@ class FreeAnswers:
         return target
 
     def _play(self, shared: SharedRequest, entry: CachedAnswer, outcome: Outcome) -> Batches:
-        slot, done = self.enter(shared), False
+        slot = self.enter(shared)
+        done = False
         try:
             for gap_ms, frame in entry.frames:
                 pause(min(gap_ms / 1000, LONGEST_GAP_S))

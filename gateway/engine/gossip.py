@@ -108,7 +108,8 @@ class DatabaseGossipStore:
         return found
 
     def _insert(self, row: tuple[str, int, bytes]) -> None:
-        run, now = self._database.execute, self._database.moment_sql()
+        run = self._database.execute
+        now = self._database.moment_sql()
         run(f"INSERT INTO health_delta (writer, seq, payload, at) VALUES (?, ?, ?, {now})", row)
         run(f"DELETE FROM health_delta WHERE at < {now} - {round(KEEP_S * SECOND_US)}")
 

@@ -43,7 +43,10 @@ FIRST_ERROR = 400
 NOTHING_DONE = (429, 529)
 NO_RETRY = (("x-should-retry", "false"),)  # the official clients of two large APIs obey it
 # Why there is no answer to replay.
-CRASHED, TOO_LARGE, NOT_KEPT, NO_ROOM = "crashed", "too large", "not kept", "no room"
+CRASHED = "crashed"
+TOO_LARGE = "too large"
+NOT_KEPT = "not kept"
+NO_ROOM = "no room"
 REASONS = {
     CRASHED: "The first request under this Idempotency-Key was interrupted and its answer is lost.",
     TOO_LARGE: "The first request under this Idempotency-Key was answered; the answer was too large to be kept.",
@@ -104,10 +107,16 @@ class Idempotency:
         most_bytes: int = MOST_BYTES,
         total_bytes: int = TOTAL_BYTES,
     ) -> None:
-        self._documents, self._journal, self._settlements = documents, journal, settlements
-        self._control, self._clock, self._secret = control, clock, secret
-        self._vault, self._threads = vault, threads
-        self._most_bytes, self._total_bytes = most_bytes, total_bytes
+        self._documents = documents
+        self._journal = journal
+        self._settlements = settlements
+        self._control = control
+        self._clock = clock
+        self._secret = secret
+        self._vault = vault
+        self._threads = threads
+        self._most_bytes = most_bytes
+        self._total_bytes = total_bytes
         self._database = database
         self._room = total_bytes // 4
         self._running: set[str] = set()

@@ -133,7 +133,8 @@ def _release(run: Run, held: Batch, end: Finished | Failed, wanted: ResponseForm
     healed = _heal(run, "".join(event.text for event in texts), wanted)
     if healed is None:
         return merged
-    first, others = texts[0], {event.block for event in texts[1:]}
+    first = texts[0]
+    others = {event.block for event in texts[1:]}
     return list(_replace(merged, TextDelta(healed.text, first.block, first.choice), others))
 
 

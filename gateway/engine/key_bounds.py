@@ -26,7 +26,8 @@ class KeyBounds:
     """Checks without reserving: what is sent is reserved by the settlement."""
 
     def __init__(self, budgets: Budgets, default_output: int) -> None:
-        self._budgets, self._default_output = budgets, default_output
+        self._budgets = budgets
+        self._default_output = default_output
 
     def sift(self, plan: Plan, request: Request, at_us: int) -> Plan:
         """The plan without the keys whose limit cannot cover the request; raises the refusal of the last of them when
@@ -41,7 +42,8 @@ class KeyBounds:
             for credential in scored.credentials:
                 if not credential.bounded:
                     continue
-                most, spent = states[credential.ident].limits.total_nusd, states[credential.ident].usage_nusd
+                most = states[credential.ident].limits.total_nusd
+                spent = states[credential.ident].usage_nusd
                 if most is not None and fit(ask, most - spent) is None:
                     short = Shortage(PROVIDER_KEY, TOTAL, most, most - spent, ask.least_nusd)
                     passed.append(Passed(scored.key, credential.ident, short.error()))

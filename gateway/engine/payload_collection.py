@@ -63,8 +63,11 @@ class Payload:
     )
 
     def __init__(self, owner: PayloadWriter, context: RequestContext, path: str, sent: bytes) -> None:
-        self._owner, self._context, self._path = owner, context, path
-        self.sent, self.sent_bytes = sent[:MOST_BYTES], len(sent)
+        self._owner = owner
+        self._context = context
+        self._path = path
+        self.sent = sent[:MOST_BYTES]
+        self.sent_bytes = len(sent)
         self.fee_nusd = self.kept_bytes = self._status = self._size = 0
         self._requested_model = self._served = ""
         self._pieces: list[bytes] = []
@@ -76,7 +79,8 @@ class Payload:
 
     def note_request(self, model: str, streamed: bool) -> None:
         """The model as the caller wrote it, and whether they asked for a stream."""
-        self._requested_model, self._streamed = model, streamed
+        self._requested_model = model
+        self._streamed = streamed
 
     def capture_call(self, target: Target) -> WireCapture | None:
         """A listener for an upstream call; None unless the caller asked for it (x-debug)."""
@@ -103,7 +107,10 @@ class Payload:
         """A usage row is ready; `post` writes it, with the payload's row or, where that cannot be stored, with None.
         `awaited`: the end of the answer waits for it. Returns the ticket to wait for when the surface has finished
         already."""
-        self._post, self._served, self.fee_nusd, self._awaited = post, served, fee_nusd, awaited
+        self._post = post
+        self._served = served
+        self.fee_nusd = fee_nusd
+        self._awaited = awaited
         return self._write() if self._ended else None
 
     def close(self) -> None:
@@ -116,7 +123,8 @@ class Payload:
 
     def send_instead(self, sent: bytes) -> None:
         """The part of the request that is stored: the body without what must not be."""
-        self.sent, self.sent_bytes = sent[:MOST_BYTES], len(sent)
+        self.sent = sent[:MOST_BYTES]
+        self.sent_bytes = len(sent)
 
     @property
     def held(self) -> bool:
@@ -142,7 +150,8 @@ class Payload:
         """Nothing more is sent. Idempotent; returns what to wait for. Unavailable from the journal."""
         if self._ended:
             return None
-        self._ended, self._status = True, status
+        self._ended = True
+        self._status = status
         if self._post is not None:
             return self._write()
         if not self._open:
@@ -153,7 +162,8 @@ class Payload:
 
     def write(self, vault: Vault) -> PayloadRow:
         """The packed row; may run in a native thread."""
-        context, caller = self._context, self._context.caller
+        context = self._context
+        caller = self._context.caller
         raw, raw_cut = self._read_taps()
         flags = (STREAMED if self._streamed else 0) | (SENT_CUT if self.sent_bytes > len(self.sent) else 0)
         flags |= (ANSWER_CUT if self._size > self.kept_bytes else 0) | (RAW_CUT if raw_cut else 0)
@@ -186,7 +196,8 @@ class Payload:
         return len(self.sent) + self.kept_bytes + sum(capture.size for capture in self._captures) > INLINE_BYTES
 
     def _write(self) -> Ticket | None:
-        post, self._post = self._post, None
+        post = self._post
+        self._post = None
         if post is None:
             return None
         # A caller who disconnects while a large payload is packed must not cancel the settlement.

@@ -75,7 +75,8 @@ class PlanCache(Generic[T]):
 
 def key_of(context: RequestContext, request: Request) -> Hashable | None:
     """What a plan depends on besides catalogue, health and size; None where it depends on more than that."""
-    caller, options = context.caller, request.options
+    caller = context.caller
+    options = request.options
     if caller.rules or caller.mode != CREDITS or context.session or options.session:
         return None
     return (

@@ -65,7 +65,8 @@ class RoutePlan:
         self.model = self.plan.first.candidate.model.id
         self.fittings = {}
         for scored in self.plan.order:
-            lacking, effort = scored.entry.lacking, self.plan.effort_for(scored.candidate.mapping)
+            lacking = scored.entry.lacking
+            effort = self.plan.effort_for(scored.candidate.mapping)
             if lacking or effort:
                 self.fittings[scored.key] = Fitting(scored.candidate, lacking, effort)
         self.adapts = bool(self.fittings)
@@ -168,7 +169,8 @@ class Planner:
         key = key_of(context, request)
         if key is None:
             return self._plan(context, request)
-        catalogue, size = self._router.catalogue(), request.requirements.prompt_bytes
+        catalogue = self._router.catalogue()
+        size = request.requirements.prompt_bytes
         route_plan = self._recent.find(key, catalogue, size, context.started)
         if route_plan is not None and not (self._cooldowns.providers and self._may_cool_down(route_plan.plan)):
             if route_plan.chance and self._router.explores(route_plan.chance):
@@ -201,9 +203,13 @@ class Planner:
 
     def succeeded(self, attempt: Attempt, streamed: bool, operation: str) -> None:
         """Report a successful attempt to the provider's health and the operator's counters."""
-        target, usage, charge = attempt.target, attempt.usage, attempt.charge
+        target = attempt.target
+        usage = attempt.usage
+        charge = attempt.charge
         books = target.memo.get((self, operation)) or self._open_books(target, operation)
-        totals, took_s, output = books.totals, attempt.ended - attempt.started, 0
+        totals = books.totals
+        took_s = attempt.ended - attempt.started
+        output = 0
         totals.succeeded.value += 1
         totals.seconds.observe(took_s)
         if usage is not None:
@@ -265,7 +271,8 @@ class Planner:
 
     def abandoned(self, attempt: Attempt, operation: str) -> None:
         """Count an attempt whose caller disconnected, with what it was billed."""
-        place, usage = _place_of(attempt.target, operation), attempt.usage
+        place = _place_of(attempt.target, operation)
+        usage = attempt.usage
         totals = self._totals_of(place)
         self._counters.add("attempts_total", (*place, "client_disconnect"))
         if usage is not None:
@@ -324,7 +331,8 @@ class Planner:
 
     def _targets(self, plan: Plan, place: int) -> tuple[Target, ...]:
         scored = plan.order[place]
-        candidate, credentials = scored.candidate, scored.credentials
+        candidate = scored.candidate
+        credentials = scored.credentials
         if len(credentials) > 1:
             turn = self._turn(plan.ask.session, candidate.provider.id)
             cooling = plan.cooling.get(scored.key)
@@ -346,7 +354,8 @@ class Planner:
 
 def _cooling_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[tuple[Target, ...], ...]:
     """Move keys in cooldown, while others of their provider are not, behind all other targets."""
-    ready, late = [], []
+    ready = []
+    late = []
     for group, scored in zip(groups, plan.order, strict=True):
         cooling = plan.cooling.get(scored.key)
         size = len(cooling.credentials) if cooling and not cooling.whole else 0

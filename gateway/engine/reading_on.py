@@ -16,7 +16,8 @@ class ReadingOn:
     """Bounds how many answers a worker reads on, in all and for each organization, and ends them with the worker."""
 
     def __init__(self, most: int = MOST, most_of_one: int = MOST_OF_ONE) -> None:
-        self._most, self._most_of_one = most, most_of_one
+        self._most = most
+        self._most_of_one = most_of_one
         self._counts: Counter[str] = Counter()
         self._reading: set[Any] = set()
 

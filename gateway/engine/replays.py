@@ -20,7 +20,9 @@ class Replays:
     """Checks who served an answer, from the usage rows of its request; rows that were deleted refuse nothing."""
 
     def __init__(self, database: Database, catalogue: Current, clock: Clock) -> None:
-        self._database, self._catalogue, self._clock = database, catalogue, clock
+        self._database = database
+        self._catalogue = catalogue
+        self._clock = clock
 
     def check(self, caller: Caller, ip: str, request_ids: Sequence[str]) -> None:
         """Forbidden when a rule or policy excludes the caller's address, or the provider or model that served one of

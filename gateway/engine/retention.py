@@ -53,8 +53,10 @@ class Retention:
         wait_s: float,
         most_waiting: int = MOST_WAITING,
     ) -> None:
-        self._database, self._journal = database, journal
-        self._vault, self._threads = vault, threads
+        self._database = database
+        self._journal = journal
+        self._vault = vault
+        self._threads = threads
         self.wait_s = wait_s
         self._most_waiting = most_waiting
         self._waiting: deque[tuple[Ticket, int]] = deque()
@@ -98,7 +100,8 @@ class Retention:
 
     def delete(self, info: LogInfo, *, actor: str) -> None:
         """Delete a payload now; its usage rows and its fee stay. NotFound when it was deleted already."""
-        organization_id, project_id = f"org_{info.organization.hex()}", f"proj_{info.project.hex()}"
+        organization_id = f"org_{info.organization.hex()}"
+        project_id = f"proj_{info.project.hex()}"
 
         def work() -> None:
             if not payload_table.delete_log(self._database, info.request):

@@ -81,7 +81,8 @@ class Run(Struct, eq=False):
     def listener(self, target: Target) -> CallListener | None:
         """The listener of the upstream call, for a caller who asked to see it."""
         context = self.context
-        payload, trace = context.payload, context.trace
+        payload = context.payload
+        trace = context.trace
         if payload is None and trace is None:
             return None
         listener = None if payload is None else payload.capture_call(target)
@@ -98,7 +99,9 @@ class Run(Struct, eq=False):
     def gives_up(self, attempt: Attempt) -> bool:
         """Whether a call of which nothing came yet is left for another target that is not in cooldown; once per
         request. It is tried again when the others fail: it may only be slow."""
-        walk, target, timeouts = self.walk, attempt.target, self.timeouts
+        walk = self.walk
+        target = attempt.target
+        timeouts = self.timeouts
         if walk.gave_up or self.unheard:
             return False
         longest_s = timeouts.first_byte_reasoning_s if target.mapping.reasoning else timeouts.first_byte_s
@@ -137,7 +140,8 @@ class Run(Struct, eq=False):
                 target = self._pass_over(target, error)
         else:
             self.settlement.begin(number, target)
-        cap, clock = self.settlement.output_cap, self.clock
+        cap = self.settlement.output_cap
+        clock = self.clock
         if cap is not None:
             self.outcome.warnings.append(CAPPED.format(cap))
         if self.route_plan.adapts:
@@ -272,13 +276,15 @@ class Run(Struct, eq=False):
         raise error
 
     def _keep_decision(self) -> None:
-        plan, terms = self.route_plan.plan, self.settlement.terms
+        plan = self.route_plan.plan
+        terms = self.settlement.terms
         plan = leave_out(plan, self.passed) if self.passed else plan
         self.decisions.keep(terms.request, terms.billing_identity.project, plan)
 
     def _note(self, attempt: Attempt, finish: str, error: GatewayError) -> None:
         attempt.ended = self.clock.monotonic()
-        attempt.error, attempt.finish = error, finish
+        attempt.error = error
+        attempt.finish = finish
         attempt.status = error.upstream_status or (error.status if finish == "client_disconnect" else 0)
         if self.request.options.service_tier and not attempt.service_tier and (finish != "error" or attempt.usage):
             # Who serves tells of it at the end alone: what ends before costs what was asked for, and reserved.

@@ -73,15 +73,19 @@ def _send(
 ) -> Any:
     """One of the calls. Its usage is completed here: in the sum of all it could not be told apart."""
     result = upstreams.send(part, target, deadline, listener, gives_up)
-    needs, mapping, length = part.requirements, target.mapping, result.text_length()
+    needs = part.requirements
+    mapping = target.mapping
+    length = result.text_length()
     estimated = estimate(needs.units, mapping, needs.prompt_bytes, length)
     result.usage = complete(result.usage, estimated, needs.units, mapping, length)
     return result
 
 
 def _parts_of(request: Request, target: Target, choices: int) -> list[Any]:
-    operation, mapping = OPERATIONS[request.operation], target.mapping
-    split, most = operation.split, getattr(mapping, operation.limit)
+    operation = OPERATIONS[request.operation]
+    mapping = target.mapping
+    split = operation.split
+    most = getattr(mapping, operation.limit)
     if split is not None and choices:
         return _list(split, request, choices, 0)
     if split is None or not most:

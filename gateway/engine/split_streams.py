@@ -39,7 +39,9 @@ class _Part:
     """One of the calls: the number of its first answer, its usage so far, and its end."""
 
     def __init__(self, request: ChatRequest, first: int, target: Target) -> None:
-        self.request, self.first, self.target = request, first, target
+        self.request = request
+        self.first = first
+        self.target = target
         self.answering: Answering | None = None
         self.begun = False
         self.usage: Usage | None = None
@@ -53,7 +55,8 @@ class _Part:
 
     def used(self) -> Usage:
         """What it used, estimated where its provider has told nothing yet."""
-        needs, mapping = self.request.requirements, self.target.mapping
+        needs = self.request.requirements
+        mapping = self.target.mapping
         estimated = estimate(needs.units, mapping, needs.prompt_bytes, self.length)
         return complete(self.usage, estimated, needs.units, mapping, self.length)
 
@@ -116,7 +119,8 @@ class SplitAnswering:
                 part.usage = event.usage
                 events.append(Progress(self._sum()))
             case Finished():
-                part.finished, part.usage = event, event.usage or part.usage
+                part.finished = event
+                part.usage = event.usage or part.usage
             case Failed():
                 part.usage = event.usage or part.usage
                 events.append(Failed(event.error, self._sum()))

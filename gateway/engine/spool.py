@@ -19,7 +19,8 @@ class Spool:
         self._size = self._ahead = 0
         self._failure: Exception | None = None
         self._ended = self._left = False
-        self._more, self._room = threading.Event(), threading.Event()
+        self._more = threading.Event()
+        self._room = threading.Event()
 
     @property
     def contents(self) -> bytes | None:
@@ -45,7 +46,8 @@ class Spool:
 
     def end(self, failure: Exception | None = None) -> None:
         """Nothing more will be written; `failure` is raised to the reader after the last piece."""
-        self._failure, self._ended = failure, True
+        self._failure = failure
+        self._ended = True
         self._more.set()
 
     def read(self) -> Iterator[bytes]:

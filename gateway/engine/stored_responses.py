@@ -63,8 +63,11 @@ class StoredResponses:
     def __init__(
         self, turns: Turns, documents: Documents, vault: Vault, secret: bytes, threads: Threads, settings: Responses
     ) -> None:
-        self._turns, self._documents, self._vault = turns, documents, vault
-        self._secret, self._threads = secret, threads
+        self._turns = turns
+        self._documents = documents
+        self._vault = vault
+        self._secret = secret
+        self._threads = threads
         self._most_bytes = settings.max_organization_mb * MB
         self._most_conversation = settings.max_conversation_mb * MB
 

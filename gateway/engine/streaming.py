@@ -104,7 +104,8 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
 
 def _open(run: Run, target: Target) -> Answering | SplitAnswering:
     """The stream of the call, or of several calls where one gives too few answers."""
-    request, listener = run.request_for(target), run.listener(target)
+    request = run.request_for(target)
+    listener = run.listener(target)
     choices = run.choices_a_call(target)
     if choices and isinstance(request, ChatRequest):
         return SplitAnswering(run.upstreams, request, choices, target, run.deadline, listener)
@@ -122,7 +123,8 @@ def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Fai
     if type(event) is Failed:
         run.broken(attempt, event.error)
         return event
-    attempt.finish, attempt.service_tier = event.reason, event.service_tier
+    attempt.finish = event.reason
+    attempt.service_tier = event.service_tier
     try:
         run.finished(attempt)
     except GatewayError as error:
@@ -159,7 +161,8 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
 
 def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
     """Record what a batch says about the attempt; whether it has content. UpstreamFailed for text that is no string."""
-    content, size = False, 0
+    content = False
+    size = 0
     for event in batch:
         if type(event) is NativeChunk:  # most events of most streams
             if event.content:
@@ -172,7 +175,8 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
             except TypeError:
                 raise UpstreamFailed(ODD, upstream_status=200) from None
         elif type(event) is Started:
-            attempt.model, attempt.upstream_id = event.model, event.upstream_id
+            attempt.model = event.model
+            attempt.upstream_id = event.upstream_id
             attempt.usage = event.usage or attempt.usage
         elif type(event) is Progress:
             attempt.usage = event.usage

@@ -36,8 +36,10 @@ def answer(run: Run) -> Any:
 
 def describe(attempt: Attempt, result: Result) -> None:
     """Record on the attempt what its result says."""
-    attempt.model, attempt.upstream_id = result.model, result.upstream_id
-    attempt.usage, attempt.service_tier = result.usage, result.service_tier
+    attempt.model = result.model
+    attempt.upstream_id = result.upstream_id
+    attempt.usage = result.usage
+    attempt.service_tier = result.service_tier
     attempt.finish = result.finish
     usage = result.usage
     # What the provider left out is estimated; so is the part of text in a sum of text and images.
@@ -55,7 +57,8 @@ def _send(run: Run, attempt: Attempt) -> Any:
     greenlet = current()
     greenlet.paid_work = run
     try:
-        choices, mapping = run.choices_a_call(target), target.mapping
+        choices = run.choices_a_call(target)
+        mapping = target.mapping
         limited = choices or ((mapping.max_inputs or mapping.max_n) and run.request.operation != CHAT)
         send: Any = run.upstreams.send
         if limited and OPERATIONS[run.request.operation].split:

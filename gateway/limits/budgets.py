@@ -56,7 +56,8 @@ class Budgets:
     """Sets and reads limits. Changes are in force on every worker when the call returns."""
 
     def __init__(self, database: Database, control: Control) -> None:
-        self._database, self._control = database, control
+        self._database = database
+        self._control = control
 
     def set_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
         """Replace the limits of a `scope` "key", "member" or "team". Usage is kept; another period amount or length

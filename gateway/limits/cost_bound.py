@@ -104,7 +104,8 @@ class Shortage(NamedTuple):
 
     def error(self, mid_stream: bool = False) -> GatewayError:
         """The error for the caller: which limit, what is left of it, when it resets and what to do."""
-        left, need = format_usd(max(0, self.left_nusd)), format_usd(self.need_nusd)
+        left = format_usd(max(0, self.left_nusd))
+        need = format_usd(self.need_nusd)
         code = MID_STREAM if mid_stream else None
         verb = "The answer needs" if mid_stream else "This request may cost up to"
         if self.kind == CREDITS:

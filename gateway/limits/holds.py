@@ -21,7 +21,8 @@ LEASE = (
     "INSERT INTO lease (id, budget, worker, generation, granted_nusd, spent_nusd, taken_at, hold) "
     "VALUES (?, ?, ?, ?, ?, 0, ?, ?)"
 )
-PATIENCE_S, PATIENCE_ROUNDS = 0.3, 4
+PATIENCE_S = 0.3
+PATIENCE_ROUNDS = 4
 LEASES = "SELECT id, budget FROM lease WHERE hold = ? ORDER BY id"
 
 
@@ -95,7 +96,8 @@ class Holds:
         return [budget for _, budget in self._leases(ident)]
 
     def _place(self, ident: str, payer: Payer, ask: CostBound, record: Callable[[], object]) -> JobHold | Shortage:
-        database, now = self._database, self._database.now_us()
+        database = self._database
+        now = self._database.now_us()
         found = self._find(ident)
         if found is not None:
             return found

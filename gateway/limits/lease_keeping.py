@@ -13,7 +13,8 @@ from gateway.store.database import Database
 from gateway.store.journal import Journal
 
 # The unused part of a lease is returned after this long; the empty lease is kept a while longer for the next request.
-IDLE_S, KEEP_S = 0.3, 10.0
+IDLE_S = 0.3
+KEEP_S = 10.0
 FOLDED_AT_ONCE = 200
 # A lease without a limit is renewed after this amount, so that the end of the counter's range is noticed.
 LOOKED_AT_NUSD = 1_000_000 * NANO
@@ -24,7 +25,10 @@ class LeaseKeeper:
     requests, `held` every lease by id. `tend` must run about every 0.4 s."""
 
     def __init__(self, database: Database, journal: Journal, control: Control, clock: Clock) -> None:
-        self._database, self._journal, self._control, self._clock = database, journal, control, clock
+        self._database = database
+        self._journal = journal
+        self._control = control
+        self._clock = clock
         self.budget_sets: dict[Payer, BudgetSet] = {}
         self.current: dict[str, BudgetLease] = {}
         self.held: dict[int, BudgetLease] = {}
@@ -41,7 +45,8 @@ class LeaseKeeper:
         with self._tending:
             now = self._clock.monotonic()
             self._stamp()
-            moves, self._closing = self._closing, []
+            moves = self._closing
+            self._closing = []
             moves += [move for held in list(self.held.values()) if (move := self._move(held, now, idle_s, keep_s))]
             # Adjacent leases together, a few at a time, so that no other writer waits long.
             moves.sort()
@@ -122,13 +127,15 @@ class LeaseKeeper:
 
     def _stamp(self) -> None:
         """Mark the leases that were spent from: once a round instead of in each request."""
-        spent, self._spent = self._spent, {}
+        spent = self._spent
+        self._spent = {}
         journal = self._journal
         mark = journal.posted + journal.failed + journal.pending
         for budget_set, at in spent.items():
             for held in budget_set.slices:
                 held.used_at = max(held.used_at, at)
-                held.mark, held.dirty = mark, True
+                held.mark = mark
+                held.dirty = True
 
     def _move(self, held: BudgetLease, now: float, idle_s: float, keep_s: float) -> Move | None:
         if held.pins:

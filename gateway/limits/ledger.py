@@ -12,7 +12,11 @@ from gateway.limits.models import CREDITS, ORGANIZATION, Ledger, budget_id
 from gateway.money import MOST_SETTLED_NUSD
 from gateway.store.database import Database
 
-GRANT, REFUND, ADJUSTMENT, USAGE, STORAGE = "grant", "refund", "adjustment", "usage", "storage"
+GRANT = "grant"
+REFUND = "refund"
+ADJUSTMENT = "adjustment"
+USAGE = "usage"
+STORAGE = "storage"
 # Entries that change how much may be spent; usage and storage are spending, which the budget counts as it settles.
 FUNDING = (GRANT, REFUND, ADJUSTMENT)
 # The prefix of references of adjustments that correct a closed hour.
@@ -41,7 +45,8 @@ class LedgerBook:
     """Posts entries, as part of an open transaction if there is one."""
 
     def __init__(self, database: Database, control: Control) -> None:
-        self._database, self._control = database, control
+        self._database = database
+        self._control = control
 
     def grant(self, organization_id: str, amount_nusd: int, ref: str) -> None:
         """Add credits, once for each `ref`."""
@@ -154,7 +159,8 @@ class LedgerBook:
             "AND ((kind IN (?, ?) AND ref = ?) OR (kind = ? AND ref LIKE ?))"
         )
         ref = f"{organization_id}:{hour}"
-        late, start = f"{LATE}{ref}:", datetime.fromisoformat(f"{hour}:00+00:00")
+        late = f"{LATE}{ref}:"
+        start = datetime.fromisoformat(f"{hour}:00+00:00")
         start_us = int(start.timestamp()) * SECOND_US
         params = (organization_id, start_us, USAGE, STORAGE, ref, ADJUSTMENT, f"{late}%")
         count, posted = self._database.execute(sql, params).fetchone()

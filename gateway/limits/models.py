@@ -4,9 +4,14 @@ import peewee
 
 from gateway.store.database import Base, NanoField, TimeField
 
-KEY, MEMBER, TEAM, ORGANIZATION = "key", "member", "team", "organization"
+KEY = "key"
+MEMBER = "member"
+TEAM = "team"
+ORGANIZATION = "organization"
 PROVIDER_KEY = "provider_key"  # an organization's own key at a provider: it has a total, and no window
-TOTAL, WINDOW, CREDITS = "total", "window", "credits"
+TOTAL = "total"
+WINDOW = "window"
+CREDITS = "credits"
 NOBODY = 0  # the `worker` of leases that belong to a hold; no epoch is 0
 
 

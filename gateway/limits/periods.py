@@ -12,7 +12,8 @@ from gateway.errors import InvalidRequest
 UNITS = {"hour": ("h", 8760), "day": ("d", 365), "week": ("w", 52), "month": ("mo", 12)}
 LETTERS = {letters: unit for unit, (letters, _) in UNITS.items()}
 SECONDS = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
-AMOUNT_FIELD, UNIT_FIELD = "periodUsageDurationValue", "periodUsageDurationUnit"  # as callers send them
+AMOUNT_FIELD = "periodUsageDurationValue"
+UNIT_FIELD = "periodUsageDurationUnit"
 PATTERN = re.compile(r"(\d{1,5})(h|d|w|mo)")
 
 

@@ -42,14 +42,21 @@ class _Window:
     __slots__ = ("start", "count", "before", "unsent", "others")
 
     def __init__(self, start: int) -> None:
-        self.start, self.count, self.before, self.unsent, self.others = start, 0, 0, 0, 0
+        self.start = start
+        self.count = 0
+        self.before = 0
+        self.unsent = 0
+        self.others = 0
 
     def used(self, now_s: float) -> float:
         start = int(now_s) // WINDOW_S * WINDOW_S
         if start != self.start:
             whole = self.count + self.others
             self.before = whole if start == self.start + WINDOW_S else 0
-            self.start, self.count, self.others, self.unsent = start, 0, 0, 0
+            self.start = start
+            self.count = 0
+            self.others = 0
+            self.unsent = 0
         return self.count + self.others + self.before * (1 - (now_s - start) / WINDOW_S)
 
     def add(self, amount: int) -> None:
@@ -66,13 +73,15 @@ class Slot(Struct, eq=False):
     count: Callable[[int], object] | None = None
 
     def leave(self) -> None:
-        free, self.free = self.free, None
+        free = self.free
+        self.free = None
         if free is not None:
             free()
 
     def release(self, tokens: int = 0) -> None:
         self.leave()
-        count, self.count = self.count, None
+        count = self.count
+        self.count = None
         if count is not None and tokens:
             count(tokens)
 
@@ -87,7 +96,9 @@ class RateLimiter:
     def __init__(
         self, limits: RateLimits | None = None, clock: Clock | None = None, redis: Redis | None = None
     ) -> None:
-        self._limits, self._clock, self._redis = limits, clock or Clock(), redis
+        self._limits = limits
+        self._clock = clock or Clock()
+        self._redis = redis
         # Called for every request: bound once.
         self.limited: Callable[[int], bool] = _limits_nothing if limits is None else limits.active_at
         self._windows: dict[tuple[str, str, str], _Window] = {}
@@ -173,7 +184,8 @@ class RateLimiter:
         amount = -(-rule.amount // share)
         if rule.kind == CONCURRENCY:
             used: float = self._running.get((rule.scope, rule.subject), 0)
-            wanted, reset = 1, 1
+            wanted = 1
+            reset = 1
         else:
             window = self._window(rule, now)
             used = window.used(now)

@@ -7,7 +7,9 @@ from gateway.control.version import Control
 from gateway.errors import InvalidRequest
 from gateway.store.database import Database
 
-REQUESTS, TOKENS, CONCURRENCY = "requests", "tokens", "concurrency"
+REQUESTS = "requests"
+TOKENS = "tokens"
+CONCURRENCY = "concurrency"
 KINDS = (REQUESTS, TOKENS, CONCURRENCY)
 OPERATION = "operation"  # of each organization, or of the one in a subject "organization/operation"
 SCOPES = ("organization", "project", "key", "model", OPERATION)
@@ -42,7 +44,8 @@ class RateLimits:
     """The operator's limits and the lower ones that accounts set: rows of a table, cached under the control version."""
 
     def __init__(self, database: Database, control: Control) -> None:
-        self._database, self._control = database, control
+        self._database = database
+        self._control = control
         self._version = -1
         self._rules: dict[tuple[str, str], dict[str, int]] = {}
 
@@ -138,7 +141,8 @@ class RateLimits:
         for scope, own in OF_ACCOUNTS.items():
             for kind in KINDS:
                 _lower(table, (scope, kind), table.pop((own, kind), {}))
-        self._rules, self._version = table, version
+        self._rules = table
+        self._version = version
 
     def _rows(self) -> list[Rule]:
         sql = "SELECT scope, scope_id, kind, amount FROM rate_limit ORDER BY scope, scope_id"

@@ -22,7 +22,8 @@ __all__ = ["CostBound", "Payer", "Reservation", "Spending"]
 SHORT_S = 0.1
 SHORTAGES = 10_000
 # Other workers return what they do not use within a second; until then a shortage may be temporary.
-PATIENCE_S, PATIENCE_ROUNDS = 0.3, 4
+PATIENCE_S = 0.3
+PATIENCE_ROUNDS = 4
 
 
 class Spending:
@@ -37,10 +38,14 @@ class Spending:
         clock: Clock,
         announce: Callable[[int], object] = lambda epoch: None,
     ) -> None:
-        self._database, self._control, self._clock = database, control, clock
-        self._announce, self._announced = announce, 0
+        self._database = database
+        self._control = control
+        self._clock = clock
+        self._announce = announce
+        self._announced = 0
         self._keeper = keeper = LeaseKeeper(database, journal, control, clock)
-        self._budget_sets, self._current = keeper.budget_sets, keeper.current
+        self._budget_sets = keeper.budget_sets
+        self._current = keeper.current
         self._gates: dict[str, TakeQueue] = {}
         self._short: dict[Payer, tuple[float, int, Shortage]] = {}
         # The control version that `find` takes, and whether leases of an epoch still belong to this worker: bound once,
@@ -49,7 +54,9 @@ class Spending:
         self.owns: Callable[[int], bool] = control.owns
         self.regain: Callable[[int], bool] = control.regain
         self.note: Callable[[BudgetSet, int, int, bool], None] = keeper.note
-        self.tend, self.close, self.reserved_nusd = keeper.tend, keeper.close, keeper.reserved_nusd
+        self.tend = keeper.tend
+        self.close = keeper.close
+        self.reserved_nusd = keeper.reserved_nusd
 
     def reserve(self, payer: Payer, ask: CostBound, patient: bool = True) -> Reservation:
         """Reserve the bound of `ask` from every budget of `payer`, or from none. `patient`: wait a moment for what

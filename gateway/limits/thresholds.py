@@ -11,7 +11,8 @@ from gateway.store.database import Database
 
 # Budgets are examined from so many percent below the lowest threshold: amounts in other workers' leases are counted a
 # moment later.
-MARGIN, WHOLLY = 10, 100
+MARGIN = 10
+WHOLLY = 100
 NEARLY = (80,)  # the percentages at which a budget is reported where none are chosen
 MOST_THRESHOLDS = 8
 MOST_ROWS = 2_000

@@ -31,8 +31,12 @@ class BudgetLease:
     )
 
     def __init__(self, slice_: Slice, epoch: int, ends: float, now: float) -> None:
-        self.hold, self.lease, self.epoch = slice_.hold, slice_.lease, epoch
-        self.generation, self.limit, self.period = slice_.generation, slice_.limit_nusd, slice_.period
+        self.hold = slice_.hold
+        self.lease = slice_.lease
+        self.epoch = epoch
+        self.generation = slice_.generation
+        self.limit = slice_.limit_nusd
+        self.period = slice_.period
         self.ends = ends
         self.is_credits = slice_.hold.kind == CREDITS
         self.total = self.spare_nusd = UNLIMITED if slice_.limit_nusd is None else 0
@@ -63,7 +67,9 @@ class BudgetSet:
     )
 
     def __init__(self, slices: tuple[BudgetLease, ...], version: int, epoch: int) -> None:
-        self.slices, self.version, self.epoch = slices, version, epoch
+        self.slices = slices
+        self.version = version
+        self.epoch = epoch
         self.own_slices = tuple(held for held in slices if not held.is_credits)
         self.credit_slices = tuple(held for held in slices if held.is_credits)
         self.limited = tuple(held for held in slices if held.limit is not None)

@@ -10,14 +10,23 @@ BOXES = frozenset((b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf"
 MOST_BOXES = 100_000
 VIDEO = b"vide"
 USUAL_AAC = (1, 2, 3, 4, 5, 29)
-SEGMENT, CLUSTER, GROUP, TRACKS, TRACK = 0x18538067, 0x1F43B675, 0xA0, 0x1654AE6B, 0xAE
-SIMPLE_BLOCK, BLOCK, TRACK_NUMBER, CODEC = 0xA3, 0xA1, 0xD7, 0x86
+SEGMENT = 0x18538067
+CLUSTER = 0x1F43B675
+GROUP = 0xA0
+TRACKS = 0x1654AE6B
+TRACK = 0xAE
+SIMPLE_BLOCK = 0xA3
+BLOCK = 0xA1
+TRACK_NUMBER = 0xD7
+CODEC = 0x86
 OPENED = frozenset((SEGMENT, CLUSTER, GROUP, TRACKS, TRACK))
 
 
 def count_mp4(data: Bytes, begin: int) -> CountedSound:
     """The samples of all tracks that are not video, each as long as one of its coding is at the most."""
-    samples, longest, is_video = 0, 0.0, False
+    samples = 0
+    longest = 0.0
+    is_video = False
     for name, place, size in _boxes(data, begin):
         if name == b"trak":
             is_video = False
@@ -39,9 +48,12 @@ def _boxes(data: Bytes, place: int) -> Iterator[tuple[bytes, int, int]]:
     for _ in range(MOST_BOXES):
         if place + 8 > data.size:
             return
-        size, name, head = data.number(place, 4), data.at(place + 4, 4), 8
+        size = data.number(place, 4)
+        name = data.at(place + 4, 4)
+        head = 8
         if size == 1:
-            size, head = data.number(place + 8, 8), 16
+            size = data.number(place + 8, 8)
+            head = 16
         elif size == 0:
             size = data.size - place
         yield name, place + head, max(0, size - head)
@@ -78,7 +90,8 @@ def _aac_seconds(descriptors: bytes) -> float:
 
 def _descriptor(data: bytes) -> tuple[int, bytes]:
     """Tag and contents of the first descriptor; tag 0 where there is none."""
-    size, place = 0, 1
+    size = 0
+    place = 1
     while 0 < place < min(len(data), 5):
         size = size << 7 | data[place] & 0x7F
         place += 1

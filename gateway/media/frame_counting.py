@@ -25,7 +25,8 @@ class Bytes:
     def __init__(self, file: StoredFile) -> None:
         self._file = file
         self.size = len(file)
-        self._begin, self._window = 0, b""
+        self._begin = 0
+        self._window = b""
 
     def at(self, place: int, size: int) -> bytes:
         """At most `size` bytes from `place` on."""

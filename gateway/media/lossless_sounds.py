@@ -5,7 +5,11 @@ from typing import Literal
 
 from gateway.media.frame_counting import MOST_FRAMES, WINDOW, Bytes, CountedSound
 
-PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
+PCM = 1
+FLOAT = 3
+A_LAW = 6
+MU_LAW = 7
+EXTENSIBLE = 0xFFFE
 ADPCM = (2, 0x11)  # of Microsoft and IMA: two samples in a byte
 GUID_REST = bytes.fromhex("000000001000800000aa00389b71")
 MOST_CHUNKS = 1_000
@@ -35,7 +39,8 @@ def count_wave(data: Bytes, begin: int) -> CountedSound:
     """All bytes of PCM at its rate, whatever length its chunk declares."""
     fmt, size = _described(data, begin, b"fmt ", b"data")
     coding, channels, hertz = (int.from_bytes(fmt[a:b], "little") for a, b in ((0, 2), (2, 4), (4, 8)))
-    frame, bits = int.from_bytes(fmt[12:14], "little"), int.from_bytes(fmt[14:16], "little")
+    frame = int.from_bytes(fmt[12:14], "little")
+    bits = int.from_bytes(fmt[14:16], "little")
     if coding == EXTENSIBLE and fmt[26:40] == GUID_REST:
         coding = int.from_bytes(fmt[24:26], "little")
     if coding in ADPCM and channels * hertz:
@@ -48,8 +53,10 @@ def count_wave(data: Bytes, begin: int) -> CountedSound:
 def count_aiff(data: Bytes, begin: int) -> CountedSound:
     """The same of AIFF; AIFF-C may hold other codings."""
     common, size = _described(data, begin, b"COMM", b"SSND")
-    channels, bits = int.from_bytes(common[:2], "big"), int.from_bytes(common[6:8], "big")
-    exponent, mantissa = int.from_bytes(common[8:10], "big") - 16_383 - 63, int.from_bytes(common[10:18], "big")
+    channels = int.from_bytes(common[:2], "big")
+    bits = int.from_bytes(common[6:8], "big")
+    exponent = int.from_bytes(common[8:10], "big") - 16_383 - 63
+    mantissa = int.from_bytes(common[10:18], "big")
     if data.at(begin + 8, 4) != b"AIFF" or not -63 <= exponent <= -32 or not channels * bits * mantissa:
         return CountedSound(0, data.size)
     hertz = mantissa / (1 << -exponent)
@@ -59,7 +66,9 @@ def count_aiff(data: Bytes, begin: int) -> CountedSound:
 def count_flac(data: Bytes, begin: int) -> CountedSound:
     """The samples of every frame in the file, wherever it stands."""
     declared = data.number(begin + 18, 3) >> 4
-    seconds, looks, place = 0.0, 0, begin
+    seconds = 0.0
+    looks = 0
+    place = begin
     while place < data.size and looks < MOST_FRAMES:
         window = data.at(place, WINDOW)
         whole = len(window) < WINDOW
@@ -75,7 +84,8 @@ def _flac_frame(head: bytes, declared: int) -> float:
     """Seconds of the frame that begins so; 0 for what is none."""
     if len(head) < 6:
         return 0.0
-    block, rate = head[2] >> 4, head[2] & 15
+    block = head[2] >> 4
+    rate = head[2] & 15
     place = 5 + (head[4] >= 0xC0) + (head[4] >= 0xE0) + (head[4] >= 0xF0) + (head[4] >= 0xF8) + (head[4] >= 0xFC)
     place += head[4] == 0xFE
     samples = FLAC_BLOCKS.get(block, 0)
@@ -100,7 +110,8 @@ def _described(data: Bytes, begin: int, description: bytes, sound: bytes) -> tup
     """The one description of a RIFF or IFF file, b"" where there are several; bytes from the first sound on."""
     order: Literal["little", "big"] = "little" if description == b"fmt " else "big"
     found: set[bytes] = set()
-    place, sounding = begin + 12, data.size
+    place = begin + 12
+    sounding = data.size
     for _ in range(MOST_CHUNKS):
         head = data.at(place, 8)
         if len(head) < 8:

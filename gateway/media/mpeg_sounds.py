@@ -8,7 +8,8 @@ from gateway.neutral.sound_frames import FRAME_HEAD, adts_frame, mpeg_frame
 LEAST_MPEG = 250  # bytes a second of frames in free format
 LEAST_AAC = 50
 AMR_FRAME_S = 0.02
-AMR_NARROW, AMR_WIDE = b"#!AMR\n", b"#!AMR-WB\n"
+AMR_NARROW = b"#!AMR\n"
+AMR_WIDE = b"#!AMR-WB\n"
 AMR_SIZES = {
     AMR_NARROW: (13, 14, 16, 18, 20, 21, 27, 32, 6, 1, 1, 1, 1, 1, 1, 1),
     AMR_WIDE: (18, 24, 33, 37, 41, 47, 51, 59, 61, 6, 1, 1, 1, 1, 1, 1),
@@ -30,7 +31,9 @@ def count_amr(data: Bytes, begin: int) -> CountedSound:
     kind = next((one for one in (AMR_WIDE, AMR_NARROW) if data.at(begin, len(one)) == one), b"")
     if not kind:
         return CountedSound(0, data.size)
-    sizes, place, frames = AMR_SIZES[kind], begin + len(kind), 0
+    sizes = AMR_SIZES[kind]
+    place = begin + len(kind)
+    frames = 0
     while place < data.size and frames < MOST_FRAMES:
         place += sizes[data.at(place, 1)[0] >> 3 & 15]
         frames += 1
@@ -39,7 +42,10 @@ def count_amr(data: Bytes, begin: int) -> CountedSound:
 
 def _follow(data: Bytes, begin: int, read: Callable[[bytes], tuple[int, float]], least: int) -> CountedSound:
     """Frames as a decoder finds them: the next one where the last one ends, else at the next sync word."""
-    seconds, rest, in_a_row, longest = 0.0, 0, 0, 0
+    seconds = 0.0
+    rest = 0
+    in_a_row = 0
+    longest = 0
     place = begin
     for _ in range(MOST_FRAMES):
         if place >= data.size:
@@ -53,6 +59,7 @@ def _follow(data: Bytes, begin: int, read: Callable[[bytes], tuple[int, float]],
         else:
             following = data.find(b"\xff", place + 1)
             rest += following - place
-            place, in_a_row = following, 0
+            place = following
+            in_a_row = 0
     rest += max(0, data.size - place)
     return CountedSound(seconds, rest, least if longest >= CONSISTENT else LEAST_OF_ANY)

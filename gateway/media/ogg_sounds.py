@@ -3,9 +3,12 @@
 from gateway.media.frame_counting import MOST_FRAMES, Bytes, CountedSound
 from gateway.media.lossless_sounds import count_flac
 
-PAGE, HEAD = b"OggS", 27
+PAGE = b"OggS"
+HEAD = 27
 LONGEST_OPUS_S, LONGEST_PACKET_S = 0.12, 8.0  # of Opus, and of any other coding
-OPUS_CELT_MS, OPUS_SILK_MS, OPUS_HYBRID_MS = (2.5, 5, 10, 20), (10, 20, 40, 60), (10, 20)
+OPUS_CELT_MS = (2.5, 5, 10, 20)
+OPUS_SILK_MS = (10, 20, 40, 60)
+OPUS_HYBRID_MS = (10, 20)
 CONTINUED = 1
 
 
@@ -13,7 +16,8 @@ def opus_seconds(packet: bytes) -> float:
     """How long a packet lasts by its first bytes."""
     if not packet:
         return LONGEST_OPUS_S
-    config, code = packet[0] >> 3, packet[0] & 3
+    config = packet[0] >> 3
+    code = packet[0] & 3
     if config >= 16:
         frame_ms: float = OPUS_CELT_MS[config & 3]
     else:
@@ -27,11 +31,14 @@ def opus_seconds(packet: bytes) -> float:
 def count_ogg(data: Bytes, begin: int) -> CountedSound:
     """The packets of all pages, also of those within others: a decoder takes them when the outer one is broken."""
     longest: dict[bytes, float] = {}  # by stream: seconds of a packet, 0 for Opus, where each packet has its own
-    seconds, packets, place = 0.0, 0, data.find(PAGE, begin)
+    seconds = 0.0
+    packets = 0
+    place = data.find(PAGE, begin)
     while place < data.size:
         head = data.at(place, HEAD + 255)
         count = head[26] if len(head) > 26 else 0
-        serial, laces = head[14:18], head[HEAD : HEAD + count]
+        serial = head[14:18]
+        laces = head[HEAD : HEAD + count]
         at = place + HEAD + count
         begins = not head[5:6] or not head[5] & CONTINUED
         for lace in laces:
@@ -57,7 +64,8 @@ def _packet_seconds(start: bytes, serial: bytes, longest: dict[bytes, float]) ->
     if start[:8] == b"OpusTags":
         return 0.0
     if start[:7] == b"\x01vorbis" and len(start) > 28:
-        hertz, block = int.from_bytes(start[12:16], "little"), 1 << (start[28] >> 4)
+        hertz = int.from_bytes(start[12:16], "little")
+        block = 1 << (start[28] >> 4)
         longest[serial] = max(longest.get(serial, 0.0), block / 2 / max(1, hertz))
         return 0.0
     known = longest.get(serial, LONGEST_PACKET_S)

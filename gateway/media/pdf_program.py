@@ -18,7 +18,8 @@ from typing import Any
 from pypdf import PdfReader
 from pypdf.generic import ArrayObject, DictionaryObject, IndirectObject, StreamObject
 
-MEMORY_BYTES, PROCESSOR_S = 1 << 30, 6
+MEMORY_BYTES = 1 << 30
+PROCESSOR_S = 6
 DEPTH = 40  # of the page tree, and of forms within forms
 # Page objects and object streams by their names, which may be spelled with hexadecimal digits.
 PAGE = re.compile(rb"/Type\s{0,8}/P(?:a|#61)(?:g|#67)(?:e|#65)(?![a-zA-Z#])")

@@ -21,9 +21,12 @@ from gateway.runtime.threads import compute_if, work_owner
 PROGRAM = Path(__file__).with_name("pdf_program.py")
 LARGE = 1 << 18
 LONGEST_S, LOOK_S = 8.0, 0.005  # the most time for one file; how often the child is looked at
-AT_ONCE, WAITING, WAITING_EACH = 2, 64, 16
+AT_ONCE = 2
+WAITING = 64
+WAITING_EACH = 16
 REMEMBERED = 1024  # files: a conversation brings the same document with each of its turns
-PDF, HEAD = b"%PDF-", 1024  # readers accept other bytes before the header
+PDF = b"%PDF-"
+HEAD = 1024
 
 
 # Native threads wait for children; gevent's own functions work in the thread of the event loop alone.

@@ -11,7 +11,9 @@ from gateway.runtime.large_files import StoredFile
 SECOND_MS = 1000
 LIKELY_BYTES_A_SECOND = 4_000
 # Bytes of tags before a sound that no decoder plays; more of them count as sound at the lowest rate of MP3.
-TAGS_BYTES, TAGS_LEAST, MOST_TAGS = 1 << 16, 1_000, 16
+TAGS_BYTES = 1 << 16
+TAGS_LEAST = 1_000
+MOST_TAGS = 16
 NOTHING = CountedSound(0)
 READERS: dict[str, Callable[[Bytes, int], CountedSound]] = {
     "audio/wav": lossless_sounds.count_wave,

@@ -19,12 +19,16 @@ from gateway.runtime.threads import compute_if
 
 # The most that one image was seen to count as (Qwen-VL at its highest resolution), and what one of a usual size counts
 # as (OpenAI documentation, "Images and vision": 1024 × 1024 in high detail). A low detail is 85 tokens.
-IMAGE_TOKENS, LIKELY_IMAGE_TOKENS, LOW_DETAIL_TOKENS = 16_384, 765, 85
+IMAGE_TOKENS = 16_384
+LIKELY_IMAGE_TOKENS = 765
+LOW_DETAIL_TOKENS = 85
 # A page of a PDF is read as an image of a limited size and as its text (documentation of OpenAI, "File inputs", and of
 # Anthropic, "PDF support"; the largest image of a page is Anthropic's of 4,784 tokens).
-PAGE_TOKENS, LIKELY_PAGE_TOKENS = 5_000, 765
+PAGE_TOKENS = 5_000
+LIKELY_PAGE_TOKENS = 765
 # Providers count 10 to 33 tokens for a second of sound; bounds have room.
-SOUND_TOKENS_A_SECOND, LIKELY_SOUND_TOKENS_A_SECOND = 50, 10
+SOUND_TOKENS_A_SECOND = 50
+LIKELY_SOUND_TOKENS_A_SECOND = 10
 BYTES_A_TOKEN = 4
 # Deflate packs at most so many bytes into one: office documents are packed, and providers read their text.
 PACKED = 1032

@@ -41,14 +41,17 @@ class Durations:
     __slots__ = ("_buckets", "_fresh", "_row", "observe")
 
     def __init__(self, buckets: tuple[float, ...] = BUCKETS) -> None:
-        self._buckets, self._fresh = buckets, list[float]()
+        self._buckets = buckets
+        self._fresh = list[float]()
         self._row = [0.0] * (len(buckets) + 2)
         self.observe: Callable[[float], None] = self._fresh.append
 
     @property
     def row(self) -> list[float]:
         """Counts by bucket, the overflow, then the sum of seconds."""
-        fresh, row, before = self._fresh, self._row, 0
+        fresh = self._fresh
+        row = self._row
+        before = 0
         fresh.sort()
         for place, bound in enumerate(self._buckets):
             within = bisect_right(fresh, bound)

@@ -159,7 +159,8 @@ def kept_sums_sql(database: Database) -> str:
 def _summed(name: str, inside: str) -> str:
     if name in COUNTED:
         return COUNTED[name]
-    column, removed = SUMMED.get(name, "0"), _kept(name, inside)
+    column = SUMMED.get(name, "0")
+    removed = _kept(name, inside)
     return f"{column} + CASE WHEN u.extra IS NULL THEN 0 ELSE {removed} END" if removed else column
 
 

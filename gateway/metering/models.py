@@ -8,7 +8,11 @@ SETTLEMENT, LATE = 0, 1  # kind: the attempt itself; what became known of it aft
 CREDITS, BYOK = 0, 1  # mode: the organization's credits paid, or its own provider key did
 BASES = ("provider", "drained", "estimated", "interrupted")  # basis: where the counts come from
 # flags; CAPPED: counts or cost passed the bounds of gateway/neutral/usage.py and gateway/money.py and were cut to them
-STREAMED, CACHED, RETRIED, OVERRUN, CAPPED = 1, 2, 4, 8, 16
+STREAMED = 1
+CACHED = 2
+RETRIED = 4
+OVERRUN = 8
+CAPPED = 16
 
 
 class UsageEntry(Base):

@@ -21,7 +21,8 @@ class PayloadQuota:
     """Keeps each organization within `most_bytes` (0: any number), as they lie in the database."""
 
     def __init__(self, database: Database, most_bytes: int) -> None:
-        self._database, self._most_bytes = database, most_bytes
+        self._database = database
+        self._most_bytes = most_bytes
 
     def keep(self, go_on: GoOn = lambda: True) -> int:
         """Forget the oldest payloads of organizations that have too many, in small steps; how many. Usage rows and fees
@@ -47,7 +48,8 @@ class PayloadQuota:
             if not going:
                 break
             self._database.write(partial(self._forget, going))
-            gone, excess = gone + len(going), excess - freed
+            gone = gone + len(going)
+            excess = excess - freed
             pause(PAUSE_S)
         return gone
 

@@ -9,7 +9,8 @@ COLUMNS = {"project": "project", "key": "api_key"}
 
 def count(database: Database, scope: str, subject: str, seconds: int) -> tuple[int, int]:
     """Requests and tokens of a project or key that were booked within the last `seconds`."""
-    column, since = COLUMNS[scope], database.now_us() - seconds * SECOND_US
+    column = COLUMNS[scope]
+    since = database.now_us() - seconds * SECOND_US
     sql = (
         "SELECT COUNT(DISTINCT request), COALESCE(SUM(input + cache_read + cache_write + output), 0) FROM usage "
         f"WHERE posted_at >= ? AND {column} = ?"

@@ -10,7 +10,9 @@ from msgspec import structs
 from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Requirements, Tool
 from gateway.neutral.parts import CacheMark, File, Image, Message, Part, Text, ToolCall, ToolResult
 
-AUTOMATIC, CLIENT, DISABLED = "automatic", "client", "disabled"
+AUTOMATIC = "automatic"
+CLIENT = "client"
+DISABLED = "disabled"
 LONG = 4096  # characters, about the thousand tokens below which no vendor caches
 LEAST_TURNS = 3  # from which on the end is marked: before, nothing of it is asked twice
 LONG_TEXTS = 2  # beside the instructions and the end: four marks in all

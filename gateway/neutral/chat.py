@@ -183,10 +183,15 @@ class ChatResult:
         """A result whose choices `read` gives of the body, at most once; it must not fail. `finish` is that of the
         first."""
         result = cls.__new__(cls)  # all but the choices: these have no value yet
-        result.usage, result.model, result.upstream_id = usage, model, upstream_id
-        result.service_tier, result.warnings, result.native = service_tier, (), native
+        result.usage = usage
+        result.model = model
+        result.upstream_id = upstream_id
+        result.service_tier = service_tier
+        result.warnings = ()
+        result.native = native
         result.large = False
-        result._read, result._finish = read, finish
+        result._read = read
+        result._finish = finish
         return result
 
     @property

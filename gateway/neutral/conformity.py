@@ -137,7 +137,8 @@ class _Check:
         return True
 
     def _fits_members(self, value: dict[str, Any], schema: dict[str, Any]) -> bool:
-        known, required = schema.get("properties", {}), schema.get("required", ())
+        known = schema.get("properties", {})
+        required = schema.get("required", ())
         self._spend(len(required))
         if any(name not in value for name in required):
             return False
@@ -151,9 +152,11 @@ class _Check:
         if not _in_range(len(value), schema, "minItems", "maxItems"):
             return False
         items = schema.get("items", True)
-        leading, rest = schema.get("prefixItems", ()), items
+        leading = schema.get("prefixItems", ())
+        rest = items
         if isinstance(items, list):
-            leading, rest = items, schema.get("additionalItems", True)
+            leading = items
+            rest = schema.get("additionalItems", True)
         if schema.get("uniqueItems") is True and len({self._key(one) for one in value}) < len(value):
             return False
         return all(
@@ -188,5 +191,6 @@ def _fits_number(value: float, schema: dict[str, Any]) -> bool:
 
 
 def _in_range(size: float, schema: dict[str, Any], least: str, most: str) -> bool:
-    low, high = schema.get(least), schema.get(most)
+    low = schema.get(least)
+    high = schema.get(most)
     return not (_is_number(low) and size < low) and not (_is_number(high) and size > high)

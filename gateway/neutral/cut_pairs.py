@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 HALF = rb"\\u[dD][%b][0-9a-fA-F]{2}"
-FIRST, SECOND = HALF % b"89abAB", HALF % b"c-fC-F"
+FIRST = HALF % b"89abAB"
+SECOND = HALF % b"c-fC-F"
 HALF_BYTES = 6
 # Behind an even number of backslashes: the one that begins an escape is not itself escaped.
 ESCAPE = rb"(?<!\\)((?:\\\\)*+)"
@@ -53,5 +54,6 @@ def join_halves(text: bytes, before: bytes) -> tuple[bytes, bytes]:
         ends = list(ENDING.finditer(text))
         if ends:
             start, end = ends[-1].span(2)
-            half, text = text[start:end], text[:start] + text[end:]
+            half = text[start:end]
+            text = text[:start] + text[end:]
     return without_halves(text), half

@@ -79,7 +79,8 @@ def split(request: EmbeddingsRequest, most: int, most_tokens: int = 0) -> Iterat
         size = len(one) if isinstance(one, list) else -(-_bytes_of(one) // FEWEST_BYTES_A_TOKEN)
         if part and (len(part) >= most or (most_tokens and tokens + size > most_tokens)):
             yield _part(request, wanted, part)
-            part, tokens = [], 0
+            part = []
+            tokens = 0
         part.append(one)
         tokens += size
     yield _part(request, wanted, part)

@@ -14,9 +14,11 @@ from gateway.neutral.usage import Units, Usage, added
 from gateway.runtime.large_files import StoredFile
 
 # The most that one image that is read was seen to count as, and one that is made where its mapping tells no number.
-READ_TOKENS, MADE_TOKENS = 8192, 16_384
+READ_TOKENS = 8192
+MADE_TOKENS = 16_384
 PARTIAL_TOKENS = 100  # that an image on its way counts as (Image generation guide, "Partial images cost")
-LIKELY_READ, BYTES_A_TOKEN = 1024, 4
+LIKELY_READ = 1024
+BYTES_A_TOKEN = 4
 AUTO = "auto"
 SHAPE = re.compile(r"([1-9]\d{0,4})[x:*]([1-9]\d{0,4})")
 ENDINGS = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}

@@ -11,8 +11,11 @@ from gateway.neutral.conformity import conforms
 from gateway.neutral.json_repair import Unmendable, mend
 from gateway.runtime.threads import compute
 
-MARKDOWN, MIXED = "markdown_extraction", "mixed_content_extraction"
-SYNTAX, TRUNCATION, COMBINED = "syntax_fix", "truncation_completion", "combined_strategies"
+MARKDOWN = "markdown_extraction"
+MIXED = "mixed_content_extraction"
+SYNTAX = "syntax_fix"
+TRUNCATION = "truncation_completion"
+COMBINED = "combined_strategies"
 
 # Possessive: where no bracket follows nothing is tried again.
 FENCE = re.compile(r"```[ \t]*+[\w+-]*+\s*+(?=[{\[])")

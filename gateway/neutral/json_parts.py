@@ -13,7 +13,8 @@ INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
 TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{\[,]', re.DOTALL)
 BACKSLASH = 0x5C
 COMMA = b","
-OPENING, STRUCTURE = (b"{", b"["), (b"{", b"[", COMMA)
+OPENING = (b"{", b"[")
+STRUCTURE = (b"{", b"[", COMMA)
 
 
 def has_more_parts(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:
@@ -36,12 +37,16 @@ def count_marks(raw: bytes) -> tuple[int, int]:
 
 def has_more(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:
     """Whether there are more marks of structure outside of strings; in pieces, so that others have their turn."""
-    found, at, inside = 0, 0, False
+    found = 0
+    at = 0
+    inside = False
     while at < len(raw):
         end = _end_of_piece(raw, at + PIECE)
-        piece, start = raw[at:end], 0
+        piece = raw[at:end]
+        start = 0
         if inside and (rest := INSIDE.match(piece)) is not None:
-            start, inside = rest.end(), not rest[1]
+            start = rest.end()
+            inside = not rest[1]
         for token in TOKENS.finditer(piece, start):
             closing = token[1]
             if closing is None:

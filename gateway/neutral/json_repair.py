@@ -152,7 +152,8 @@ class _Reader:
         begun_end = _end(NUMBER_BEGUN, self.text, self.at)
         match = NUMBER.match(self.text, self.at)
         if begun_end == len(self.text):
-            self.cut, self.at = True, begun_end
+            self.cut = True
+            self.at = begun_end
             if match is None:
                 raise _Cut
         elif match is None or not BORDER.match(self.text, match.end()):

@@ -63,7 +63,8 @@ def embeddings_tokens(request: EmbeddingsRequest) -> int:
 
 def check_vectors(request: EmbeddingsRequest, result: EmbeddingsResult) -> None:
     """Clients tell whose a vector is by its place alone."""
-    wanted, got = request.requirements.messages, len(result.vectors)
+    wanted = request.requirements.messages
+    got = len(result.vectors)
     if got != wanted:
         raise UpstreamFailed(f"The provider answered {wanted} inputs with {got} vectors.", upstream_status=200)
 

@@ -14,8 +14,11 @@ TRANSCRIPTION: Final = "transcription"
 # A system prompt of the provider's own, what tools and roles add: no event tells of it.
 OVERHEAD_TOKENS = 1_000
 # Sound is 24 kHz PCM, or telephone codecs of 8,000 bytes a second. A second is ten tokens, of a model's voice twenty.
-SECOND_BYTES, LEAST_SECOND_BYTES = 48_000, 8_000
-LEAST_BYTES_A_TOKEN, USUAL_BYTES_A_TOKEN, USUAL_BYTES_A_TOKEN_MADE = 800, 4_800, 2_400
+SECOND_BYTES = 48_000
+LEAST_SECOND_BYTES = 8_000
+LEAST_BYTES_A_TOKEN = 800
+USUAL_BYTES_A_TOKEN = 4_800
+USUAL_BYTES_A_TOKEN_MADE = 2_400
 TEXT_BYTES_A_TOKEN = 4
 MOST_IMAGE_TOKENS = 4_096
 # Of an output limit: as much as the model gives.

@@ -8,7 +8,8 @@ from gateway.neutral.usage import Units, Usage
 
 DOCUMENTS_A_SEARCH = 100  # of the unit that some vendors bill: a query with so many documents
 # Longer documents count as several: of 500 tokens each (Cohere's pricing page), a token being one byte at the least.
-BYTES_A_CHUNK, LEAST_BYTES_A_CHUNK = 2000, 500
+BYTES_A_CHUNK = 2000
+LEAST_BYTES_A_CHUNK = 500
 BYTES_A_TOKEN = 4
 
 

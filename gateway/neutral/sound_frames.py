@@ -18,11 +18,14 @@ def mpeg_frame(head: bytes) -> tuple[int, float]:
     """Bytes and seconds of a frame of MPEG audio; 0 bytes for what is none, free format among it."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return 0, 0.0
-    version, layer = head[1] >> 3 & 3, 4 - (head[1] >> 1 & 3)
-    bits, rate = head[2] >> 4, head[2] >> 2 & 3
+    version = head[1] >> 3 & 3
+    layer = 4 - (head[1] >> 1 & 3)
+    bits = head[2] >> 4
+    rate = head[2] >> 2 & 3
     if version == 1 or layer == 4 or not 0 < bits < 15 or rate == 3:
         return 0, 0.0
-    first, hertz = version == 3, MPEG_RATES[version][rate]
+    first = version == 3
+    hertz = MPEG_RATES[version][rate]
     bytes_a_second = KBPS[first, layer][bits - 1] * 125
     padding = head[2] >> 1 & 1
     if layer == 1:

@@ -17,7 +17,10 @@ PCM_BYTES_A_SECOND = 2 * PCM_RATE
 FLAC_BYTES_A_SECOND = PCM_BYTES_A_SECOND  # what its samples take without compression
 LONGEST_HEAD = 64  # bytes within which every format here shows what it is
 OPUS_RATE = 48_000
-PAGE_HEAD, ID3_HEAD, WAV_HEAD, FLAC_HEAD = 27, 10, 44, 42
+PAGE_HEAD = 27
+ID3_HEAD = 10
+WAV_HEAD = 44
+FLAC_HEAD = 42
 LAYER_III = (0xE6, 0xE2)  # of the second byte of a header: its bits of sync and layer, and these of layer III
 
 # Reads the unit (a frame, a page) that begins at a position: its bytes and its seconds; None where none begins, and
@@ -35,7 +38,8 @@ class SoundLength:
     def __init__(self) -> None:
         self._rest = b""
         self._skip = self._bytes = self._position = self._rate = 0
-        self._seconds, self._per_second = 0.0, 0
+        self._seconds = 0.0
+        self._per_second = 0
         self._unit: Callable[[bytes, int], Unit | None] | None = None
 
     @property
@@ -52,7 +56,8 @@ class SoundLength:
             if len(self._rest) < LONGEST_HEAD:
                 return
             self._recognize(self._rest)
-            data, self._rest = self._rest, b""
+            data = self._rest
+            self._rest = b""
         if self._unit is not None:
             self._count(data)
 
@@ -72,9 +77,11 @@ class SoundLength:
 
     def _read_flac(self, head: bytes) -> None:
         packed = int.from_bytes(head[18:26], "big")  # 20 bits of rate, 8 of form, 36 of samples
-        rate, samples = packed >> 44, packed & (1 << 36) - 1
+        rate = packed >> 44
+        samples = packed & (1 << 36) - 1
         if rate and samples:
-            self._seconds, self._unit = samples / rate, _nothing
+            self._seconds = samples / rate
+            self._unit = _nothing
         else:
             self._per_second = FLAC_BYTES_A_SECOND
 
@@ -83,7 +90,9 @@ class SoundLength:
         if self._skip >= len(data):
             self._skip -= len(data)
             return
-        data, at, unit = self._rest + data[self._skip :], 0, self._unit
+        data = self._rest + data[self._skip :]
+        at = 0
+        unit = self._unit
         self._skip = 0
         while unit is not None and at < len(data):
             found = unit(data, at)
@@ -108,7 +117,8 @@ class SoundLength:
         position = int.from_bytes(data[at + 6 : at + 14], "little", signed=True)
         if position < 0:  # no packet ends on this page
             return size, 0.0
-        before, self._position = self._position, position
+        before = self._position
+        self._position = position
         return size, (position - before if position >= before else position) / self._rate
 
 

@@ -15,10 +15,12 @@ FORMATS = {
     "wav": "audio/wav",
     "pcm": "audio/pcm",
 }
-LEAST_SPEED, MOST_SPEED = 0.25, 4.0
+LEAST_SPEED = 0.25
+MOST_SPEED = 4.0
 # Speakers read some 15 characters a second; vendors count 20 to 25 tokens for a second of speech. Numbers and signs are
 # read out at many times their length, so a bound has room.
-TOKENS_A_CHARACTER, MOST_TOKENS_A_CHARACTER = 1.7, 16
+TOKENS_A_CHARACTER = 1.7
+MOST_TOKENS_A_CHARACTER = 16
 LEAST_TOKENS_A_SECOND = 20
 BYTES_A_TOKEN = 4
 SECOND_MS = 1000
@@ -55,7 +57,8 @@ def length_as_text(sound_ms: int) -> int:
 
 def units_of(wanted: SpeechInput) -> Units:
     """What speech may count as, whether its model is billed by characters or by tokens."""
-    characters, longer = len(wanted.text), 1 / min(wanted.speed, 1.0)
+    characters = len(wanted.text)
+    longer = 1 / min(wanted.speed, 1.0)
     text = -(-len((wanted.text + wanted.instructions).encode("utf-8", "replace")) // BYTES_A_TOKEN)
     most = Usage(characters=characters, output_audio=math.ceil(characters * MOST_TOKENS_A_CHARACTER * longer) + 64)
     made = math.ceil(characters * TOKENS_A_CHARACTER / wanted.speed)

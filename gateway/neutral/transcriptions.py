@@ -9,8 +9,10 @@ from gateway.neutral.usage import Units, Usage
 from gateway.runtime.large_files import StoredFile
 
 # Providers count 10 to 33 tokens for a second of audio, and speech is some 4 tokens of text a second; bounds have room.
-AUDIO_TOKENS_A_SECOND, MOST_AUDIO_TOKENS_A_SECOND = 10, 50
-OUTPUT_TOKENS_A_SECOND, MOST_OUTPUT_TOKENS_A_SECOND = 4, 25
+AUDIO_TOKENS_A_SECOND = 10
+MOST_AUDIO_TOKENS_A_SECOND = 50
+OUTPUT_TOKENS_A_SECOND = 4
+MOST_OUTPUT_TOKENS_A_SECOND = 25
 BYTES_A_TOKEN = 4
 SECOND_MS = 1000
 LEAST_AUDIO = "least_audio_s"  # of a mapping's `extra`: seconds that each call is billed at the least

@@ -15,10 +15,12 @@ from gateway.runtime.large_files import StoredFile
 
 VideoState = Literal["queued", "in_progress", "completed", "failed", "canceled", "expired"]
 FINAL_STATES = frozenset(("completed", "failed", "canceled", "expired"))
-USUAL_SECONDS, USUAL_SIZE = 4, "1280x720"  # of a caller who names none
+USUAL_SECONDS = 4
+USUAL_SIZE = "1280x720"
 REFUSED = "content_filter"  # the error code of what a provider's filter let not pass
 # What may be asked for where no mapping is known yet: more than any provider counts for one video.
-MOST_SECONDS, MOST_TOKENS_A_SECOND = 60, 250_000
+MOST_SECONDS = 60
+MOST_TOKENS_A_SECOND = 250_000
 SECOND_MS = 1_000
 
 

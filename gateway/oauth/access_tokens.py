@@ -14,7 +14,8 @@ from gateway.oauth.models import OAuthGrant, OAuthToken
 from gateway.store.installation_identity import Secrets
 
 PREFIX = "llmgat_"
-REMEMBERED, REFUSALS = 20_000, 10_000
+REMEMBERED = 20_000
+REFUSALS = 10_000
 UNKNOWN = "The access token is not valid any more; refresh it, or connect the application again."
 EXPIRED = "The access token has expired; refresh it."
 ELSEWHERE = "The access token was made for another resource; connect the application to this address again."
@@ -45,7 +46,8 @@ class TokenCallers:
     """Knows the callers of access tokens. Memory holds digests, never a token."""
 
     def __init__(self, authentication: Authentication, control: Control, secrets: Secrets, clock: Clock) -> None:
-        self._authentication, self._clock = authentication, clock
+        self._authentication = authentication
+        self._clock = clock
         self._hash_keys = secrets.hash_keys
         self._memory: Memory[bytes, AccessToken | str] = Memory(
             control, REMEMBERED, lambda value: isinstance(value, str), REFUSALS

@@ -28,7 +28,9 @@ class TurnedDown(Exception):
 
     def __init__(self, client: OAuthApp, location: str, description: str) -> None:
         super().__init__(description)
-        self.client, self.location, self.description = client, location, description
+        self.client = client
+        self.location = location
+        self.description = description
 
     @property
     def leads_elsewhere(self) -> bool:
@@ -62,7 +64,8 @@ def read(given: Parameters, issuer: str, find: Callable[[str], OAuthApp | None])
 
     InvalidRequest for one whose sender cannot be told: nobody is led on then. TurnedDown for what it asks for.
     """
-    client_id, redirect_uri = _one(given, "client_id"), _one(given, "redirect_uri")
+    client_id = _one(given, "client_id")
+    redirect_uri = _one(given, "redirect_uri")
     client = find(client_id) if client_id else None
     if client is None:
         raise InvalidRequest(UNKNOWN_CLIENT if client_id else "The parameter client_id is missing.", param="client_id")

@@ -18,7 +18,8 @@ from gateway.store.documents import Documents
 LONGEST_ADDRESS = 400
 MOST_BYTES = 16 << 10
 PATIENCE_S = 5.0
-TTL_S, STALE_S = 3600, 7 * 86_400.0
+TTL_S = 3600
+STALE_S = 7 * 86_400.0
 KIND = "oauth_client"
 # Codes of a fetch that say what is there, rather than that nothing answers.
 WRONG = frozenset(("too_many_redirects", "response_too_large", "address_not_allowed", "invalid_address"))
@@ -50,14 +51,17 @@ class ClientDocuments:
     """Those descriptions, fetched and remembered."""
 
     def __init__(self, documents: Documents, fetcher: DocumentFetcher, clock: Clock) -> None:
-        self._documents, self._fetcher, self._clock = documents, fetcher, clock
+        self._documents = documents
+        self._fetcher = fetcher
+        self._clock = clock
 
     def find(self, address: str, ask: bool = True) -> OAuthApp | None:
         """The client that the document at `address` describes; None where there is none that is right. Unless its host
         may be asked (`ask`), what is kept counts, however old."""
         if not may_be_client(address):
             return None
-        name, now = hashlib.sha256(address.encode()).hexdigest(), self._clock.now_us() // SECOND_US
+        name = hashlib.sha256(address.encode()).hexdigest()
+        now = self._clock.now_us() // SECOND_US
         stored = self._documents.get(KIND, name)
         known = json.loads(stored) if stored is not None else None
         if known is not None and (now < known["until"] or not ask):

@@ -19,11 +19,15 @@ from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
 
 SECRET = "llmgcs_"
-CODE, REFRESH, CREDENTIALS = "authorization_code", "refresh_token", "client_credentials"
+CODE = "authorization_code"
+REFRESH = "refresh_token"
+CREDENTIALS = "client_credentials"
 PUBLIC = "none"
 METHODS = (PUBLIC, "client_secret_basic", "client_secret_post")
 MOST_CLIENTS = 20_000  # of the installation
-MOST_REDIRECTS, LONGEST_TEXT, LONGEST_NAME = 20, 1_000, 120
+MOST_REDIRECTS = 20
+LONGEST_TEXT = 1_000
+LONGEST_NAME = 120
 ADDRESS = "https://"  # how the id of a client begins that is the address of its document
 ROOM_S = 600  # a registration that nobody used may have to make room after that
 TEXTS = ("client_uri", "logo_uri", "tos_uri", "policy_uri", "software_id", "software_version", "application_type")
@@ -37,7 +41,8 @@ class WrongMetadata(Exception):
 
     def __init__(self, error: str, description: str) -> None:
         super().__init__(description)
-        self.error, self.description = error, description
+        self.error = error
+        self.description = description
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,9 @@ class Clients:
     """Those that registered, in the store; `described` finds those whose id is an address."""
 
     def __init__(self, database: Database, secrets: Secrets, described: "FindDescribed") -> None:
-        self._database, self._hash_keys, self._described = database, secrets.hash_keys, described
+        self._database = database
+        self._hash_keys = secrets.hash_keys
+        self._described = described
 
     def register(self, given: Mapping[str, Any], key_id: str = "", generation: int = 0) -> tuple[OAuthApp, str, int]:
         """A new client as it describes itself, its secret ("" for a public one) and the second of its making. `key_id`:
@@ -85,7 +92,8 @@ class Clients:
         WrongMetadata; RateLimited where there is no room for more.
         """
         metadata = read_metadata(given, bool(key_id))
-        client_id, public = ids.new("client"), metadata["token_endpoint_auth_method"] == PUBLIC
+        client_id = ids.new("client")
+        public = metadata["token_endpoint_auth_method"] == PUBLIC
         secret = "" if public else ids.token(SECRET)
         hashed = tokens.hash_token(secret, self._hash_keys[0]) if secret else ""
 

@@ -11,7 +11,8 @@ from gateway.oauth.models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 
-STEP_ROWS, ROUND_STEPS = 200, 400
+STEP_ROWS = 200
+ROUND_STEPS = 400
 PAUSE_S = 0.02
 UNUSED_S = 86_400  # how long a registration waits for its first consent
 IDLE_S = 90 * 86_400  # and is kept after the last use of its last grant

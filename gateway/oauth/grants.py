@@ -18,14 +18,18 @@ from gateway.oauth.models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken,
 from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
 
-CODE, REFRESH = "llmgac_", "llmgrt_"
-CODE_S, ACCESS_S, REFRESH_S = 300, 3600, 30 * 86_400
+CODE = "llmgac_"
+REFRESH = "llmgrt_"
+CODE_S = 300
+ACCESS_S = 3600
+REFRESH_S = 30 * 86_400
 # Programs of one person share what they keep, and refresh at the same moment: whoever comes so soon after the first, or
 # did not hear the answer and asks again, is no thief. The window of the large identity providers.
 AGAIN_S = 60
 MOST_GRANTS = 100  # of one person; the oldest goes
 # New grants and ended tokens are told to every worker and the audit log: so many a person and day.
-MOST_CHANGES, DAY_S = 300, 86_400
+MOST_CHANGES = 300
+DAY_S = 86_400
 MOST_TOKENS = 100  # rows of each kind of one grant, spent ones included; the oldest go
 
 
@@ -37,7 +41,8 @@ class Grants:
     """All grants, in the store: each use of a code or a refresh token is one transaction, on whatever worker."""
 
     def __init__(self, database: Database, control: Control, secrets: Secrets, throttle: Throttle) -> None:
-        self._database, self._control = database, control
+        self._database = database
+        self._control = control
         self._hash_keys = secrets.hash_keys
         self._throttle = throttle
 
@@ -54,7 +59,9 @@ class Grants:
     def allow(self, consent: Consent) -> str:
         """A code for what somebody allows. NotFound: the key is not theirs, or not in force. RateLimited."""
         self._pace(consent.user_id)
-        grant_id, code_id, code = ids.new("grant"), ids.new("code"), ids.token(CODE)
+        grant_id = ids.new("grant")
+        code_id = ids.new("code")
+        code = ids.token(CODE)
 
         def work() -> None:
             now = self._database.now_us()
@@ -78,7 +85,8 @@ class Grants:
 
     def find_code(self, code: str) -> FoundCode | None:
         """A live code. One that was used before ends its grant and counts as none."""
-        hashes, now = self._hashes(code), self._database.now_us()
+        hashes = self._hashes(code)
+        now = self._database.now_us()
         row = self._database.read(lambda: grant_rows.codes().where(OAuthCode.code_hash.in_(hashes)).first())
         if row is None:
             return None
@@ -102,13 +110,15 @@ class Grants:
 
     def find_token(self, token: str) -> FoundToken | None:
         """A token of a grant that holds, used or over though it may be."""
-        hashes, now = self._hashes(token), self._database.now_us()
+        hashes = self._hashes(token)
+        now = self._database.now_us()
         row = self._database.read(
             lambda: grant_rows.tokens_of_grants().where(OAuthToken.token_hash.in_(hashes)).first()
         )
         if row is None:
             return None
-        grant, over = row.grant, row.expires_at <= now
+        grant = row.grant
+        over = row.expires_at <= now
         place = grant.id, grant.client, grant.user_id, row.scope, grant.audience
         return FoundToken(row.id, row.kind, *place, spent=bool(row.used_at), over=over)
 
@@ -138,7 +148,8 @@ class Grants:
         """An access token for who has the key itself, or a client that stands for it; without refreshing. There is one
         grant for each of them, whose person is the key's. NotFound: the key is not in force, or not of that generation
         any more."""
-        new_id, now_s = ids.new("grant"), ACCESS_S * SECOND_US
+        new_id = ids.new("grant")
+        now_s = ACCESS_S * SECOND_US
         issued = IssuedTokens(ids.token(ACCESS), "", consent.scope)
 
         def work() -> str:

@@ -30,7 +30,8 @@ def problem_of(uri: str) -> str:
 
 
 def _problem_of_scheme(parts: SplitResult) -> str:
-    scheme, host = parts.scheme, parts.hostname
+    scheme = parts.scheme
+    host = parts.hostname
     if scheme == "https":
         return "" if host else "names no host"
     if scheme == "http":
@@ -44,7 +45,8 @@ def matches(registered: str, given: str) -> bool:
         return True
     if problem_of(given):
         return False
-    ours, theirs = _split(registered), _split(given)
+    ours = _split(registered)
+    theirs = _split(given)
     return (
         ours is not None
         and theirs is not None

@@ -114,7 +114,8 @@ class _CredentialsGrant(rules.ClientCredentialsGrant):
     TOKEN_ENDPOINT_AUTH_METHODS = METHODS[:2]
 
     def create_token_response(self) -> Reply:
-        request, client = self.request, self.request.client
+        request = self.request
+        client = self.request.client
         audience = scopes.resource_of(request.issuer)
         _check_target(request, audience)
         scope = scopes.read_scope(request.payload.scope or "")
@@ -160,7 +161,8 @@ class OAuthServer(AuthorizationServer):
     def __init__(self, find: Callable[[str], OAuthApp | None], grants: Grants, authentication: Authentication) -> None:
         super().__init__()
         self.grants = grants
-        self._find, self._authentication = find, authentication
+        self._find = find
+        self._authentication = authentication
         self.register_grant(_CodeGrant, [_S256(required=True)])
         self.register_grant(_RefreshGrant)
         self.register_grant(_CredentialsGrant)
@@ -215,7 +217,8 @@ class OAuthServer(AuthorizationServer):
             named, secret = extract_basic_authorization(request.headers)
         except ValueError:
             return None
-        named, secret = named or request.payload.client_id, secret or request.form.get("client_secret")
+        named = named or request.payload.client_id
+        secret = secret or request.form.get("client_secret")
         if not secret or (named and self._find(named) is not None):
             return None
         try:

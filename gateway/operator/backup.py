@@ -47,7 +47,8 @@ def backup(ctx: click.Context, file: Path) -> None:
         raise InvalidRequest(f"There is no database at {source.absolute()}.")
     announce(installation.settings.database)
     copy(source, file)
-    size, places = file.stat().st_size, {name: _place_of(installation, name) for name in SECRETS}
+    size = file.stat().st_size
+    places = {name: _place_of(installation, name) for name in SECRETS}
     if is_json():
         print_json({"file": str(file.absolute()), "bytes": size, "secrets": places})
         return

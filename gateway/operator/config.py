@@ -99,7 +99,8 @@ def _providers_of(chosen: Settings, catalogue: Catalogue) -> Iterator[Entry]:
 
 
 def _provider(chosen: Settings, provider: Provider) -> Iterator[Entry]:
-    section, env = f"providers.{provider.id}", chosen.environment
+    section = f"providers.{provider.id}"
+    env = chosen.environment
     parts = [part.removesuffix("?") for joined in provider.credential for part in joined.split(":")]
     names = [
         environment_credentials.variable_of(provider.id, "API_KEY"),

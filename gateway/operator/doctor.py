@@ -61,7 +61,8 @@ def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool, f
 
     With prices of then discounts count as they were billed, with those of now as they are in force now.
     """
-    from_us, to_us = read_time(start), read_time(end)
+    from_us = read_time(start)
+    to_us = read_time(end)
     if to_us <= from_us:
         raise InvalidRequest("--to must be later than --from.")
     installation = ctx.with_resource(opened())

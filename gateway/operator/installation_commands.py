@@ -39,7 +39,8 @@ class Installation:
     `close` after use."""
 
     def __init__(self, url: str = "", states: StateLog | None = None) -> None:
-        self._url, self._states = url, states
+        self._url = url
+        self._states = states
 
     @cached_property
     def settings(self) -> settings.Settings:

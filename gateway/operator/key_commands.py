@@ -67,7 +67,8 @@ def create(
     owner = member or first_owner(installation, chosen.organization_id)
     expiry = read_expiry(expires, installation.clock.now_us())
     draft = api_keys.Draft(chosen.id, owner, description, kind, expiry)
-    hash_keys, caps = installation.secrets.hash_keys, read_caps(installation.settings.limits)
+    hash_keys = installation.secrets.hash_keys
+    caps = read_caps(installation.settings.limits)
     made = api_keys.create(installation.database, installation.control, hash_keys, draft, actor=OPERATOR, caps=caps)
     print_token(made)
 

@@ -20,7 +20,9 @@ from gateway.operator.output import AS_JSON, print_table, read_usd, show_time
 from gateway.operator.team_commands import find_team
 
 HEADER = ("ID", "LIMIT", "USED", "PERIOD LIMIT", "PERIOD", "USED IN IT", "RESETS", "ALERT AT")
-KEY_PREFIX, MEMBER_PREFIX, TEAM_PREFIX = "key_", "member_", "team_"
+KEY_PREFIX = "key_"
+MEMBER_PREFIX = "member_"
+TEAM_PREFIX = "team_"
 
 
 @click.group()

@@ -24,9 +24,11 @@ from gateway.surfaces.request_log_reader import read_tags, show_attempt, show_re
 from gateway.telemetry.remedies import REMEDIES
 
 HEADER = ("AT", "ID", "STATUS", "MODEL", "SERVED BY", "TOKENS", "MS", "COST USD", "PROJECT", "ERROR")
-PAGE, MOST = 100, 10_000
+PAGE = 100
+MOST = 10_000
 # `--follow` looks every so many seconds for new requests, and less often for those that began long before they ended.
-LOOK_S, LOOK_BACK_EVERY = 1.0, 15
+LOOK_S = 1.0
+LOOK_BACK_EVERY = 15
 
 
 @click.command()
@@ -121,7 +123,8 @@ class LogQuery:
 
     def row_of(self, one: LoggedRequest) -> tuple[object, ...]:
         """The cells of HEADER."""
-        served, project = one.served, f"proj_{one.owner.project.hex()}"
+        served = one.served
+        project = f"proj_{one.owner.project.hex()}"
         tokens = f"{one.input_tokens}/{one.output_tokens}" if one.attempts else ""
         count = f" x{one.requests}" if one.requests > 1 else ""
         return (
@@ -139,7 +142,9 @@ class LogQuery:
 
 
 def _read_query(installation: Installation, given: dict[str, Any]) -> LogQuery:
-    organization, project, key_id = given["organization"], given["project"], given["key_id"]
+    organization = given["organization"]
+    project = given["project"]
+    key_id = given["key_id"]
     check_scope(installation, organization, project)
     found = list_projects(installation.database, [organization] if organization else None)
     names = {one.id: one.name for one in found if project in ("", one.id)}
@@ -147,7 +152,8 @@ def _read_query(installation: Installation, given: dict[str, Any]) -> LogQuery:
         key = keys.find(installation.database, key_id, deleted=True)
         names = {ident: name for ident, name in names.items() if ident == key.project_id}
     scopes = [LogScope(ident, "", (key_id,) if key_id else ()) for ident in names]
-    start, end = given["start"], given["end"]
+    start = given["start"]
+    end = given["end"]
     wanted = LogFilter(
         model=given["model"],
         provider=given["provider"],
@@ -216,8 +222,10 @@ def _facts_of(installation: Installation, one: LoggedRequest) -> dict[str, Any]:
 
 def _owner_of(installation: Installation, one: LoggedRequest) -> dict[str, str]:
     """Names and ids; an id alone of what is deleted."""
-    database, owner = installation.database, one.owner
-    organization, key_id = f"org_{owner.organization.hex()}", f"key_{owner.api_key.hex()}"
+    database = installation.database
+    owner = one.owner
+    organization = f"org_{owner.organization.hex()}"
+    key_id = f"key_{owner.api_key.hex()}"
     project = f"proj_{owner.project.hex()}"
     names = {found.id: found.name for found in list_projects(database, [organization])}
     shown = {"organization": organization, "project": project, "key": key_id}
@@ -231,7 +239,8 @@ def _owner_of(installation: Installation, one: LoggedRequest) -> dict[str, str]:
 
 
 def _lines_of(facts: dict[str, Any]) -> Iterator[str]:
-    log, owner = facts["log"], facts["owner"]
+    log = facts["log"]
+    owner = facts["owner"]
     label = f" (x-request-id {log['requestId']})" if log["requestId"] else ""
     yield f"Request {log['id']}{label} of {log['createdAt']}"
     yield f"Sent by: {_named(owner, 'organization')}, {_named(owner, 'project')}, {_named(owner, 'key')}"

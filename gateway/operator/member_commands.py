@@ -113,7 +113,9 @@ def set_password(ctx: click.Context, email: str) -> None:
     installation = ctx.with_resource(opened())
     user_id, address = _user(installation, email)
     password = sys.stdin.readline().rstrip("\r\n")
-    database, control, passwords = installation.database, installation.control, installation.passwords
+    database = installation.database
+    control = installation.control
+    passwords = installation.passwords
     accounts.set_password(database, control, passwords, user_id, password, actor=OPERATOR)
     print_result(f"The password of {address} is set; their sessions have ended.", email=address, user=user_id)
 
@@ -163,8 +165,11 @@ def _all(installation: Installation) -> list[accounts.MemberInfo]:
 
 def _letters(installation: Installation) -> Letters:
     """The e-mail of this installation, which the running gateway delivers."""
-    chosen, database, keys = installation.settings, installation.database, installation.secrets.hash_keys
+    chosen = installation.settings
+    database = installation.database
+    keys = installation.secrets.hash_keys
     mailer = Mailer(chosen.mail, chosen.secret(MAIL_PASSWORD))
     queue = MailQueue(Documents(database), installation.vault, mailer, installation.clock)
-    throttle, passwords = Throttle(database, keys[0]), installation.passwords
+    throttle = Throttle(database, keys[0])
+    passwords = installation.passwords
     return Letters(database, installation.control, passwords, throttle, queue, keys[0], chosen.server.public_url)

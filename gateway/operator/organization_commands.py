@@ -103,7 +103,8 @@ def key_caps(ctx: click.Context, organization_id: str, total: str | None, per_me
         own = OwnCaps(_read_cap(total, own.total), _read_cap(per_member, own.member))
         set_caps(installation.database, installation.control, organization_id, own, actor=OPERATOR)
     defaults = read_caps(installation.settings.limits)
-    caps, usage = own.over(defaults), find_cap_usage(installation.database, organization_id, "", defaults)
+    caps = own.over(defaults)
+    usage = find_cap_usage(installation.database, organization_id, "", defaults)
     row = (usage.count, caps.total or "none", caps.member or "none")
     print_table(("ACTIVE KEYS", "CAP", "CAP PER MEMBER"), [row], "")
 

@@ -43,11 +43,13 @@ def rebuild(ctx: click.Context, start: str, end: str) -> None:
     """Compute the hours of a period anew, from the usage rows that are left and what those told that were removed.
 
     Safe beside running gateways and safe to repeat; nothing is needed for it but a reason to distrust the sums."""
-    from_us, to_us = read_time(start), read_time(end)
+    from_us = read_time(start)
+    to_us = read_time(end)
     if to_us <= from_us:
         raise InvalidRequest("--to must be later than --from.")
     installation = ctx.with_resource(opened())
-    first, last = from_us // HOUR_US, (to_us - 1) // HOUR_US
+    first = from_us // HOUR_US
+    last = (to_us - 1) // HOUR_US
     count = installation.rollups.rebuild(first, last)
     print_result(f"{count} hours were computed anew.", hours=count)
 

@@ -29,7 +29,8 @@ def check_same(installation: Installation, force: bool) -> None:
 
 def _check_catalogue(installation: Installation, workers: list[int]) -> None:
     presence = read_presence(Documents(installation.database))
-    theirs, ours = {presence[epoch].catalogue for epoch in workers if epoch in presence}, installation.catalogue.version
+    theirs = {presence[epoch].catalogue for epoch in workers if epoch in presence}
+    ours = installation.catalogue.version
     if theirs <= {ours}:
         return
     others = ", ".join(sorted(one[:SHOWN] for one in theirs - {ours}))

@@ -106,7 +106,8 @@ def examine() -> tuple[list[str], dict[str, str], Catalogue]:
     what does not keep it. With the environment for the server, and the catalogue that it would serve. SettingsError,
     CatalogueError."""
     found = accepted_configuration.check()
-    server, database = found.settings.server, found.settings.database
+    server = found.settings.server
+    database = found.settings.database
     problem = "" if INHERITED in found.settings.environment else problem_of(server.host, server.port)
     problems = [problem] if problem else []
     checks = [
@@ -165,7 +166,8 @@ def prepare(catalogue: Catalogue) -> Welcome:
         first = installation.administration.bootstrap(installation.settings, installation.grant)
         environment = installation.settings.environment
         keyed = [one.id for one in catalogue.providers.values() if credentials_for(one, environment)]
-        owner, has_password = installation.settings.bootstrap.email, bool(installation.settings.secret(PASSWORD_NAME))
+        owner = installation.settings.bootstrap.email
+        has_password = bool(installation.settings.secret(PASSWORD_NAME))
         return Welcome(address_of(installation), first, keyed, owner, has_password)
 
 

@@ -67,7 +67,8 @@ def examine(installation: Installation) -> dict[str, Any]:
 def _database(installation: Installation) -> dict[str, Any]:
     """Which one it is, without a password, and how far: `pending` are migrations of this code that it lacks, `ahead`
     those of a newer release."""
-    chosen, state = installation.settings.database, migrations.look(installation.existing_database)
+    chosen = installation.settings.database
+    state = migrations.look(installation.existing_database)
     return {
         "kind": chosen.scheme,
         "address": describe(chosen),
@@ -129,7 +130,8 @@ def _leader(installation: Installation) -> int:
 
 
 def _describe_migration(database: dict[str, Any]) -> str:
-    pending, ahead = database["pending"], database["ahead"]
+    pending = database["pending"]
+    ahead = database["ahead"]
     migration = database["migration"] or "none"
     if pending:
         return f"{migration}; {len(pending)} pending: run {MANAGE} migrate"

@@ -79,11 +79,13 @@ def _copy_table(source: Database, target: Database, table: str) -> int:
         target.execute(f'DELETE FROM "{table}"')
     columns = [row[1] for row in source.read(lambda: source.execute(f'PRAGMA table_info("{table}")').fetchall())]
     flags = [name in booleans for name in columns]
-    names, places = ", ".join(f'"{name}"' for name in columns), ", ".join("?" * len(columns))
+    names = ", ".join(f'"{name}"' for name in columns)
+    places = ", ".join("?" * len(columns))
     sql = f'INSERT INTO "{table}" ({names}) VALUES ({places})'
 
     def copy() -> int:
-        cursor, copied = source.execute(f'SELECT {names} FROM "{table}"'), 0
+        cursor = source.execute(f'SELECT {names} FROM "{table}"')
+        copied = 0
         while rows := cursor.fetchmany(ROWS):
             target.execute_many(sql, [_fit(row, flags) for row in rows])
             copied += len(rows)

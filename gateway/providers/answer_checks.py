@@ -19,7 +19,9 @@ EMPTY = "The provider ended its answer without any content."
 DEEP = "The provider sent an answer that is nested deeper than the gateway can pass on."
 # JSON is read to 1,024 levels and written to 254, of which a caller's format puts some around what came. Events of
 # so many bytes, and answers of so many openings of objects and lists, are looked at no further.
-SHALLOW_BYTES, SHALLOW, AROUND = 400, 200, 16
+SHALLOW_BYTES = 400
+SHALLOW = 200
+AROUND = 16
 SHAPE_ERRORS = (AttributeError, LookupError, TypeError, ValueError)  # what reading an unexpected shape raises
 EXCUSED = frozenset(("content_filter", "refusal", "pause"))  # finish reasons that explain an empty answer
 

@@ -14,8 +14,11 @@ from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.environment_credentials import base_url_for, credentials_for, settings_for, wanting
 from gateway.providers.protocol import Credential, Target
 
-PLATFORM, BYOK, CUSTOM = "platform", "byok", "custom"
-CREDITS, API_KEYS = "credits", "api-keys"
+PLATFORM = "platform"
+BYOK = "byok"
+CUSTOM = "custom"
+CREDITS = "credits"
+API_KEYS = "api-keys"
 ADVISED = 3  # providers that a refusal gives advice for
 KEYLESS = Credential(secret="", source=PLATFORM)
 
@@ -120,7 +123,9 @@ class Credentials:
         catalogue = self._catalogue()
         if catalogue.version != self._version:
             self._platform = {p.id: keys for p in catalogue.providers.values() if (keys := self._read(p))}
-            self._places, self._targets, self._moved = {}, {}, {}
+            self._places = {}
+            self._targets = {}
+            self._moved = {}
             self._version = catalogue.version
         return self._platform
 
@@ -161,7 +166,8 @@ class Credentials:
         if not keys:
             return ()
         custom = _is_custom(mapping.provider)
-        usual, moved = mapping.address if custom else "", custom or self._is_moved(mapping)
+        usual = mapping.address if custom else ""
+        moved = custom or self._is_moved(mapping)
         return tuple(_read_own(key, usual, moved) for key in keys if _fits(key, mapping))
 
     def _is_moved(self, mapping: Mapping) -> bool:

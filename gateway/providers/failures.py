@@ -87,7 +87,8 @@ SECRETS = re.compile(
 )
 HIDDEN = "[hidden]"
 # Characters that are looked at for keys, which takes time by their square where a text is made for it, and of one key.
-LOOKED_AT, KEY_LIMIT = 4096, 512
+LOOKED_AT = 4096
+KEY_LIMIT = 512
 OF_KEYS = f"{ascii_letters}{digits}_.~+/=*-"
 MOST_REFUSAL = 1 << 18  # bytes of a refusal that are looked at
 

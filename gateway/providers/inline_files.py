@@ -23,10 +23,12 @@ class InlineFiles:
     it."""
 
     def __init__(self, folder: str = "", whole: bool = True) -> None:
-        self._folder, self._whole = folder, whole
+        self._folder = folder
+        self._whole = whole
         self._mark = f"file-{secrets.token_hex(16)}-"
         self._files: dict[str, StoredFile] = {}
-        self._rest, self._text = bytearray(), bytearray()
+        self._rest = bytearray()
+        self._text = bytearray()
         self._in_text = self._escaped = False
         self._file: StoredFile | None = None  # what the text that arrives is written to, once it is long
         self._digits = b""  # of it that are not decoded yet
@@ -110,7 +112,8 @@ class InlineFiles:
         if self._digits:
             raise UpstreamFailed(ODD, upstream_status=200)
         self._rest += b'"'
-        self._in_text, self._file = False, None
+        self._in_text = False
+        self._file = None
         return quote + 1
 
     def _write(self, digits: bytes, file: StoredFile) -> None:

@@ -14,7 +14,9 @@ from gateway.transport.client import REDIRECT_STATUSES, REDIRECTS
 
 CALL_S = 60.0  # the most that a question takes
 # What a caller gets of a file's answer: whole, in part, or that there is no such part.
-SERVED, PARTIAL, NO_SUCH_PART = 200, 206, 416
+SERVED = 200
+PARTIAL = 206
+NO_SUCH_PART = 416
 # Refusals of the moment and of the credential, which say nothing of the job or the file.
 UNRELATED = (401, 403, 408, 425, 429)
 PASSING = (408, 425, 429)
@@ -25,7 +27,8 @@ class JobCalls:
     """Every call needs a target of the mapping and, where it is still there, the credential that the job began with."""
 
     def __init__(self, upstreams: Upstreams, transport: Transport) -> None:
-        self._upstreams, self._transport = upstreams, transport
+        self._upstreams = upstreams
+        self._transport = transport
 
     def status(self, ident: str, target: Target, seconds: float = CALL_S, whole: bool = False) -> VideoStatus:
         """How far it is, asked for at most so many `seconds`; with the `whole` of a video that comes along, or the
@@ -64,7 +67,9 @@ class JobCalls:
         codec, wire, opener = self._carrier(target)
         call = codec.content(file, target)
         parts = {} if codec.locates else ranged  # an answer that names the place alone has no parts
-        call.headers, call.stream, call.way = {**call.headers, **parts}, True, None
+        call.headers = {**call.headers, **parts}
+        call.stream = True
+        call.way = None
         reply = opener.send(call, target, deadline).wait()
         try:
             if reply.status == NO_SUCH_PART:

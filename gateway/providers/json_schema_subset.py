@@ -120,7 +120,9 @@ class _Rewriter:
             self._drop("depth")
             return {}, active
         parts: list[Schema] = []
-        rest, ref, every = schema, schema.get("$ref"), schema.get("allOf")
+        rest = schema
+        ref = schema.get("$ref")
+        every = schema.get("allOf")
         if isinstance(ref, str) and (whole or not self._keeps(ref)):
             rest = {word: value for word, value in rest.items() if word != "$ref"}
             target, active = self._follow(ref, active, whole)
@@ -256,7 +258,8 @@ class _Rewriter:
 
     def _fits(self, word: str, value: Any, node: Schema) -> bool:
         """Whether the grammar accepts this value of a keyword that it has."""
-        grammar, fits = self._grammar, True
+        grammar = self._grammar
+        fits = True
         if word == "format" and grammar.formats is not None:
             kinds = [kind for kind in types_of(node) if kind != "null"]
             fits = any(value in grammar.formats.get(kind, ()) for kind in kinds)

@@ -55,7 +55,8 @@ def short_call_ids(messages: Messages) -> Messages:
 def late_instructions_as_user(messages: Messages) -> Messages:
     """Later system messages, as coding agents send them, become user messages: servers that check the order of roles
     refuse them, above all at the end."""
-    begun, changed = False, []
+    begun = False
+    changed = []
     for message in messages:
         begun = begun or message["role"] != "system"
         changed.append({**message, "role": "user"} if begun and message["role"] == "system" else message)

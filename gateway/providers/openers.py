@@ -96,7 +96,8 @@ class CapturedPending:
     """A pending call that is observed by a listener."""
 
     def __init__(self, pending: PendingCall, listener: CallListener) -> None:
-        self._pending, self._listener = pending, listener
+        self._pending = pending
+        self._listener = listener
 
     @overload
     def wait(self, seconds: None = None) -> "CapturedReply": ...
@@ -114,8 +115,10 @@ class CapturedReply:
     """A reply whose body is passed to a listener as well."""
 
     def __init__(self, reply: UpstreamReply, listener: CallListener) -> None:
-        self._reply, self._listener = reply, listener
-        self.status, self.headers = reply.status, reply.headers
+        self._reply = reply
+        self._listener = listener
+        self.status = reply.status
+        self.headers = reply.headers
         listener.answered(reply.status)
 
     def read_all(self) -> bytes:

@@ -28,11 +28,13 @@ DEPLOYMENT_PATH = "deployment_path"
 # Reasoning is text between tags and is split off (think_tags.py).
 THINK_TAGS = "think_tags"
 # The engine's own API for the details of its models (local/engines.py).
-DETAILS_BY_SHOW, DETAILS_BY_LIST = "details_by_show", "details_by_list"
+DETAILS_BY_SHOW = "details_by_show"
+DETAILS_BY_LIST = "details_by_list"
 # Sampling is fixed: warnings name what the quirk of this name removes.
 NO_SAMPLING = "no_sampling"
 # The path of native text completions (openai/fim.py).
-FIM_COMPLETIONS, BETA_COMPLETIONS = "fim_completions", "beta_completions"
+FIM_COMPLETIONS = "fim_completions"
+BETA_COMPLETIONS = "beta_completions"
 COMPLETES = frozenset((FIM_COMPLETIONS, BETA_COMPLETIONS))
 
 
@@ -242,7 +244,8 @@ def _of_messages(change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]])
     def quirk(body: Body, request: ChatRequest) -> None:
         body["messages"] = change(_plain(body["messages"]))
 
-    quirk.__name__, quirk.__doc__ = change.__name__, change.__doc__
+    quirk.__name__ = change.__name__
+    quirk.__doc__ = change.__doc__
     return quirk
 
 

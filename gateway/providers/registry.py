@@ -112,8 +112,10 @@ def _videos(name: str, videos: JobCodec) -> Wire:
 
 
 def _google(chat: GoogleGenerate, spool_dir: str) -> Wire:
-    embeddings, speech = GoogleEmbeddings(chat.authorize), GoogleSpeech(chat.authorize)
-    images, videos = GoogleImages(chat.authorize), GoogleVideos(chat.authorize, spool_dir)
+    embeddings = GoogleEmbeddings(chat.authorize)
+    speech = GoogleSpeech(chat.authorize)
+    images = GoogleImages(chat.authorize)
+    videos = GoogleVideos(chat.authorize, spool_dir)
     return chat_wire(
         "google",
         chat,

@@ -91,7 +91,8 @@ def join_types(values: list[Any]) -> Any:
 
 
 def _join_types(one: Any, other: Any) -> Any:
-    mine, theirs = _listed(one)[:MOST_TYPES], _listed(other)[:MOST_TYPES]
+    mine = _listed(one)[:MOST_TYPES]
+    theirs = _listed(other)[:MOST_TYPES]
     both = [kind for kind in mine if kind in theirs]
     if "integer" not in both and "integer" in [*mine, *theirs] and _numeric(mine) and _numeric(theirs):
         both.append("integer")
@@ -150,7 +151,8 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-LOWER, UPPER = _bound(max), _bound(min)
+LOWER = _bound(max)
+UPPER = _bound(min)
 JOINS: dict[str, Callable[[list[Any]], Any]] = {
     "type": join_types,
     "properties": join_properties,

@@ -59,7 +59,8 @@ def type_of(value: Any) -> str:
 
 def with_null(schema: Schema) -> Schema:
     """The schema, accepting null too."""
-    kind, listed = schema.get("type"), schema.get("enum")
+    kind = schema.get("type")
+    listed = schema.get("enum")
     widened = {**schema, "enum": [*listed, None]} if isinstance(listed, list) and None not in listed else dict(schema)
     if isinstance(kind, str):
         return {**widened, "type": kind if kind == "null" else [kind, "null"]}

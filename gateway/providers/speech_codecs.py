@@ -65,7 +65,8 @@ def read_binary(reply: UpstreamReply, usage: Usage | None = None) -> Iterator[Ba
 
 def as_wav(samples: bytes, rate: int, channels: int = 1, bits: int = 16) -> bytes:
     """PCM samples as a WAV file."""
-    frame, size = channels * bits // 8, len(samples)
+    frame = channels * bits // 8
+    size = len(samples)
     head = WAV_HEAD.pack(
         b"RIFF", 36 + size, b"WAVE", b"fmt ", 16, 1, channels, rate, rate * frame, frame, bits, b"data", size
     )

@@ -155,7 +155,8 @@ class EventReader:
         """The event of one block of lines, if it has data."""
         if block.count(b"\n") > MOST_LINES:
             raise UpstreamFailed("The provider sent an event of more lines than the gateway accepts.")
-        name, data = "", []
+        name = ""
+        data = []
         for line in block.removeprefix(BOM).split(b"\n"):
             field, _, value = line.partition(b":")
             value = value[1:] if value[:1] == b" " else value
@@ -191,7 +192,8 @@ def read_batches(reply: UpstreamReply, stream: EventStream, framing: EventFramin
         if kind and framing.media not in kind and framing.media not in kind.lower():
             raise framing.refuse(reply)
         frames = framing.frames()
-        feed, take = frames.feed, stream.take
+        feed = frames.feed
+        take = stream.take
         pieces = reply.chunks()
         try:
             for piece in pieces:

@@ -27,7 +27,8 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Part, Reasoning, Text
 
-OPEN, CLOSE = "<think>", "</think>"
+OPEN = "<think>"
+CLOSE = "</think>"
 MOST_BLANKS = 4096  # more white space than this is not buffered
 
 
@@ -121,10 +122,12 @@ class _Splitter:
 
     def flush(self) -> list[Event]:
         """The events for what is still buffered."""
-        held, self._held = self._held, ""
+        held = self._held
+        self._held = ""
         if self._state == "within":
             return self._thought(held.rstrip())
-        gap, self._state = self._state == "gap", "text"
+        gap = self._state == "gap"
+        self._state = "text"
         if not held or (gap and not held.strip()):
             return []
         return [TextDelta(held, self._block + self._shift, self._choice)]
@@ -136,7 +139,9 @@ class _Splitter:
     def _open(self, found: list[Event]) -> None:
         text = self._held.lstrip()
         if text.startswith(OPEN):
-            self._state, self._shift, self._held = "within", 1, text.removeprefix(OPEN)
+            self._state = "within"
+            self._shift = 1
+            self._held = text.removeprefix(OPEN)
         elif not OPEN.startswith(text) or len(self._held) > MOST_BLANKS:
             found += self.flush()
 
@@ -144,7 +149,8 @@ class _Splitter:
         thought, closed, rest = self._held.partition(CLOSE)
         if closed:
             found += self._thought(thought.rstrip())
-            self._state, self._held = "gap", rest
+            self._state = "gap"
+            self._held = rest
             return
         tag = next((size for size in range(len(CLOSE) - 1, 0, -1) if thought.endswith(CLOSE[:size])), 0)
         sure = thought[: len(thought) - tag].rstrip()

@@ -85,7 +85,8 @@ class CallPath(Struct):
 
     def loses_by_first(self, request: Request, second: "CallPath") -> bool:
         """Whether the first protocol carries the request as well, but with fewer details."""
-        native, dialect = request.native, second.codec.dialect
+        native = request.native
+        dialect = second.codec.dialect
         if native is not None and native.dialect == dialect:
             return True
         needs = request.requirements

@@ -21,7 +21,9 @@ from gateway.runtime.threads import compute_if
 
 LARGE = 1 << 17  # bytes of an answer that a thread reads
 MOST_ANSWER = 1 << 20  # of one about a task: hundreds are asked for at once, some of anybody's own servers
-MOST_IDENT, MOST_URL, MOST_CODE = 512, 8192, 64
+MOST_IDENT = 512
+MOST_URL = 8192
+MOST_CODE = 64
 DAY_S = 86_400
 IDENT = re.compile(r"[\w.:/@=+-]+", re.ASCII)  # of a task or file, as text or as digits of a number
 FAILED = "The provider could not make the video."
@@ -54,7 +56,8 @@ class JobReader(WrittenCodec):
         """A call that begins a task, with `body` as JSON."""
         call = self.asks(target, path, "POST")
         call.headers["content-type"] = "application/json"
-        call.body, call.warnings = body, warnings
+        call.body = body
+        call.warnings = warnings
         return call
 
     def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:

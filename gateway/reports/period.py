@@ -9,7 +9,8 @@ from gateway.errors import InvalidRequest
 from gateway.metering.activity import Span
 from gateway.metering.rollups.rollup_table import HOURS
 
-MOST_DAYS, MOST_HOURLY_DAYS = 366, 31
+MOST_DAYS = 366
+MOST_HOURLY_DAYS = 31
 DEFAULT_DAYS = 30
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 EPOCH = date(1970, 1, 1)

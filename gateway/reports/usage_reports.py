@@ -21,7 +21,8 @@ from gateway.store.database import Database
 
 UNKNOWN = "unknown"  # the app of requests that recorded none
 KIND = "default"  # of every organization
-MOST_ROWS, MOST_OFFSET = 100, 10_000
+MOST_ROWS = 100
+MOST_OFFSET = 10_000
 
 # group_by → the series that tells it, and which of a row's values is its id.
 GROUPS: dict[str, tuple[Dimension, int]] = {
@@ -57,9 +58,12 @@ class Reports:
         catalogue: Callable[[], Catalogue],
         sources: Sources,
     ) -> None:
-        self._database, self._clock = database, clock
-        self._budgets, self._ledger = budgets, ledger
-        self._catalogue, self._sources = catalogue, sources
+        self._database = database
+        self._clock = clock
+        self._budgets = budgets
+        self._ledger = ledger
+        self._catalogue = catalogue
+        self._sources = sources
 
     def get_account(self, scope: ReportScope) -> dict[str, Any]:
         """Who asks, what they may see, and what their key may still spend; for owners and admins the balance too."""
@@ -195,7 +199,8 @@ class Reports:
 
     def _show_key(self, scope: ReportScope, names: AccountNames) -> dict[str, Any]:
         status = self._budgets.status(scope.key_id)
-        limits, started = status.limits, status.period_started_us
+        limits = status.limits
+        started = status.period_started_us
         return {
             "id": scope.key_id,
             "name": names.key,

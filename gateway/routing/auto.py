@@ -15,7 +15,10 @@ SANDBOX = "sandbox"  # protocol of the built-in provider
 DEFAULT_OUTPUT = 4096  # output tokens to leave room for when the caller named no limit (HTTP reference, 4)
 MODELS = 3  # how many a request may go through when the providers of the first fail
 LOOK_ON = 100  # candidates that are looked at for those that follow
-FREE_ONLY, NO_REASONING, AGING, NO_TEXT = "is not free", "reasons", "is deprecated", "makes no text"
+FREE_ONLY = "is not free"
+NO_REASONING = "reasons"
+AGING = "is deprecated"
+NO_TEXT = "makes no text"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,14 @@ Usable = Callable[[Mapping], tuple[KnownCredential, ...]]
 NAMED = 5  # providers or reasons that a refusal lists
 
 # How far a candidate came; the refusal of a request speaks of the ones that came furthest.
-CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, COOLDOWN, BUDGET = (
-    "catalogue",
-    "operation",
-    "choice",
-    "access",
-    "ability",
-    "credential",
-    "rest",
-    "budget",
-)
+CATALOGUE = "catalogue"
+OPERATION = "operation"
+CHOICE = "choice"
+ACCESS = "access"
+ABILITY = "ability"
+CREDENTIAL = "credential"
+COOLDOWN = "rest"
+BUDGET = "budget"
 # The last one is found when the request is sent, not by the filter. Kept decisions name stages by their place here.
 STAGES = (CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, COOLDOWN, BUDGET)
 
@@ -110,9 +108,16 @@ class CandidateFilter:
 
     def _pass_plain(self, candidates: Iterable[Candidate]) -> list[ScoreEntry]:
         """As `_pass_all`, with the tests of a usual request in one loop; what fails any of them is examined fully."""
-        bits, most, prompt = self.demand.bits, self.demand.max_tokens, self.demand.tokens
-        operation, usable, tick, make = self._operation, self._usable, self._tick, tuple.__new__
-        size, windows, concern = prompt + most, self._health.windows, self._health.cooldowns.providers
+        bits = self.demand.bits
+        most = self.demand.max_tokens
+        prompt = self.demand.tokens
+        operation = self._operation
+        usable = self._usable
+        tick = self._tick
+        make = tuple.__new__
+        size = prompt + most
+        windows = self._health.windows
+        concern = self._health.cooldowns.providers
         blended = self._blend is not None
         entries = []
         for candidate in candidates:
@@ -182,7 +187,8 @@ class CandidateFilter:
         ready, late, shut = self._split(candidate, credentials)
         if late:
             late.sort(key=lambda one: one[0].until)
-            first, cooling = late[0][0], tuple(one for _, one in late)
+            first = late[0][0]
+            cooling = tuple(one for _, one in late)
             which = f"{len(late)} of {len(credentials)} keys cooling down" if ready else "cooling down"
             reason = f"{which} for {first.until - self._now:.0f} s: {first.text}"
             self.cooling[candidate.key] = CoolingDown(first.until, cooling, not ready, reason, first.unanswered)
@@ -197,9 +203,12 @@ class CandidateFilter:
         self, candidate: Candidate, credentials: tuple[KnownCredential, ...]
     ) -> tuple[list[KnownCredential], list[tuple[Pause, KnownCredential]], list[Pause]]:
         """Those ready now, those that cool down, and why others may not be tried at all."""
-        health, now = self._health, self._now
+        health = self._health
+        now = self._now
         whole = health.cooldown_of(candidate.key, candidate.place, now)
-        ready, late, shut = [], [], []
+        ready = []
+        late = []
+        shut = []
         for one in credentials:
             own = health.credential_cooldown(candidate.key, candidate.provider.id, one, now, self._organization)
             # Keys that are used elsewhere do not depend on how the platform's address does.

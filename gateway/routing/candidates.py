@@ -33,7 +33,8 @@ class Traffic(NamedTuple):
     output_ratio: float
 
 
-GENERAL, CODING = Traffic(0.1, 0.2), Traffic(0.9, 0.02)
+GENERAL = Traffic(0.1, 0.2)
+CODING = Traffic(0.9, 0.02)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ def blend(figures: HealthFigures, traffic: Traffic) -> float:
     """The price of a token of large prompts: input partly read from the cache, little output; n$ per million."""
     if not (figures.input or figures.output):
         return figures.mean
-    read, hit = figures.cache_read, traffic.cache_hit
+    read = figures.cache_read
+    hit = traffic.cache_hit
     cost = figures.input * (1.0 - hit) + read * hit + figures.output * traffic.output_ratio
     return cost / (1.0 + traffic.output_ratio)
 
@@ -124,7 +126,8 @@ def make_candidate(
 
 def read_figures(rates: TokenRates) -> HealthFigures:
     """Rates as comparable numbers; what has no rate of its own counts as its next of kin."""
-    prompt, completion = rates.prompt, rates.completion
+    prompt = rates.prompt
+    completion = rates.completion
     sides = [side for side in (prompt, completion) if side is not None]
     mean = sum(sides) / len(sides) if sides else _unit_price(rates)
     return HealthFigures(

@@ -38,29 +38,25 @@ BITS: dict[str, int] = {name: 1 << index for index, (name, _) in enumerate(FLAGS
 BIT_VALUES: tuple[int, ...] = tuple(BITS.values())
 READ_FLAGS = attrgetter(*BITS)
 
-REASONING, PARALLEL, VERBOSITY, PENALTIES, MARKS, SEARCH, IMAGE_OUTPUT = (
-    "reasoning",
-    "parallel tools",
-    "verbosity",
-    "penalties",
-    "cache marks",
-    "web search",
-    "image output",
-)
-EFFORT, TIER, COUNT, SPLIT, OUTPUT, CONTEXT, TOOL_CHOICE, VENDOR, FULL, ROOM, HOSTED, OFFERED_SEARCH = (
-    "effort",
-    "service tier",
-    "n",
-    "n in one call",
-    "max_tokens",
-    "context",
-    "tool choice",
-    "a file, tool or part of another vendor",
-    "context (estimated)",
-    "room for max_tokens",
-    "hosted tools",
-    "offered web search",
-)
+REASONING = "reasoning"
+PARALLEL = "parallel tools"
+VERBOSITY = "verbosity"
+PENALTIES = "penalties"
+MARKS = "cache marks"
+SEARCH = "web search"
+IMAGE_OUTPUT = "image output"
+EFFORT = "effort"
+TIER = "service tier"
+COUNT = "n"
+SPLIT = "n in one call"
+OUTPUT = "max_tokens"
+CONTEXT = "context"
+TOOL_CHOICE = "tool choice"
+VENDOR = "a file, tool or part of another vendor"
+FULL = "context (estimated)"
+ROOM = "room for max_tokens"
+HOSTED = "hosted tools"
+OFFERED_SEARCH = "offered web search"
 # Wishes: they prefer the mappings that fulfil them and never refuse a request. What serves nevertheless gets a request
 # without them (engine/fitting.py). The last is a prompt whose token count is only estimated.
 SOFT = frozenset(
@@ -89,7 +85,8 @@ FIELDS: dict[str, str] = {
 CODES = {CONTEXT: "context_length_exceeded"}
 UNSUPPORTED = "model_not_supported"
 # Quirks of entries that take an ability away.
-NO_PENALTIES, NO_FORCED_CHOICE = frozenset(("drop_penalties", "no_sampling")), "tool_choice_auto"
+NO_PENALTIES = frozenset(("drop_penalties", "no_sampling"))
+NO_FORCED_CHOICE = "tool_choice_auto"
 PENALTY_PARAMETERS = frozenset(("frequency_penalty", "presence_penalty"))
 UNFORCED = frozenset(("auto", "none"))
 MOST_CALLS = 128  # that one request with several answers is sent in
@@ -176,7 +173,9 @@ def read_ability(
 def read_demand(needs: Requirements, options: Options, default_output: int = 0) -> Demand:
     """Compile a request. `default_output` counts as wanted output tokens when the caller named none."""
     bits = _join_bits(READ_FLAGS(needs))
-    effort, tier, n = needs.effort, options.service_tier, needs.n
+    effort = needs.effort
+    tier = options.service_tier
+    n = needs.n
     if effort == "none":
         bits &= ~BITS["reasoning"]
     if needs.search_offered:

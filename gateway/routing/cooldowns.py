@@ -74,7 +74,8 @@ class Cooldowns:
         on_change: OnCooldown = lambda *change: None,
     ) -> None:
         """`on_change` is called with each cooldown that this worker began or ended itself."""
-        self._clock, self._on_change = clock, on_change
+        self._clock = clock
+        self._on_change = on_change
         self._cooldowns: dict[str, Cooldown] = {}
         self._changed: set[str] = set()
         self._tidy_at = 0.0
@@ -92,7 +93,8 @@ class Cooldowns:
         """Start the cooldown of `key` after a failure, for at least `retry_after_s`. Failures during a cooldown
         do not lengthen it: they are of requests that were in progress already. `organization` owns the key."""
         now = self._clock.monotonic()
-        cooldown, policy = self._cooldowns.get(key), POLICIES[kind]
+        cooldown = self._cooldowns.get(key)
+        policy = POLICIES[kind]
         strikes = 1
         if cooldown is not None and now < cooldown.until + FORGET_S:
             strikes = cooldown.trips if now < cooldown.until else cooldown.trips + 1
@@ -100,7 +102,8 @@ class Cooldowns:
         retry_after_s = min(retry_after_s or 0.0, LONGEST_RETRY_AFTER_S)
         until = now + max(length, retry_after_s)
         if cooldown is not None and now < cooldown.until:
-            until, kind = max(cooldown.until, now + retry_after_s), cooldown.kind
+            until = max(cooldown.until, now + retry_after_s)
+            kind = cooldown.kind
         # Earlier tries may fail long after a later one began: they do not put off the next.
         again = cooldown.again if cooldown else now + RETRY_S
         self._put(key, Cooldown(until, strikes, kind, again=again, organization=organization))
@@ -164,7 +167,8 @@ class Cooldowns:
         """Changes since the last export: [key, seconds left, strikes, kind ("" = works again), seconds until the next
         may try]."""
         now = self._clock.monotonic()
-        changed, self._changed = self._changed, set()
+        changed = self._changed
+        self._changed = set()
         rows = []
         for key in changed:
             cooldown = self._cooldowns.get(key)
@@ -180,7 +184,8 @@ class Cooldowns:
         if not kind:
             self._drop(key)
             return
-        now, cooldown = self._clock.monotonic(), self._cooldowns.get(key)
+        now = self._clock.monotonic()
+        cooldown = self._cooldowns.get(key)
         again = now + min(again_s, RETRY_S) + random.uniform(*LAG_S)
         known = next((one for one in KINDS if one == kind), None)
         if known is not None and left_s > 0:

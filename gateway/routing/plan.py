@@ -94,7 +94,8 @@ class Router:
         """
         chance = self._settings.exploration_rate if explore is None else explore
         table = self._tables.find(requested_model, routes)
-        kind, ignored = table.resolution.kind, NONE_IGNORED
+        kind = table.resolution.kind
+        ignored = NONE_IGNORED
         if options is not NO_OPTIONS:
             options, ignored = check_preferences(options, table.resolution)
         ask = RouteRequest(
@@ -155,7 +156,8 @@ class Router:
     ) -> Plan:
         """A named provider is taken as it is, unless it does badly and others serve the model (5.3)."""
         weights = _weights(ask)
-        failing, unanswered = self._is_failing(candidate_filter, entries), _is_unanswered(candidate_filter, entries)
+        failing = self._is_failing(candidate_filter, entries)
+        unanswered = _is_unanswered(candidate_filter, entries)
         if not ask.no_fallback and (failing or unanswered):
             own = {candidate.key for candidate in table.candidates}
             ranked = rank([*entries, *candidate_filter.sift(table.others)], weights)

@@ -28,7 +28,8 @@ def check_preferences(options: Options, resolution: Resolution) -> tuple[Options
         return options, ()
     if options.free_models_only:
         raise InvalidRequest("free_models_only works with the models auto and smart only.", param="free_models_only")
-    routing, no_reasoning = EFFECTS["routing"], EFFECTS["no_reasoning"]
+    routing = EFFECTS["routing"]
+    no_reasoning = EFFECTS["no_reasoning"]
     if options.no_reasoning:
         options = options.with_changes(no_reasoning=False)
         warnings.append(_warn("no_reasoning", no_reasoning[1], resolution))

@@ -212,8 +212,10 @@ class Health:
     def export(self) -> dict[str, Any]:
         """What happened in this worker since the last export, as JSON-able data for `merge` of the others."""
         _, tick = self.tick()
-        minute, windows = tick // TICKS_A_MINUTE, self.windows
-        changed, self._changed = self._changed, set()
+        minute = tick // TICKS_A_MINUTE
+        windows = self.windows
+        changed = self._changed
+        self._changed = set()
         rows = [
             [key, ago, counts.listed()]
             for key in changed
@@ -238,7 +240,8 @@ class Health:
             self.refusals.absorb(*row)
 
     def _fold(self) -> None:
-        unread, self._unread = self._unread, []
+        unread = self._unread
+        self._unread = []
         for tally in unread:
             self._add(tally.keys, tally.tick, tally.take())
 

@@ -12,7 +12,9 @@ from gateway.routing.score import DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT, DEFAUL
 FORM = 1
 KINDS = ("canonical", "pinned", "auto", "smart", "custom")
 REASONS = (PINNED, SINGLE, FIRST, PREFERRED, SESSION, WEIGHTED, EXPLORED, LOW_UPTIME)
-STREAM, IMAGE, NO_FALLBACK = 1, 2, 4
+STREAM = 1
+IMAGE = 2
+NO_FALLBACK = 4
 # Scores, prices, uptimes, latencies and throughputs are whole numbers of these parts of one: cheaper than rounding.
 PARTS = (1_000_000, 1_000_000, 1000, 10, 100)
 NANO = 1_000_000_000 // PARTS[1]  # nano-dollars in one part of a price
@@ -30,7 +32,8 @@ def pack(plan: Plan) -> Packed:
     Values are rounded as they are shown. Excluded candidates are grouped by their reason; a model is named once when
     all candidates are of it.
     """
-    ask, first = plan.ask, plan.first.candidate
+    ask = plan.ask
+    first = plan.first.candidate
     flags = (STREAM if ask.requirements.stream else 0) | (IMAGE if ask.requirements.image_output else 0)
     places = {id(one): place for place, one in enumerate(plan.ranked)}
     order = [places[id(one)] for one in plan.order]
@@ -104,7 +107,8 @@ def write_record(plan: Plan) -> dict[str, Any]:
 
 def _pack_score(scored: Scored, model: str) -> tuple:
     score, _, (candidate, _, price, uptime, latency_ms, throughput, _) = scored
-    provider, figures = candidate.provider, candidate.figures
+    provider = candidate.provider
+    figures = candidate.figures
     known = (
         provider.id,
         round(score * 1_000_000),

@@ -8,7 +8,8 @@ from gateway.clock import Clock
 from gateway.routing.cooldowns import count_down, provider_of
 
 # Requests of so many organizations, or so many of one in a row, without one success between.
-ORGANIZATIONS, IN_A_ROW = 2, 3
+ORGANIZATIONS = 2
+IN_A_ROW = 3
 FORGET_S = 600.0
 CAPACITY = 2_000
 
@@ -36,7 +37,8 @@ class Refusals:
 
     def note(self, key: str, organization: str) -> None:
         """One more request of `organization` was refused at `key`."""
-        one, now = self._find(key).setdefault(organization, Seen(0, 0.0)), self._clock.monotonic()
+        one = self._find(key).setdefault(organization, Seen(0, 0.0))
+        now = self._clock.monotonic()
         one.count = one.count + 1 if now < one.at + FORGET_S else 1
         one.at = now
         self._changed.add(key)
@@ -59,7 +61,8 @@ class Refusals:
 
     def export(self) -> list[list]:
         """Changes since the last export: [key, organization, in a row]; no organization where it works again."""
-        changed, self._changed = self._changed, set()
+        changed = self._changed
+        self._changed = set()
         rows = []
         for key in changed:
             seen = self._seen.get(key)

@@ -12,7 +12,10 @@ Kind = Literal["canonical", "pinned", "auto", "smart", "custom"]
 
 # Model texts with a meaning of their own, with and without the product's prefix.
 OWN_PREFIX = "llmgateway/"
-AUTO, SMART, CUSTOM, DYNAMIC = "auto", "smart", "custom", "dynamic/"
+AUTO = "auto"
+SMART = "smart"
+CUSTOM = "custom"
+DYNAMIC = "dynamic/"
 OWN_PROVIDER = f"{CUSTOM}:"
 SPECIAL = frozenset({AUTO, SMART, CUSTOM})
 LONGEST, ECHOED = 255, 64  # characters of a model text: what a usage row holds, and what an error repeats
@@ -158,7 +161,8 @@ def _resolve_prefixed(
 def _resolve_pinned(
     provider: str, rest: str, requested: str, catalogue: CatalogueView, today: str
 ) -> Resolution | None:
-    model, region = catalogue.find(rest), ""
+    model = catalogue.find(rest)
+    region = ""
     if model is None and ":" in rest:
         name, _, region = rest.rpartition(":")
         model = catalogue.find(name)
@@ -167,7 +171,8 @@ def _resolve_pinned(
         known = catalogue.served_as(provider, rest)
         if known is None:
             return None
-        model, region = catalogue.find(known.model), known.region
+        model = catalogue.find(known.model)
+        region = known.region
     if model is None:
         return None
     served = tuple(mapping for mapping in model.mappings if mapping.provider == provider)

@@ -6,15 +6,26 @@ from typing import NamedTuple
 from gateway.routing.candidates import Candidate
 
 # Factors and their weights (HTTP reference, 5.1); an inactive factor's share goes to the others.
-PRICE, IMAGE_PRICE, UPTIME, THROUGHPUT, LATENCY = 0.6, 1.0, 0.5, 0.05, 0.025
-LEADING, TRAILING = 0.9, 0.1
+PRICE = 0.6
+IMAGE_PRICE = 1.0
+UPTIME = 0.5
+THROUGHPUT = 0.05
+LATENCY = 0.025
+LEADING = 0.9
+TRAILING = 0.1
 
-DEFAULT_UPTIME, DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT = 100.0, 1000.0, 50.0
-PENALTY_BELOW, PENALTY_SLOPE = 95.0, 5.0
+DEFAULT_UPTIME = 100.0
+DEFAULT_LATENCY_MS = 1000.0
+DEFAULT_THROUGHPUT = 50.0
+PENALTY_BELOW = 95.0
+PENALTY_SLOPE = 5.0
 
 LARGE_PROMPT_TOKENS = 5000
 # Smallest divisors: a free price or a dead provider must not divide by zero.
-LEAST_PRICE, LEAST_UPTIME, LEAST_THROUGHPUT, LEAST_LATENCY_MS = 1_000_000.0, 1.0, 0.1, 1.0
+LEAST_PRICE = 1_000_000.0
+LEAST_UPTIME = 1.0
+LEAST_THROUGHPUT = 0.1
+LEAST_LATENCY_MS = 1.0
 
 
 class Weights(NamedTuple):
@@ -91,11 +102,14 @@ def rank(entries: Iterable[ScoreEntry], weights: Weights) -> list[Scored]:
         return []
     w_price, w_uptime, w_throughput, w_latency = weights
     _, _, prices, uptimes, latencies, throughputs, _ = zip(*rows, strict=True)
-    price, uptime = min(prices), max(*uptimes, LEAST_UPTIME)
-    throughput, latency = max(*throughputs, LEAST_THROUGHPUT), min(latencies)
+    price = min(prices)
+    uptime = max(*uptimes, LEAST_UPTIME)
+    throughput = max(*throughputs, LEAST_THROUGHPUT)
+    latency = min(latencies)
     per_price = w_price / max(price, LEAST_PRICE)
     per_latency = w_latency / max(latency, LEAST_LATENCY_MS)
-    scored, make = [], tuple.__new__
+    scored = []
+    make = tuple.__new__
     for row in rows:
         candidate, _, own_price, up, wait, speed, _ = row
         score = (own_price - price) * per_price + (wait - latency) * per_latency + candidate.handicap

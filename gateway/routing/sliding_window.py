@@ -8,7 +8,9 @@ from gateway.routing.score import DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT, DEFAUL
 MINUTES = 60
 TICK_S = 10.0
 TICKS_A_MINUTE = 6
-LAST_MINUTE, LAST_FIVE, REST = 10.0, 3.0, 1.0
+LAST_MINUTE = 10.0
+LAST_FIVE = 3.0
+REST = 1.0
 # Fewer outcomes than this say nothing of a provider's uptime: one lost first request would read as 0 %.
 LEAST_EVENTS = 3
 
@@ -114,7 +116,8 @@ class Window:
 
     def own_uptime(self, tick: int) -> tuple[float, int]:
         """Uptime in percent by the provider's own faults alone, and how many outcomes stand behind it."""
-        minute, elapsed = tick // TICKS_A_MINUTE, (tick % TICKS_A_MINUTE) / TICKS_A_MINUTE
+        minute = tick // TICKS_A_MINUTE
+        elapsed = (tick % TICKS_A_MINUTE) / TICKS_A_MINUTE
         succeeded = faults = 0.0
         events = 0
         for then, counts in self._buckets.items():
@@ -127,14 +130,16 @@ class Window:
 
     def take_fresh(self, minute: int) -> Iterator[tuple[int, Counts]]:
         """What was not exported yet, as (minutes ago, counts); it counts as exported from now on."""
-        fresh, self.fresh = self.fresh, {}
+        fresh = self.fresh
+        self.fresh = {}
         return ((max(0, minute - then), counts) for then, counts in fresh.items())
 
     def _read(self, tick: int) -> Figures:
         minute = tick // TICKS_A_MINUTE
         elapsed = (tick % TICKS_A_MINUTE) / TICKS_A_MINUTE
         succeeded = failed = waits = wait_ms = tokens = token_ms = 0.0
-        events, old = 0, []
+        events = 0
+        old = []
         for then, counts in self._buckets.items():
             weight = weigh_age(minute - then, elapsed)
             if not weight:
@@ -167,7 +172,8 @@ def weigh_age(age: int, elapsed: float) -> float:
         return LAST_MINUTE
     if age > MINUTES:
         return 0.0
-    newer, older = _weight_within(age), _weight_within(age + 1)
+    newer = _weight_within(age)
+    older = _weight_within(age + 1)
     return newer * (1.0 - elapsed) + older * elapsed
 
 

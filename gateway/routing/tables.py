@@ -113,7 +113,8 @@ class Tables:
 
     def _make(self, mapping: Mapping, provider: Provider, model: Model) -> Candidate:
         protocol = mapping.protocol or provider.protocol
-        dialect, lost = self._dialects.get(protocol, ""), self._lost.get(protocol, NOTHING_LOST)
+        dialect = self._dialects.get(protocol, "")
+        lost = self._lost.get(protocol, NOTHING_LOST)
         second = self._dialects.get(RESPONSES_PROTOCOL, "") if mapping.responses_api else ""
         carried = self._carried.get(protocol)
         return make_candidate(mapping, provider, model, self._day * DAY_US, dialect, second, lost, carried)
@@ -122,7 +123,10 @@ class Tables:
         catalogue = self._catalogue()
         day = self._clock.now_us() // DAY_US
         if catalogue is not self._seen or day != self._day:
-            self._seen, self._day = catalogue, day
+            self._seen = catalogue
+            self._day = day
             self._today = to_iso(day * DAY_US)[:10]
-            self._tables, self._models, self._cheapest = {}, {}, {}
+            self._tables = {}
+            self._models = {}
+            self._cheapest = {}
         return catalogue

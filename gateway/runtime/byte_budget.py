@@ -10,7 +10,8 @@ class ByteBudget:
     """A budget of bytes held at once: `most` in total, `most_each` per owner."""
 
     def __init__(self, most: int, most_each: int) -> None:
-        self._most, self._most_each = most, most_each
+        self._most = most
+        self._most_each = most_each
         self._each: dict[str, int] = {}
         self.held = 0
 

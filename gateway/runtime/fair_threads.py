@@ -27,8 +27,10 @@ class FairSlots:
     """
 
     def __init__(self, size: int, each: int, most_waiting: int = 0, most_each: int = 0) -> None:
-        self._free, self._each = size, each
-        self._most_waiting, self._most_each = most_waiting, most_each
+        self._free = size
+        self._each = each
+        self._most_waiting = most_waiting
+        self._most_each = most_each
         self._running: dict[str, int] = {}
         # Dictionaries are in the order of the owners' turns.
         self._urgent: dict[str, deque[Event]] = {}

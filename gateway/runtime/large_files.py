@@ -36,7 +36,8 @@ class StoredFile:
     __slots__ = ("_folder", "_in_memory", "_memory", "_file", "_size", "__weakref__")
 
     def __init__(self, folder: str = "", in_memory: int = IN_MEMORY) -> None:
-        self._folder, self._in_memory = folder, in_memory
+        self._folder = folder
+        self._in_memory = in_memory
         self._memory = bytearray()
         self._file: IO[bytes] | None = None
         self._size = 0
@@ -111,7 +112,8 @@ class FileReader:
     """A stored file as WSGI's input: read front to back."""
 
     def __init__(self, file: StoredFile) -> None:
-        self._file, self._at = file, 0
+        self._file = file
+        self._at = 0
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(len(self._file) if size < 0 else size, self._at)

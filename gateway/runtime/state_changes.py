@@ -9,7 +9,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-INFO, WARNING, ERROR = logging.INFO, logging.WARNING, logging.ERROR
+INFO = logging.INFO
+WARNING = logging.WARNING
+ERROR = logging.ERROR
 MOST_SUBJECTS = 10_000
 
 log = logging.getLogger("gateway.runtime.state_changes")

@@ -25,7 +25,8 @@ SWITCH_S = 0.001
 EITHER = 3  # what a socket is told that may be read or written, in the event loop's numbers
 COMPUTING, COMPUTING_EACH = 2, 1  # threads that compute at the same time, and those of one owner
 # Of what is large (256 KB or less a piece: some 0.3 ms from the caller to the disk, or from there to an upstream).
-PIECES_A_MOMENT, MOMENT_S = 2, 0.001
+PIECES_A_MOMENT = 2
+MOMENT_S = 0.001
 
 
 class Threads:
@@ -75,7 +76,9 @@ class OwnThread:
         try:
             if self._process != os.getpid():
                 self._start()
-            self._work, self._after, self._waiter = work, after, Waiter()
+            self._work = work
+            self._after = after
+            self._waiter = Waiter()
             self._done.start(self._end)
             self._wake.release()
         except BaseException:
@@ -115,7 +118,9 @@ class OwnThread:
     def _end(self) -> None:
         """Called in the hub: the work is done."""
         self._done.stop()
-        result, waiter, after = self._result, self._waiter, self._after
+        result = self._result
+        waiter = self._waiter
+        after = self._after
         self._result = self._work = self._waiter = None
         if self._closing:
             self._stop()
@@ -230,7 +235,8 @@ class IdleWait:
         loop = gevent.get_hub().loop
         # `again` begins with the whole interval. A timer that is stopped and started goes on with what was left of its
         # time, and all waits together would have `most_s`.
-        self._idle, self._late = loop.idle(), loop.timer(most_s, most_s)
+        self._idle = loop.idle()
+        self._late = loop.timer(most_s, most_s)
 
     def wait(self) -> None:
         """Return once no other greenlet and no socket is ready, after `most_s` seconds at the latest."""
@@ -268,7 +274,8 @@ class _Turns:
 
     def __init__(self, loop: Any) -> None:
         self._timer = loop.timer(MOMENT_S, MOMENT_S)
-        self._left, self._counting = PIECES_A_MOMENT, False
+        self._left = PIECES_A_MOMENT
+        self._counting = False
         self._waiting: deque[Event] = deque()
 
     def take(self) -> None:

@@ -73,7 +73,8 @@ class CallerConnection:
         self.since = state.tick
         self.received = 0
         self.progress: SendProgress | None = None
-        self._weigh, self._held = weigh, 0
+        self._weigh = weigh
+        self._held = 0
         self._hold_answer = hold
         self.expired = False
         self.killed = False
@@ -114,10 +115,13 @@ class CallerConnection:
     def take_repeated(self, before: bytes, after: bytes) -> int:
         """If the next head is `before`, the digits of a length, `after`: consume it and return the length. -1,
         consuming nothing, when it is a different head, is incomplete, or the caller disconnected."""
-        buffer, at = self._buffer, self._at
+        buffer = self._buffer
+        at = self._at
         if at == len(buffer):
-            buffer, at = self._receive_some(RECEIVE_BYTES), 0
-            self._buffer, self._at = buffer, 0
+            buffer = self._receive_some(RECEIVE_BYTES)
+            at = 0
+            self._buffer = buffer
+            self._at = 0
         if not buffer.startswith(before, at):
             return -1
         start = at + len(before)
@@ -163,7 +167,8 @@ class CallerConnection:
             return data
         parts = [self._buffer[self._at :]]
         missing = end - len(self._buffer)
-        self._buffer, self._at = b"", 0
+        self._buffer = b""
+        self._at = 0
         self._hold(size if size <= FREE_BODY else 0)  # longer bodies were counted already
         while missing:
             parts.append(self._receive_body(min(missing, BODY_RECEIVE_BYTES)))
@@ -175,7 +180,8 @@ class CallerConnection:
     def take_some(self) -> bytes:
         """What was received and nobody has taken yet, or what the next receive brings; b"" when the caller closed."""
         at_hand = self._buffer[self._at :]
-        self._buffer, self._at = b"", 0
+        self._buffer = b""
+        self._at = 0
         return at_hand or self._receive_some(RECEIVE_BYTES)
 
     def take_to(self, write: Callable[[bytes], object], size: int) -> None:
@@ -185,7 +191,8 @@ class CallerConnection:
         write(at_hand)
         missing = size - len(at_hand)
         if missing:
-            self._buffer, self._at = b"", 0
+            self._buffer = b""
+            self._at = 0
         while missing:
             data = self._receive_body(min(missing, BODY_RECEIVE_BYTES))
             missing -= len(data)
@@ -197,7 +204,8 @@ class CallerConnection:
             end = self._buffer.find(b"\r\n", self._at)
             if end < 0 and len(self._buffer) - self._at <= limit:
                 data = self._receive_body(RECEIVE_BYTES)
-                self._buffer, self._at = self._buffer[self._at :] + data, 0
+                self._buffer = self._buffer[self._at :] + data
+                self._at = 0
                 continue
             if end < 0 or end - self._at > limit:
                 raise malformed("A line of the chunked body is too long.")
@@ -307,7 +315,9 @@ class CallerConnection:
 
     def _begin_reading(self) -> None:
         """A request has begun to arrive; its timeouts start."""
-        self.phase, self.since, self.received = READING, self.state.tick, 0
+        self.phase = READING
+        self.since = self.state.tick
+        self.received = 0
 
     def _receive_some(self, most: int) -> bytes:
         """The bytes of one receive; b"" when the caller closed. Other greenlets run meanwhile."""
@@ -332,7 +342,8 @@ class CallerConnection:
 
     def _wake(self) -> None:
         """Callback of the hub: something can be received."""
-        waiting, self._waiting = self._waiting, None
+        waiting = self._waiting
+        self._waiting = None
         if waiting is not None:
             waiting.switch(self)
             return

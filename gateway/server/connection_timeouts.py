@@ -34,8 +34,10 @@ class TimeoutSweeper:
         answer_rate: float = ANSWER_RATE,
     ) -> None:
         self._state = state
-        self._stall_ticks, self._answer_bytes = ticks(stall_s), max(1, answer_rate * TICK_S)
-        self._head_ticks, self._body_ticks = ticks(head_s), ticks(max(head_s, body_s))
+        self._stall_ticks = ticks(stall_s)
+        self._answer_bytes = max(1, answer_rate * TICK_S)
+        self._head_ticks = ticks(head_s)
+        self._body_ticks = ticks(max(head_s, body_s))
         self._tick_bytes = max(1, least_rate * TICK_S)
         # Indexed by CallerConnection.phase: IDLE, READING, ANSWERING, LEFT.
         self._checks: tuple[Callable[..., None], ...] = (
@@ -74,7 +76,8 @@ class TimeoutSweeper:
             connection.expire()
 
     def _check_answering(self, connection: CallerConnection) -> None:
-        progress, tick = connection.progress, self._state.tick
+        progress = connection.progress
+        tick = self._state.tick
         stuck = progress is not None and progress.is_too_slow(tick, self._stall_ticks, self._answer_bytes)
         # An expired connection whose request arrived at that very moment looks closed, but its caller is there.
         older = connection.peekable and not connection.expired and self._state.tick > connection.since

@@ -83,7 +83,8 @@ class ExpressLane:
     def answer(self, handler: Handler, head: RequestHead, body: bytes, base: Mapping[str, Any]) -> Outbound:
         """The response of `handler` to a request that the worker read itself; `base` is the environ of its
         connection."""
-        headers, peer = head.headers, base["REMOTE_ADDR"]
+        headers = head.headers
+        peer = base["REMOTE_ADDR"]
         if self._proxied:
             peer = self._proxies.caller(peer, headers)
         base_url = self._public_url or f"{head.scheme(base)}://{head.host}"

@@ -197,7 +197,8 @@ def _is_host(text: str) -> bool:
 
 
 def _read_length(modern: bool, environ: Mapping[str, str]) -> int:
-    length, coding = environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")
+    length = environ.get("CONTENT_LENGTH")
+    coding = environ.get("HTTP_TRANSFER_ENCODING")
     if coding is not None:
         if length is not None or not modern:
             raise malformed("Transfer-Encoding stands beside Content-Length or in HTTP/1.0.")

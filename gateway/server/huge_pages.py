@@ -8,11 +8,13 @@ from pathlib import Path
 
 HUGE = 2 << 20
 # <linux/mman.h>; MADV_COLLAPSE joins pages at once (kernel 6.1 and later), otherwise the kernel does it in time.
-MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25
+MADV_HUGEPAGE = 14
+MADV_COLLAPSE = 25
 MAPS = Path("/proc/self/maps")
 # A worker is in use once it has answered so many requests or has been up for so long; then it asks for one page at a
 # time, which holds its requests up for 1 to 11 ms.
-REQUESTS, UP_S = 200, 60.0
+REQUESTS = 200
+UP_S = 60.0
 
 
 class HugePages:
@@ -56,6 +58,7 @@ def regions(maps: str) -> Iterator[tuple[int, int]]:
         if rights != "rw-p" or name not in ([], ["[heap]"]):
             continue
         low, _, high = addresses.partition("-")
-        start, end = -(-int(low, 16) // HUGE) * HUGE, int(high, 16) // HUGE * HUGE
+        start = -(-int(low, 16) // HUGE) * HUGE
+        end = int(high, 16) // HUGE * HUGE
         if start < end:
             yield start, end - start

@@ -21,9 +21,11 @@ from gateway.server import ready_workers
 from gateway.server.ports import problem_of
 from gateway.worker import accepted_configuration
 
-FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
+FIRST_BACKOFF_S = 0.5
+LONGEST_BACKOFF_S = 30.0
 # A second signal within this time is an operator in a hurry, not one signal delivered twice.
-HURRY_AFTER_S, HURRY_S = 1.2, 3.0
+HURRY_AFTER_S = 1.2
+HURRY_S = 3.0
 STEP_S = 0.1
 # Set by whoever passes us open sockets: the previous master, or systemd.
 INHERITED = ("GUNICORN_FD", "LISTEN_FDS")
@@ -110,7 +112,8 @@ class Master(Arbiter):
         """Find out which workers are ready: a ready worker writes a byte to its heartbeat file."""
         for worker in self.WORKERS.values():
             if not worker.ready and os.fstat(worker.tmp.fileno()).st_size:
-                worker.ready, self._failed = True, 0
+                worker.ready = True
+                self._failed = 0
         ready_workers.ready_count.write(sum(one.ready and not one.leaving for one in self.WORKERS.values()))
 
     def _look_at_files(self) -> None:
@@ -157,7 +160,9 @@ class Master(Arbiter):
         self.log.reopen_files()
         self.cfg.on_reload(self)
         util._setproctitle(f"master [{self.proc_name}]")
-        self._old_age, self._failed, self._backoff_until = self.worker_age, 0, 0.0
+        self._old_age = self.worker_age
+        self._failed = 0
+        self._backoff_until = 0.0
         self.log.info("Reloaded: catalogue %s", self._accepted().catalogue.version)
         self.manage_workers()
 
@@ -167,7 +172,9 @@ class Master(Arbiter):
         sock.close_sockets(self.LISTENERS, unlink)
         self.LISTENERS: list[Any] = []
         began = time.monotonic()
-        limit, signalled_again, hurried = began + self.cfg.graceful_timeout, False, False
+        limit = began + self.cfg.graceful_timeout
+        signalled_again = False
+        hurried = False
         self.kill_workers(signal.SIGTERM if graceful else signal.SIGQUIT)
         while self.WORKERS and time.monotonic() < limit:
             signalled_again = signalled_again or self._signalled_again()

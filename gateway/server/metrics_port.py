@@ -14,7 +14,8 @@ from gateway.runtime.call_merging import SharedCalls
 PATHS = ("/metrics", "/")
 BACKLOG = 16
 # Each connection costs a descriptor of the worker that callers are served by, and each answer its processor.
-CONNECTIONS, LONGEST_S = 16, 10.0
+CONNECTIONS = 16
+LONGEST_S = 10.0
 
 log = logging.getLogger("gateway.server")
 

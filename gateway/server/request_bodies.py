@@ -56,7 +56,8 @@ class RequestBodies:
     @contextmanager
     def answer(self, size: int) -> Iterator[None]:
         """Count the bytes of an answer until its caller has taken them. Overloaded."""
-        owner, memory = work_owner() or ANYONE, self.memory
+        owner = work_owner() or ANYONE
+        memory = self.memory
         memory.grow(owner, size)
         try:
             yield

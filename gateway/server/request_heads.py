@@ -37,8 +37,13 @@ class RequestHead:
     def __init__(
         self, environ: dict[str, Any], modern: bool, keep_alive: bool, expects: bool, handler: Handler | None
     ) -> None:
-        self.environ, self.modern, self.keep_alive, self.expects = environ, modern, keep_alive, expects
-        self.method, self.path, self.query = environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"]
+        self.environ = environ
+        self.modern = modern
+        self.keep_alive = keep_alive
+        self.expects = expects
+        self.method = environ["REQUEST_METHOD"]
+        self.path = environ["PATH_INFO"]
+        self.query = environ["QUERY_STRING"]
         self.headers: Mapping[str, str] = read_headers(environ)
         self.host = environ.get("HTTP_HOST", "")
         # With several proxies, the first entry describes the caller.
@@ -47,7 +52,8 @@ class RequestHead:
         self.odd = expects or self.coded
         self.form = is_form(self.headers)
         self.handler = handler if self.host else None
-        self.bare, self.filled = self.method == "HEAD", self.method != "GET"
+        self.bare = self.method == "HEAD"
+        self.filled = self.method != "GET"
         self.before = self.after = b""
         self.sender = Sender()
 
@@ -57,7 +63,8 @@ class RequestHead:
         if isinstance(body, bytes):
             environ["wsgi.input"] = BytesIO(body)
         else:
-            environ["wsgi.input"], environ[UPLOAD] = FileReader(body), body
+            environ["wsgi.input"] = FileReader(body)
+            environ[UPLOAD] = body
         if length == CHUNKED:
             del environ["HTTP_TRANSFER_ENCODING"]
         if length or body:
@@ -100,14 +107,17 @@ class HeadCache:
         if at < 0:
             at = data.find(LENGTHS[1])
         if at < 0:
-            rest, digits = data, b"0"
+            rest = data
+            digits = b"0"
         else:
             end = data.find(b"\r\n", at + LENGTH_SIZE)
-            rest, digits = data[:at] + data[end:], data[at + LENGTH_SIZE : end]
+            rest = data[:at] + data[end:]
+            digits = data[at + LENGTH_SIZE : end]
         head = self._known.get(rest)
         if head is not None and digits.isdigit() and len(digits) <= MOST_DIGITS:
             if at >= 0 and not head.before:
-                head.before, head.after = data[: at + LENGTH_SIZE], data[end:]
+                head.before = data[: at + LENGTH_SIZE]
+                head.after = data[end:]
             return head, int(digits)
         return self._read(data, rest, digits)
 

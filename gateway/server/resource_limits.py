@@ -16,13 +16,17 @@ class BodyReservation:
     __slots__ = ("_bodies", "_ask", "_free", "_owner", "_size")
 
     def __init__(self, bodies: ByteBudget, ask: Callable[[], str], free: int) -> None:
-        self._bodies, self._ask, self._free = bodies, ask, free
-        self._owner, self._size = "", 0
+        self._bodies = bodies
+        self._ask = ask
+        self._free = free
+        self._owner = ""
+        self._size = 0
 
     def grow(self, size: int) -> None:
         """Reserve `size` more bytes. Overloaded (see `ByteBudget.grow`), and whatever `ask` raises."""
         if not self._owner and self._size + size > self._free:
-            owner, held = self._ask(), self._size
+            owner = self._ask()
+            held = self._size
             self.release()
             self._owner = owner or ANYONE
             size += held
@@ -31,7 +35,8 @@ class BodyReservation:
 
     def release(self) -> None:
         """Release everything; the request is over."""
-        size, self._size = self._size, 0
+        size = self._size
+        self._size = 0
         self._bodies.grow(self._owner, -size)
 
 
@@ -40,7 +45,8 @@ class ConnectionCounts:
     limited."""
 
     def __init__(self, most: int, shared: Callable[[str], bool]) -> None:
-        self._most, self._shared = most, shared
+        self._most = most
+        self._shared = shared
         self._open: dict[str, int] = {}
 
     def enter(self, address: str) -> bool:

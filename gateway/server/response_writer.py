@@ -82,8 +82,10 @@ class ResponseWriter(Struct, eq=False):
 
     def answer(self, outbound: Outbound) -> None:
         """Send a response of the express lane, whose headers contain no framing."""
-        body, status = outbound.body, outbound.status
-        self.status, self.headers = write_status(status), outbound.headers
+        body = outbound.body
+        status = outbound.status
+        self.status = write_status(status)
+        self.headers = outbound.headers
         if self._bare or status < 200 or status in BODILESS:
             self.deliver([body] if isinstance(body, bytes) else body)
             return
@@ -95,7 +97,8 @@ class ResponseWriter(Struct, eq=False):
         size = len(body)
         lines.append(f"Content-Length: {size}")
         head = self._write_head(lines)
-        self.begun, self.sent = True, size
+        self.begun = True
+        self.sent = size
         self._send_message(head, body)
 
     def write(self, data: bytes) -> None:
@@ -169,7 +172,8 @@ class ResponseWriter(Struct, eq=False):
         try:
             self._connection.send_long(head, body)
         except Overloaded:
-            self.begun, self.sent = False, 0
+            self.begun = False
+            self.sent = 0
             raise
 
     def _begin(self, lines: list[str]) -> None:
@@ -188,7 +192,8 @@ class ResponseWriter(Struct, eq=False):
         """The status and the application's headers as lines; remembers length, date and connection."""
         if not self.status:
             raise AssertionError("the application gave a body before start_response")
-        self._length, self._dated = None, False
+        self._length = None
+        self._dated = False
         lines = [f"HTTP/1.1 {self.status}"]
         for pair in self.headers:
             lower = pair[0].lower()
@@ -222,7 +227,8 @@ class ResponseWriter(Struct, eq=False):
         elif not self._modern:
             lines.append("Connection: keep-alive")
         lines += self._end
-        text, ends = LINE_END.join(lines), len(lines) - 1
+        text = LINE_END.join(lines)
+        ends = len(lines) - 1
         # Exactly one line end per line: a header that contains one would become a second header, or a second response.
         if text.count("\n") != ends or text.count("\r") != ends or "\0" in text:
             raise ValueError("a response header holds a line end or a null")

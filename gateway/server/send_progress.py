@@ -49,7 +49,8 @@ class SendProgress:
     def _look(self, tick: int) -> None:
         taken = self._given - queued(self._socket)
         if taken > self._seen:
-            self._seen, self.moved = taken, tick
+            self._seen = taken
+            self.moved = tick
 
 
 def queued(sock: int) -> int:

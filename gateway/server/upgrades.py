@@ -18,9 +18,11 @@ class CallerChannel:
     Long messages count among the bodies of the worker and of the `owner`, an organization, until they are done with."""
 
     def __init__(self, connection: CallerConnection, bodies: ByteBudget) -> None:
-        self._connection, self._bodies = connection, bodies
+        self._connection = connection
+        self._bodies = bodies
         self.owner = ANYONE
-        self._charged, self._held = "", 0
+        self._charged = ""
+        self._held = 0
 
     def open(self, handshake: "Handshake", subprotocol: str | None, headers: Sequence[tuple[str, str]]) -> "WebSocket":
         """Answer the caller's handshake. SocketClosed."""
@@ -46,7 +48,8 @@ class CallerChannel:
         """So many bytes of a message are held now. Overloaded when that is too much; then nothing changes."""
         charged = self._charged if self._held else self.owner
         self._bodies.grow(charged, size - self._held)
-        self._charged, self._held = charged, size
+        self._charged = charged
+        self._held = size
 
     def close(self) -> None:
         """The end for the caller, and for who receives from them or waits until they read."""

@@ -39,18 +39,23 @@ class Watchdog:
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = max(limit_s, BEAT_S)
-        self._at, self._cpu, self._window_at, self._logged_at = 0.0, 0.0, 0.0, -LOG_EVERY_S
+        self._at = 0.0
+        self._cpu = 0.0
+        self._window_at = 0.0
+        self._logged_at = -LOG_EVERY_S
         self._thread = 0
         self._holder = ""
         self._unlogged = 0
         self._lags, self._busy = [0.0, 0.0], [0.0, 0.0]  # the worst of this window and of the last
-        self._held, self._held_s = 0, 0.0
+        self._held = 0
+        self._held_s = 0.0
         self._running = False
         self._timer: Any = None
 
     def start(self) -> None:
         """Watch from now on."""
-        self._thread, self._running = thread_id(), True
+        self._thread = thread_id()
+        self._running = True
         self._at = self._window_at = time.perf_counter()
         self._cpu = time.thread_time()
         self._timer = gevent.get_hub().loop.timer(BEAT_S, BEAT_S, ref=False)
@@ -75,15 +80,20 @@ class Watchdog:
         }
 
     def _beat(self) -> None:
-        now, cpu = time.perf_counter(), time.thread_time()
-        took, busy = now - self._at, cpu - self._cpu
-        self._at, self._cpu = now, cpu
+        now = time.perf_counter()
+        cpu = time.thread_time()
+        took = now - self._at
+        busy = cpu - self._cpu
+        self._at = now
+        self._cpu = cpu
         if now - self._window_at > WINDOW_S:
             self._window_at = now
-            self._lags, self._busy = [0.0, self._lags[0]], [0.0, self._busy[0]]
+            self._lags = [0.0, self._lags[0]]
+            self._busy = [0.0, self._busy[0]]
         lag = max(0.0, took - BEAT_S)
         self._lags[0], self._busy[0] = max(self._lags[0], lag), max(self._busy[0], busy)
-        holder, self._holder = self._holder, ""
+        holder = self._holder
+        self._holder = ""
         if lag >= self._limit_s:
             self._held += 1
             self._held_s += lag
@@ -93,7 +103,9 @@ class Watchdog:
         if now - self._logged_at < LOG_EVERY_S:
             self._unlogged += 1
             return
-        self._logged_at, unlogged, self._unlogged = now, self._unlogged, 0
+        self._logged_at = now
+        unlogged = self._unlogged
+        self._unlogged = 0
         more = f"; {unlogged} more since the last line" if unlogged else ""
         unseen = NO_TIME if busy * 10 < lag else "work that ended before it could be sampled"
         what = holder or unseen
@@ -112,7 +124,11 @@ class Watchdog:
 def describe(frame: FrameType | None) -> str:
     """Whose work `frame` is, from the local variables of the frames above it: method, path and ids; and the place in
     the code. Nothing of a request's headers, query or body."""
-    place, method, path, request, key = "", "", "", "", ""
+    place = ""
+    method = ""
+    path = ""
+    request = ""
+    key = ""
     for _ in range(DEEPEST):
         if frame is None:
             break

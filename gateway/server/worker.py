@@ -94,7 +94,8 @@ class GatewayWorker(BootingWorker):
         self._prepare()
         self._watchdog.start()
         servers = self._servers = [self._serve_listener(listener) for listener in self.sockets]
-        huge_pages, started = HugePages(), self._clock.monotonic()
+        huge_pages = HugePages()
+        started = self._clock.monotonic()
         while self._leaving_since is None:
             self._share()
             self._beat()
@@ -218,7 +219,8 @@ class GatewayWorker(BootingWorker):
 
     def _serve_caller(self, listener: Any, client: Any, addr: Any, entered: bool) -> None:
         """`entered`: whether the connection is within its address's limit."""
-        weigh, hold = self._bodies.weigh, self._bodies.answer
+        weigh = self._bodies.weigh
+        hold = self._bodies.answer
         connection = CallerConnection(client, addr, self._state, self._tls is None, weigh, hold)
         self._connections.add(connection)
         try:
@@ -241,7 +243,8 @@ class GatewayWorker(BootingWorker):
         # Whether X-Forwarded-Proto is trusted.
         base["gateway.trusted_peer"] = self._proxies.trusts(base["REMOTE_ADDR"])
         # By whether a proxy says that its caller used TLS.
-        always, trusted_peer = self._secure, base["gateway.trusted_peer"]
+        always = self._secure
+        trusted_peer = base["gateway.trusted_peer"]
         secure = self._secure_end
         base[ENDS] = (secure if always else HEAD_END, secure if always or trusted_peer else HEAD_END)
         return base

@@ -30,7 +30,9 @@ class AgingTables:
         step: Callable[[bytes], int],
     ) -> None:
         width_us = (7 if keep_days is None or keep_days > WEEKS_FROM_DAYS else 1) * DAY_US
-        self._database, self._keep_days, self._step = database, keep_days, step
+        self._database = database
+        self._keep_days = keep_days
+        self._step = step
         self.partitions = [Partitions(database, table, keys, width_us) for table, keys in tables.items()]
 
     def purge(self, now_us: int, go_on: GoOn = lambda: True) -> int:
@@ -40,7 +42,8 @@ class AgingTables:
             partitions.keep_ready(go_on)
         if self._keep_days is None:
             return 0
-        oldest, gone = id_at(now_us - self._keep_days * DAY_US), 0
+        oldest = id_at(now_us - self._keep_days * DAY_US)
+        gone = 0
         for partitions in self.partitions:
             self._drop(partitions, oldest, go_on)
         least = self._least(oldest)

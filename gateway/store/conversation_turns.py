@@ -230,12 +230,14 @@ class Turns:
             freed = size + self._release(organization, bytes(pieces))
             self._count(organization, -freed)
             self._database.execute("UPDATE stored_response SET children = children - 1 WHERE id = ?", (previous,))
-            ident, gone = previous, gone + 1
+            ident = previous
+            gone = gone + 1
         return gone
 
     def _release(self, organization: str, pieces: bytes) -> int:
         """Count one use less of each piece; those without any go. The bytes that this frees."""
-        run, freed = self._database.execute, 0
+        run = self._database.execute
+        freed = 0
         for digest in sorted(cut(pieces)):
             place = (organization, digest)
             run("UPDATE stored_piece SET uses = uses - 1 WHERE organization = ? AND digest = ?", place)

@@ -75,10 +75,13 @@ class Database:
     """
 
     def __init__(self, backend: Backend, patience_s: float, clock: Clock, states: StateLog | None = None) -> None:
-        self._backend, self._patience_s, self._clock = backend, patience_s, clock
+        self._backend = backend
+        self._patience_s = patience_s
+        self._clock = clock
         self._states = states or StateLog()
         # What cannot be written to, as on a full disk, may well be read: then only a write tells that it is back.
-        self._away, self._unwritable = not self._states.is_healthy(SUBJECT), False
+        self._away = not self._states.is_healthy(SUBJECT)
+        self._unwritable = False
         self._failed_at = 0.0
         self.kind = backend.kind
         self.peewee = backend.peewee
@@ -186,11 +189,13 @@ def _split_sums(sql: str) -> str:
     before, found, rest = sql.partition("SUM(")
     if not found:
         return sql
-    depth, end = 1, 0
+    depth = 1
+    end = 0
     while depth:
         depth += {"(": 1, ")": -1}.get(rest[end], 0)
         end += 1
-    inner, rest = rest[: end - 1], rest[end:]
+    inner = rest[: end - 1]
+    rest = rest[end:]
     return f"{before}(sum(({inner}) >> 31) * 2147483648 + sum(({inner}) & 2147483647)){_split_sums(rest)}"
 
 

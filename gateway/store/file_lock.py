@@ -16,7 +16,8 @@ class FairFileLock:
     """
 
     def __init__(self, path: Path, threads: Threads) -> None:
-        self._path, self._threads = path, threads
+        self._path = path
+        self._threads = threads
         self._owner = 0
         self._gate = self._lock = -1
         self._pending: Any = None
@@ -38,7 +39,8 @@ class FairFileLock:
             raise
         finally:
             self._wanted = False
-            held, self._held = self._held, False
+            held = self._held
+            self._held = False
         return held
 
     def release(self) -> None:
@@ -55,7 +57,8 @@ class FairFileLock:
         if self._owner != os.getpid():
             self._gate = os.open(f"{self._path}.gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self._owner, self._pending = os.getpid(), None
+            self._owner = os.getpid()
+            self._pending = None
 
     def _try(self) -> bool:
         if not _lock_now(self._gate):

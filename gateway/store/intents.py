@@ -21,7 +21,9 @@ from gateway.errors import Unavailable
 
 BODY = struct.Struct("<B16sH")
 EPOCH = struct.Struct("<Q")
-BEGIN, VOID, CLAIM = 1, 2, 3
+BEGIN = 1
+VOID = 2
+CLAIM = 3
 NOBODY = bytes(16)
 FRAME = struct.Struct("<II")
 FRAME_BYTES = FRAME.size
@@ -42,7 +44,8 @@ class Orphan:
     """A file whose owner is gone; its lock is held until `discard` or `release`."""
 
     def __init__(self, path: Path, handle: int) -> None:
-        self.path, self._handle = path, handle
+        self.path = path
+        self._handle = handle
         self.epochs: set[int] = set()
         self.intents: dict[tuple[bytes, int], Intent] = {}
         self._read()
@@ -151,7 +154,10 @@ class Intents:
             self._counts[self._number] = sum(number == self._number for number in self._open.values())
             self._retire()
         self._number += 1
-        self._handle, self._map, self._room, self._size = handle, mapped, room, 0
+        self._handle = handle
+        self._map = mapped
+        self._room = room
+        self._size = 0
         for epoch in self._epochs:
             self._write(CLAIM, NOBODY, 0, EPOCH.pack(epoch))
         for number in [number for number in self._old if not self._counts[number]]:
@@ -162,7 +168,8 @@ class Intents:
         self._map.close()
         os.ftruncate(self._handle, self._size)
         self._old[self._number] = self._handle
-        self._handle, self._room = -1, 0
+        self._handle = -1
+        self._room = 0
 
     def _make(self, number: int, room: int) -> tuple[int, mmap.mmap]:
         """A new file, mapped; locked before it has its name, so that nobody takes it for an orphan.

@@ -14,7 +14,8 @@ from gateway.store.database import Database
 
 CAPACITY = 20_000
 BATCH = 500
-BACKOFF_S, BACKOFF_CAP_S = 0.05, 1.0
+BACKOFF_S = 0.05
+BACKOFF_CAP_S = 1.0
 # A batch that waits for so long (twice this at most) makes its waiters take timers.
 STIR_S = 0.5
 # A busy process gathers for so long at most: what is ready to run joins the commit, which costs the same for many.
@@ -77,7 +78,8 @@ class Ticket:
     __slots__ = ("_batch", "rows", "error")
 
     def __init__(self, batch: _Batch, rows: Sequence[Row]) -> None:
-        self._batch, self.rows = batch, rows
+        self._batch = batch
+        self.rows = rows
         self.error: Exception | None = None
 
     def wait(self, timeout_s: float) -> None:
@@ -110,12 +112,16 @@ class Journal:
     """
 
     def __init__(self, database: Database, clock: Clock, capacity: int = CAPACITY) -> None:
-        self._database, self._clock, self._capacity = database, clock, capacity
-        self._writer, self._seq = ids.new_hex(), 0
+        self._database = database
+        self._clock = clock
+        self._capacity = capacity
+        self._writer = ids.new_hex()
+        self._seq = 0
         self._queue: deque[_Batch] = deque()
         self._filling: _Batch | None = None  # the last of the queue
         self._writing: _Batch | None = None
-        self._wake, self._idle = threading.Event(), threading.Event()
+        self._wake = threading.Event()
+        self._idle = threading.Event()
         self._idle.set()
         self._closing = False
         self._closed = threading.Event()

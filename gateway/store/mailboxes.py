@@ -20,7 +20,8 @@ from gateway.store.documents import Documents
 log = logging.getLogger(__name__)
 
 # Kinds of documents, each of one owner: where they listen, by mailbox, and what waits for them.
-LISTENING, WAITING = "listen:", "mail:"
+LISTENING = "listen:"
+WAITING = "mail:"
 PLACE = "post:"  # and of one worker: notices of what is meant for it
 COLLECT_S = 0.2
 MOST_AT_ONCE = 16  # messages read in one round
@@ -36,7 +37,9 @@ class Mailbox:
     """What one listener gets. `ended`: nothing comes any more; `count` and `size` (bytes) are of what waits."""
 
     def __init__(self, owner: str, name: str) -> None:
-        self.owner, self.name, self.ended = owner, name, False
+        self.owner = owner
+        self.name = name
+        self.ended = False
         self.count = self.size = 0
         self._waiting: queue.Queue[bytes] = queue.Queue()
 
@@ -150,7 +153,8 @@ class Mailboxes:
         """Until nobody listens, once more to tell so."""
         renewed = 0.0
         while self._collecting:
-            last, more = not self._boxes, False
+            last = not self._boxes
+            more = False
             try:
                 more = self._fetch() == MOST_AT_ONCE
                 if renewed >= LISTENING_S / 3:

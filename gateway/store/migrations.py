@@ -14,7 +14,8 @@ from gateway.store.database import Database
 from gateway.store.faults import is_denied
 
 DIRECTORY = settings.ROOT / "migrations"
-STARTED, APPLIED = "started", "applied"
+STARTED = "started"
+APPLIED = "applied"
 TABLE = """CREATE TABLE IF NOT EXISTS migration (
     name VARCHAR(255) NOT NULL PRIMARY KEY, checksum VARCHAR(64) NOT NULL, state VARCHAR(16) NOT NULL)"""
 # Held to the end of a transaction, so it works behind PgBouncer too; SQLite has one writer anyway.

@@ -57,7 +57,9 @@ class Partitions:
     """
 
     def __init__(self, database: Database, table: str, keys: Sequence[str], width_us: int) -> None:
-        self._database, self.table, self._keys = database, table, tuple(keys)
+        self._database = database
+        self.table = table
+        self._keys = tuple(keys)
         self._width_us = max(DAY_US, width_us // DAY_US * DAY_US)
 
     def keep_ready(self, go_on: Callable[[], bool] = lambda: True) -> None:
@@ -99,7 +101,8 @@ class Partitions:
         """Remove the oldest partition with its rows, within an open transaction, where what counted them is moved. Rows
         that come for its range afterwards have a place of their own."""
         self._hurry()
-        past, high = f"{self.table}_past", partition.high
+        past = f"{self.table}_past"
+        high = partition.high
         known = any(one.name == past for one in self.ranges())
         if known:
             self._run(f"ALTER TABLE {self.table} DETACH PARTITION {past}")
@@ -143,7 +146,8 @@ class Partitions:
     def _exchange(self, bound: bytes) -> None:
         """The moment of the change. What is checked is not read again; what is small is."""
         self._hurry()
-        table, first = self.table, f"{self.table}_first"
+        table = self.table
+        first = f"{self.table}_first"
         self._run(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         if self.exist():
             return
@@ -167,7 +171,8 @@ class Partitions:
     def _extend(self) -> None:
         """Give the range without an end a bound behind all of its rows, which are none or few, and begin a new one."""
         self._hurry()
-        table, rest = self.table, f"{self.table}_rest"
+        table = self.table
+        rest = f"{self.table}_rest"
         self._run(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         if not self._is_short():
             return

@@ -28,7 +28,8 @@ class Pool(peewee.Database):
 
     def arrange_pool(self, size: int, wait_s: float) -> None:
         """At most `size` connections at once; whoever waits `wait_s` seconds for one gets Unavailable."""
-        self._size, self._wait_s = max(1, size), wait_s
+        self._size = max(1, size)
+        self._wait_s = wait_s
         self._reset_pool()
 
     def _reset_pool(self) -> None:

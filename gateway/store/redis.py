@@ -60,7 +60,8 @@ class Redis:
     """
 
     def __init__(self, client: "redis.Redis", clock: Clock, states: StateLog | None = None) -> None:
-        self._client, self._clock = client, clock
+        self._client = client
+        self._clock = clock
         self._states = states or StateLog()
         self._backoff_until = 0.0
         self.error = ""

@@ -17,8 +17,10 @@ class SharedSlots:
     """`size` of `what` may be taken at once for each name. Unavailable when the store is away."""
 
     def __init__(self, documents: Documents, clock: Clock, what: str, size: int) -> None:
-        self._documents, self._clock = documents, clock
-        self._what, self._size = what, size
+        self._documents = documents
+        self._clock = clock
+        self._what = what
+        self._size = size
 
     def take(self, names: Collection[str]) -> "HeldSlots | None":
         """One of each name; None, and none is taken, when one of them has none left. Who is killed meanwhile has
@@ -50,7 +52,8 @@ class HeldSlots:
     """What somebody took, until `give`. Who does not renew it for LEASE_S has it no more."""
 
     def __init__(self, documents: Documents, clock: Clock) -> None:
-        self._documents, self._clock = documents, clock
+        self._documents = documents
+        self._clock = clock
         self._keys: list[str] = []
         self._token = secrets.token_bytes(8)
         self._at = clock.monotonic()

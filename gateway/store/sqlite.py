@@ -30,13 +30,16 @@ class Sqlite:
 
     def __init__(self, config: settings.DatabaseSettings, clock: Clock, threads: Threads) -> None:
         self.path = _prepare_file(config)
-        self._clock, self._threads, self._wait_s = clock, threads, config.pool_wait_s
+        self._clock = clock
+        self._threads = threads
+        self._wait_s = config.pool_wait_s
         self.peewee = PooledSqlite(
             str(self.path), pragmas=PRAGMAS, timeout=BUSY_S, autoconnect=False, check_same_thread=False
         )
         self.peewee.arrange_pool(config.pool_size, config.pool_wait_s)
         # One thread commits, one waits for the lock; password hashing must not hold up either.
-        self._committer, self._lock_waiter = OwnThread(), Threads(1)
+        self._committer = OwnThread()
+        self._lock_waiter = Threads(1)
         self._turnstile = FairFileLock(self.path.with_name(f"{self.path.name}.writer"), self._lock_waiter)
         self._turn = Slots(1)
         self._writer: Any = None
@@ -122,7 +125,8 @@ class Sqlite:
     def _open_writer(self) -> Any:
         """The connection of the thread that commits, which is that thread's own for as long as both live."""
         if self._writer is None or self._owner != os.getpid():
-            self._writer, self._owner = self._open(), os.getpid()
+            self._writer = self._open()
+            self._owner = os.getpid()
             self.peewee.adopt(self._writer)
         return self._writer
 

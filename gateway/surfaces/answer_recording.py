@@ -15,7 +15,8 @@ log = logging.getLogger("gateway")
 
 def keep(inbound: Inbound, payload: Payload, outbound: Outbound, errors: ErrorFormat) -> Outbound:
     """The answer, durable together with its settlement before its last bytes leave; 503 when that takes too long."""
-    body, status = outbound.body, outbound.status
+    body = outbound.body
+    status = outbound.status
     if not isinstance(body, bytes):
         return Outbound(status, outbound.headers, CapturedStream(body, status, payload, errors, inbound.shown_id))
     payload.add(body)
@@ -60,7 +61,8 @@ class CapturedStream:
         _end(self._payload, self._status)
 
     def _copy(self) -> Generator[bytes, None, None]:
-        pieces, payload = iter(self._pieces), self._payload
+        pieces = iter(self._pieces)
+        payload = self._payload
         for piece in pieces:
             payload.add(piece)
             # Nothing is left to wait for, so looking ahead for the end delays nobody.

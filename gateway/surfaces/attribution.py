@@ -10,7 +10,10 @@ from gateway.billing.context import RequestContext
 PREFIX = "x-llmgateway-"
 USER = "user"
 # Limits of what one request may store: the number of pairs, characters of a name and of a value, and of all together.
-MOST_PAIRS, LONGEST_NAME, LONGEST_VALUE, MOST_CHARACTERS = 16, 64, 256, 2048
+MOST_PAIRS = 16
+LONGEST_NAME = 64
+LONGEST_VALUE = 256
+MOST_CHARACTERS = 2048
 MOST_READ = 64  # members of an object that are looked at
 Pairs = Iterable[tuple[str, str]]
 
@@ -41,7 +44,8 @@ def _bounded(given: Mapping[str, str], pairs: Pairs) -> dict[str, str]:
     kept = dict(given)
     room = MOST_CHARACTERS - sum(len(name) + len(text) for name, text in kept.items())
     for name, value in pairs:
-        name, text = name.strip(), value[: 2 * LONGEST_VALUE].strip()[:LONGEST_VALUE]
+        name = name.strip()
+        text = value[: 2 * LONGEST_VALUE].strip()[:LONGEST_VALUE]
         if not 0 < len(name) <= LONGEST_NAME or name in kept:
             continue
         room -= len(name) + len(text)

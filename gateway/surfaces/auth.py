@@ -56,7 +56,8 @@ def admit(
     if sender is not None and sender.caller is not None and services.accounts.authentication.holds(sender.caller):
         work_for(sender.caller.organization_id)
         return _begin(services, inbound, sender.caller, sender.source, operation, surface)
-    caller, headers = caller_of(services, inbound), inbound.headers
+    caller = caller_of(services, inbound)
+    headers = inbound.headers
     if not (form and inbound.upload is not None):
         require_json(inbound)
     source = services.accounts.sources.source(headers)
@@ -64,7 +65,8 @@ def admit(
     if _says_more(headers):
         _read_options(services, context, inbound)
     elif sender is not None:
-        sender.caller, sender.source = caller, source
+        sender.caller = caller
+        sender.source = source
     return context
 
 

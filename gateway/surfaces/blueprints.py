@@ -45,8 +45,11 @@ OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
 
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
     """The handler with every error turned into an answer of its format; nothing escapes."""
-    handler, errors, paid = _made(operation), operation.errors or http_responses.OPENAI, operation.paid
-    end, now = services.telemetry.requests.of(name_of(operation), paid), services.clock.monotonic
+    handler = _made(operation)
+    errors = operation.errors or http_responses.OPENAI
+    paid = operation.paid
+    end = services.telemetry.requests.of(name_of(operation), paid)
+    now = services.clock.monotonic
 
     def handle(inbound: Inbound, keyed: bool = paid and not operation.upgrades) -> Outbound:
         if keyed and KEY_HEADER in inbound.headers:
@@ -207,7 +210,8 @@ def _write_no_address(rule: Rule, **values: Any) -> tuple[str, str]:
 def mount(flask: Flask, services: Services, surfaces: tuple[Surface, ...]) -> None:
     """Have `flask` answer the operations of these surfaces, a blueprint each. ValueError where two have one name."""
     flask.url_rule_class = MatchedRule
-    gate, proxies = EarlyAuth(services), make_proxies(services.settings.server)
+    gate = EarlyAuth(services)
+    proxies = make_proxies(services.settings.server)
     for surface in surfaces:
         made = Blueprint(surface.name, __name__)
         for operation in surface.operations:
@@ -234,7 +238,8 @@ def _view(
 ) -> Callable[..., Response]:
     handle = guard(services, operation)
     server = services.settings.server
-    max_body, max_form = server.max_body_mb << 20, server.max_form_mb << 20
+    max_body = server.max_body_mb << 20
+    max_form = server.max_form_mb << 20
 
     def view(**params: str) -> Response:
         try:
@@ -263,7 +268,8 @@ def _answer_refusal(
     services: Services, operation: Operation, environ: Mapping[str, Any], proxies: Proxies, error: GatewayError
 ) -> Outbound:
     """The answer to a request whose body was not read; whose it is stands in its head."""
-    headers, shown_id = read_headers(environ), environ.get(REQUEST_ID, "")
+    headers = read_headers(environ)
+    shown_id = environ.get(REQUEST_ID, "")
     peer = proxies.caller(environ.get("REMOTE_ADDR", ""), headers)
     base_url = services.settings.server.public_url.rstrip("/") or read_base_url(environ)
     inbound = Inbound(operation.method, operation.path, headers, peer=peer, base_url=base_url)

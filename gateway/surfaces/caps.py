@@ -73,7 +73,8 @@ def _is_deeper(raw: bytes, most: int) -> bool:
 
 
 def _check_schemas(limits: LimitSettings, text: bytes) -> None:
-    nodes, commas = text.count(b"{") + text.count(b"["), text.count(b",")
+    nodes = text.count(b"{") + text.count(b"[")
+    commas = text.count(b",")
     if not (nodes > limits.max_schema_nodes > 0 or commas >= limits.max_enum > 0):
         return  # whatever it is: it cannot be too much
     nodes, longest = _measure(orjson.loads(text))

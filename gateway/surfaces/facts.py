@@ -96,9 +96,12 @@ class Facts:
         """`cost` and `cost_details` of the usage object, US dollars (HTTP reference, section 2.2)."""
         charge = self.outcome.attempts[-1].charge
         # Six of these in each answer, so they are divided here as `usd_number` does it.
-        prompt_nusd, output_nusd = charge.input + charge.cached_input, charge.output + charge.reasoning
-        inference_nusd, total_nusd = prompt_nusd + output_nusd, charge.total
-        output, total = output_nusd / NANO, total_nusd / NANO
+        prompt_nusd = charge.input + charge.cached_input
+        output_nusd = charge.output + charge.reasoning
+        inference_nusd = prompt_nusd + output_nusd
+        total_nusd = charge.total
+        output = output_nusd / NANO
+        total = total_nusd / NANO
         details = {
             "upstream_inference_cost": inference_nusd / NANO,
             "upstream_inference_prompt_cost": prompt_nusd / NANO,
@@ -125,8 +128,11 @@ class Facts:
 
     def metadata(self) -> dict[str, Any]:
         """The `metadata` object: who was asked for, who served, by which way (HTTP reference, section 2.2)."""
-        context, outcome = self.context, self.outcome
-        request, caller, attempt = outcome.request, context.caller, outcome.attempts[-1]
+        context = self.context
+        outcome = self.outcome
+        request = outcome.request
+        caller = context.caller
+        attempt = outcome.attempts[-1]
         target = attempt.target
         mapping = target.mapping
         body: dict[str, Any] = {

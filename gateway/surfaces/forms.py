@@ -100,7 +100,8 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 def digest_without(body: StoredFile, boundary: bytes) -> bytes:
     """A hash of what a form holds, without the text that is made anew each time that it is sent."""
-    digest, carried = hashlib.sha256(), b""
+    digest = hashlib.sha256()
+    carried = b""
     kept = max(0, len(boundary) - 1)
     for piece in body.pieces():
         rest = carried + piece
@@ -156,7 +157,8 @@ class _FormReader:
 
     def __init__(self, limits: FormLimits, spool_dir: str) -> None:
         self.form = Form()
-        self._limits, self._spool_dir = limits, spool_dir
+        self._limits = limits
+        self._spool_dir = spool_dir
         self._parts = 0
         self._head: MultipartSegment | None = None
         self._text = bytearray()
@@ -185,7 +187,8 @@ class _FormReader:
         return self._head.name[:64] if self._head is not None else ""
 
     def _begin(self, head: MultipartSegment) -> None:
-        self._head, self._parts = head, self._parts + 1
+        self._head = head
+        self._parts = self._parts + 1
         if self._parts > self._limits.parts:
             raise _too_many("parts", self._limits.parts)
         self._text = bytearray()

@@ -38,7 +38,8 @@ def report(services: Services, inbound: Inbound) -> Outbound:
     if not inbound.query and prefers_html(inbound.header("accept")):
         return Outbound(303, [("Location", inbound.base_url + PAGES), NO_STORE, VARY])
     skipped = {item.strip().lower() for item in inbound.arguments().get("skip", "").split(",")}
-    redis, database = FINE, FINE
+    redis = FINE
+    database = FINE
     if "redis" not in skipped:
         redis = NOT_CONFIGURED if services.store.redis is None else FINE if services.redis_connected() else REDIS_AWAY
     if "database" not in skipped:

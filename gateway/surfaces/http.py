@@ -218,8 +218,12 @@ class Surface:
         absent: tuple[str, ...] = (),
         instead: Mapping[str, str] = NO_HINTS,
     ) -> None:
-        self.name, self.errors, self.prefixes, self.described = name, errors, prefixes, described
-        self.absent, self.instead = frozenset(absent), instead
+        self.name = name
+        self.errors = errors
+        self.prefixes = prefixes
+        self.described = described
+        self.absent = frozenset(absent)
+        self.instead = instead
         self.operations = tuple(one if one.errors else replace(one, errors=errors) for one in operations)
 
     def depth(self, path: str) -> int:

@@ -10,9 +10,11 @@ from gateway.runtime.threads import compute_if
 from gateway.surfaces.http import Inbound
 from gateway.worker.services import Services
 
-MOST_BYTES, FETCH_S = 50 << 20, 30.0
+MOST_BYTES = 50 << 20
+FETCH_S = 30.0
 LARGE = 1 << 16
-AUTO, SANDBOX_MODEL = "auto", "sandbox/sandbox-image"
+AUTO = "auto"
+SANDBOX_MODEL = "sandbox/sandbox-image"
 
 
 def model_of(services: Services, caller: Caller, requested: str, default: str = "") -> str:

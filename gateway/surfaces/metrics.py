@@ -105,7 +105,8 @@ class MetricsCollector(Collector):
         yield from self._gauges()
 
     def _counted(self) -> Iterator[Metric]:
-        totals, histograms = self._figures.totals, self._figures.histograms
+        totals = self._figures.totals
+        histograms = self._figures.histograms
         for name, (text, labels) in COUNTERS.items():
             counter = CounterMetricFamily(PREFIX + name, text, labels=labels)
             for values, amount in totals.get(name, {}).items():

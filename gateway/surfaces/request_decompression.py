@@ -9,7 +9,8 @@ import zstandard
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
 
 # zlib's wbits: 47 tells gzip from zlib by itself; "deflate" without the zlib wrapper is -15 (RFC 9110, 8.4.1.2).
-GZIP_OR_ZLIB, BARE_DEFLATE = 47, -15
+GZIP_OR_ZLIB = 47
+BARE_DEFLATE = -15
 PLAIN_CODINGS = ("", "identity")
 ZLIB_CODINGS = ("gzip", "x-gzip", "deflate")
 ZSTD = "zstd"
@@ -17,10 +18,14 @@ ZSTD = "zstd"
 MOST_MEMBERS = 64
 # One step takes this much in and gives that much out at most, about a millisecond; after so many a thread goes on, so
 # many at a time.
-STEP_IN, STEP_OUT = 65_536, 262_144
-STEPS_INLINE, STEPS_A_RUN = 8, 16
+STEP_IN = 65_536
+STEP_OUT = 262_144
+STEPS_INLINE = 8
+STEPS_A_RUN = 16
 # RFC 8878, 3.1.1, 3.1.2 and 3.1.1.2.2.
-FRAME_MAGIC, SKIPPED_MAGIC, SKIPPED_MASK = 0xFD2FB528, 0x184D2A50, 0xFFFFFFF0
+FRAME_MAGIC = 0xFD2FB528
+SKIPPED_MAGIC = 0x184D2A50
+SKIPPED_MASK = 0xFFFFFFF0
 REPEATED = 1  # the type of a block that is one byte many times
 BLOCKS_A_STEP = 2048
 LEAST_WINDOW = 8 << 20  # RFC 8878, 3.1.1.1.2: what every decoder should support
@@ -88,7 +93,9 @@ def _steps(body: bytes, name: str, max_body: int) -> Iterator[bytes]:
 
 def _inflate(body: bytes, wbits: int, max_body: int) -> Iterator[bytes]:
     """All members of `body`; zlib.error when one is broken or cut."""
-    view, at, members = memoryview(body), 0, 0
+    view = memoryview(body)
+    at = 0
+    members = 0
     while at < len(body):
         members = _count(members)
         engine = zlib.decompressobj(wbits)
@@ -109,7 +116,10 @@ def _unpack_zstd(body: bytes, max_body: int) -> Iterator[bytes]:
     it gets each frame alone, whose end the heads of its blocks tell.
     """
     engine = zstandard.ZstdDecompressor(max_window_size=max(LEAST_WINDOW, max_body))
-    view, at, members, left = memoryview(body), 0, 0, max_body
+    view = memoryview(body)
+    at = 0
+    members = 0
+    left = max_body
     while at < len(body):
         members = _count(members)
         end = yield from _walk_frame(view, at)
@@ -134,7 +144,8 @@ def _walk_frame(view: memoryview, at: int) -> Generator[bytes, None, int]:
     last = blocks = 0
     while not last:
         head = int.from_bytes(view[at : _within(view, at + 3)], "little")
-        last, repeated = head & 1, head >> 1 & 3 == REPEATED
+        last = head & 1
+        repeated = head >> 1 & 3 == REPEATED
         at += 3 + (1 if repeated else head >> 3)
         blocks += 1
         if blocks % BLOCKS_A_STEP == 0:

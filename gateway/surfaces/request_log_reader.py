@@ -61,7 +61,9 @@ class LogsPageQuery(LogsQuery):
 
 def filter_of(given: Mapping[str, Any], inbound: Inbound) -> LogFilter:
     """The filter of a LogsQuery, `metadata` of which may come several times. InvalidRequest."""
-    source, first, last = given.get("source"), given.get("first"), given.get("last")
+    source = given.get("source")
+    first = given.get("first")
+    last = given.get("last")
     if first is not None and last is not None and first > last:
         raise InvalidRequest("from must not lie after to.", param="from")
     return LogFilter(
@@ -158,7 +160,10 @@ def read_tags(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 def show_request(one: LoggedRequest) -> dict[str, Any]:
     """A request as lists show it."""
-    last, served, owner, payload = one.last, one.served, one.owner, one.payload
+    last = one.last
+    served = one.served
+    owner = one.owner
+    payload = one.payload
     return {
         "id": one.request_id,
         "requestId": one.label or None,

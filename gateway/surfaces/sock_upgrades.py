@@ -22,7 +22,8 @@ class SockChannel:
 
     def __init__(self, environ: MutableMapping[str, Any], place: str) -> None:
         self.owner = ""
-        self._environ, self._place = environ, place
+        self._environ = environ
+        self._place = place
         self._opened: SockSocket | None = None
 
     def open(self, handshake: Handshake, subprotocol: str | None, headers: Sequence[tuple[str, str]]) -> SockSocket:

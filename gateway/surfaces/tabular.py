@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-CSV, JSON_LINES = "csv", "jsonl"
+CSV = "csv"
+JSON_LINES = "jsonl"
 FORMATS = (CSV, JSON_LINES)
 MEDIA = {CSV: "text/csv; charset=utf-8", JSON_LINES: "application/x-ndjson"}
 # How a text begins that spreadsheets take for a formula, in their own and in full-width letters.

@@ -31,7 +31,8 @@ SHORT = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nus
 # With more parts than that an answer takes milliseconds to write.
 MANY = 1_000
 # Of a part: its value, then SHORT.
-VALUE, COST = itemgetter(0), itemgetter(1 + SHORT.index("cost_nusd"))
+VALUE = itemgetter(0)
+COST = itemgetter(1 + SHORT.index("cost_nusd"))
 LONGEST_DATE = 40  # of what is looked at, to say that it is none
 BREAKDOWNS = {"model": "modelBreakdown", "apiKey": "apiKeyBreakdown", "user": "userBreakdown"}
 
@@ -57,7 +58,8 @@ def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, Any]:
     window = read_window(given, visitor.services.clock.now_us())
     places = places_of(visitor, given.get("projectId"))
     keys = _keys(visitor, places)
-    key_id, group = given.get("apiKeyId", ""), given["groupBy"]
+    key_id = given.get("apiKeyId", "")
+    group = given["groupBy"]
     if key_id and key_id not in keys:
         visitor.key(key_id)
     owners = _owners(places, keys, key_id)

@@ -38,7 +38,8 @@ MANAGEMENT = ErrorFormat(
     },
 )
 COOKIE = "llmgateway.session_token"
-DEVICE, DEVICE_S = "llmgateway.device", 180 * 86_400
+DEVICE = "llmgateway.device"
+DEVICE_S = 180 * 86_400
 # What browsers take from this very host over https alone: no neighbour under the same domain can set it.
 HOST_ONLY = "__Host-"
 SAFE_METHODS = frozenset({"GET", "HEAD"})

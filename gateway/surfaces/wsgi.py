@@ -61,7 +61,8 @@ def read_inbound(
         admit(headers)
     upload: StoredFile | None = None
     if is_form(headers) and not is_coded(coding):
-        upload, body = environ.get(UPLOAD) or store_body(environ, max_form, spool_dir), b""
+        upload = environ.get(UPLOAD) or store_body(environ, max_form, spool_dir)
+        body = b""
     else:
         body = read_body(environ, max_body)
     if coding is not None:
@@ -70,7 +71,8 @@ def read_inbound(
         del headers["content-encoding"]
         headers["content-length"] = str(len(body))
         if upload is None and is_form(headers):
-            upload, body = StoredFile.of(body), b""
+            upload = StoredFile.of(body)
+            body = b""
     return Inbound(
         method=environ["REQUEST_METHOD"],
         path=read_path(environ),
@@ -166,7 +168,8 @@ def store_body(environ: Environ, most: int, folder: str) -> StoredFile:
     length = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
     if length > most:
         raise too_large(most)
-    file, left = StoredFile(folder), length
+    file = StoredFile(folder)
+    left = length
     source = environ["wsgi.input"]
     if length < 0:
         if environ.get("wsgi.input_terminated"):

@@ -28,11 +28,16 @@ from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
 # The delivery state of each alert at each address, and hints of when it is due, under keys that sort by that time, so
 # that the delivering worker reads nothing while nothing is due. Those of the operators are apart: an organization whose
 # addresses never answer may have thousands that are due for hours.
-KIND, DUE, OPERATORS_DUE = "alert", "alert_due", "alert_due_operators"
+KIND = "alert"
+DUE = "alert_due"
+OPERATORS_DUE = "alert_due_operators"
 MOST_DUE = 5_000
 LOOK_S = 300.0  # interval between two scans of all alerts, for those without a hint
-TTL_S, SENT_TTL_S = 3 * 86_400.0, 2 * 3600.0
-MOST_WAITING, AT_ONCE, EACH_AT_ONCE = 1_000, 20, 4
+TTL_S = 3 * 86_400.0
+SENT_TTL_S = 2 * 3600.0
+MOST_WAITING = 1_000
+AT_ONCE = 20
+EACH_AT_ONCE = 4
 MOST_HOURLY = 100  # alerts that one organization causes per hour, at one worker
 LEVELS = {logging.ERROR: "error", logging.WARNING: "warning", logging.INFO: "info"}
 TEST = StateChange("test", "test", "This is a test: alerts reach this address.")
@@ -53,10 +58,15 @@ class Alerts:
         states: StateLog,
         clock: Clock,
     ) -> None:
-        self._hooks, self._documents, self._transport, self._mailer = hooks, documents, transport, mailer
-        self._states, self._clock = states, clock
+        self._hooks = hooks
+        self._documents = documents
+        self._transport = transport
+        self._mailer = mailer
+        self._states = states
+        self._clock = clock
         self._noted: deque[tuple[StateChange, int]] = deque(maxlen=MOST_WAITING)
-        self._hour, self._caused = 0, dict[str, int]()
+        self._hour = 0
+        self._caused = dict[str, int]()
         self._looked = 0
         states.listen(self.note)
 
@@ -85,7 +95,8 @@ class Alerts:
         limited."""
         hour = at_us // HOUR_US
         if self._hour != hour:
-            self._hour, self._caused = hour, {}
+            self._hour = hour
+            self._caused = {}
         self._caused[owner] = self._caused.get(owner, 0) + 1
         return not owner or self._caused[owner] <= MOST_HOURLY
 

@@ -49,7 +49,8 @@ def _slack(event: Mapping[str, Any], hook: AlertHook) -> Json:
 
 def _teams(event: Mapping[str, Any], hook: AlertHook) -> Json:
     """An Adaptive Card in the message that workflows of Microsoft Teams take."""
-    data, level = event["data"], event["level"]
+    data = event["data"]
+    level = event["level"]
     body: list[Json] = [
         {
             "type": "TextBlock",

@@ -14,7 +14,8 @@ from gateway.runtime.state_changes import INFO, StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 
-KIND, KEY = "gauge", "budgets"
+KIND = "gauge"
+KEY = "budgets"
 TTL_S = 600.0
 RAISE = f"raise it with {MANAGE} limits set; callers are refused (402) once it is spent"
 FUND = f"add credits with {MANAGE} credits grant, or let it be unlimited with {MANAGE} credits unlimited"
@@ -32,8 +33,11 @@ class BudgetWatch:
         credits_low_nusd: int,
         thresholds: Sequence[int] = NEARLY,
     ) -> None:
-        self._database, self._documents, self._states = database, documents, states
-        self._low_nusd, self._thresholds = credits_low_nusd, thresholds
+        self._database = database
+        self._documents = documents
+        self._states = states
+        self._low_nusd = credits_low_nusd
+        self._thresholds = thresholds
         self._known: dict[str, SpentBudget] = {}
 
     def look(self) -> None:
@@ -73,7 +77,8 @@ def balances_of(found: list[SpentBudget], most: int = 100) -> Samples:
 
 def change_of(subject: str, one: SpentBudget) -> StateChange:
     """The state change of a budget that is nearly or completely spent."""
-    left, limit = format_usd(one.left_nusd), format_usd(one.limit_nusd)
+    left = format_usd(one.left_nusd)
+    limit = format_usd(one.limit_nusd)
     facts: dict[str, object] = {
         "scope": one.scope,
         "id": one.scope_id,
@@ -89,7 +94,8 @@ def change_of(subject: str, one: SpentBudget) -> StateChange:
         return StateChange(event, subject, f"organization {one.scope_id} {state}", remedy=FUND, facts=facts)
     event = "budget.spent" if one.wholly else "budget.nearly_spent"
     state = f"{one.percent} % of its {'period ' if one.resets_at else ''}limit of {limit} USD"
-    message, stage = f"{one.scope} {one.scope_id} spent {state}", str(one.reached)
+    message = f"{one.scope} {one.scope_id} spent {state}"
+    stage = str(one.reached)
     return StateChange(event, subject, message, remedy=RAISE, facts=facts, stage=stage)
 
 

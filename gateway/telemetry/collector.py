@@ -18,7 +18,8 @@ class WatchedExporter:
     """Wraps an exporter of the SDK and reports its results to `states`; otherwise behaves like `inner`."""
 
     def __init__(self, inner: Any, states: StateLog) -> None:
-        self._inner, self._states = inner, states
+        self._inner = inner
+        self._states = states
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -7,11 +7,14 @@ from typing import Any, Literal
 import orjson
 
 Form = Literal["text", "json"]
-REPEATING, REPEAT_S = ("opentelemetry", "urllib3"), 60.0
+REPEATING = ("opentelemetry", "urllib3")
+REPEAT_S = 60.0
 TEXT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
 MOMENT = "%Y-%m-%dT%H:%M:%S"
 # The attributes that a log record may have beside its message (gateway/runtime/state_changes.py).
-EVENT, REMEDY, FACTS = "event", "remedy", "facts"
+EVENT = "event"
+REMEDY = "remedy"
+FACTS = "facts"
 
 
 class JsonFormatter(logging.Formatter):

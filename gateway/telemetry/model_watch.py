@@ -14,7 +14,9 @@ class ModelWatch:
     """`look` runs in the leading worker only; it knows what any worker served within the hour."""
 
     def __init__(self, states: StateLog, clock: Clock, days: int) -> None:
-        self._states, self._clock, self._days = states, clock, days
+        self._states = states
+        self._clock = clock
+        self._days = days
 
     def look(self, health: Health, catalogue: Catalogue) -> None:
         """Fire a state change for each mapping that was used and ends soon, once each."""

@@ -25,27 +25,30 @@ from gateway.runtime.state_changes import StateLog
 from gateway.telemetry.collector import WatchedExporter, hush
 from gateway.telemetry.finished import UNMATCHED, FinishedRequest
 
-sdk_trace, trace_export = LazyImport("opentelemetry.sdk.trace"), LazyImport("opentelemetry.sdk.trace.export")
-sdk_metrics, metrics_export = LazyImport("opentelemetry.sdk.metrics"), LazyImport("opentelemetry.sdk.metrics.export")
+sdk_trace = LazyImport("opentelemetry.sdk.trace")
+trace_export = LazyImport("opentelemetry.sdk.trace.export")
+sdk_metrics = LazyImport("opentelemetry.sdk.metrics")
+metrics_export = LazyImport("opentelemetry.sdk.metrics.export")
 otlp_trace = LazyImport("opentelemetry.exporter.otlp.proto.http.trace_exporter")
 otlp_metrics = LazyImport("opentelemetry.exporter.otlp.proto.http.metric_exporter")
-sdk_resources, sdk_scope = (
-    LazyImport("opentelemetry.sdk.resources"),
-    LazyImport("opentelemetry.sdk.util.instrumentation"),
-)
+sdk_resources = LazyImport("opentelemetry.sdk.resources")
+sdk_scope = LazyImport("opentelemetry.sdk.util.instrumentation")
 api = LazyImport("opentelemetry.trace")
 
 PARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 LONGEST_STATE = 512
 SCOPE = "llmgateway"
 # Few spans in a batch: serializing one blocks the event loop.
-BATCH, EVERY_MS, QUEUE = 64, 1_000, 4_096
+BATCH = 64
+EVERY_MS = 1_000
+QUEUE = 4_096
 STOP_MS = 2_000
 NS = 1_000_000_000
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 PROBABILITY_BITS = 56
-NO_TRACE, NO_SPAN = "0" * 32, "0" * 16
+NO_TRACE = "0" * 32
+NO_SPAN = "0" * 16
 
 
 class TraceContext:
@@ -55,9 +58,13 @@ class TraceContext:
 
     def __init__(self, request_id: str, headers: Mapping[str, str], ratio: float) -> None:
         found = PARENT.fullmatch(headers.get("traceparent", "").strip())
-        self.request_id, self.parent, self.state = request_id, "", ""
+        self.request_id = request_id
+        self.parent = ""
+        self.state = ""
         if found and found[1] != NO_TRACE and found[2] != NO_SPAN:
-            self.trace_id, self.parent, self.sampled = found[1], found[2], bool(int(found[3], 16) & 1)
+            self.trace_id = found[1]
+            self.parent = found[2]
+            self.sampled = bool(int(found[3], 16) & 1)
             self.state = headers.get("tracestate", "").strip()[:LONGEST_STATE]
             return
         self.trace_id = request_id
@@ -78,7 +85,9 @@ class TracedCall:
     one."""
 
     def __init__(self, traceparent: str, state: str, inner: CallListener | None) -> None:
-        self._traceparent, self._state, self._inner = traceparent, state, inner
+        self._traceparent = traceparent
+        self._state = state
+        self._inner = inner
 
     def sending(self, call: Call) -> None:
         """Add the trace headers to the call."""
@@ -110,7 +119,8 @@ class Tracing:
     ) -> None:
         """`exporters` for traces and metrics replace those of OTLP in tests; `states` is notified when the collector
         goes away."""
-        self._clock, self._ratio = clock, settings.sample
+        self._clock = clock
+        self._ratio = settings.sample
         try:
             self._resource = sdk_resources.Resource.create(
                 {"service.name": settings.service_name, "service.version": __version__}
@@ -125,7 +135,8 @@ class Tracing:
             ) from None
         self._scope = sdk_scope.InstrumentationScope(SCOPE, __version__)
         names = tomllib.loads((CONFIG / "genai_names.toml").read_text())
-        self._providers, self._operations = names["providers"], names["operations"]
+        self._providers = names["providers"]
+        self._operations = names["operations"]
         self._metrics = sdk_metrics.MeterProvider(
             [metrics_export.PeriodicExportingMetricReader(metrics, settings.metrics_every_s * 1000)], self._resource
         )

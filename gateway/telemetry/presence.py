@@ -15,7 +15,8 @@ from gateway.store.documents import Documents
 
 KIND = "worker"
 # Reported at once when something changed, and again before it expires.
-AGAIN_S, TTL_S = 60.0, 180.0
+AGAIN_S = 60.0
+TTL_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,10 @@ class WorkerPresence:
     """`report` is called by the worker itself, every few seconds."""
 
     def __init__(self, documents: Documents, control: Control, clock: Clock, version: str) -> None:
-        self._documents, self._control, self._clock, self._version = documents, control, clock, version
+        self._documents = documents
+        self._control = control
+        self._clock = clock
+        self._version = version
         self._last: tuple[int, WorkerFacts] | None = None
         self._again = 0.0
 
@@ -45,7 +49,8 @@ class WorkerPresence:
         if not epoch or self._last == (epoch, facts) and now < self._again:
             return
         self._documents.put(KIND, str(epoch), orjson.dumps(facts), TTL_S)
-        self._last, self._again = (epoch, facts), now + AGAIN_S
+        self._last = (epoch, facts)
+        self._again = now + AGAIN_S
 
 
 def read_presence(documents: Documents) -> dict[int, WorkerFacts]:

@@ -22,7 +22,8 @@ class ProviderChanges:
     """Called at the beginning and end of every cooldown in this worker (routing.cooldowns.Cooldowns)."""
 
     def __init__(self, states: StateLog, clock: Clock) -> None:
-        self._states, self._clock = states, clock
+        self._states = states
+        self._clock = clock
         self._ended: dict[str, float] = {}
 
     def __call__(self, key: str, kind: str, seconds: float, organization: str) -> None:

@@ -68,9 +68,16 @@ class ReadableLine:
         outcome = context.outcome if context is not None else None
         if context is None or outcome is None or not outcome.attempts:
             return self._unserved(finished, context)
-        attempts, caller, request, at_us = outcome.attempts, context.caller, context.request, finished.at_us
-        count, last = len(attempts), attempts[-1]
-        cost_nusd, provider_s, target, usage = last.charge.total, last.ended - last.started, last.target, last.usage
+        attempts = outcome.attempts
+        caller = context.caller
+        request = context.request
+        at_us = finished.at_us
+        count = len(attempts)
+        last = attempts[-1]
+        cost_nusd = last.charge.total
+        provider_s = last.ended - last.started
+        target = last.target
+        usage = last.usage
         if count > 1:
             cost_nusd += sum(attempt.charge.total for attempt in attempts[:-1])
             provider_s += sum(attempt.ended - attempt.started for attempt in attempts[:-1])
@@ -103,7 +110,9 @@ class ReadableLine:
 
     def _unserved(self, finished: FinishedRequest, context: RequestContext | None) -> bytes:
         """The line of a request that reached none."""
-        caller, error, at_us = finished.caller, finished.error, finished.at_us
+        caller = finished.caller
+        error = finished.error
+        at_us = finished.at_us
         owner = ""
         if caller is not None:
             owner = self._write_owner(caller.key_id, caller.project_id, caller.organization_id)
@@ -158,7 +167,8 @@ def _begin_of(asked: tuple[str, int]) -> str:
 
 def _failure_of(finished: FinishedRequest) -> str:
     """Which attempts failed; for a request that failed also its code and the remedy."""
-    reason, tried = finished.error, tried_of(finished.context)
+    reason = finished.error
+    tried = tried_of(finished.context)
     text = field("tried", tried) if tried else ""
     if reason is None:
         return text
@@ -171,7 +181,8 @@ def tried_of(context: RequestContext | None) -> list[dict[str, Any]]:
     quote."""
     if context is None or context.outcome is None:
         return []
-    with_text, attempts = logs_text(context.caller.rules), context.outcome.attempts
+    with_text = logs_text(context.caller.rules)
+    attempts = context.outcome.attempts
     return [_tried(attempt, attempt.error, with_text) for attempt in attempts if attempt.error is not None]
 
 

@@ -89,7 +89,9 @@ class RequestLines:
             later(GATHER_S, self._flush_due)
 
     def _make(self) -> None:
-        ended, self._ended, lines = self._ended, [], self._lines
+        ended = self._ended
+        self._ended = []
+        lines = self._lines
         lines.extend(map(self._line_of, ended))
         if len(lines) >= MOST_LINES:
             self._write_out()
@@ -105,14 +107,18 @@ class RequestLines:
             self._write_out()
 
     def _write_out(self) -> None:
-        lines, self._lines = self._lines, []
+        lines = self._lines
+        self._lines = []
         lines.append(b"")
         self._write(b"\n".join(lines).decode())
 
 
 def json_line(finished: FinishedRequest) -> bytes:
     """The line of a request as JSON."""
-    status, caller, context, error = finished.status, finished.caller, finished.context, finished.error
+    status = finished.status
+    caller = finished.caller
+    context = finished.context
+    error = finished.error
     line = RequestLine(
         _moment(finished.at_us // 1000),
         "info" if status < FAULT else "warning",
@@ -127,7 +133,9 @@ def json_line(finished: FinishedRequest) -> bytes:
     if finished.shown_id != finished.request_id:
         line.label = finished.shown_id
     if caller is not None:
-        line.key, line.project, line.organization = caller.key_id, caller.project_id, caller.organization_id
+        line.key = caller.key_id
+        line.project = caller.project_id
+        line.organization = caller.organization_id
     elif error is not None and error.whose is not None:
         line.key, line.project, line.organization, _ = error.whose
     if finished.replayed:
@@ -159,19 +167,25 @@ def _second(seconds: int) -> str:
 
 def _add_served(line: RequestLine, context: RequestContext, outcome: Outcome) -> None:
     attempts = outcome.attempts
-    count, last = len(attempts), attempts[-1]
-    target, usage = last.target, last.usage
-    cost_nusd, provider_s = last.charge.total, last.ended - last.started
+    count = len(attempts)
+    last = attempts[-1]
+    target = last.target
+    usage = last.usage
+    cost_nusd = last.charge.total
+    provider_s = last.ended - last.started
     if count > 1:
         cost_nusd += sum(attempt.charge.total for attempt in attempts[:-1])
         provider_s += sum(attempt.ended - attempt.started for attempt in attempts[:-1])
         line.tried = tried_of(context) or None
-    line.provider, line.served, line.attempts = target.provider.id, target.mapping.key, count
+    line.provider = target.provider.id
+    line.served = target.mapping.key
+    line.attempts = count
     line.cost_usd = format_usd(cost_nusd)
     line.provider_ms = (provider_s * 10_000 + 0.5) // 1 / 10
     line.gateway_ms = (context.own_s * 100_000 + 0.5) // 1 / 100
     if usage is not None:
-        line.input_tokens, line.output_tokens = usage.input_total, usage.output_total
+        line.input_tokens = usage.input_total
+        line.output_tokens = usage.output_total
     if last.first_at:
         line.first_token_ms = ((last.first_at - context.started) * 10_000 + 0.5) // 1 / 10
     if outcome.cached:

@@ -19,8 +19,10 @@ from gateway.telemetry.request_observers import RequestObservers
 
 # Refusals before any attempt and replayed answers are free for their caller, so their log entries are limited per key
 # and per worker: a burst, then a rate per second. Beyond it they are counted, and logged as one entry for many.
-KEY_BURST, KEY_RATE = 30, 0.5
-WORKER_BURST, WORKER_RATE = 300, 5.0
+KEY_BURST = 30
+KEY_RATE = 0.5
+WORKER_BURST = 300
+WORKER_RATE = 5.0
 KEYS = 4096
 # Kinds of refusals that are counted separately between two calls of `flush`; of others only the total is known.
 KINDS = 64
@@ -29,7 +31,8 @@ MOST_PENDING = 2_000
 UNLOGGED = "requests_unlogged_total"
 # The requested model is not read from a longer body.
 LONGEST_BODY = 4 << 20
-LABEL_LENGTH, LONGEST_NAME = 64, 1_000
+LABEL_LENGTH = 64
+LONGEST_NAME = 1_000
 
 
 Ids = tuple[bytes, bytes, bytes, bytes]  # raw ids of organization, project, key and member
@@ -45,7 +48,10 @@ class Allowance:
     __slots__ = ("_at", "_burst", "_left", "_rate")
 
     def __init__(self, burst: int, rate: float, at: float) -> None:
-        self._burst, self._rate, self._left, self._at = burst, rate, float(burst), at
+        self._burst = burst
+        self._rate = rate
+        self._left = float(burst)
+        self._at = at
 
     def take(self, now: float) -> bool:
         """Whether one more is allowed at `now` (monotonic seconds)."""
@@ -63,7 +69,9 @@ class RequestLog:
 
     def __init__(self, journal: Journal, clock: Clock, counters: Counters, tables: AgingTables) -> None:
         self._tables = tables
-        self._journal, self._clock, self._counters = journal, clock, counters
+        self._journal = journal
+        self._clock = clock
+        self._counters = counters
         self._all = Allowance(WORKER_BURST, WORKER_RATE, clock.monotonic())
         self._keys: dict[bytes, Allowance] = {}
         self._flood: dict[LogEntry, int] = {}
@@ -76,7 +84,8 @@ class RequestLog:
     def failed(self, finished: FinishedRequest) -> None:
         """Log a request that was refused or failed at every provider. Failures that have usage rows are left to those:
         a response that broke off, and a caller who disconnected."""
-        owner, error = _owner_of(finished), finished.error
+        owner = _owner_of(finished)
+        error = finished.error
         if owner is None or error is None or not finished.paid or error.status == Unauthenticated.status:
             return
         if finished.context is not None and finished.context.metadata:
@@ -88,7 +97,8 @@ class RequestLog:
 
     def marked(self, finished: FinishedRequest) -> None:
         """Log the metadata of a request, and a request that got a replayed answer, which has no usage row."""
-        owner, context = _owner_of(finished), finished.context
+        owner = _owner_of(finished)
+        context = finished.context
         tags = context.metadata if context is not None else {}
         if owner is None or not finished.paid or not (tags or finished.replayed):
             return
@@ -99,7 +109,8 @@ class RequestLog:
 
     def flush(self) -> None:
         """Write one entry for each kind of refusal that was only counted since the last call."""
-        flood, self._flood = self._flood, {}
+        flood = self._flood
+        self._flood = {}
         for kind, count in flood.items():
             self._write(kind._replace(request=bytes.fromhex(ids.new_hex()), requests=count), {})
 
@@ -115,7 +126,8 @@ class RequestLog:
 
     def _may_write(self, owner: Ids) -> bool:
         key_id = owner[2]
-        now, allowance = self._clock.monotonic(), self._keys.get(key_id)
+        now = self._clock.monotonic()
+        allowance = self._keys.get(key_id)
         if allowance is None:
             if len(self._keys) >= KEYS:
                 self._keys.clear()
@@ -152,7 +164,8 @@ def _owner_of(finished: FinishedRequest) -> Ids | None:
 
 
 def _entry_of(finished: FinishedRequest, owner: Ids, tags: Mapping[str, str]) -> LogEntry:
-    context, error = finished.context, finished.error
+    context = finished.context
+    error = finished.error
     label = finished.shown_id if finished.shown_id != finished.request_id else ""
     return LogEntry(
         bytes.fromhex(finished.request_id),

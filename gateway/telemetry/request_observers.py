@@ -34,7 +34,8 @@ class RequestObservers:
     wait nor raise."""
 
     def __init__(self, counters: Counters, clock: Clock) -> None:
-        self.counters, self.clock = counters, clock
+        self.counters = counters
+        self.clock = clock
         # The lists themselves are shared with every OperationReporter, so that it needs one lookup.
         self.observers: list[Observer] = []
         self.failure_observers: list[Observer] = []
@@ -86,11 +87,14 @@ class OperationReporter:
     __slots__ = ("_answers", "_requests", "_now", "_now_us", "_observers", "_operation", "_own", "_paid", "_took")
 
     def __init__(self, requests: RequestObservers, operation: str, paid: bool = False) -> None:
-        self._requests, self._operation, self._paid = requests, operation, paid
+        self._requests = requests
+        self._operation = operation
+        self._paid = paid
         self._answers: dict[int, Count] = {}
         self._took = requests.counters.durations("request_seconds", (operation,)).observe
         self._own = requests.counters.durations("overhead_seconds", (operation,), OWN_BUCKETS).observe
-        self._now, self._now_us = requests.clock.monotonic, requests.clock.now_us
+        self._now = requests.clock.monotonic
+        self._now_us = requests.clock.now_us
         self._observers = requests.observers
 
     def __call__(
@@ -106,7 +110,8 @@ class OperationReporter:
         if counted is None:
             counted = self.count(status, 0)
         counted.value += 1
-        took_s, context = self._now() - started, arrival.context
+        took_s = self._now() - started
+        context = arrival.context
         self._took(took_s)
         if context is not None and context.own_s:
             self._own(context.own_s)
@@ -140,7 +145,8 @@ class OperationReporter:
     def _finished(
         self, arrival: Arrival, status: int, took_s: float, error: GatewayError | None, replayed: bool
     ) -> FinishedRequest:
-        context, request_id = arrival.context, arrival.request_id
+        context = arrival.context
+        request_id = arrival.request_id
         return FinishedRequest(
             self._operation,
             status,
@@ -163,7 +169,8 @@ class ClosingBody(Iterator[bytes]):
     body's own iterator."""
 
     def __init__(self, body: Iterator[bytes], end: Callable[[], None]) -> None:
-        self._body, self._end = body, end
+        self._body = body
+        self._end = end
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._body)
@@ -173,7 +180,8 @@ class ClosingBody(Iterator[bytes]):
 
     def close(self) -> None:
         """Call the callback once, however far the body was read."""
-        end, self._end = self._end, _nothing
+        end = self._end
+        self._end = _nothing
         try:
             close = getattr(self._body, "close", None)
             if close is not None:

@@ -21,7 +21,8 @@ system_look_up = get_original("socket", "getaddrinfo")
 LONGEST_URL = 2_000  # of a receiver
 # Lookups of callers' names at the same time, and those of one zone: a caller whose name service never answers holds its
 # threads for as long as the system's resolver waits, ten seconds and more.
-AT_ONCE, OF_ZONE = 32, 2
+AT_ONCE = 32
+OF_ZONE = 2
 
 GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -85,7 +86,8 @@ class _Zone:
     """The lookups of one zone: `users` are those that run or wait."""
 
     def __init__(self) -> None:
-        self.places, self.users = Slots(OF_ZONE), 0
+        self.places = Slots(OF_ZONE)
+        self.users = 0
 
 
 def zone_of(host: str) -> str:

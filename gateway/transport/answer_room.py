@@ -24,7 +24,9 @@ class AnswerRoom:
     """
 
     def __init__(self, budget: ByteBudget, wait_s: float, now: Callable[[], float]) -> None:
-        self.budget, self.wait_s, self.now = budget, wait_s, now
+        self.budget = budget
+        self.wait_s = wait_s
+        self.now = now
         self.beyond = Slots(1)
 
     def hold(self) -> "HeldAnswer":
@@ -56,8 +58,10 @@ class HeldAnswer(Struct, eq=False):
 
     def release(self) -> None:
         """Give everything back."""
-        size, beyond = self._size, self._beyond
-        self._size, self._beyond = 0, False
+        size = self._size
+        beyond = self._beyond
+        self._size = 0
+        self._beyond = False
         if size:
             self._room.budget.grow(self._owner, -size)
         if beyond:

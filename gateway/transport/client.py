@@ -84,7 +84,8 @@ class Transport:
         self._pools: dict[Origin, ConnectionPool] = {}
         self._places: dict[tuple[str, bool, bool], UpstreamAddress] = {}
         self._trim_at = 0.0
-        silence_s, heartbeat_s = timeouts.silence_s, timeouts.wake_s
+        silence_s = timeouts.silence_s
+        heartbeat_s = timeouts.wake_s
         self._streamed = Patience(now, timeouts.stream_s, silence_s, silence_s, heartbeat_s, room)
         # A plain answer is silent while the model thinks, however long that is: only its deadline bounds it.
         self._plain = Patience(now, timeouts.plain_s, timeouts.plain_s, silence_s, heartbeat_s, room)
@@ -244,7 +245,8 @@ class Transport:
 
     def _send(self, head: CallHead, message: bytes, now: float, end: float, fresh: bool = False) -> UpstreamConnection:
         """Send over a pooled connection, or a new one when none is good or the pooled one takes not one byte."""
-        origin, left = head.origin, end - now
+        origin = head.origin
+        left = end - now
         if left <= 0:
             raise too_late(origin.host)
         pool = self._pools.get(origin)

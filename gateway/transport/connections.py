@@ -53,9 +53,12 @@ class UpstreamConnection:
         self._sock = sock
         # The C functions themselves, where no layer of TLS lies between.
         direct = sock if isinstance(sock, SSLSocket) else sock._sock
-        self._receive, self._send = direct.recv, direct.send
+        self._receive = direct.recv
+        self._send = direct.send
         hub = get_hub()
-        self._loop, self._switch, self._now = hub.loop, hub.switch, now
+        self._loop = hub.loop
+        self._switch = hub.switch
+        self._now = now
         self._readable = self._loop.io(sock.fileno(), READ)
         self._watched = False
         self._waiting: Any = None
@@ -167,14 +170,16 @@ class UpstreamConnection:
         self._watched = False
         if self._alarm is not None:
             self._alarm.close()
-            self._alarm, self._rings_at = None, NEVER
+            self._alarm = None
+            self._rings_at = NEVER
         if self._waiting is not None:
             self._loop.run_callback(self._wake)
         self._sock.close()
 
     def _wake(self) -> None:
         """Something can be received. Called in the hub."""
-        waiting, self._waiting = self._waiting, None
+        waiting = self._waiting
+        self._waiting = None
         if waiting is not None:
             waiting.switch(self)
         elif self._watched:
@@ -198,7 +203,8 @@ class UpstreamConnection:
         if self._now() < self._until:
             self._set_alarm(self._until)
             return
-        waiting, self._waiting = self._waiting, None
+        waiting = self._waiting
+        self._waiting = None
         # What came while this process could not run was in time.
         waiting.switch(self if self.poll(0) else LATE)
 

@@ -2,7 +2,14 @@
 
 from collections.abc import Iterator
 
-NORMAL, GOING_AWAY, NO_TEXT, NO_CODE, LOST, POLICY, TOO_LARGE, FAULT = 1000, 1001, 1003, 1005, 1006, 1008, 1009, 1011
+NORMAL = 1000
+GOING_AWAY = 1001
+NO_TEXT = 1003
+NO_CODE = 1005
+LOST = 1006
+POLICY = 1008
+TOO_LARGE = 1009
+FAULT = 1011
 TRY_LATER = 1013
 SUBPROTOCOL = "realtime"  # that callers may offer, and servers take
 
@@ -16,7 +23,9 @@ class HandshakeRefused(Exception):
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
         super().__init__(f"the handshake was answered with {status}")
-        self.status, self.headers, self._body = status, headers, body
+        self.status = status
+        self.headers = headers
+        self._body = body
 
     def read_all(self) -> bytes:
         """Its body, at most the first 64 KB."""

@@ -36,7 +36,8 @@ class Mailer:
     """Sends through the server of the settings. `password` "" signs in nowhere."""
 
     def __init__(self, settings: MailSettings, password: str = "") -> None:
-        self._settings, self._password = settings, password
+        self._settings = settings
+        self._password = password
 
     @property
     def enabled(self) -> bool:
@@ -62,7 +63,8 @@ class Mailer:
             raise MailFailed(f"no connection that works: {type(error).__name__}") from None
 
     def _connect(self) -> smtplib.SMTP:
-        host, port = self._settings.host, self._settings.port
+        host = self._settings.host
+        port = self._settings.port
         if self._settings.security == "none":
             return smtplib.SMTP(host, port, timeout=TIMEOUT_S)
         context = ssl.create_default_context(cafile=self._settings.ca_file or None)

@@ -66,10 +66,13 @@ class SockSocket:
     """The caller's end of a session (engine/realtime/session.py: CallerSocket) over a `Server` and its socket."""
 
     def __init__(self, server: Server, sock: PacedSocket) -> None:
-        self._server, self._sock = server, sock
+        self._server = server
+        self._sock = sock
         sock.messages = server.input_buffer
         self._sending = BoundedSemaphore(1)
-        self.code, self.reason, self.closed = int(server.close_reason), "", False
+        self.code = int(server.close_reason)
+        self.reason = ""
+        self.closed = False
 
     @property
     def heard(self) -> int:
@@ -81,7 +84,8 @@ class SockSocket:
         try:
             message = self._server.receive()
         except ConnectionClosed:
-            self.code, self.reason = int(self._server.close_reason), self._server.close_message or ""
+            self.code = int(self._server.close_reason)
+            self.reason = self._server.close_message or ""
             self.closed = True
             return None
         self._sock.taken()

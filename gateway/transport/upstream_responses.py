@@ -59,7 +59,8 @@ class Pending(Struct, eq=False):
 
         Raises UpstreamTimeout, UpstreamUnreachable, UpstreamFailed; the request is closed then.
         """
-        connection, until = self._connection, self._until
+        connection = self._connection
+        until = self._until
         if connection is None:
             raise UpstreamUnreachable("The request was closed before its answer came.")
         if seconds is not None:
@@ -84,7 +85,8 @@ class Pending(Struct, eq=False):
         return reply
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
             connection.pool.drop(connection)
 
@@ -138,13 +140,15 @@ class Reply(Struct, eq=False):
         """The whole body, at most `limit` bytes (else UpstreamFailed, code response_too_large)."""
         connection = self._connection
         if connection.done and self._open and self._unpacker is None:
-            self._open, self._whole = False, True
+            self._open = False
+            self._whole = True
             data = connection.take()
             connection.pool.take_back(connection)
             if len(data) > limit:
                 self._refuse_size(limit)
             return data
-        parts, size = [], 0
+        parts = []
+        size = 0
         try:
             for data in self._read(self._patience.silence_s):
                 parts.append(data)
@@ -227,7 +231,8 @@ class Reply(Struct, eq=False):
 
     def _take(self) -> bytes:
         """Body bytes in hand; ends the loan of the connection with the last of them."""
-        data, last = self._connection.take(), self._connection.done
+        data = self._connection.take()
+        last = self._connection.done
         if self._unpacker is not None:
             data = self._unpacker.unpack(data, last)
             last = last or self._unpacker.ended
@@ -238,8 +243,10 @@ class Reply(Struct, eq=False):
 
     def _receive(self, heartbeat_s: float) -> bool:
         """Whether something came; False after the heartbeat time. Only time spent waiting counts as silence."""
-        connection, patience = self._connection, self._patience
-        now, seconds = patience.now(), heartbeat_s
+        connection = self._connection
+        patience = self._patience
+        now = patience.now()
+        seconds = heartbeat_s
         if now + seconds > self._end or self._silent_s + seconds > patience.silence_s:
             seconds = min(seconds, self._left(now))
         if not connection.receive(now + seconds):
@@ -253,7 +260,8 @@ class Reply(Struct, eq=False):
 
     def _left(self, now: float) -> float:
         """The seconds that may still pass until the next bytes."""
-        host, silence_s = self._connection.host, self._patience.silence_s
+        host = self._connection.host
+        silence_s = self._patience.silence_s
         if now >= self._end:
             raise too_late(host)
         if self._silent_s >= silence_s:

@@ -7,8 +7,11 @@ from gateway.errors import GatewayError
 from gateway.runtime.webhook_signatures import sign
 from gateway.transport.client import Transport
 
-ATTEMPTS, FIRST_S, LONGEST_S = 8, 30.0, 3600.0
-TIMEOUT_S, MOST_ANSWER = 10.0, 65_536
+ATTEMPTS = 8
+FIRST_S = 30.0
+LONGEST_S = 3600.0
+TIMEOUT_S = 10.0
+MOST_ANSWER = 65_536
 
 
 class Delivered(NamedTuple):

@@ -51,7 +51,8 @@ UNSENDABLE = frozenset((1004, NO_CODE, LOST, 1015))
 # The most of one message: 15 MB of sound are the most of an event where these are spoken, in base64 a third more.
 MOST_MESSAGE = 21 << 20
 # Frames and messages are cheap to send and come thousands at once; others get their turn after so many.
-FRAMES_PER_TURN, MESSAGES_PER_TURN = 64, 16
+FRAMES_PER_TURN = 64
+MESSAGES_PER_TURN = 16
 APART = 1 << 18  # bytes from which a message is masked in a thread
 REFUSAL_BYTES = 65_536
 REASON_BYTES = 123
@@ -94,12 +95,16 @@ class WebSocket:
     def __init__(
         self, channel: Channel, connection: WSConnection, most: int = MOST_MESSAGE, bytes_too: bool = False
     ) -> None:
-        self._channel, self._connection, self._most, self._bytes_too = channel, connection, most, bytes_too
+        self._channel = channel
+        self._connection = connection
+        self._most = most
+        self._bytes_too = bytes_too
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
         self._sending = BoundedSemaphore(1)
         self._read = 0
         self._weighs = False  # what is held of a message, or was, is told to the channel
-        self.code, self.reason = LOST, ""
+        self.code = LOST
+        self.reason = ""
         self.closed = False  # this side has sent its close frame, or the peer is gone
         self.heard = 0  # frames of the peer, by which one that is silent is told
 
@@ -217,7 +222,8 @@ class WebSocket:
 
     def _end(self, event: CloseConnection) -> None:
         """The peer's close frame, or a fault of its frames, which wsproto tells in the same way."""
-        self.code, self.reason = int(event.code), event.reason or ""
+        self.code = int(event.code)
+        self.reason = event.reason or ""
         if self._connection.state is ConnectionState.OPEN:
             self._refuse(self.code, self.reason)
             return
@@ -242,7 +248,8 @@ class WebSocket:
         return True
 
     def _refuse(self, code: int, reason: str) -> None:
-        self.code, self.reason = code, reason
+        self.code = code
+        self.reason = reason
         self.close(code, reason)
 
     def _take_turn(self) -> None:

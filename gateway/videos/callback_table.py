@@ -7,7 +7,10 @@ from msgspec import Struct, json
 from gateway.store.database import Database
 from gateway.videos.job_table import CALLBACK as PREFIX
 
-PENDING, RETRYING, DELIVERED, FAILED = "pending", "retrying", "delivered", "failed"
+PENDING = "pending"
+RETRYING = "retrying"
+DELIVERED = "delivered"
+FAILED = "failed"
 
 
 class Attempted(Struct, frozen=True):

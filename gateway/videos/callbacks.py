@@ -21,7 +21,8 @@ from gateway.videos.shown import Presenter
 from gateway.videos.tasks import Sealed, Task
 
 # Callbacks that are sent at once, of one project (an address may never answer) and of all.
-OF_ONE, OF_ALL = 4, 64
+OF_ONE = 4
+OF_ALL = 64
 # Whoever delivers one has it for so long; then another worker may.
 CLAIM_US = round(3 * TIMEOUT_S * SECOND_US)
 
@@ -41,8 +42,13 @@ class Deliveries:
         transport: Transport,
         clock: Clock,
     ) -> None:
-        self._callbacks, self._jobs, self._sealed, self._presenter = callbacks, jobs, sealed, presenter
-        self._vault, self._transport, self._clock = vault, transport, clock
+        self._callbacks = callbacks
+        self._jobs = jobs
+        self._sealed = sealed
+        self._presenter = presenter
+        self._vault = vault
+        self._transport = transport
+        self._clock = clock
         self._database: Database = jobs.database
         self._rounds = Rounds(OF_ONE, OF_ALL, clock)
 
@@ -69,7 +75,8 @@ class Deliveries:
 
     def _try(self, callback: Callback, job: VideoJob) -> None:
         task = self._sealed.task(job.task)
-        body, now = self._write(callback, job, task), self._clock.now_us()
+        body = self._write(callback, job, task)
+        now = self._clock.now_us()
         status, problem = deliver(
             self._transport, task.callback_url, self._secret_of(job, task), callback.id, body, now
         )

@@ -37,7 +37,9 @@ class VideoContents:
     """Opens the content of jobs. Every call asks the provider, which decides how long it keeps a video."""
 
     def __init__(self, sealed: Sealed, targets: Targets, calls: JobCalls) -> None:
-        self._sealed, self._targets, self._calls = sealed, targets, calls
+        self._sealed = sealed
+        self._targets = targets
+        self._calls = calls
         self._whole = WholeVideos()
 
     def open(self, job: VideoJob, ranged: dict[str, str]) -> VideoContent:
@@ -48,7 +50,8 @@ class VideoContents:
             raise NotFound(NONE, code="video_content_gone")
         if not ONE_PART.fullmatch(ranged.get("range", "")):
             ranged = {}  # several parts would come as a message of their own form; whoever asks for odd ones gets all
-        task, kept = self._sealed.task(job.task), files[0]
+        task = self._sealed.task(job.task)
+        kept = files[0]
         if kept.asks:
             load = partial(self._load, job, task)
             # Without its prompt there is a caller of whom nothing is kept, not even for a moment.
@@ -90,7 +93,8 @@ class _Pieces:
     still be an answer of its own."""
 
     def __init__(self, reply: UpstreamReply) -> None:
-        self._reply, self._chunks = reply, filter(None, reply.chunks())
+        self._reply = reply
+        self._chunks = filter(None, reply.chunks())
         try:
             self._first = next(self._chunks, b"")
         except BaseException:
@@ -101,7 +105,8 @@ class _Pieces:
         return self
 
     def __next__(self) -> bytes:
-        piece, self._first = self._first, b""
+        piece = self._first
+        self._first = b""
         return piece or next(self._chunks)
 
     def close(self) -> None:
@@ -110,7 +115,8 @@ class _Pieces:
 
 def _in_hand(video: WholeVideo, name: str, ranged: dict[str, str]) -> VideoContent:
     """What lies here as a whole, or the part of it that is asked for."""
-    size, tag = len(video.data), f'"{name}"'
+    size = len(video.data)
+    tag = f'"{name}"'
     headers = {"content-type": video.media_type, "accept-ranges": "bytes", "etag": tag}
     wanted = ranged.get("range", "")
     if ranged.get("if-range") not in (None, tag):
@@ -131,7 +137,9 @@ class _FilePieces:
     """A part of a video, which is given back with it."""
 
     def __init__(self, video: WholeVideo, start: int, end: int) -> None:
-        self._video, self._at, self._end = video, start, end
+        self._video = video
+        self._at = start
+        self._end = end
         self._open = True
 
     def __iter__(self) -> Iterator[bytes]:

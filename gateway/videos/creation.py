@@ -57,7 +57,8 @@ class JobExecutor(Executor[VideosRequest]):
 
     def __init__(self, parts: EngineParts, held: HeldSettlements, wanted: VideosInput) -> None:
         super().__init__(parts._replace(settlements=held))
-        self._held, self._wanted = held, wanted
+        self._held = held
+        self._wanted = wanted
 
     def _admit(self, context: RequestContext, request: Request, route_plan: RoutePlan, deadline: float) -> Run:
         """NotSupported where no mapping of the plan makes such a video."""
@@ -89,9 +90,15 @@ class VideoCreation:
         every_s: float,
         longest_s: float,
     ) -> None:
-        self._parts, self._jobs, self._holds, self._endings = parts, jobs, holds, endings
-        self._sealed, self._calls, self._clock = sealed, calls, clock
-        self._every_us, self._longest_us = round(every_s * SECOND_US), round(longest_s * SECOND_US)
+        self._parts = parts
+        self._jobs = jobs
+        self._holds = holds
+        self._endings = endings
+        self._sealed = sealed
+        self._calls = calls
+        self._clock = clock
+        self._every_us = round(every_s * SECOND_US)
+        self._longest_us = round(longest_s * SECOND_US)
 
     def create(self, context: RequestContext, request: VideosRequest, callback: CallbackWish, base_url: str) -> Created:
         """The job, once a provider has it. Raises the errors of every paid operation for the caller; nothing is held
@@ -124,7 +131,8 @@ class VideoCreation:
         return Created(going_on, answer.outcome, estimate)
 
     def _draft(self, context: RequestContext, request: VideosRequest, wanted: VideosInput, task: Task) -> VideoJob:
-        caller, now = context.caller, self._clock.now_us()
+        caller = context.caller
+        now = self._clock.now_us()
         left_us = round(max(0.0, context.deadline - self._clock.monotonic()) * SECOND_US)
         prompt = "" if keeps_nothing(caller.rules) else wanted.prompt[:SHOWN_PROMPT]
         return VideoJob(
@@ -153,9 +161,11 @@ class VideoCreation:
         self, task: Task, made: VideoTask, settlement: HeldSettlement, outcome: Outcome, wanted: VideosInput
     ) -> Task:
         """What is kept of the job from now on."""
-        attempt, call = outcome.serving, settlement.accepted
+        attempt = outcome.serving
+        call = settlement.accepted
         target = attempt.target
-        mapping, credential = target.mapping, target.credential
+        mapping = target.mapping
+        credential = target.credential
         return Task(
             base_url=task.base_url,
             callback_url=task.callback_url,

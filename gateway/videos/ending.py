@@ -38,13 +38,18 @@ class Endings:
     def __init__(
         self, jobs: VideoJobs, holds: Holds, callbacks: Callbacks, sealed: Sealed, planner: Planner, clock: Clock
     ) -> None:
-        self._jobs, self._holds, self._callbacks = jobs, holds, callbacks
-        self._sealed, self._planner, self._clock = sealed, planner, clock
+        self._jobs = jobs
+        self._holds = holds
+        self._callbacks = callbacks
+        self._sealed = sealed
+        self._planner = planner
+        self._clock = clock
         self._database: Database = jobs.database
 
     def complete(self, job: VideoJob, task: Task, target: Target, status: VideoStatus) -> VideoJob | None:
         """The video is there: it is charged."""
-        hold, now = self._holds.find(job.id), self._clock.now_us()
+        hold = self._holds.find(job.id)
+        now = self._clock.now_us()
         if hold is None or task.record is None:
             return None
         usage = finished_usage(task.reserved, status)

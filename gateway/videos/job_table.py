@@ -7,7 +7,8 @@ from gateway.clock import DAY_US
 from gateway.store.database import Database
 from gateway.videos.job_states import CREATING, ENDS
 
-PREFIX, CALLBACK = "video_", "evt_"  # CALLBACK and a job's id is that of its callback
+PREFIX = "video_"
+CALLBACK = "evt_"
 AT_ONCE = 500  # rows that one transaction removes
 
 
@@ -89,7 +90,8 @@ class VideoJobs:
         sql = f"UPDATE video_job SET {columns} WHERE id = ? AND state = ?"
         params = [*values.values(), job.id, job.state]
         if job.due_at is not None:
-            sql, params = f"{sql} AND due_at = ?", [*params, job.due_at]
+            sql = f"{sql} AND due_at = ?"
+            params = [*params, job.due_at]
         changed: int = self.database.execute(sql, params).rowcount
         return job._replace(**values) if changed else None
 
@@ -104,11 +106,14 @@ class VideoJobs:
     def page(self, owner: JobOwner, after: str, limit: int, newest_first: bool) -> list[VideoJob]:
         """So many jobs of an owner that follow `after` ("": from the start) in the order of their making."""
         order, sign = ("DESC", "<") if newest_first else ("ASC", ">")
-        conditions, params = "project = ? AND state <> ? ", [owner.project, CREATING]
+        conditions = "project = ? AND state <> ? "
+        params = [owner.project, CREATING]
         if owner.api_key:
-            conditions, params = f"{conditions}AND api_key = ? ", [*params, owner.api_key]
+            conditions = f"{conditions}AND api_key = ? "
+            params = [*params, owner.api_key]
         if after:
-            conditions, params = f"{conditions}AND id {sign} ? ", [*params, after]
+            conditions = f"{conditions}AND id {sign} ? "
+            params = [*params, after]
         return self._all(f"{SELECT} WHERE {conditions}ORDER BY id {order} LIMIT ?", (*params, limit))
 
     def due(self, now_us: int, of_one: int, limit: int) -> list[VideoJob]:

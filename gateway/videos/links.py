@@ -10,7 +10,9 @@ from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.errors import Unauthenticated
 from gateway.runtime.lazy_import import LazyImport
 
-jws, jwk, jose_errors = LazyImport("joserfc.jws"), LazyImport("joserfc.jwk"), LazyImport("joserfc.errors")
+jws = LazyImport("joserfc.jws")
+jwk = LazyImport("joserfc.jwk")
+jose_errors = LazyImport("joserfc.errors")
 
 LIFE_US = 7 * DAY_US
 CONTENT_SECRET = "LLM_VIDEO_CONTENT_JWT_SECRET"

@@ -27,12 +27,15 @@ from gateway.videos.rounds import Rounds
 from gateway.videos.tasks import Sealed, Targets, Task
 
 # Jobs that are asked about at once, of one organization (a provider that never answers may be its own) and of all.
-OF_ONE, OF_ALL = 16, 256
+OF_ONE = 16
+OF_ALL = 256
 # Whoever asks for a job has it for so long; then another worker may.
 CLAIM_US = round((CALL_S + 5) * SECOND_US)
 # The wait after a failed poll doubles, up to the longest. A job is given up after so many failures in a row, except
 # those of an outage: the provider goes on meanwhile, and bills the video.
-FIRST_S, LONGEST_S, MOST_FAILURES = 10.0, 300.0, 5
+FIRST_S = 10.0
+LONGEST_S = 300.0
+MOST_FAILURES = 5
 OUTAGES = (UpstreamUnreachable, UpstreamTimeout, UpstreamRateLimited, UpstreamOverloaded)
 MOST_PROGRESS = 99  # of a video that is not there yet
 
@@ -52,8 +55,13 @@ class Poller:
         clock: Clock,
         every_s: float,
     ) -> None:
-        self._jobs, self._endings, self._sealed, self._targets = jobs, endings, sealed, targets
-        self._calls, self._clock, self._every_us = calls, clock, round(every_s * SECOND_US)
+        self._jobs = jobs
+        self._endings = endings
+        self._sealed = sealed
+        self._targets = targets
+        self._calls = calls
+        self._clock = clock
+        self._every_us = round(every_s * SECOND_US)
         self._rounds = Rounds(OF_ONE, OF_ALL, clock)
 
     def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
@@ -70,7 +78,8 @@ class Poller:
             log.exception("the video %s could not be looked at", job.id)
 
     def _look(self, job: VideoJob) -> None:
-        task, now = self._sealed.task(job.task), self._clock.now_us()
+        task = self._sealed.task(job.task)
+        now = self._clock.now_us()
         if job.state == CREATING:
             self._endings.lose(job, task)
             return

@@ -14,7 +14,9 @@ class Rounds:
     """Begins what is due, at most `of_one` works of an owner and `of_all` together at a time."""
 
     def __init__(self, of_one: int, of_all: int, clock: Clock) -> None:
-        self.of_one, self.of_all, self._clock = of_one, of_all, clock
+        self.of_one = of_one
+        self.of_all = of_all
+        self._clock = clock
         self._under_way: list[tuple[str, Job[None]]] = []
 
     def run(self, due: Iterable[tuple[str, Callable[[], None]]], go_on: Callable[[], bool]) -> None:

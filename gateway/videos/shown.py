@@ -17,7 +17,8 @@ class Presenter:
     """Writes jobs. `base_url` is the gateway as its caller sees it."""
 
     def __init__(self, sealed: Sealed, links: Links) -> None:
-        self._sealed, self._links = sealed, links
+        self._sealed = sealed
+        self._links = links
 
     def show(self, job: VideoJob, base_url: str) -> dict[str, Any]:
         """The members of OpenAI's own type, and `error`, `content` and `usage` once they are there."""

@@ -58,7 +58,8 @@ class KeptFile(Struct, frozen=True):
     asks: bool = False
 
 
-TASK, FILES = json.Decoder(Task), json.Decoder(tuple[KeptFile, ...])
+TASK = json.Decoder(Task)
+FILES = json.Decoder(tuple[KeptFile, ...])
 
 
 class Sealed:
@@ -98,7 +99,9 @@ class Targets:
     def __init__(
         self, catalogue: Callable[[], Catalogue], credentials: Credentials, custom_models: CustomModels
     ) -> None:
-        self._catalogue, self._credentials, self._custom_models = catalogue, credentials, custom_models
+        self._catalogue = catalogue
+        self._credentials = credentials
+        self._custom_models = custom_models
 
     def find(self, organization_id: str, task: Task) -> Target:
         """The target of a job's calls. NotFound where mapping or credential are there no more; Unavailable."""
@@ -112,7 +115,8 @@ class Targets:
 
     def _listed(self, task: Task) -> Any:
         catalogue = self._catalogue()
-        model, provider = catalogue.models.get(task.model), catalogue.providers.get(task.provider)
+        model = catalogue.models.get(task.model)
+        provider = catalogue.providers.get(task.provider)
         if model is None or provider is None:
             return None
         fitting = (one for one in model.mappings if one.provider == task.provider and one.region == task.region)

@@ -55,16 +55,24 @@ class Videos:
         settings: VideoSettings,
         links: Links,
     ) -> None:
-        self._database, self._control, self._vault = database, control, vault
+        self._database = database
+        self._control = control
+        self._vault = vault
         clock = StoreClock(database, clock)  # when jobs are due is told by one node and decided by another
-        self._clock, self._settings = clock, settings
+        self._clock = clock
+        self._settings = settings
         sealed = Sealed(vault)
-        self.sealed, self.targets, self.calls = sealed, targets, calls
-        self.jobs, self.callbacks, self.links = VideoJobs(database), Callbacks(database), links
+        self.sealed = sealed
+        self.targets = targets
+        self.calls = calls
+        self.jobs = VideoJobs(database)
+        self.callbacks = Callbacks(database)
+        self.links = links
         self.presenter = Presenter(sealed, links)
         holds = Holds(database)
         self.endings = Endings(self.jobs, holds, self.callbacks, sealed, parts.planner, clock)
-        every_s, longest_s = settings.poll_s, settings.job_timeout_s
+        every_s = settings.poll_s
+        longest_s = settings.job_timeout_s
         self._creation = VideoCreation(parts, self.jobs, holds, self.endings, sealed, calls, clock, every_s, longest_s)
         self._contents = VideoContents(sealed, targets, calls)
         self.poller = Poller(self.jobs, self.endings, sealed, targets, calls, clock, every_s)

@@ -14,7 +14,8 @@ class WholeVideo:
     """A video on the disk. Whoever holds it gives it back, once; it goes with the last."""
 
     def __init__(self, data: StoredFile, media_type: str) -> None:
-        self.data, self.media_type = data, media_type
+        self.data = data
+        self.media_type = media_type
         self._holders = 1
 
     def hold(self) -> "WholeVideo":

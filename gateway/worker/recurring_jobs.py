@@ -38,7 +38,8 @@ FIRST_S = 10.0
 # How soon a worker that leads begins with the work of the installation, and one that leads no more ends it.
 FOLLOW_S = 0.5
 # How long a worker that leaves waits for the rounds in progress.
-STOP_S, POLL_S = 5.0, 0.02
+STOP_S = 5.0
+POLL_S = 0.02
 WRITERS_KEPT_US = 7 * DAY_US
 # Reports of rarer work are published to the other processes, in documents.
 RARE_S = 15.0
@@ -102,7 +103,8 @@ class NodeLock:
         return True
 
     def release(self) -> None:
-        handle, self._handle = self._handle, -1
+        handle = self._handle
+        self._handle = -1
         if handle >= 0:
             os.close(handle)
 
@@ -120,9 +122,12 @@ class Background:
         clock: Clock,
         documents: Documents,
     ) -> None:
-        self._table, self._services = {job.name: job for job in table}, services
-        self.leadership, self._node_lock = leadership, node_lock
-        self._clock, self._documents = clock, documents
+        self._table = {job.name: job for job in table}
+        self._services = services
+        self.leadership = leadership
+        self._node_lock = node_lock
+        self._clock = clock
+        self._documents = documents
         self._reports = {job.name: JobReport(job.name) for job in table}
         self._stopping = threading.Event()
         self._tasks: list[Any] = []
@@ -227,7 +232,9 @@ class Background:
 
     def _round(self, job: RecurringJob) -> None:
         """One round and its report. A trouble that lasts is logged once."""
-        last, start, error = self._reports[job.name], self._clock.monotonic(), ""
+        last = self._reports[job.name]
+        start = self._clock.monotonic()
+        error = ""
         before = last.error
         try:
             job.function(self._services, lambda: self.is_ours(job))

@@ -71,7 +71,9 @@ class WorkerBase:
 
 def open_base(settings: Settings, before: StateLog | None) -> WorkerBase:
     """It, with the store open; `before` is the log of an earlier try. SettingsError, Unavailable."""
-    clock, threads, states = Clock(), Threads(), StateLog(before)
+    clock = Clock()
+    threads = Threads()
+    states = StateLog(before)
     try:
         database = open_database(settings.database, clock, threads, states)
     except BaseException:

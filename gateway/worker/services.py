@@ -347,7 +347,8 @@ class Services:
     def _refusing(self) -> list[str]:
         """Why nothing could be written: this worker's own row is written twice a second, so the store is asked only
         when that failed."""
-        reasons, control = [], self.store.control
+        reasons = []
+        control = self.store.control
         if not control.alive() and not control.regain(control.epoch) and not control.alive():
             reasons.append("the database refuses writes")
         return reasons + full_disks(self.settings.database)

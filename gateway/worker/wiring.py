@@ -105,7 +105,8 @@ def _assemble(base: WorkerBase) -> Services:
 
 
 def _open_accounts(base: WorkerBase) -> AccountServices:
-    database, control = base.store.database, base.store.control
+    database = base.store.database
+    control = base.store.control
     funding = Funding(database, control)
     provider_keys = ProviderKeys(database, control, base.store.vault, funding.budgets.write_bound)
     custom_providers = CustomProviders(database, control, read_provider_caps(base.settings.limits))
@@ -145,7 +146,9 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
 
 
 def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingServices:
-    settings, clock, store = base.settings, base.clock, base.store
+    settings = base.settings
+    clock = base.clock
+    store = base.store
     catalogue = Current(_find_catalogue(settings))
     credentials = Credentials(catalogue.current, settings.environment, accounts.provider_keys, base.hash_key)
     health = Health(clock, ProviderChanges(base.telemetry.states, clock))
@@ -189,8 +192,11 @@ def _find_catalogue(settings: Settings) -> Catalogue:
 
 
 def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Current) -> BillingServices:
-    store, clock, funding = base.store, base.clock, accounts.funding
-    database, control = store.database, store.control
+    store = base.store
+    clock = base.clock
+    funding = accounts.funding
+    database = store.database
+    control = store.control
     folder = base.data / "journal"
     intents = Intents(folder, control.node)
     spending = Spending(database, store.journal, control, clock, intents.claim)
@@ -217,8 +223,11 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
 def _open_engine(
     base: WorkerBase, accounts: AccountServices, routing: RoutingServices, billing: BillingServices
 ) -> EngineServices:
-    settings, clock, store = base.settings, base.clock, base.store
-    threads, settlements = base.background.threads, billing.settlements
+    settings = base.settings
+    clock = base.clock
+    store = base.store
+    threads = base.background.threads
+    settlements = billing.settlements
     cache = ResponseCache(open_cache_store(store, settings.cache), base.hash_key, settings.cache)
     coalescing = RequestCoalescing(cache, settlements, routing.decisions, clock, settings.timeouts.heartbeat_s)
     reading_on = ReadingOn()
@@ -259,7 +268,8 @@ def _open_engine(
 
 
 def _open_videos(base: WorkerBase, accounts: AccountServices, routing: RoutingServices, parts: EngineParts) -> Videos:
-    store, settings = base.store, base.settings
+    store = base.store
+    settings = base.settings
     return Videos(
         parts,
         store.database,

@@ -77,7 +77,9 @@ class SessionBooks:
     what they lost. `spent_nusd` is what the session cost so far."""
 
     def __init__(self, parts: TurnParts, context: RequestContext, report: Report) -> None:
-        self._parts, self.context, self._report = parts, context, report
+        self._parts = parts
+        self.context = context
+        self._report = report
         self._bounds: dict[str, Bounds] = {}
         self._held_nusd = 0
         self.caller_now = lambda: context.caller
@@ -104,7 +106,8 @@ class SessionBooks:
     def grow(self, turn: Turn, request: TurnRequest) -> None:
         """A turn is longer than was foreseen: reserve what `request` may cost. Errors as of `open`."""
         ask = self._bound(request, turn.place)
-        need, turn.output = ask.bound_nusd, max(turn.output, ask.max_output)
+        need = ask.bound_nusd
+        turn.output = max(turn.output, ask.max_output)
         if need <= turn.bound_nusd:
             return
         more = need + need // 2 - turn.bound_nusd  # so that it is not asked for with each piece
@@ -130,8 +133,12 @@ class SessionBooks:
 
     def settle(self, turn: Turn, usage: Usage | None, finish: str, error: GatewayError | None) -> None:
         """Record how a turn ended; it is durable when this returns. Unavailable when that takes too long."""
-        attempt, parts = turn.attempt, self._parts
-        attempt.usage, attempt.finish, attempt.error, attempt.status = usage, finish, error, OK
+        attempt = turn.attempt
+        parts = self._parts
+        attempt.usage = usage
+        attempt.finish = finish
+        attempt.error = error
+        attempt.status = OK
         attempt.ended = parts.clock.monotonic()
         terms = turn.settlement.terms
         parts.decisions.keep(terms.request, terms.billing_identity.project, turn.place.plan)
@@ -148,10 +155,12 @@ class SessionBooks:
     def abandon(self, turn: Turn, usage: Usage, error: GatewayError | None) -> None:
         """Record a turn that the provider had begun, and whose caller left or which broke with an `error`. It is billed
         by the estimated `usage`; a turn that broke before any content is free. Never waits, never raises."""
-        attempt, parts = turn.attempt, self._parts
+        attempt = turn.attempt
+        parts = self._parts
         attempt.ended = parts.clock.monotonic()
         attempt.finish = "error" if error is not None else "client_disconnect"
-        attempt.error, attempt.status = error or Cancelled(LEFT), 0
+        attempt.error = error or Cancelled(LEFT)
+        attempt.status = 0
         if attempt.first_at or error is None:
             attempt.usage = usage
         turn.settlement.abandon(attempt)
@@ -184,7 +193,9 @@ class SessionBooks:
             )
 
     def _open(self, request: TurnRequest, place: SessionPlace, ask: CostBound, begun: bool) -> Turn:
-        parts, session, target = self._parts, self.context, place.target
+        parts = self._parts
+        session = self.context
+        target = place.target
         context = RequestContext(
             request_id=new_hex(),
             caller=session.caller,

@@ -44,7 +44,8 @@ class RealtimeEngine(Executor[RealtimeRequest]):
 
     def __init__(self, parts: EngineParts, documents: Documents, catalogue: Current) -> None:
         super().__init__(parts)
-        self._settings, self._catalogue = parts.settings.realtime, catalogue
+        self._settings = parts.settings.realtime
+        self._catalogue = catalogue
         self.leaving = False
         self.running: set[object] = set()
         wanted = self._settings
@@ -123,7 +124,9 @@ class RealtimeEngine(Executor[RealtimeRequest]):
 
     def session(self, opened: OpenedSession, events: CallerEvents, caller: Callable[[], Caller]) -> RealtimeSession:
         """What serves an open session. `caller` finds its caller anew."""
-        context, place, settings = opened.turns.books.context, opened.place, opened.turns.settings
+        context = opened.turns.books.context
+        place = opened.place
+        settings = opened.turns.settings
 
         def permits(found: Caller) -> None:
             asked = self._asked(context, found, context.operation)
@@ -201,7 +204,9 @@ class RealtimeEngine(Executor[RealtimeRequest]):
             except GatewayError as error:
                 target = run.failed(attempt, error)
                 continue
-            attempt.ended, attempt.status, attempt.finish = self._clock.monotonic(), OK, "stop"
+            attempt.ended = self._clock.monotonic()
+            attempt.status = OK
+            attempt.finish = "stop"
             run.settlement.unused(attempt)
             run.planner.served(run.route_plan, attempt)
             return upstream, attempt.target

@@ -98,7 +98,9 @@ class RealtimeSession:
         watch: SessionWatch,
     ) -> None:
         self._upstream = upstream
-        self._turns, self._events, self._watch = turns, events, watch
+        self._turns = turns
+        self._events = events
+        self._watch = watch
         turns.books.caller_now = self._caller_now
         self._caller: CallerSocket | None = None
         self._gone = False  # the caller; from then on only what responses cost is waited for
@@ -112,7 +114,8 @@ class RealtimeSession:
         settled or given back when this returns."""
         self._caller = caller
         self._watch.running.add(self)
-        reader, ticker = spawn(self._from_upstream), spawn(self._look)
+        reader = spawn(self._from_upstream)
+        ticker = spawn(self._look)
         try:
             for event in first:
                 self._send(event)
@@ -230,7 +233,8 @@ class RealtimeSession:
             self._upstream.send(self._events.cancel(response))
 
     def _upstream_left(self) -> None:
-        code, reason = self._upstream.code, self._upstream.reason
+        code = self._upstream.code
+        reason = self._upstream.reason
         if self._gone or self._ended:
             return
         if code in (NO_CODE, LOST) or self._turns.busy:
@@ -277,7 +281,9 @@ class RealtimeSession:
         self._upstream.ping()
 
     def _check(self, now: float) -> None:
-        watch, turns, limits = self._watch, self._turns, self._watch.limits
+        watch = self._watch
+        turns = self._turns
+        limits = self._watch.limits
         if watch.leaving() and not turns.busy:
             self._leave()
             return
@@ -318,7 +324,8 @@ class RealtimeSession:
             self._error = self._error or error
             self._tell(self._events.error(error, event))
             fault = error.status >= 500 and close_code == POLICY
-            close_code, reason = FAULT if fault else close_code, error.code
+            close_code = FAULT if fault else close_code
+            reason = error.code
         if self._caller is not None:
             self._caller.close(close_code, reason)
             self._caller_reads_on()

@@ -22,7 +22,9 @@ class ConversationLength:
     def __init__(self, limit: int) -> None:
         self._limit = limit or UNKNOWN_CONTEXT
         # What the provider counted, of all that was added before a place; and all that was added, by its size.
-        self._counted, self._counted_at, self._added = OVERHEAD_TOKENS, 0, 0
+        self._counted = OVERHEAD_TOKENS
+        self._counted_at = 0
+        self._added = 0
         self._apart = False
         self._text = self._sound = 0
 
@@ -52,7 +54,8 @@ class ConversationLength:
             before = self._counted + self._added - self._counted_at
             self._counted += max(0, read + usage.output_total - before)
         else:
-            self._counted, self._counted_at = read, place
+            self._counted = read
+            self._counted_at = place
         self._sound = usage.input_audio + usage.input_audio_cached + usage.output_audio
         self._text = usage.input_total - usage.input_audio - usage.input_audio_cached + usage.output
 

@@ -18,7 +18,8 @@ class SessionSettings:
 
     def __init__(self, hears: Callable[[str], SessionPlace]) -> None:
         self._hears = hears
-        self.listens, self.most_output = True, UNLIMITED
+        self.listens = True
+        self.most_output = UNLIMITED
         self._known: dict[str, SessionPlace] = {}  # by the provider's name of the model
         self._asked: SessionPlace | None = None
         self._heard: SessionPlace | None = None

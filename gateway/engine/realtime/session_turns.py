@@ -40,7 +40,8 @@ class SessionTurns:
         self.books = SessionBooks(parts, context, report)
         self.settings = SessionSettings(lambda model: hears(context, model, place))
         self.conversation = ConversationLength(place.target.mapping.context_length)
-        self._place, self._default_output = place, parts.default_output
+        self._place = place
+        self._default_output = parts.default_output
         self._waiting: deque[Turn] = deque()  # admitted, and not begun by the provider yet
         self._active: dict[str, Turn] = {}
         self._listening: Turn | None = None  # for what is said now
@@ -141,10 +142,12 @@ class SessionTurns:
         self._listening = None
         for turn in left:
             self.books.void(turn)
-        active, self._active = list(self._active.values()), {}
+        active = list(self._active.values())
+        self._active = {}
         for turn in active:
             self.books.abandon(turn, self.conversation.estimate(turn.text_made, turn.sound_made), error)
-        unheard, self._unheard = list(self._unheard.values()), {}
+        unheard = list(self._unheard.values())
+        self._unheard = {}
         for turn in unheard:
             self.books.abandon(turn, heard_of(turn.sound_made), error)
 
@@ -214,10 +217,13 @@ class SessionTurns:
 
     def _commit(self, item: str) -> None:
         """What was said until now is to be transcribed, by what the provider said last."""
-        turn, self._listening = self._listening, None
-        said, self._said = self._said, 0
+        turn = self._listening
+        self._listening = None
+        said = self._said
+        self._said = 0
         self._committing = False
-        place, error = self.settings.heard, None
+        place = self.settings.heard
+        error = None
         known = item in self._unheard or item in self._ended or len(self._unheard) >= AT_ONCE
         if turn is not None and (turn.place is not place or known):
             self.books.void(turn)
@@ -235,7 +241,8 @@ class SessionTurns:
     def _transcribed(self, event: ServerEvent) -> None:
         if event.id in self._ended:
             return
-        turn, late = self._unheard.pop(event.id, None), None
+        turn = self._unheard.pop(event.id, None)
+        late = None
         usage = event.usage
         if turn is None:
             place = self.settings.heard or self.settings.expected

@@ -32,7 +32,8 @@ def used_within(database: Database, keys: Sequence[bytes], oldest: bytes, before
         return None
     # What was posted since the last round is in no rollup yet.
     recent = state.watermark - 2 * MARGIN_US
-    first, last = time_of(oldest or bytes(16)) // HOUR_US, time_of(before) // HOUR_US + 1
+    first = time_of(oldest or bytes(16)) // HOUR_US
+    last = time_of(before) // HOUR_US + 1
     hours: set[int] = set()
     least = 0
     for key in keys:

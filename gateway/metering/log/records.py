@@ -15,7 +15,8 @@ from gateway.store.database import Database
 from gateway.store.partitions import time_of
 
 OK = 200
-HUNG_UP, INTERRUPTED = "client_disconnect", "interrupted"
+HUNG_UP = "client_disconnect"
+INTERRUPTED = "interrupted"
 
 
 class Owner(NamedTuple):
@@ -192,7 +193,8 @@ def read_requests(database: Database, requests: Sequence[bytes]) -> list[LoggedR
     if not requests:
         return []
     attempts = _attempts_of(database, requests)
-    entries, payloads = entries_of(database, list(requests)), payloads_of(database, list(requests))
+    entries = entries_of(database, list(requests))
+    payloads = payloads_of(database, list(requests))
     found = (LoggedRequest(one, tuple(attempts.get(one, ())), entries.get(one), payloads.get(one)) for one in requests)
     return [one for one in found if one.attempts or one.entry or one.payload]
 

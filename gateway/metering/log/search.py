@@ -16,7 +16,8 @@ from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 
 # Rows of a source that one round looks at for what no index decides, and rounds of a page.
-DEPTH, ROUNDS = 5_000, 3
+DEPTH = 5_000
+ROUNDS = 3
 NEWEST = b"\xff" * 16
 
 
@@ -167,7 +168,8 @@ def _base(source: _Source, oldest: bytes, before: bytes) -> tuple[str, list[Any]
 
 def _sources(scope: LogScope, wanted: LogFilter) -> list[_Source]:
     """Where to look for what a scope may show."""
-    project, own = ("project", raw_id(scope.project_id)), _owned(scope)
+    project = ("project", raw_id(scope.project_id))
+    own = _owned(scope)
     if wanted.tags:  # the first of them; the others, and whose they are, is looked at afterwards
         return [_Source("log_tag", (project, ("tag", tag_of(*wanted.tags[0]))))]
     if wanted.retained:

@@ -48,7 +48,8 @@ class SumStep(NamedTuple):
     hours: int
 
 
-DAY, BLOCK = SumStep(DAILY, 0, HOURS), SumStep(BLOCKS, DAILY, BLOCK_HOURS)
+DAY = SumStep(DAILY, 0, HOURS)
+BLOCK = SumStep(BLOCKS, DAILY, BLOCK_HOURS)
 
 
 def sum_up(database: Database, state: State, now_hour: int, go_on: Callable[[], bool]) -> None:
@@ -152,7 +153,8 @@ def _steps(found: list[tuple[int, bytes, int]]) -> Iterator[list[tuple[int, byte
         held += count
         if held >= STEP_ROWS:
             yield step
-            step, held = [], 0
+            step = []
+            held = 0
     if step:
         yield step
 

@@ -33,7 +33,9 @@ from gateway.store.database import Database
 # A commit takes less from the moment that its rows have; what takes longer is noticed by counting.
 LAG_US = 2 * SECOND_US
 # A step takes so many new rows as make about SUMS rows of the table, whose writing others wait for: some 20 ms.
-BATCH_ROWS, LEAST_ROWS, SUMS = 2_000, 100, 2_500
+BATCH_ROWS = 2_000
+LEAST_ROWS = 100
+SUMS = 2_500
 PAUSE_S = 0.02  # between two steps, so that no other writer waits for many of them
 # So long the last batches are counted again in each round.
 COUNTED_US = 3 * MINUTE_US
@@ -142,9 +144,11 @@ class Rollups:
         while state.filling and go_on():
             last = bytes.fromhex(state.filled or "")
             end = self._database.report(partial(self._end_of_range, last))
-            condition, params = "w.request > ? AND w.posted_at < ?", [last, state.fill_until]
+            condition = "w.request > ? AND w.posted_at < ?"
+            params = [last, state.fill_until]
             if end is not None:
-                condition, params = f"{condition} AND w.request <= ?", [*params, end]
+                condition = f"{condition} AND w.request <= ?"
+                params = [*params, end]
             groups, _ = self._database.report(
                 partial(sum_rows, self._database, condition, params, state.fill_until, bytes.fromhex(state.purged))
             )

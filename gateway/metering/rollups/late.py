@@ -33,7 +33,8 @@ def look_again(database: Database, state: State, thorough: bool = False) -> Stat
     `thorough`, compare the rows of the last hours with the rollups; hours that differ are marked. The state after
     it."""
     if state.counted:
-        start_us, end_us = state.counted[0][0], state.counted[-1][1]
+        start_us = state.counted[0][0]
+        end_us = state.counted[-1][1]
         if _count(database, start_us, end_us) != sum(one[2] for one in state.counted):
             state = _mark_posted(database, state, start_us, end_us)
     for writer, since_us, at_us in database.read(partial(_read_marks, database)):
@@ -69,7 +70,8 @@ def list_dirty(database: Database) -> list[tuple[int, str, str]]:
 def mark_hours(database: Database, state: State, first_hour: int, last_hour: int) -> int:
     """Mark all hours from the first to the last one that have rollups or rows; how many. Rows are looked for among the
     requests of about that time, step by step."""
-    start_us, end_us = first_hour * HOUR_US, (last_hour + 1) * HOUR_US
+    start_us = first_hour * HOUR_US
+    end_us = (last_hour + 1) * HOUR_US
     condition = "request >= ? AND request < ? AND at >= ? AND at < ?"
     ranges: Ranges = {}
     for low, high in _steps(database, id_at(start_us - MARGIN_US), id_at(end_us + MARGIN_US)):

@@ -32,11 +32,15 @@ from gateway.store.partitions import Partition, Partitions, id_at, time_of
 LEAST_DAYS = 3
 # What is removed at once: the rows of whole hours, or where one has more than STEP_ROWS, so many of them as make about
 # GROUPS groups. Both take the writer some 10 to 20 ms.
-STEP_ROWS, FIRST_ROWS, LEAST_ROWS, GROUPS = 2_500, 250, 100, 250
+STEP_ROWS = 2_500
+FIRST_ROWS = 250
+LEAST_ROWS = 100
+GROUPS = 250
 STEP_HOURS = 24
 # The share of the time that removing takes: for half of it the writer is held, so that of a hundred commits of others
 # fewer than one finds it so. Where every hour is full that is 500 to 800 rows a second. It rests for so long at most.
-SHARE, LONGEST_S = 1 / 100, 5.0
+SHARE = 1 / 100
+LONGEST_S = 5.0
 # A round ends after so many steps, an hour or so; the next one goes on, and has the next partitions ready before.
 ROUND_STEPS = 1_000
 WEEKS_FROM_DAYS = 60  # who keeps rows for longer has partitions of a week, else of a day
@@ -88,11 +92,15 @@ class UsagePurge:
         late rows must have come before rows may go."""
         if days < 0 or 0 < days < LEAST_DAYS:
             raise SettingsError(f"[metering] usage_days: at least {LEAST_DAYS}, or 0 to keep usage rows for ever")
-        self._database, self._clock, self._days = database, clock, days
+        self._database = database
+        self._clock = clock
+        self._days = days
         width_us = (7 if days == 0 or days > WEEKS_FROM_DAYS else 1) * DAY_US
         self.partitions = Partitions(database, "usage", ("request", "attempt", "kind"), width_us)
-        self._marked, self._rows = marked, FIRST_ROWS
-        self._closed_until, self._closed_us = closed_until, 0
+        self._marked = marked
+        self._rows = FIRST_ROWS
+        self._closed_until = closed_until
+        self._closed_us = 0
 
     def run(self, go_on: GoOn = forever) -> int:
         """One round; how many rows went. Unavailable when the store is away or busy: the next round goes on."""
@@ -204,14 +212,17 @@ class UsagePurge:
 
     def _plan(self, state: State, low: bytes, end: bytes) -> Removal:
         # Both ends, or SQLite would look the rows up by when they were posted, which is nearly all of them.
-        condition, params = "w.request >= ? AND w.request < ? AND w.posted_at < ?", [low, end, state.watermark]
+        condition = "w.request >= ? AND w.request < ? AND w.posted_at < ?"
+        params = [low, end, state.watermark]
         return self._database.report(partial(self._read_removal, state, condition, params, end))
 
     def _read_removal(self, state: State, condition: str, params: list[Any], end: bytes) -> Removal:
         sql = f"SELECT w.at / {HOUR_US}, COUNT(*) FROM usage w WHERE {condition} GROUP BY w.at / {HOUR_US}"
         counts = {int(hour): int(count) for hour, count in self._database.fetch(sql, params)}
         held = read_held(self._database, counts)
-        whole, wrong, groups = [], [], []
+        whole = []
+        wrong = []
+        groups = []
         for hour, count in counts.items():
             is_whole = self._is_whole(hour, held.get(hour, 0), count, end)
             if is_whole:
@@ -239,7 +250,8 @@ class UsagePurge:
         return sum_rows(self._database, within, bounds, state.watermark, bytes.fromhex(state.purged))[0]
 
     def _remove(self, state: State, removal: Removal) -> None:
-        run, params = self._database.execute, removal.params
+        run = self._database.execute
+        params = removal.params
         advance_state(self._database, state, purged=max(state.purged, removal.end.hex()))
         for hour in removal.whole:
             self._move_hour(hour)
@@ -276,7 +288,8 @@ class UsagePurge:
         whole, cut_off = self._database.report(partial(self._hours_of, partition))
         condition = "w.request >= ? AND w.request < ?"
         params: list[Any] = [partition.low, partition.high]
-        counted, bounds = f"{condition} AND w.posted_at < ?", [*params, state.watermark]
+        counted = f"{condition} AND w.posted_at < ?"
+        bounds = [*params, state.watermark]
         groups: list[Group] = []
         for hour in cut_off:
             groups += self._database.report(partial(self._groups_of, state, hour, counted, bounds))
@@ -321,7 +334,8 @@ class UsagePurge:
     def _hours_of(self, partition: Partition) -> tuple[list[int], list[int]]:
         """The hours of which rows lie in the partition: those with all of their rows in it, and the others."""
         assert partition.high is not None
-        low, high = partition.low.hex(), partition.high.hex()
+        low = partition.low.hex()
+        high = partition.high.hex()
         sql = "SELECT hour, low, high FROM rollup_hour WHERE high >= ? AND low < ? ORDER BY hour"
         whole: list[int] = []
         cut_off: list[int] = []

@@ -133,7 +133,8 @@ def ask(database: Database, question: RollupQuestion) -> list[Row]:
 def ask_columns(database: Database, question: RollupQuestion) -> list[StepColumns]:
     """The same without moments, for tens of thousands of them: the store makes the lists. A step may come in pieces.
     Inside `at_once`."""
-    wide, listed = len(question.dimensions), LIST[database.kind]
+    wide = len(question.dimensions)
+    listed = LIST[database.kind]
     names = (HEX[database.kind] if name == "owner" else name for name in question.dimensions)
     lists = ", ".join(listed.format(name) for name in (*names, *question.figures))
     found = []
@@ -166,7 +167,8 @@ def rows_begin_us(database: Database) -> int:
 
 def _runs(database: Database, question: RollupQuestion) -> list[HourRun]:
     """What is read, coarse sums wherever they are made."""
-    first, end = question.first, question.end
+    first = question.first
+    end = question.end
     if question.bucket == "day" and question.shifts:
         ends = (*(hour for hour, _ in question.shifts[1:]), end)
         shifted = zip(question.shifts, ends, strict=True)
@@ -225,7 +227,8 @@ def _statement(
     if len(owners) == 1 and run.step is DAY and question.bucket == "day" and _is_apart(question):
         # One line for each answer already.
         figures = (f"COALESCE({name}, 0) AS {name}" for name in question.figures)
-        shown, grouped = ", ".join((f"{bucket} AS step", *question.dimensions, *plain, *figures)), ""
+        shown = ", ".join((f"{bucket} AS step", *question.dimensions, *plain, *figures))
+        grouped = ""
         order = "hour"
     else:
         figures = (f"COALESCE(sum({name}), 0) AS {name}" for name in question.figures)
@@ -233,7 +236,8 @@ def _statement(
         # By the series where nothing is distinguished: without any group, nothing at all would be summed up in one
         # line.
         keys = (bucket if question.bucket != "all" else "series", *question.dimensions)
-        grouped, order = f" GROUP BY {', '.join(keys)}", "step"
+        grouped = f" GROUP BY {', '.join(keys)}"
+        order = "step"
     sql = (
         f"SELECT {shown} FROM rollup WHERE series = ? AND owner IN ({', '.join('?' * len(owners))}) "
         f"AND hour >= ? AND hour < ?{grouped}"

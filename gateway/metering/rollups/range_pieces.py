@@ -60,7 +60,8 @@ def count_pieces(database: Database, hour: int, part: int) -> int:
 
 def list_pieces(database: Database) -> list[tuple[int, int, bool]]:
     """The hours that have any, under the number of which part, and whether that is the one HELD. Inside a read."""
-    found, last = [], -1
+    found = []
+    last = -1
     while row := database.execute(NEXT_HOUR, (last,)).fetchone():
         last = int(row[0])
         held = read_held(database, [last]).get(last, 0)

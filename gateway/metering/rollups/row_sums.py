@@ -60,10 +60,13 @@ def sum_rows(
         f"{column_sums_sql()} FROM {rows_sql(condition)} GROUP BY {DIMENSIONS}"
     )
     given = (*last_params(horizon_us, purged), *params)
-    groups, retried, kept = [], False, False
+    groups = []
+    retried = False
+    kept = False
     for row in fetch_exact(database, sql, given):
         groups.append(_group(row[:8], row[10], zip(COLUMNAR, row[11:], strict=True)))
-        retried, kept = retried or row[8] > 0, kept or row[9] > 0
+        retried = retried or row[8] > 0
+        kept = kept or row[9] > 0
     return (_add_kept(database, groups, condition, params) if kept else groups), retried
 
 

@@ -29,7 +29,8 @@ from gateway.providers.written import WrittenCodec
 
 NAME = "dashscope"
 PATH = "/services/aigc/multimodal-generation/generation"
-COMPATIBLE, OWN = "/compatible-mode/v1", "/api/v1"
+COMPATIBLE = "/compatible-mode/v1"
+OWN = "/api/v1"
 RATIO_SIZES = "ratio_sizes"
 MOST_READ = 3  # images that one call takes
 LEFT_OUT = ("quality", "background", "output_format", "moderation", "style", "input_fidelity")
@@ -74,7 +75,8 @@ class AlibabaImages(WrittenCodec, WholeImages):
 
 class _ImageReader(WholeImages):
     def __init__(self, fetcher: Fetcher, key: str) -> None:
-        self._fetcher, self._key = fetcher, key
+        self._fetcher = fetcher
+        self._key = key
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
         wire = read_object(reply.read_all())
@@ -94,7 +96,8 @@ class _ImageReader(WholeImages):
 
 
 def _check(wanted: ImagesInput, target: Target) -> None:
-    key, most = target.mapping.key, target.mapping.max_n or 1
+    key = target.mapping.key
+    most = target.mapping.max_n or 1
     refuse_marks(wanted, target)
     if len(wanted.pictures) > MOST_READ:
         raise NotSupported(f"{key} reads up to {MOST_READ} images.", param="images", code="unsupported_input")

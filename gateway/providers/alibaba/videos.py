@@ -31,7 +31,8 @@ from gateway.providers.video_codecs import (
 PATH = "/services/aigc/video-generation/video-synthesis"
 ASYNC = "x-dashscope-async"
 RATIOS = ("16:9", "9:16", "1:1", "4:3", "3:4")
-FORM, SIZE = "video_form", "size"
+FORM = "video_form"
+SIZE = "size"
 STATES: dict[str, VideoState] = {
     "pending": "queued",
     "running": "in_progress",

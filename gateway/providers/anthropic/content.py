@@ -27,7 +27,8 @@ from gateway.providers.tool_arguments import read_arguments
 
 Block = dict[str, Any]
 
-PDF, PLAIN = "application/pdf", "text/plain"
+PDF = "application/pdf"
+PLAIN = "text/plain"
 # How base64 of the four image types that are taken begins; a wrong media type is refused there.
 IMAGE_STARTS = (
     ("/9j/", "image/jpeg"),

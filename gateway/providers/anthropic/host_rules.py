@@ -15,11 +15,13 @@ from gateway.providers.protocol import Target, Way
 
 PATH = "/messages"
 # Quirks of an entry: the model stands in the path and the version in the body; tools may have their plain members only.
-RAW_PREDICT, PLAIN_TOOLS = "vertex_raw_predict", "plain_tools"
+RAW_PREDICT = "vertex_raw_predict"
+PLAIN_TOOLS = "plain_tools"
 RAW_VERSION = "vertex-2023-10-16"
 GLOBAL_HOST = "aiplatform.googleapis.com"
 JOINT_REGIONS = ("us", "eu")  # regions of several countries have a host form of their own
-OAUTH, SIGNED = "google-oauth", "sigv4"
+OAUTH = "google-oauth"
+SIGNED = "sigv4"
 WAY = "way of messages"  # what a target keeps of it
 PLAIN_TOOL = ("type", "name", "description", "input_schema", "cache_control")
 
@@ -72,7 +74,8 @@ def locate(target: Target, stream: bool) -> str:
     else:
         url = base + PATH
     arguments = [query] if query else []
-    auth, secret = target.provider.auth, target.credential.secret
+    auth = target.provider.auth
+    secret = target.credential.secret
     if secret and auth.startswith("query:"):
         arguments.append(f"{auth[len('query:') :]}={quote(secret, safe='')}")
     return f"{url}?{'&'.join(arguments)}" if arguments else url
@@ -110,7 +113,8 @@ def write_headers(request: ChatRequest, target: Target, tokens: Tokens | None) -
     betas = _allowed_betas(request, target)
     if betas:
         headers["anthropic-beta"] = ",".join(betas)
-    auth, secret = target.provider.auth, target.credential.secret
+    auth = target.provider.auth
+    secret = target.credential.secret
     if auth == SIGNED or (auth == OAUTH and secret.lstrip().startswith("{") and tokens is None):
         raise NotSupported(f"Provider {target.provider.id} cannot be reached by this protocol.")
     if secret and auth == OAUTH:

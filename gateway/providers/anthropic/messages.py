@@ -114,7 +114,8 @@ def _takes_thinking(body: dict[str, Any], target: Target) -> bool:
     thinking = body.get("thinking")
     if thinking is None:
         return True
-    forms, adaptive = forms_of(target), getattr(thinking, "__struct_config__", None)
+    forms = forms_of(target)
+    adaptive = getattr(thinking, "__struct_config__", None)
     if getattr(thinking, "budget_tokens", None) is not None:
         return forms != ADAPTIVE
     return not (adaptive is not None and adaptive.tag == "adaptive" and forms == BUDGET)

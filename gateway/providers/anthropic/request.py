@@ -141,7 +141,8 @@ def _write_search(tool: WebSearch, target: Target, warnings: list[str]) -> Block
 
 
 def _write_choice(conversation: Conversation, body: dict[str, Any]) -> None:
-    choice, parallel = conversation.tool_choice, conversation.sampling.parallel_tool_calls
+    choice = conversation.tool_choice
+    parallel = conversation.sampling.parallel_tool_calls
     written: dict[str, Any] | None = None
     if choice is not None and choice.mode in CHOICES:
         written = {"type": CHOICES[choice.mode]}

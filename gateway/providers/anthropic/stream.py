@@ -129,12 +129,14 @@ class AnthropicStreamReader(WireStream):
         return with_shown(usage, self._searches) if self._searches and usage is not None else usage
 
     def _open(self, wire: dict[str, Any]) -> list[Event]:
-        number, block = number_in(wire["index"]), wire["content_block"]
+        number = number_in(wire["index"])
+        block = wire["content_block"]
         kind = block["type"]
         if kind == "text":
             return [TextDelta(block["text"], number)] if block.get("text") else []
         if kind == "thinking":
-            text, signature = word(block.get("thinking")), word(block.get("signature"))
+            text = word(block.get("thinking"))
+            signature = word(block.get("signature"))
             return [ReasoningDelta(text, signature, vendor=dialect.NAME, block=number)] if text or signature else []
         if kind == "redacted_thinking":
             return [ReasoningDelta(sealed=text_in(block["data"]), vendor=dialect.NAME, block=number)]
@@ -158,7 +160,8 @@ class AnthropicStreamReader(WireStream):
         return ToolCallDelta(number, id=block["id"], name=name, vendor=vendor, executed=executed)
 
     def _delta(self, wire: dict[str, Any]) -> list[Event]:
-        number, delta = number_in(wire["index"]), wire["delta"]
+        number = number_in(wire["index"])
+        delta = wire["delta"]
         kind = delta["type"]
         if kind == "text_delta":
             return [TextDelta(delta["text"], number)]

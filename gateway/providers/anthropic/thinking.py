@@ -12,13 +12,16 @@ from gateway.neutral.chat import Effort, ReasoningOptions
 from gateway.providers.anthropic.conversation import Turn
 from gateway.providers.protocol import Target
 
-LEAST_BUDGET, MOST_BUDGET = 1024, 128_000
+LEAST_BUDGET = 1024
+MOST_BUDGET = 128_000
 BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768, "max": 65_536}
 USUAL_BUDGET = BUDGETS["medium"]
 RISING: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max")
 THOUGHTS = ("thinking", "redacted_thinking")
 # `extra.thinking` of a mapping: the forms that its model takes.
-ADAPTIVE, BUDGET, BOTH = "adaptive", "budget", "both"
+ADAPTIVE = "adaptive"
+BUDGET = "budget"
+BOTH = "both"
 SHOWN = {"omitted": "omitted", "summary": "summarized", "full": "summarized"}
 
 

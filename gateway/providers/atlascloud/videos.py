@@ -30,7 +30,9 @@ from gateway.providers.video_codecs import (
 NAME = "atlascloud"
 RATIOS = ("16:9", "9:16", "1:1", "4:3", "3:4", "21:9", "3:2", "2:3")
 USUAL = ("duration", "resolution", "aspect_ratio")
-IMAGE, LAST_IMAGE, IMAGES = "image_field", "last_image_field", "images_field"
+IMAGE = "image_field"
+LAST_IMAGE = "last_image_field"
+IMAGES = "images_field"
 SOUND = "generate_audio"
 STATES: dict[str, VideoState] = {
     "created": "queued",
@@ -111,7 +113,8 @@ def _images(wanted: VideosInput, target: Target, files: Base64Files) -> dict[str
 
 def _data(wire: dict[str, Any]) -> dict[str, Any]:
     """What an answer holds; the error of the status that `code` names, where it holds nothing."""
-    data, code = wire.get("data"), wire.get("code")
+    data = wire.get("data")
+    code = wire.get("code")
     if not isinstance(data, dict) and type(code) is int and 400 <= code < 600:
         raise classify(code, Explanation(scrub(str(wire.get("message") or "")), shaped=True), None)
     if not isinstance(data, dict):

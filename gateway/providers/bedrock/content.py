@@ -29,7 +29,8 @@ from gateway.providers.tool_arguments import read_arguments
 Block = dict[str, Any]
 
 # Reasoning is signed by its vendor, who takes it back on every platform; what is sealed only this platform opens.
-SIGNER, SEALER = "anthropic", "bedrock"
+SIGNER = "anthropic"
+SEALER = "bedrock"
 IMAGE_STARTS = (("/9j/", "jpeg"), ("iVBORw0KGgo", "png"), ("R0lGOD", "gif"), ("UklGR", "webp"))
 IMAGE_FORMATS = ("png", "jpeg", "gif", "webp")
 DOCUMENTS = {
@@ -52,7 +53,8 @@ FILM_FORMATS = frozenset(("mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wm
 ID_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_.:-]")
 NAME_FORBIDDEN = re.compile(r"[^a-zA-Z0-9 ()\[\]-]+")
 SPACES = re.compile(r"\s+")
-ID_LENGTH, NAME_LENGTH = 64, 200
+ID_LENGTH = 64
+NAME_LENGTH = 200
 NO_OUTPUT = "(no output)"
 MOVED = "(shown behind this result)"
 
@@ -107,7 +109,8 @@ class PartWriter:
         written = [block for one in part.parts for block in self.write(one)]
         inner = [block for block in written if "cachePoint" not in block]
         points = [block for block in written if "cachePoint" in block][-1:] if part.cache is None else []
-        kept, moved = inner, []
+        kept = inner
+        moved = []
         if not self._family.full_results:
             kept = [block for block in inner if "text" in block]
             moved = [block for block in inner if "text" not in block]
@@ -138,7 +141,8 @@ class PartWriter:
         """A name in the letters that are allowed, and no other document's."""
         raw = part.title or part.filename.rpartition(".")[0] or part.filename
         plain = SPACES.sub(" ", NAME_FORBIDDEN.sub(" ", raw)).strip()[: NAME_LENGTH - 8] or "Document"
-        name, number = plain, 1
+        name = plain
+        number = 1
         while name in self._names:
             number += 1
             name = f"{plain} {number}"

@@ -38,7 +38,8 @@ def write_turns(
         _add(turns, role, [block for block in blocks if block not in moved])
         _add(turns, "user", moved)
     if not turns:
-        turns, system = [{"role": "user", "content": system or [{"text": NOTHING}]}], []
+        turns = [{"role": "user", "content": system or [{"text": NOTHING}]}]
+        system = []
     if turns[0]["role"] == "assistant":
         turns.insert(0, {"role": "user", "content": [{"text": OPENING}]})
     for turn in turns:

@@ -23,7 +23,8 @@ SERVICE = "bedrock"
 REGION_IN_HOST = re.compile(r"bedrock-runtime(?:-fips)?\.([a-z]{2}[a-z0-9-]*-\d)\.")
 REGION = re.compile(r"[a-z]{2}[a-z0-9-]*-\d")
 DEFAULT_REGION = "us-east-1"
-STREAMED, WHOLE = "application/vnd.amazon.eventstream", "application/json"
+STREAMED = "application/vnd.amazon.eventstream"
+WHOLE = "application/json"
 
 
 class BedrockConverse:

@@ -21,7 +21,8 @@ FRAME_LIMIT = 24 * 1024 * 1024
 HEADERS_LIMIT = 128 * 1024
 # Sizes of header values by type; types 6 (bytes) and 7 (text) tell their own.
 FIXED = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-TEXT, BYTES = 7, 6
+TEXT = 7
+BYTES = 6
 DAMAGED = "The provider sent a damaged event."
 
 
@@ -67,7 +68,9 @@ class FrameReader:
             held.clear()
         else:
             data = piece
-        frames, at, self._needed = [], 0, 0
+        frames = []
+        at = 0
+        self._needed = 0
         while len(data) - at >= PRELUDE.size:
             total, size = _read_prelude(data, at)
             if len(data) - at < total:
@@ -106,10 +109,12 @@ def _read_frame(data: bytes, size: int) -> Frame:
 
 def _read_headers(data: bytes) -> dict[str, str]:
     """The text headers; values of other types are skipped."""
-    found, at = {}, 0
+    found = {}
+    at = 0
     while at < len(data):
         end = at + 1 + data[at]
-        name, kind = data[at + 1 : end].decode(), data[end]
+        name = data[at + 1 : end].decode()
+        kind = data[end]
         at = end + 1
         if kind in (TEXT, BYTES):
             (length,) = struct.unpack_from(">H", data, at)

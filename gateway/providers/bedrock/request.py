@@ -40,7 +40,8 @@ PAST_TOOL = "A tool of an earlier turn; it is not there any more."
 
 def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> dict[str, Any]:
     """The body; `warnings` gets what is left out. NotSupported for what cannot be carried."""
-    conversation, family = request.conversation(), family_of(target)
+    conversation = request.conversation()
+    family = family_of(target)
     writer = PartWriter(family, REPLAY_REASONING in target.quirks, warnings)
     warn_of_names(conversation.messages, warnings)
     warn_of_mode(conversation.reasoning, warnings)
@@ -176,7 +177,9 @@ def _write_sampling(
     conversation: Conversation, target: Target, family: Family, body: dict[str, Any], warnings: list[str]
 ) -> None:
     """Temperature and top_p within 0 and 1; top_k where the family has a place for it."""
-    sampling, limits, key = conversation.sampling, body[INFERENCE], target.mapping.key
+    sampling = conversation.sampling
+    limits = body[INFERENCE]
+    key = target.mapping.key
     given = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
     for name in [name for name, value in given.items() if value is None]:
         del given[name]

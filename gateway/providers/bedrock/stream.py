@@ -103,7 +103,8 @@ class BedrockStreamReader(WireStream):
 
     def _take_block_start(self, wire: Wire, batch: Batch) -> None:
         self._begin(batch)
-        index, start = wire["contentBlockIndex"], wire["start"]
+        index = wire["contentBlockIndex"]
+        start = wire["start"]
         call = start.get("toolUse")
         if call:
             side = "provider" if call.get("type") == "server_tool_use" else ""
@@ -115,7 +116,8 @@ class BedrockStreamReader(WireStream):
 
     def _take_delta(self, wire: Wire, batch: Batch) -> None:
         self._begin(batch)
-        index, delta = wire["contentBlockIndex"], wire["delta"]
+        index = wire["contentBlockIndex"]
+        delta = wire["delta"]
         before = len(batch)
         match delta:
             case {"text": str(text)}:
@@ -144,7 +146,8 @@ class BedrockStreamReader(WireStream):
             self._sealed.setdefault(index, bytearray()).extend(piece)
             self._content = True
             return
-        text, signature = delta.get("text") or "", text_in(delta.get("signature") or "")
+        text = delta.get("text") or ""
+        signature = text_in(delta.get("signature") or "")
         if text or signature:
             block = self._block(index, "reasoning")
             batch.append(ReasoningDelta(text, signature, vendor=SIGNER if signature else "", block=block))

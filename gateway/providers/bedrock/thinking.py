@@ -13,13 +13,15 @@ from gateway.providers.bedrock.conversation import Turn
 from gateway.providers.bedrock.families import Family
 from gateway.providers.protocol import Target
 
-LEAST_BUDGET, MOST_BUDGET = 1024, 64_000
+LEAST_BUDGET = 1024
+MOST_BUDGET = 64_000
 BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768, "max": 64_000}
 RISING = tuple(BUDGETS)
 USUAL = "medium"
 LEVELS = ("low", "medium", "high")
 DEFAULT_OUTPUT = 8192  # beside a budget, where neither the caller nor the entry sets a limit
-EXTRA, INFERENCE = "additionalModelRequestFields", "inferenceConfig"
+EXTRA = "additionalModelRequestFields"
+INFERENCE = "inferenceConfig"
 
 
 def write_reasoning(
@@ -142,7 +144,8 @@ def _forget(turns: list[Turn]) -> None:
 
 
 def _fix_sampling(body: dict[str, Any], warnings: list[str]) -> None:
-    limits, extra = body.get(INFERENCE, {}), _extra(body)
+    limits = body.get(INFERENCE, {})
+    extra = _extra(body)
     if limits.pop("temperature", 1) != 1:
         warnings.append("temperature does not go with extended thinking and was left out.")
     if extra.pop("top_k", None) is not None:

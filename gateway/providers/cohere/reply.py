@@ -72,7 +72,8 @@ def read_call(wire: dict[str, Any]) -> ToolCall:
 
 def read_sources(citation: dict[str, Any]) -> tuple[Source, ...]:
     """The sources of one citation: a page where the document or the tool's output reports its address."""
-    start, end = citation.get("start"), citation.get("end")
+    start = citation.get("start")
+    end = citation.get("end")
     place = (start, end) if type(start) is int and type(end) is int else (-1, -1)
     return tuple(_read_source(one, word(citation.get("text")), place) for one in citation.get("sources") or ())
 
@@ -80,7 +81,8 @@ def read_sources(citation: dict[str, Any]) -> tuple[Source, ...]:
 def _read_source(wire: dict[str, Any], quote: str, place: tuple[int, int]) -> Source:
     ident = word(wire.get("id"))
     held = wire.get("document") or wire.get("tool_output") or {}
-    url, title = word(held.get("url")), word(held.get("title")) or ident
+    url = word(held.get("url"))
+    title = word(held.get("title")) or ident
     return Source(url, title, quote, *place, place=None if url else SourceRange("result", 0, file_id=ident))
 
 

@@ -121,7 +121,8 @@ def _write_thinking(ask: ReasoningOptions) -> Body:
 
 
 def _write_sampling(sampling: Sampling, target: Target, body: Body, warnings: list[str]) -> None:
-    limit, cap = sampling.max_tokens, target.output_cap
+    limit = sampling.max_tokens
+    cap = target.output_cap
     if cap is not None and (limit is None or limit > cap):
         limit = cap
     if limit:

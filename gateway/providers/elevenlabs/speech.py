@@ -23,7 +23,8 @@ PATH = "/text-to-speech/{voice}/stream"
 FORMATS = {"mp3": "mp3_44100_128", "wav": "wav_32000", "pcm": "pcm_32000", "opus": "opus_48000_128"}
 VOICES = "voice_ids"  # of a mapping's `extra`: what its voices are called there
 ID_LENGTH = 20  # an id has as many letters and digits; one that is not listed may be the caller's own voice
-LEAST_SPEED, MOST_SPEED = 0.7, 1.2
+LEAST_SPEED = 0.7
+MOST_SPEED = 1.2
 
 
 class ElevenLabsSpeech(PiecesCodec):
@@ -48,7 +49,8 @@ class ElevenLabsSpeech(PiecesCodec):
             raise NotSupported(f"{target.mapping.key} makes no {made}.", param="response_format")
         path = PATH.format(voice=quote(_voice_id(wanted, target), safe=""))
         url, headers = address_of(target, path)
-        headers["content-type"], headers["accept"] = "application/json", "*/*"
+        headers["content-type"] = "application/json"
+        headers["accept"] = "*/*"
         url += ("&" if "?" in url else "?") + f"output_format={FORMATS[made]}"
         return Call("POST", url, headers, json.encode(body), True, tuple(warnings))
 

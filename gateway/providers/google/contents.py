@@ -28,7 +28,8 @@ Wire = dict[str, Any]
 
 # Guide, thought signatures: stands for a signature that another model's or a stripped call does not have.
 NO_SIGNATURE = "skip_thought_signature_validator"
-USER, MODEL = "user", "model"
+USER = "user"
+MODEL = "model"
 RESULTS = "results"  # a kind of the user's content: nothing else stands among results
 SHOWN = "Shown with the instructions:"
 FALLBACKS = {Image: "image/jpeg", Audio: "audio/wav", Video: "video/mp4", File: "application/pdf"}
@@ -74,7 +75,8 @@ class Contents:
         self._sort_results()
         if not self._contents and self._system:
             # A conversation of instructions alone is refused: they are then the user's words.
-            self._contents, self._system = [{"role": USER, "parts": self._system}], []
+            self._contents = [{"role": USER, "parts": self._system}]
+            self._system = []
         body: Wire = {"contents": self._contents}
         if self._system:
             body["systemInstruction"] = {"parts": self._system}
@@ -93,7 +95,8 @@ class Contents:
         self._contents.append({"role": role, "parts": parts})
 
     def _show_beside(self) -> None:
-        shown, self._beside = self._beside, []
+        shown = self._beside
+        self._beside = []
         self._add(USER, "user", shown)
 
     def _add_system(self, message: Message) -> None:

@@ -19,7 +19,8 @@ from gateway.providers.vectors import read_apart, read_vectors
 from gateway.providers.written import WrittenCodec
 from gateway.runtime.threads import compute_if
 
-BATCH, PREDICT = "batchEmbedContents", "predict"
+BATCH = "batchEmbedContents"
+PREDICT = "predict"
 
 
 class SentVector(Struct):

@@ -19,7 +19,8 @@ from gateway.providers.protocol import Call, Target, UpstreamReply, Way
 from gateway.providers.tool_names import renamed
 from gateway.runtime.threads import compute_if
 
-WHOLE, STREAMED = "generateContent", "streamGenerateContent"
+WHOLE = "generateContent"
+STREAMED = "streamGenerateContent"
 OAUTH = "google-oauth"
 KEY_HEADER = "x-goog-api-key"
 WAY = "way of generate"  # what a target keeps of it
@@ -60,7 +61,8 @@ class GoogleGenerate:
         body = compute_if(request.large, write_body, request, target, traits, warnings)
         if traits.filtered:
             body["safetySettings"] = NO_FILTERS
-        tier, stream = _tier(request, target), request.requirements.stream
+        tier = _tier(request, target)
+        stream = request.requirements.stream
         if tier and not traits.enterprise:
             body["serviceTier"] = tier
         way = self._way_of(target, stream, tier if traits.enterprise else "")
@@ -101,7 +103,8 @@ class GoogleGenerate:
 
     def authorize(self, headers: dict[str, str], target: Target) -> None:
         """The credential as a header, never in the URL."""
-        auth, secret = target.provider.auth, target.credential.secret
+        auth = target.provider.auth
+        secret = target.credential.secret
         if not secret or auth == "none":
             return
         if _is_exchanged(target):
@@ -114,7 +117,8 @@ class GoogleGenerate:
 
 def _is_exchanged(target: Target) -> bool:
     """Whether the credential is, or may be, a service account's."""
-    auth, secret = target.provider.auth, target.credential.secret
+    auth = target.provider.auth
+    secret = target.credential.secret
     return auth == OAUTH or target.settings.get("token_type") == "oauth" or is_service_account(secret)
 
 

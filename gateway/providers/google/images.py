@@ -24,8 +24,10 @@ from gateway.providers.written import WrittenCodec
 PREDICT = "predict"
 PREDICTS = "imagen"  # how models that are asked by :predict begin
 MOST_PREDICTED = 4
-LARGE_SIZE, HUGE_SIZE = "2K", "4K"
-LARGE_EDGE, HUGE_EDGE = 1536, 3072
+LARGE_SIZE = "2K"
+HUGE_SIZE = "4K"
+LARGE_EDGE = 1536
+HUGE_EDGE = 3072
 LOST = ("quality", "background", "output_format", "moderation", "style", "input_fidelity")
 BLOCKED = ("IMAGE_SAFETY", "PROHIBITED_CONTENT", "SAFETY", "BLOCKLIST", "IMAGE_PROHIBITED_CONTENT", "RECITATION")
 
@@ -72,7 +74,8 @@ class _ImageReader(WholeImages):
         try:
             found, blocked = _predictions(wire) if "predictions" in wire else _parts(wire)
             images = tuple(Image(Media(media_type=kind, data=data)) for kind, data in found)
-            reported, count = wire.get("usageMetadata"), len(images)
+            reported = wire.get("usageMetadata")
+            count = len(images)
             usage = _usage_of(reported, count, self._key) if reported else Usage(images=count, price_key=self._key)
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
@@ -169,9 +172,11 @@ def _usage_of(reported: dict[str, Any], count: int, key: str) -> Usage:
     made = {
         one.get("modality"): read_count(one.get("tokenCount")) for one in reported.get("candidatesTokensDetails") or []
     }
-    prompt, output = read_count(reported.get("promptTokenCount")), read_count(reported.get("candidatesTokenCount"))
+    prompt = read_count(reported.get("promptTokenCount"))
+    output = read_count(reported.get("candidatesTokenCount"))
     thought = read_count(reported.get("thoughtsTokenCount"))
-    seen, drawn = min(read.get("IMAGE", 0), prompt), min(made.get("IMAGE", output if not made else 0), output)
+    seen = min(read.get("IMAGE", 0), prompt)
+    drawn = min(made.get("IMAGE", output if not made else 0), output)
     return Usage(
         input=prompt - seen,
         input_image=seen,

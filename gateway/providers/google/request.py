@@ -19,7 +19,9 @@ CHOICE_LIMIT = 8  # API reference, GenerationConfig.candidateCount
 TEMPERATURE_LIMIT = 2.0
 DYNAMIC = -1  # the model chooses its budget (guide, thinking)
 # Thinking budgets of generation 2.5 (guide, thinking): least and most; the pro model cannot stop.
-PRO_BUDGET, LITE_BUDGET, FLASH_BUDGET = (128, 32768), (512, 24576), (1, 24576)
+PRO_BUDGET = (128, 32768)
+LITE_BUDGET = (512, 24576)
+FLASH_BUDGET = (1, 24576)
 LOWER_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 BUDGET_EFFORTS = ((1024, "low"), (8192, "medium"))
 # Names of sampling parameters here; those of OPTIONAL are left out where a mapping's entry lacks them.
@@ -86,7 +88,8 @@ def _write_generation(
 
 
 def _write_limits(conversation: Conversation, target: Target, config: Body, warnings: list[str]) -> None:
-    sampling, cap = conversation.sampling, target.output_cap
+    sampling = conversation.sampling
+    cap = target.output_cap
     limit = sampling.max_tokens
     if cap is not None and (limit is None or limit > cap):
         limit = cap
@@ -101,7 +104,8 @@ def _write_limits(conversation: Conversation, target: Target, config: Body, warn
 
 
 def _write_sampling(conversation: Conversation, target: Target, config: Body, warnings: list[str]) -> None:
-    sampling, known = conversation.sampling, target.mapping.supported_parameters
+    sampling = conversation.sampling
+    known = target.mapping.supported_parameters
     for name, wire in SAMPLING.items():
         value = getattr(sampling, name)
         if value is None:

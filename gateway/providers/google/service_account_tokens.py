@@ -15,7 +15,9 @@ from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute
 from gateway.transport import Transport
 
-jwt, jwk, jose_errors = LazyImport("joserfc.jwt"), LazyImport("joserfc.jwk"), LazyImport("joserfc.errors")
+jwt = LazyImport("joserfc.jwt")
+jwk = LazyImport("joserfc.jwk")
+jose_errors = LazyImport("joserfc.errors")
 
 TOKEN_URL = "https://oauth2.googleapis.com/token"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -25,7 +27,8 @@ LIFETIME_S = 3600
 MARGIN_S = 60.0  # a token is renewed this long before it expires
 REMEMBERED = 512
 LONGEST_KEY = 4_000  # one of 4096 bits is 3,300 characters long and takes 0.2 s to check, one of 8192 bits 3 s
-FETCH_S, ANSWER_LIMIT = 15.0, 64 * 1024
+FETCH_S = 15.0
+ANSWER_LIMIT = 64 * 1024
 
 # fetch(url, headers, body) → (status, body) of a POST; raises UpstreamUnreachable or UpstreamTimeout.
 Fetch = Callable[[str, Mapping[str, str], bytes], tuple[int, bytes]]

@@ -87,7 +87,8 @@ class _SoundReader(PiecesReader):
             found = [part["inlineData"] for part in parts if "inlineData" in part]
             samples = b"".join(decode_base64(one["data"]) for one in found)
             rate = RATE.search(found[0].get("mimeType", "")) if found else None
-            usage, model = _usage_of(wire), wire.get("modelVersion") or ""
+            usage = _usage_of(wire)
+            model = wire.get("modelVersion") or ""
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
         if not samples:

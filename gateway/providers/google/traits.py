@@ -12,7 +12,8 @@ FAMILY = "gemini"
 PRO = "-pro"
 LITE = "-lite"
 # Names without a number ("gemini-flash-latest") stand for the newest; other families take what the oldest took.
-NEWEST, OLDEST = 3.0, 2.0
+NEWEST = 3.0
+OLDEST = 2.0
 PUBLISHERS = "/publishers/"
 # Guide, safety settings: the filters that can be set are off by default from this generation on.
 UNFILTERED_FROM = 2.5

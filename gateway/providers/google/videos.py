@@ -23,9 +23,11 @@ from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.video_codecs import JobReader, completed, ended, ident_in, progress_in, ratio_of, refuse
 from gateway.runtime.large_files import StoredFile
 
-BEGIN, ASK = "predictLongRunning", "fetchPredictOperation"
+BEGIN = "predictLongRunning"
+ASK = "fetchPredictOperation"
 RATIOS = ("16:9", "9:16")
-STORED, STORAGE = "gs://", "https://storage.googleapis.com/storage/v1/b"
+STORED = "gs://"
+STORAGE = "https://storage.googleapis.com/storage/v1/b"
 CANCELLED = 1  # of google.rpc.Code
 BYTES = "bytesBase64Encoded"
 
@@ -38,7 +40,8 @@ class GoogleVideos(JobReader):
 
     def __init__(self, authorize: Authorize, folder: str = "") -> None:
         super().__init__()
-        self._authorize, self._folder = authorize, folder
+        self._authorize = authorize
+        self._folder = folder
 
     def write(self, request: VideosRequest, target: Target) -> Call:
         """The call. NotSupported for videos and sound that are to be read, and as `fit`."""

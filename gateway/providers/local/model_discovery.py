@@ -20,7 +20,9 @@ log = logging.getLogger(__name__)
 
 ASK_S = 5.0
 BYTES_LIMIT = 8 * 1024 * 1024
-LIST, SHOW, FULL_LIST = "/models", "/api/show", "/api/v0/models"
+LIST = "/models"
+SHOW = "/api/show"
+FULL_LIST = "/api/v0/models"
 DETAILS_LIMIT = 200  # of an engine's models, asked for one by one
 
 

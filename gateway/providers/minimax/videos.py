@@ -37,7 +37,8 @@ from gateway.providers.video_codecs import (
 )
 
 NAME = "minimax"
-FORM, FIRST = "video_form", "v1"
+FORM = "video_form"
+FIRST = "v1"
 VERSIONS = ("/v1", "/v2")
 RATIOS = ("16:9", "9:16", "1:1", "4:3", "3:4", "21:9")
 STATES: dict[str, VideoState] = {

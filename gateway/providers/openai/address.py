@@ -7,7 +7,8 @@ from gateway.errors import NotSupported
 from gateway.providers import quirks
 from gateway.providers.protocol import Target, Way
 
-OAUTH, SIGNED = "google-oauth", "sigv4"
+OAUTH = "google-oauth"
+SIGNED = "sigv4"
 NAMED_IN_BODY = "/responses"
 
 Tokens = Callable[[str], str]
@@ -48,7 +49,8 @@ def address_of(target: Target, path: str, tokens: Tokens | None = None) -> tuple
     if version[:1].isdigit() and quirks.DEPLOYMENT_PATH in target.quirks:
         base = _dated(base, path, target)
     headers = {name.lower(): value for name, value in target.provider.headers.items()}
-    auth, secret = target.provider.auth, target.credential.secret
+    auth = target.provider.auth
+    secret = target.credential.secret
     is_account = auth == OAUTH and secret.lstrip().startswith("{")
     if auth == SIGNED or (is_account and tokens is None):
         raise NotSupported(f"Provider {target.provider.id} cannot be reached by this protocol.")

@@ -23,7 +23,8 @@ PATH = "/chat/completions"
 # Parameters that a mapping may lack: left out with a warning when its entry lists others and not these.
 COMPATIBLE = "compatible"  # the quirk of servers other than the format's own vendor
 OPTIONAL = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "stop")
-WHOLE, STREAMED = "openai chat", "openai chat stream"  # the names of `Custom` among what a target keeps
+WHOLE = "openai chat"
+STREAMED = "openai chat stream"
 USUAL_TIERS = ("auto", "default")
 
 

@@ -44,8 +44,10 @@ from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.sse import read_batches
 from gateway.providers.written import WrittenCodec
 
-MAKE, EDIT = "/images/generations", "/images/edits"
-IN_JSON, IN_OBJECTS = "image_field", "image_objects"
+MAKE = "/images/generations"
+EDIT = "/images/edits"
+IN_JSON = "image_field"
+IN_OBJECTS = "image_objects"
 MOST_OBJECTS = 3
 BASE64_HEAD = 24  # characters that tell what an image is
 STREAMS = "image_stream"
@@ -122,7 +124,8 @@ class _ImageReader(WholeImages):
             )
             images = tuple(Image(Media(media_type=f"image/{made}", data=row["b64_json"])) for row in rows)
             revised = tuple(row.get("revised_prompt") or "" for row in rows)
-            quality, size = wire.get("quality") or self._wanted.quality, wire.get("size") or self._wanted.size
+            quality = wire.get("quality") or self._wanted.quality
+            size = wire.get("size") or self._wanted.size
             key = f"{quality or AUTO}/{size or AUTO}"
             result = ImagesResult(images, revised, size, quality, wire.get("background") or "", made)
             result.usage = _usage_of(wire.get("usage"), len(images), key)
@@ -186,7 +189,8 @@ def _streams(wanted: ImagesInput, target: Target) -> bool:
 def _fit(asked: ImagesInput, target: Target, edits: bool, warnings: list[str]) -> ImagesInput:
     """The input without what the model does not take; a ratio as the nearest size where it takes none. NotSupported
     for several images where one call makes one."""
-    mapping, taken = target.mapping, _taken(target)
+    mapping = target.mapping
+    taken = _taken(target)
     if asked.n > 1 and "n" not in taken:
         raise NotSupported(f"{mapping.key} makes one image at a time.", param="n", code="unsupported_n")
     if edits:
@@ -237,8 +241,10 @@ def _usage_of(reported: dict[str, Any] | None, count: int, key: str) -> Usage:
     """Tokens, and how many images they were; without tokens the images alone."""
     if not reported or ("input_tokens" not in reported and "output_tokens" not in reported):
         return Usage(images=count, price_key=key)
-    details, made = reported.get("input_tokens_details") or {}, reported.get("output_tokens_details") or {}
-    text, read = read_count(details.get("text_tokens")), read_count(details.get("image_tokens"))
+    details = reported.get("input_tokens_details") or {}
+    made = reported.get("output_tokens_details") or {}
+    text = read_count(details.get("text_tokens"))
+    read = read_count(details.get("image_tokens"))
     written = read_count(made.get("text_tokens"))
     return Usage(
         input=text if details else read_count(reported.get("input_tokens")),

@@ -61,7 +61,8 @@ def read_run(events: list[tuple[str, bytes]], start: int, keep: Callable[[Choice
     choices."""
     decode = DECODER.decode
     kept: list[Kept] = []
-    size, tier = 0, ""
+    size = 0
+    tier = ""
     try:
         for name, data in events[start:] if start else events:
             if name:

@@ -92,8 +92,12 @@ class OpenAISession:
     of the caller's own, who is told nothing of it."""
 
     def __init__(self, link: SessionLink, discreet: bool) -> None:
-        self._link, self._discreet = link, discreet
-        self.send, self.ping, self.close, self.abort = link.send, link.ping, link.close, link.abort
+        self._link = link
+        self._discreet = discreet
+        self.send = link.send
+        self.ping = link.ping
+        self.close = link.close
+        self.abort = link.abort
 
     @property
     def code(self) -> int:
@@ -233,15 +237,15 @@ def _usage_of(reported: Any) -> Usage | None:
     """Disjoint counts: of each kind what was read anew and what came from the cache."""
     if not isinstance(reported, dict):
         return None
-    given, made = _part(reported, "input_token_details"), _part(reported, "output_token_details")
+    given = _part(reported, "input_token_details")
+    made = _part(reported, "output_token_details")
     cached = _part(given, "cached_tokens_details")
-    total, sound, image = (
-        read_count(reported.get("input_tokens")),
-        read_count(given.get("audio_tokens")),
-        read_count(given.get("image_tokens")),
-    )
+    total = read_count(reported.get("input_tokens"))
+    sound = read_count(given.get("audio_tokens"))
+    image = read_count(given.get("image_tokens"))
     again = read_count(given.get("cached_tokens"))
-    sound_again, image_again = read_count(cached.get("audio_tokens")), read_count(cached.get("image_tokens"))
+    sound_again = read_count(cached.get("audio_tokens"))
+    image_again = read_count(cached.get("image_tokens"))
     text_again = read_count(cached.get("text_tokens")) if cached else max(0, again - sound_again)
     written = read_count(reported.get("output_tokens"))
     spoken = min(read_count(made.get("audio_tokens")), written)

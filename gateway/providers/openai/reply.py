@@ -23,7 +23,9 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
     if get("error"):
         raise stream_failure(wire)
     usage = dialect.read_usage(get("usage"))
-    model, ident, tier = get("model"), get("id"), get("service_tier")
+    model = get("model")
+    ident = get("id")
+    tier = get("service_tier")
     if type(model) is not str:
         model = ""
     if type(ident) is not str:
@@ -48,7 +50,8 @@ def _plain_finish(wire: dict[str, Any]) -> FinishReason | None:
     try:
         for choice in wire["choices"]:
             message = choice["message"]
-            content, calls = message["content"], message.get("tool_calls")
+            content = message["content"]
+            calls = message.get("tool_calls")
             if calls and not all([_is_plain(call) for call in calls]):
                 return None
             # Text; beside calls there may be none.
@@ -152,7 +155,8 @@ def flatten_content(holder: dict[str, Any]) -> None:
     content = holder.get("content")
     if not isinstance(content, list):
         return
-    text, thoughts = [], []
+    text = []
+    thoughts = []
     for part in content:
         if not isinstance(part, dict):
             continue
@@ -173,7 +177,8 @@ def read_annotations(holder: dict[str, Any]) -> tuple[Source, ...]:
     for entry in holder.get("annotations") or ():
         citation = entry.get("url_citation") if isinstance(entry, dict) else None
         if isinstance(citation, dict) and text_of(citation.get("url")):
-            start, end = citation.get("start_index"), citation.get("end_index")
+            start = citation.get("start_index")
+            end = citation.get("end_index")
             place = (start, end) if type(start) is int and type(end) is int else (-1, -1)
             found.append(Source(citation["url"], text_of(citation.get("title")), "", *place))
     return tuple(found)

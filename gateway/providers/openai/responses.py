@@ -115,7 +115,8 @@ def _include(body: Body, target: Target) -> None:
 
 def _limit(body: Body, target: Target, warnings: list[str]) -> None:
     """Values within the target's range: the output cap of the budget, least output, highest temperature."""
-    cap, requested = target.output_cap, body.get("max_output_tokens")
+    cap = target.output_cap
+    requested = body.get("max_output_tokens")
     if cap is not None and (requested is None or requested > cap):
         body["max_output_tokens"] = cap
     if requested is not None and requested < LEAST_OUTPUT:
@@ -128,7 +129,8 @@ def _limit(body: Body, target: Target, warnings: list[str]) -> None:
 
 def _fit(body: Body, request: ChatRequest, target: Target, warnings: list[str]) -> None:
     """Leave out what the mapping does not take and the request can do without; add what the options ask for."""
-    mapping, options = target.mapping, request.options
+    mapping = target.mapping
+    options = request.options
     if quirks.NO_SAMPLING in target.quirks:
         warnings.extend(quirks.report_fixed(body, mapping.key))
     if mapping.supported_parameters:
@@ -143,7 +145,8 @@ def _fit(body: Body, request: ChatRequest, target: Target, warnings: list[str]) 
     _fit_reasoning(body, target)
     if options.prompt_cache_key:
         body["prompt_cache_key"] = options.prompt_cache_key
-    tier, offered = options.service_tier, target.provider.service_tiers or mapping.service_tiers
+    tier = options.service_tier
+    offered = target.provider.service_tiers or mapping.service_tiers
     if tier and offered and (tier in USUAL_TIERS or tier in offered or tier in mapping.service_tiers):
         body["service_tier"] = tier
 

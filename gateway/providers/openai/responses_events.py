@@ -27,7 +27,8 @@ from gateway.providers.openai.responses_reply import (
 )
 
 Wire = dict[str, Any]
-SUMMARY, CONTENT = "summary", "content"
+SUMMARY = "summary"
+CONTENT = "content"
 ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 
@@ -85,7 +86,8 @@ class EventRebuilder:
             return
         text = wire["delta"]
         if part != block.part:
-            block.part, text = part, (PARAGRAPH if block.has_content else "") + text
+            block.part = part
+            text = (PARAGRAPH if block.has_content else "") + text
         block.has_content = True
         batch.append(
             ReasoningDelta(

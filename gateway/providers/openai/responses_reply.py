@@ -121,7 +121,8 @@ def read_source(annotation: Any) -> Source | None:
     """A url_citation; other annotations point into the provider's own files and mean nothing elsewhere."""
     if not isinstance(annotation, dict) or annotation.get("type") != "url_citation" or not annotation.get("url"):
         return None
-    start, end = annotation.get("start_index"), annotation.get("end_index")
+    start = annotation.get("start_index")
+    end = annotation.get("end_index")
     place = (start, end) if type(start) is int and type(end) is int else (-1, -1)
     return Source(text_of(annotation["url"]), text_of(annotation.get("title")), "", *place)
 

@@ -97,7 +97,8 @@ class ResponsesStreamReader(WireStream):
         """Note what ends with an item, and see that a call has one and the same id in all its events."""
         if not kind.startswith("response.output_item."):
             return
-        item, index = wire["item"], wire["output_index"]
+        item = wire["item"]
+        index = wire["output_index"]
         if text_in(item["type"]) in ANSWERED:
             item["call_id"] = self._call_ids.setdefault(index, call_id_of(item))
         if kind == "response.output_item.done":

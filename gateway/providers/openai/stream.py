@@ -108,7 +108,8 @@ class ChatStreamReader(WireStream):
         self._relayed = relayed
         self._choices: dict[int, _Choice] = {}
         self._tier = ""
-        self._images, self._searched = 0, False
+        self._images = 0
+        self._searched = False
         self._texting = False  # the last chunk was text, so the next is likely one more piece of it
         self._patience = PATIENCE
 
@@ -119,7 +120,8 @@ class ChatStreamReader(WireStream):
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
         batch: Batch = []
-        place, end = 0, len(events)
+        place = 0
+        end = len(events)
         while place < end:
             if self._texting:
                 place += self._take_run(events, place, batch)
@@ -199,7 +201,8 @@ class ChatStreamReader(WireStream):
             self._searched = self._searched or bool(read_annotations(delta))
 
     def _relay(self, chunk: dict[str, Any], batch: Batch) -> None:
-        has_content, size = False, 0
+        has_content = False
+        size = 0
         for choice in chunk["choices"]:
             delta = choice.get("delta")
             if type(delta) is not dict:
@@ -248,7 +251,8 @@ class ChatStreamReader(WireStream):
         """
         choice = self._choice(wire)
         inner = call.get("function") or call.get("custom") or {}
-        index, ident = call.get("index"), text_of(call.get("id"))
+        index = call.get("index")
+        ident = text_of(call.get("id"))
         known: _Call | None
         if index is None and not ident and choice.calls:
             known = choice.calls[-1]
@@ -276,7 +280,8 @@ class ChatStreamReader(WireStream):
     def _rebuild(self, chunk: dict[str, Any], batch: Batch) -> None:
         sources = read_sources(chunk) if any(choice.get("finish_reason") for choice in chunk["choices"]) else ()
         for wire in chunk["choices"]:
-            number, choice = wire.get("index") or 0, self._choice(wire)
+            number = wire.get("index") or 0
+            choice = self._choice(wire)
             delta = wire.get("delta")
             if type(delta) is dict and delta:
                 before = len(batch)
@@ -316,10 +321,12 @@ class ChatStreamReader(WireStream):
         known, fresh = self._number(wire, call)
         custom = call.get("custom")
         if isinstance(custom, dict):
-            name, arguments = text_of(custom.get("name")), custom.get("input") or ""
+            name = text_of(custom.get("name"))
+            arguments = custom.get("input") or ""
         else:
             function = call.get("function") or {}
-            name, arguments = text_of(function.get("name")), arguments_text(function)
+            name = text_of(function.get("name"))
+            arguments = arguments_text(function)
         late = not fresh and not known.named and bool(name)
         known.named = known.named or late
         return ToolCallDelta(

@@ -37,7 +37,11 @@ class OpenAIStructured(WrittenCodec):
         fit: Callable[[Json, Target], Json] | None = None,
         mend: Callable[[Json], None] | None = None,
     ) -> None:
-        self._path, self._answers, self._tokens, self._fit, self._mend = path, answers, tokens, fit, mend
+        self._path = path
+        self._answers = answers
+        self._tokens = tokens
+        self._fit = fit
+        self._mend = mend
 
     def write(self, request: StructuredRequest, target: Target) -> Call:
         """The call with the body under the model's name at the provider."""
@@ -56,7 +60,8 @@ class OpenAIStructured(WrittenCodec):
                 raise ValueError("empty")
             if self._mend is not None:
                 self._mend(wire)
-            model, ident = wire.pop("model", ""), wire.pop("id", "")
+            model = wire.pop("model", "")
+            ident = wire.pop("id", "")
             usage = read_usage(wire.pop("usage", None), wire.get("usage_info"), wire.get("pages"))
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
@@ -89,7 +94,8 @@ def read_usage(reported: Json | None, pages: Json | None, answered: Any = None) 
     counted = read_count(pages.get("pages_processed")) if pages else 0
     basis: UsageBasis = "provider"
     if not counted and isinstance(answered, list):
-        counted, basis = len(answered), "estimated"
+        counted = len(answered)
+        basis = "estimated"
     if not reported:
         return Usage(pages=counted, basis=basis) if counted else None
     read = reported.get("input_tokens", reported.get("prompt_tokens", reported.get("total_tokens")))

@@ -50,7 +50,8 @@ class OpenAITranscriptions(WrittenCodec):
     dialect = dialect.NAME
 
     def __init__(self, path: str, tokens: Tokens | None = None) -> None:
-        self._path, self._tokens = path, tokens
+        self._path = path
+        self._tokens = tokens
 
     def write(self, request: TranscriptionRequest, target: Target) -> Call:
         """The call. NotSupported for a kind of answer that the model does not give."""
@@ -83,7 +84,8 @@ class _LengthReader:
     """Raises a reported duration to the shortest that the service bills, `least_ms`."""
 
     def __init__(self, codec: OpenAITranscriptions, least_ms: int) -> None:
-        self._codec, self._least_ms = codec, least_ms
+        self._codec = codec
+        self._least_ms = least_ms
 
     def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
         result = self._codec.read(reply, relayed)
@@ -118,7 +120,8 @@ def _all_at_once(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> It
 
 def _source(wanted: TranscriptionInput, target: Target, streams: bool) -> str:
     """The format to ask for. NotSupported for one that the model does not give."""
-    offered, source = target.mapping.formats, SOURCES[wanted.format]
+    offered = target.mapping.formats
+    source = SOURCES[wanted.format]
     # The verbose format contains the same text with the duration that is billed; it has no streams and no log
     # probabilities.
     if source == "json" and "verbose_json" in offered and not ("json" in offered and (streams or wanted.include)):
@@ -173,7 +176,8 @@ def _read(wire: dict[str, Any]) -> TranscriptionResult:
     try:
         text = wire["text"]
         duration = wire.get("duration")
-        words, segments = _rows(wire.get("words")), [_timed(row) for row in _rows(wire.get("segments"))]
+        words = _rows(wire.get("words"))
+        segments = [_timed(row) for row in _rows(wire.get("segments"))]
         result = TranscriptionResult(
             text=text,
             language=wire.get("language") or "",

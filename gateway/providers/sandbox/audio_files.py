@@ -16,14 +16,18 @@ from gateway.providers.speech_codecs import as_wav
 
 RATE = 16_000
 MARK = b"llmgateway-sandbox:"
-AMPLITUDE, TONE_HZ = 2000, 220
+AMPLITUDE = 2000
+TONE_HZ = 220
 BLOCK = 4096  # samples in a FLAC frame
 # One frame of silence each: of 1152 samples at 44.1 kHz and 128 kbit/s, of 20 ms, of 1024 samples at 44.1 kHz.
 MP3_FRAME = bytes.fromhex("fffb9064") + bytes(413)
-MP3_FRAME_S, OPUS_FRAME_S, AAC_FRAME_S = 1152 / 44_100, 0.02, 1024 / 44_100
+MP3_FRAME_S = 1152 / 44_100
+OPUS_FRAME_S = 0.02
+AAC_FRAME_S = 1024 / 44_100
 OPUS_SILENCE = bytes.fromhex("f8fffe")
 AAC_SILENCE = bytes.fromhex("00c800802380")
-OPUS_RATE, PACKETS_A_PAGE = 48_000, 50
+OPUS_RATE = 48_000
+PACKETS_A_PAGE = 50
 
 
 def make(format: str, seconds: float, text: str) -> bytes:
@@ -87,14 +91,18 @@ def _utf8_number(number: int) -> bytes:
 
 def _crc(data: bytes, bits: int, polynomial: int) -> int:
     table = TABLES[bits]
-    value, mask, shift = 0, (1 << bits) - 1, bits - 8
+    value = 0
+    mask = (1 << bits) - 1
+    shift = bits - 8
     for byte in data:
         value = (value << 8 & mask) ^ table[(value >> shift) ^ byte]
     return value
 
 
 def _table(bits: int, polynomial: int) -> list[int]:
-    table, top, mask = [], 1 << bits - 1, (1 << bits) - 1
+    table = []
+    top = 1 << bits - 1
+    mask = (1 << bits) - 1
     for byte in range(256):
         value = byte << bits - 8
         for _ in range(8):
@@ -163,18 +171,22 @@ def _samples_of(data: bytes) -> Iterator[int] | None:
 
 
 def _flac_samples(data: bytes) -> Iterator[int]:
-    at, number = 42, 0
+    at = 42
+    number = 0
     while at + 10 < len(data):
         start = at + 4 + len(_utf8_number(number))
         count = int.from_bytes(data[start : start + 2], "big") + 1
         block = array("h", data[start + 4 : start + 4 + 2 * count])
         block.byteswap()
         yield from block
-        at, number = start + 4 + 2 * count + 2, number + 1
+        at = start + 4 + 2 * count + 2
+        number = number + 1
 
 
 def _bits_to_bytes(samples: Iterator[int]) -> bytes:
-    found, value, ended = bytearray(), 0, 0
+    found = bytearray()
+    value = 0
+    ended = 0
     for place, sample in enumerate(samples):
         value = value << 1 & 0xFF | sample & 1
         if place % 8 == 7:

@@ -28,7 +28,9 @@ def slice_text(text: str, tokens: int) -> list[str]:
     size = tokens * TOKEN_BYTES
     if text.isascii():
         return [text[start : start + size] for start in range(0, len(text), size)]
-    data, pieces, start = text.encode(), [], 0
+    data = text.encode()
+    pieces = []
+    start = 0
     while start < len(data):
         piece = data[start : start + size].decode(errors="ignore")
         pieces.append(piece)

@@ -39,7 +39,8 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
 
 
 def _decide(question: dict[str, Any], words: set[str]) -> dict[str, Any]:
-    kind, criteria = question["type"], question.get("criteria") or {"true": "yes", "false": "no"}
+    kind = question["type"]
+    criteria = question.get("criteria") or {"true": "yes", "false": "no"}
     names = list(criteria) if isinstance(criteria, dict) else [str(level) for level in range(len(criteria))]
     texts = [f"{name} {criteria[name]}" for name in names] if isinstance(criteria, dict) else criteria
     weights = [1 + 9 * len(words & set(_text(text).lower().split())) for text in texts]

@@ -177,7 +177,9 @@ def concerns(bracket: Bracket, model: str) -> bool:
 
 def _bracket(inside: str) -> Bracket:
     settings = dict(_setting(word) for word in inside.split())
-    only, attempt, key = settings.pop("only", ()), settings.pop("attempt", 0), settings.pop("key", "")
+    only = settings.pop("only", ())
+    attempt = settings.pop("attempt", 0)
+    key = settings.pop("key", "")
     if bool(attempt) != bool(key):
         raise refuse(
             "Sandbox directives `attempt` and `key` go together, e.g. [[sandbox: status=503 attempt=1 key=a]]."

@@ -94,7 +94,8 @@ def _limit(made: SandboxAnswer, limit: int | None) -> SandboxAnswer:
         return made
     reasoning = clip(made.reasoning, limit)
     left = limit - count(reasoning)
-    text, refusal = clip(made.text, left), clip(made.refusal, left)
+    text = clip(made.text, left)
+    refusal = clip(made.refusal, left)
     left -= count(text) + count(refusal)
     uses: list[ToolUse] = []
     for use in made.uses:

@@ -15,9 +15,13 @@ Colour = tuple[int, int, int]
 MOST_TEXT = 1000
 # JPEG: quantized by 8 a block's first coefficient is the value itself. Of the lengths of that, 0 has the code 0 and
 # those from 1 to 8 five bits each; that nothing follows in the block is the one code of the other table.
-QUANTUM, MIDDLE, LONG_CODE = 8, 128, 0b10000
-DC_CODES, AC_CODES = bytes((1, 0, 0, 0, 8)) + bytes(11) + bytes(range(9)), bytes((1,)) + bytes(15) + b"\0"
-BLOCK, UNCHANGED = 8, "00"
+QUANTUM = 8
+MIDDLE = 128
+LONG_CODE = 0b10000
+DC_CODES = bytes((1, 0, 0, 0, 8)) + bytes(11) + bytes(range(9))
+AC_CODES = bytes((1,)) + bytes(15) + b"\0"
+BLOCK = 8
+UNCHANGED = "00"
 GREEN, RED, BLUE, OPAQUE = 1, 0, 2, 255  # the order of WebP's codes is green, red, blue, alpha, distance
 
 

@@ -21,7 +21,8 @@ MOST_EDGE = 4096
 USUAL = "1024x1024"
 EDGE, STEP, MOST_SHAPE = 1024, 16, 16  # of images that are asked for by their ratio
 TOKENS = {"low": 272, "medium": 1056, "high": 4160}
-READ_TOKENS, PARTIAL_TOKENS = 300, 100
+READ_TOKENS = 300
+PARTIAL_TOKENS = 100
 
 
 def check_images(body: dict[str, Any]) -> None:
@@ -37,8 +38,10 @@ def directive_text(body: dict[str, Any]) -> str:
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
     """The answer to a checked body; images on their way are of other colours."""
     width, height = _edges_for(body)
-    prompt, number = strip(body["prompt"]), int(body.get("n") or 1)
-    made, quality = body.get("output_format") or "png", body.get("quality") or "medium"
+    prompt = strip(body["prompt"])
+    number = int(body.get("n") or 1)
+    made = body.get("output_format") or "png"
+    quality = body.get("quality") or "medium"
     shared = {"size": f"{width}x{height}", "quality": quality, "output_format": made}
     usage = {} if directives.no_usage else {"usage": _usage_of(body, prompt, quality, number)}
 
@@ -64,7 +67,8 @@ def _pictures_in(body: dict[str, Any]) -> int:
 
 
 def _usage_of(body: dict[str, Any], prompt: str, quality: str, number: int) -> dict[str, Any]:
-    text, read = count(prompt), READ_TOKENS * _pictures_in(body)
+    text = count(prompt)
+    read = READ_TOKENS * _pictures_in(body)
     made = TOKENS.get(quality, TOKENS["medium"]) * number + PARTIAL_TOKENS * int(body.get("partial_images") or 0)
     return {
         "input_tokens": text + read,

@@ -137,7 +137,8 @@ class InstanceGenerator:
 
     def _flatten(self, schema: Schema, depth: int) -> Schema:
         """The schema with references followed, `allOf` merged and one alternative chosen."""
-        flat, steps = schema, 0
+        flat = schema
+        steps = 0
         while any(key in flat for key in ("$ref", "allOf", "anyOf", "oneOf")):
             steps += 1
             if steps > MOST_DEPTH:
@@ -206,7 +207,8 @@ class InstanceGenerator:
         first = list(flat.get("prefixItems") or ())
         items = flat.get("items", True)
         if isinstance(items, list):
-            first, items = items, flat.get("additionalItems", True)
+            first = items
+            items = flat.get("additionalItems", True)
         least = flat.get("minItems", 0)
         wanted = max(least, len(first), 0 if self._lean(depth) else 1)
         wanted = min(wanted, flat.get("maxItems", wanted), len(first) if items is False else wanted)
@@ -271,7 +273,8 @@ def _limits(flat: Schema, step: float) -> tuple[float | None, float | None]:
     """Inclusive limits; an exclusive one is moved inwards, by no more than half the space to the other."""
     lows = [flat[key] for key in ("minimum", "exclusiveMinimum") if _is_number(flat.get(key))]
     highs = [flat[key] for key in ("maximum", "exclusiveMaximum") if _is_number(flat.get(key))]
-    low, high = max(lows, default=None), min(highs, default=None)
+    low = max(lows, default=None)
+    high = min(highs, default=None)
     inset = step if step == 1 or low is None or high is None else min(step, (high - low) / 4)
     if low is not None and low == flat.get("exclusiveMinimum"):
         low += inset
@@ -292,7 +295,8 @@ def _on_grid(value: float, step: float, low: float | None, high: float | None) -
 
 
 def _string(flat: Schema, name: str, turn: int) -> str:
-    least, most = flat.get("minLength", 0), flat.get("maxLength", MOST_CHARACTERS)
+    least = flat.get("minLength", 0)
+    most = flat.get("maxLength", MOST_CHARACTERS)
     if least > MOST_CHARACTERS:
         raise refuse(f"The sandbox makes no string longer than {MOST_CHARACTERS} characters.")
     if "pattern" in flat:

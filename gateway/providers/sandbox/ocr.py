@@ -19,10 +19,12 @@ from gateway.providers.sandbox.personas import Persona
 from gateway.providers.sandbox.response import Response
 
 PAGE = re.compile(rb"/Type\s{0,8}/Page(?![a-zA-Z])")
-STREAM, END = b"stream", b"endstream"
+STREAM = b"stream"
+END = b"endstream"
 SHOWN = re.compile(rb"\(((?:[^()\\]++|\\.)*+)\)\s{0,8}(?:Tj|')")
 # What is read of one document, packed or not: whoever sends more learns nothing of the gateway by it.
-MOST_PAGES, MOST_UNPACKED = 1000, 1 << 20
+MOST_PAGES = 1000
+MOST_UNPACKED = 1 << 20
 SIZE = {"dpi": 200, "height": 2200, "width": 1700}
 
 
@@ -60,7 +62,8 @@ def _pages_of(data: bytes) -> list[str]:
     count = sum(1 for _ in islice(PAGE.finditer(data), MOST_PAGES))
     if not data.startswith(b"%PDF-") or not count:
         return []
-    left, texts = MOST_UNPACKED, list[str]()
+    left = MOST_UNPACKED
+    texts = list[str]()
     for stream in islice(_streams(data), MOST_PAGES):
         plain = _unpack(stream, left)
         left -= len(plain)

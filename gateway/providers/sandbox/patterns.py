@@ -56,12 +56,15 @@ def write_match(pattern: str, shortest: int = 0) -> str:
 
 
 def _shorten(pattern: str, shortest: int, longest: str) -> str:
-    low, high, best = 1, min(shortest, LONGEST), longest
+    low = 1
+    high = min(shortest, LONGEST)
+    best = longest
     while low <= high:
         middle = (low + high) // 2
         made = _make(pattern, middle)
         if len(made) >= shortest:
-            best, high = made, middle - 1
+            best = made
+            high = middle - 1
         else:
             low = middle + 1
     return best

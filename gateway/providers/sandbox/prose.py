@@ -51,7 +51,8 @@ def write_thoughts(subject: str, seed: str, tokens: int) -> str:
 
 def fill(lead: str, more: Iterator[str], tokens: int) -> str:
     """`lead` and as much of `more` as makes exactly `tokens` tokens."""
-    parts, size = [lead], len(lead.encode())
+    parts = [lead]
+    size = len(lead.encode())
     while size < tokens * 4:
         part = next(more)
         parts.append(part)

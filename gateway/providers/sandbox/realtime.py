@@ -67,7 +67,10 @@ class SandboxSession:
     """A session as a link (openers.py). What is sent is answered in its order; a cancellation counts at once."""
 
     def __init__(self, kind: str, model: str) -> None:
-        self.code, self.reason, self.closed, self.heard = LOST, "", False, 0
+        self.code = LOST
+        self.reason = ""
+        self.closed = False
+        self.heard = 0
         self._given: Queue[Json | None] = Queue(WAITING)
         self._cancelled = False
         self._session: Json = {
@@ -127,7 +130,8 @@ class SandboxSession:
         self.heard += 1
 
     def close(self, number: int = NORMAL, reason: str = "") -> None:
-        self.code, self.reason = number, reason
+        self.code = number
+        self.reason = reason
         self.abort()
 
     def abort(self) -> None:
@@ -166,8 +170,10 @@ class SandboxSession:
         if not self._sound:
             yield _error(wire, "The input audio buffer is empty.", "input_audio_buffer_commit_empty")
             return
-        size, self._sound = self._sound, 0
-        item, seconds = f"item_{new_hex()}", size / BYTES_A_SECOND
+        size = self._sound
+        self._sound = 0
+        item = f"item_{new_hex()}"
+        seconds = size / BYTES_A_SECOND
         heard = f"{seconds:.1f} seconds of sound"
         self._say(item, "user", heard, size)
         yield {"type": "input_audio_buffer.committed", "item_id": item, "previous_item_id": None}
@@ -267,8 +273,10 @@ class SandboxSession:
     def _usage(self, made: str, seconds: float) -> Json:
         text = count(str(self._session["instructions"])) + sum(one.tokens for one in self._said)
         sound = sum(one.sound for one in self._said) * TOKENS_A_SECOND // BYTES_A_SECOND
-        cached, self._read = min(self._read, text), text
-        written, heard = count(made), round(seconds * TOKENS_A_SECOND)
+        cached = min(self._read, text)
+        self._read = text
+        written = count(made)
+        heard = round(seconds * TOKENS_A_SECOND)
         return {
             "total_tokens": text + sound + written + heard,
             "input_tokens": text + sound,

@@ -41,7 +41,8 @@ from gateway.runtime.threads import compute, compute_if
 
 KEYS_REMEMBERED = 1_000
 # From so many bytes, or tokens to be made, an answer is made in a thread.
-APART, APART_TOKENS = 16 << 10, 2_000
+APART = 16 << 10
+APART_TOKENS = 2_000
 NAMED_WITHIN = 64 << 10  # bytes of a body by which its request is named
 REFUSED = "The sandbox refused the connection."
 

@@ -85,9 +85,11 @@ def _stage_stream(response: Response, directives: Directives, headers: dict[str,
     if directives.error_event is not None:
         frames[directives.error_event :] = [write_frame(event_fault())]
     elif directives.cut is not None:
-        frames, ending = frames[: directives.cut], "cut"
+        frames = frames[: directives.cut]
+        ending = "cut"
     elif directives.stall is not None:
-        frames, ending = frames[: directives.stall], "stall"
+        frames = frames[: directives.stall]
+        ending = "stall"
     elif directives.close is not None:
         frames = frames[: directives.close]
     elif not directives.no_done:
@@ -101,7 +103,8 @@ def _stage_file(pieces: list[bytes], directives: Directives, headers: dict[str, 
     cut = next((place for place in places if place is not None), None)
     ending: Ending = "whole" if cut is None else "cut"
     if cut is None and directives.stall is not None:
-        cut, ending = directives.stall, "stall"
+        cut = directives.stall
+        ending = "stall"
     return Script(200, headers, _pace(pieces if cut is None else pieces[:cut], directives), ending)
 
 

@@ -34,14 +34,16 @@ def directive_text(body: dict[str, Any]) -> str:
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
     """The answer to a checked body: the file in pieces, or events of them."""
-    text, made = strip(body["input"]), body.get("response_format") or "mp3"
+    text = strip(body["input"])
+    made = body.get("response_format") or "mp3"
     seconds = max(0.1, len(text) / CHARACTERS_A_SECOND / (body.get("speed") or 1.0))
     sound = audio_files.make(made, seconds, text)
     pieces = [sound[at : at + PIECE] for at in range(0, len(sound), PIECE)]
     if body.get("stream_format") != "sse":
         return Response(frames=tuple(pieces), streamed=True, pieces=len(pieces), media=FORMATS[made])
     frames = [write_event({"type": "speech.audio.delta", "audio": b64encode(one).decode()}) for one in pieces]
-    tokens, heard = count(text), round(seconds * TOKENS_A_SECOND)
+    tokens = count(text)
+    heard = round(seconds * TOKENS_A_SECOND)
     usage = {"input_tokens": tokens, "output_tokens": heard, "total_tokens": tokens + heard}
     done: dict[str, Any] = {"type": "speech.audio.done"}
     frames.append(write_event(done if directives.no_usage else done | {"usage": usage}))

@@ -27,7 +27,8 @@ from gateway.runtime.byte_ranges import NoSuchRange, read_range
 PATH = re.compile(r"/videos/(?P<ident>[^/]+)(?P<content>/content)?$")
 IDENT = re.compile(r"video_(\d{1,15})-(\d{1,8})-(\d{1,3})-(\d{1,5}x\d{1,5})-(ready|refused)")
 FILM = Path(__file__).with_name("sample.mp4")
-MEDIA, PIECE = "video/mp4", 16_384
+MEDIA = "video/mp4"
+PIECE = 16_384
 TAKES_S = 2.0  # unless `takes` says otherwise
 FILTER = "content_filter"
 LENGTHS = ("4", "8", "12")
@@ -116,7 +117,8 @@ def _read(ident: str) -> SandboxVideo:
 def _content(job: SandboxVideo, call: Call, now_ms: int) -> Script:
     if job.show(now_ms)["status"] != "completed":
         raise refuse("The video is not ready yet.", "id", "not_ready", 404)
-    film, tag = _film(), f'"{job.ident}"'
+    film = _film()
+    tag = f'"{job.ident}"'
     headers = {"content-type": MEDIA, "accept-ranges": "bytes", "etag": tag}
     wanted = call.headers.get("range", "")
     if call.headers.get("if-range", tag) != tag:

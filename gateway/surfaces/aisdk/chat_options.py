@@ -34,7 +34,8 @@ ENVELOPE_FIELDS = ("model", "messages", "stream")
 # Options with no counterpart, in the order in which they are told.
 UNSUPPORTED = (("stop", "stopSequences"), ("seed", "seed"), ("top_k", "topK"))
 AS_THE_PROVIDER_DOES = "provider-default"
-FORMAT_NAME, LONGEST_NAME = "response", 64
+FORMAT_NAME = "response"
+LONGEST_NAME = 64
 NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 EXAMPLES = "\n\nExamples of input:\n"
 NULL = b"null"

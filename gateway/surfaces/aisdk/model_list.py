@@ -24,8 +24,10 @@ from gateway.worker.services import Services
 
 Json = dict[str, Any]
 
-HEAD, END = b'{"models":[', b"]}"
-OPERATION, MODALITY = "chat", "text"
+HEAD = b'{"models":['
+END = b"]}"
+OPERATION = "chat"
+MODALITY = "text"
 NEWEST = 4
 VERSION_MEMBER = b'"specificationVersion":"v%d"'  # within a text its quotation marks would be escaped
 # Prices as clients know them, by rate; the first two are always told.
@@ -36,7 +38,8 @@ SOMETIMES = (("input_cache_read", "input_cache_read"), ("input_cache_write", "in
 def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
     """The language models that the key can call."""
     caller = auth.caller_of(services, inbound)
-    at_us, holder = services.clock.now_us(), services.routing.catalogue
+    at_us = services.clock.now_us()
+    holder = services.routing.catalogue
     catalogue = holder.current()
     refuse = predicate(caller.rules, at_us)
     key = ("ai models", catalogue.version, at_us // DAY_US, caller.rules)
@@ -78,7 +81,8 @@ def _tagged(body: bytes) -> tuple[str, bytes]:
 
 
 def _join(first: bytes, second: bytes) -> bytes:
-    former, latter = first[len(HEAD) : -len(END)], second[len(HEAD) : -len(END)]
+    former = first[len(HEAD) : -len(END)]
+    latter = second[len(HEAD) : -len(END)]
     return HEAD + former + (b"," if former and latter else b"") + latter + END
 
 

@@ -9,7 +9,9 @@ from gateway.surfaces.aisdk import schema as wire
 from gateway.surfaces.validation_errors import invalid
 
 WEB = ("https://", "http://")
-IMAGE, AUDIO, TEXT = "image", "audio", "text"
+IMAGE = "image"
+AUDIO = "audio"
+TEXT = "text"
 # Base64 of the first bytes of what models see (the formats' specifications), where the caller says "image" alone.
 STARTS = (("iVBORw0KGgo", "png"), ("/9j/", "jpeg"), ("R0lGOD", "gif"), ("UklGR", "webp"))
 # Subtypes of audio files whose usual name is another one.
@@ -30,7 +32,8 @@ KEPT_ELSEWHERE = "files that a vendor keeps cannot be named here; send the bytes
 
 def read_file(part: wire.FilePart, path: str, mark: CacheMark | None = None) -> Part:
     """The part that a file is. InvalidRequest for one that is nobody's to read."""
-    data, kind = part.data, part.media_type
+    data = part.data
+    kind = part.media_type
     if isinstance(data, str):
         return read_media(data, kind, f"{path}.data", part.filename or "", mark)
     if isinstance(data, wire.DataFile):

@@ -70,7 +70,8 @@ def _read(limits: LimitSettings, raw: bytes, model: str, stream: bool, version: 
 
 def _join(request: ChatRequest, prompt: Prompt, large: bool) -> ChatRequest:
     """The request that asks `prompt` with the settings of `request`, whose own messages only stand for it."""
-    needs, read_settings = request.requirements, request.decode
+    needs = request.requirements
+    read_settings = request.decode
     needs = structs.replace(
         needs,
         prompt_bytes=needs.prompt_bytes - PLACEHOLDER_BYTES + prompt.text,

@@ -70,7 +70,8 @@ class SearchOrder:
         return self._answer_all([])
 
     def _answer_all(self, pages: list[Json]) -> list[Json]:
-        waiting, self._waiting = [one for one in self._waiting if not one.answered], []
+        waiting = [one for one in self._waiting if not one.answered]
+        self._waiting = []
         return [part for one in waiting for part in self._answer(one, pages if one is waiting[-1] else [])]
 
     def _answer(self, known: _Search, pages: list[Json]) -> list[Json]:

@@ -50,7 +50,8 @@ def found_of(sources: Iterable[Source]) -> list[Json]:
 
 def found_in(body: Json) -> tuple[str, list[Json]]:
     """The id of a call and what it found, of a provider's own block of results; ("", []) for a block that is none."""
-    ident, content = body.get("tool_use_id"), body.get("content")
+    ident = body.get("tool_use_id")
+    content = body.get("content")
     if not isinstance(ident, str) or not isinstance(content, list):
         return "", []
     pages = [one for one in content if isinstance(one, dict) and isinstance(one.get("url"), str)]

@@ -64,7 +64,8 @@ class _Stream:
     """The state of one stream. One block of text or reasoning is open at a time, each with its own number."""
 
     def __init__(self, facts: Facts, question: Question) -> None:
-        self._facts, self._question = facts, question
+        self._facts = facts
+        self._question = question
         self._begun = self._called = False
         self._kind: type | None = None  # of the block that is open
         self._block = self._text = -1  # its number upstream; the same when it is text
@@ -161,7 +162,8 @@ class _Stream:
             return []
         parts = self._close()
         self._id += 1
-        self._kind, self._block = kind, block
+        self._kind = kind
+        self._block = block
         if kind is TextDelta:
             self._text = block
             self._head = b'data: {"type":"text-delta","id":"%d","delta":' % self._id
@@ -169,15 +171,20 @@ class _Stream:
 
     def _close(self) -> list[Json]:
         """The end of the block that is open, with what its vendor wants back."""
-        kind, ident = self._kind, str(self._id)
-        self._kind, self._block, self._text = None, -1, -1
+        kind = self._kind
+        ident = str(self._id)
+        self._kind = None
+        self._block = -1
+        self._text = -1
         if kind is None:
             return []
         if kind is TextDelta:
             metadata = write_signature("".join(self._signatures), self._vendor)
-            self._signatures, self._vendor = [], ""
+            self._signatures = []
+            self._vendor = ""
             return [writer.with_metadata({"type": "text-end", "id": ident}, metadata)]
-        pieces, self._thoughts = self._thoughts, []
+        pieces = self._thoughts
+        self._thoughts = []
         whole = Reasoning(
             signature="".join(piece.signature for piece in pieces),
             sealed="".join(piece.sealed for piece in pieces),
@@ -193,7 +200,8 @@ class _Stream:
             return [*self._close(), *self._searches.run(event)]
         parts = self._close() if event.block not in self._calls else []
         call = self._calls.setdefault(event.block, _Call())
-        call.id, call.name = call.id or event.id, call.name or event.name
+        call.id = call.id or event.id
+        call.name = call.name or event.name
         call.signature += event.signature
         call.vendor = call.vendor or event.vendor
         call.custom = call.custom or event.custom

@@ -10,7 +10,8 @@ from typing import Any
 Json = dict[str, Any]
 Step = dict[str, Callable[[Json], Json]]
 
-NEWEST, OLDEST = 4, 2
+NEWEST = 4
+OLDEST = 2
 BODY = "generate"  # what the steps call the body of a complete answer, which is no part
 
 
@@ -53,7 +54,8 @@ def _named_setting(part: Json) -> Json:
 def _flat_end(part: Json) -> Json:
     """The finish reason is a word, usage one level of numbers."""
     usage = part["usage"]
-    read, made = usage["inputTokens"], usage["outputTokens"]
+    read = usage["inputTokens"]
+    made = usage["outputTokens"]
     flat = {
         "inputTokens": read["total"],
         "outputTokens": made["total"],

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 import orjson
 
 PREFIX = "gw1."
-REASONING, CALL, TEXT, NEXT = "", "call:", "text", "next"
+REASONING = ""
+CALL = "call:"
+TEXT = "text"
+NEXT = "next"
 FIELDS = 6
 
 

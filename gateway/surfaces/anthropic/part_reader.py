@@ -66,7 +66,8 @@ def _read_block(block: Struct) -> list[Part]:
 def _read_call(block: wire.ToolUseBlock | wire.ServerToolUseBlock | wire.ServerResult) -> Part:
     if isinstance(block, wire.ServerResult):
         return ToolResult(block.tool_use_id, (_read_other(block),), executed="provider")
-    mark, text = read_mark(block.cache_control), _text_of(block.input)
+    mark = read_mark(block.cache_control)
+    text = _text_of(block.input)
     if isinstance(block, wire.ServerToolUseBlock):
         return ToolCall(block.id, block.name, text, vendor=NAME, executed="provider", cache=mark)
     return ToolCall(block.id, block.name, text, cache=mark)
@@ -103,7 +104,8 @@ def _read_media(source: wire.Base64Source | wire.UrlSource | wire.FileSource) ->
 
 def _read_document(block: wire.DocumentBlock) -> list[Part]:
     """A file; text that came as a document is text, which every vendor reads."""
-    mark, source = read_mark(block.cache_control), block.source
+    mark = read_mark(block.cache_control)
+    source = block.source
     head = "\n".join(filter(None, (block.title, block.context)))
     if isinstance(source, wire.TextSource):
         return [Text(f"{head}\n\n{source.data}" if head else source.data, mark)]
@@ -111,5 +113,6 @@ def _read_document(block: wire.DocumentBlock) -> list[Part]:
         inner = [wire.TextBlock(source.content)] if isinstance(source.content, str) else source.content
         return [*([Text(head)] if head else []), *read_blocks(inner)]
     cited = block.citations is not None and block.citations.enabled
-    title, context = block.title or "", block.context or ""
+    title = block.title or ""
+    context = block.context or ""
     return [File(_read_media(source), title=title, context=context, citations=cited, cache=mark)]

@@ -189,7 +189,8 @@ def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Req
     kinds = [tool.get("type") or "custom" for tool in body.tools or ()]
     own = any(kind != "custom" and not kind.startswith(SHARED_TOOLS) for kind in kinds)
     searches = any(kind.startswith(schema.SEARCH) for kind in kinds)
-    forced, named = _forced(body.tool_choice), getattr(body.tool_choice, "name", "")
+    forced = _forced(body.tool_choice)
+    named = getattr(body.tool_choice, "name", "")
     effort = (body.output_config.effort if body.output_config else None) or ""
     # Offered with the caller's own functions a server tool can be left out; forced, or where it is all there is, not.
     own_forced = forced == "tool" and any(tool.get("name") == named and _is_server(tool) for tool in body.tools or ())

@@ -38,7 +38,8 @@ def create(services: Services, inbound: Inbound) -> Outbound:
 
 def _create(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", DIALECT)
-    limits, raw = services.settings.limits, inbound.body
+    limits = services.settings.limits
+    raw = inbound.body
     request = caps.read(limits, raw, _read, limits, raw, inbound.header(BETA_HEADER))
     if request.requirements.stream:
         return _stream(services, context, request)
@@ -81,7 +82,8 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
 def count(services: Services, inbound: Inbound) -> Outbound:
     """`{"input_tokens": n}`: an estimate; nothing is sent upstream and nothing is charged."""
     context = auth.admit(services, inbound, "count_tokens", DIALECT)
-    limits, raw = services.settings.limits, inbound.body
+    limits = services.settings.limits
+    raw = inbound.body
     body = {"input_tokens": caps.read(limits, raw, _count, limits, raw)}
     return http_responses.json_reply(body, context.shown_id, headers=[_identity(context)])
 

@@ -144,7 +144,8 @@ class MessagesBody(Prompt, kw_only=True):
     inference_geo: Any = None
 
 
-DECODER, COUNT_DECODER = Decoder(MessagesBody), Decoder(Prompt)
+DECODER = Decoder(MessagesBody)
+COUNT_DECODER = Decoder(Prompt)
 CHOICES = {
     "messages.role": ("user", "assistant"),
     "messages.content.type": ("text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"),

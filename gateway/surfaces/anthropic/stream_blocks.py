@@ -188,7 +188,8 @@ class _CallWriter:
         return self._looks <= MOST_LOOKS and self._size <= LONG
 
     def add(self, event: ToolCallDelta, framer: BlockFramer) -> bytes:
-        self._id, self._name = self._id or event.id, self._name or event.name
+        self._id = self._id or event.id
+        self._name = self._name or event.name
         self._executed = self._executed or bool(event.executed)
         self._custom = self._custom or event.custom
         if event.signature:
@@ -216,7 +217,8 @@ class _CallWriter:
         return {}
 
     def _mark(self, framer: BlockFramer) -> bytes:
-        signature, self._signatures = "".join(self._signatures), []
+        signature = "".join(self._signatures)
+        self._signatures = []
         return framer.lone(mark(CALL + self._id, self._vendor, signature))
 
     def _show(self, piece: str, framer: BlockFramer) -> bytes:
@@ -241,7 +243,8 @@ class _SilentCallWriter(_CallWriter):
         return {"signature": self._kept} if self._kept else {}
 
     def _mark(self, framer: BlockFramer) -> bytes:
-        signature, self._signatures = "".join(self._signatures), []
+        signature = "".join(self._signatures)
+        self._signatures = []
         self._kept = write_token(OpaqueToken(CALL + self._id, self._vendor, signature))
         return b""
 
@@ -381,7 +384,8 @@ class BlockOrder:
         return b""
 
     def _close(self) -> bytes:
-        writer, self._open = self._open, None
+        writer = self._open
+        self._open = None
         if isinstance(writer, _TextWriter):
             self._late = None if self._silent else writer.late
             self._text = None if self._text is writer else self._text

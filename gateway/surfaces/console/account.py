@@ -14,7 +14,9 @@ from gateway.surfaces.visitor import Visitor, write_cookie
 from gateway.worker.services import Services
 
 segno = LazyImport("segno")  # few ever enrol at a given worker
-TITLE, PATH, FORM = "Your account", "/connect", "account"
+TITLE = "Your account"
+PATH = "/connect"
+FORM = "account"
 FACTOR = "Second factor"
 # What a browser's User-Agent has → what it is called. Those that pretend to be another come before it.
 BROWSERS = {
@@ -64,14 +66,16 @@ def _end_one(services: Services, inbound: Inbound, visitor: Visitor, given: dict
 
 
 def _leave(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
-    grants, wanted = services.accounts.oauth.grants, given.get("application", "")[:80]
+    grants = services.accounts.oauth.grants
+    wanted = given.get("application", "")[:80]
     if wanted in {one.id for one in grants.list_grants(user_id=visitor.user_id)}:
         grants.end(wanted, "revoked", actor=visitor.user_id)
     return redirect(inbound, PATH)
 
 
 def _begin(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
-    management, session = services.management, visitor.session
+    management = services.management
+    session = visitor.session
     management.check_password(session.user_id, session.email, given.get("password", ""))
     made = management.second_factors.begin(session.user_id, session.email)
     csrf = make_csrf(services, visitor, FORM)
@@ -93,7 +97,8 @@ def _confirm(services: Services, inbound: Inbound, visitor: Visitor, given: dict
 
 def _remove(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
     session = visitor.session
-    password, code = given.get("password", ""), given.get("code", "")
+    password = given.get("password", "")
+    code = given.get("code", "")
     services.management.remove_second_factor(session.user_id, session.email, password, code)
     return redirect(inbound, PATH)
 
@@ -120,7 +125,8 @@ def _name_agent(agent: str) -> str:
 
 
 def _page(services: Services, inbound: Inbound, visitor: Visitor, error: GatewayError | None = None) -> Outbound:
-    management, own = services.management, visitor.session
+    management = services.management
+    own = visitor.session
     sessions = [
         {
             "id": one.id,

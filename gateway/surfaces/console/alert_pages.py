@@ -9,7 +9,9 @@ from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import MANAGERS, Visitor
 from gateway.worker.services import Services
 
-TITLE, PATH, FORM = "Alerts", "/connect/alerts", "alerts"
+TITLE = "Alerts"
+PATH = "/connect/alerts"
+FORM = "alerts"
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:

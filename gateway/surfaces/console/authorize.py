@@ -18,9 +18,11 @@ from gateway.surfaces.validation_schemas import Body, OneOf, TextField
 from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
 
-PATH, TITLE = "/oauth/authorize", "Connect an application"
+PATH = "/oauth/authorize"
+TITLE = "Connect an application"
 MINUTE_S, LOOKS = 60, 120  # from one address
-LARGEST_QUERY, MOST_FIELDS = 6_000, 40
+LARGEST_QUERY = 6_000
+MOST_FIELDS = 40
 WORDS = {
     "mcp:tools": "call tools: models that answer and make images, reports on usage",
     "mcp:resources": "read resources (there are none yet)",

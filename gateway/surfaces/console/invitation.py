@@ -59,7 +59,8 @@ def accept(services: Services, inbound: Inbound) -> Outbound:
         if visitor is not None:
             services.management.accept_invitation(token, visitor.user_id)
         else:
-            name, password = given.get("name", ""), given.get("password", "")
+            name = given.get("name", "")
+            password = given.get("password", "")
             headers.append(
                 write_cookie(inbound, services.management.sign_up(token, name, password, inbound.peer).token)
             )

@@ -16,7 +16,9 @@ from gateway.surfaces.validation_schemas import Body, TextField, Usd, read_field
 from gateway.surfaces.visitor import MANAGERS, Visitor
 from gateway.worker.services import Services
 
-TITLE, PATH, FORM = "API keys", "/connect/keys", "keys"
+TITLE = "API keys"
+PATH = "/connect/keys"
+FORM = "keys"
 # Where the public client leads who signs in with a key.
 OF_CLIENTS = "/dashboard/api-keys"
 SHOWN = 200
@@ -94,7 +96,8 @@ def _page(
 
 def _list_keys(visitor: Visitor, projects: list[ProjectInfo]) -> list[KeyInfo]:
     """The newest keys of every organization that the visitor manages, and the newest of their own of others."""
-    database, found = visitor.services.store.database, []
+    database = visitor.services.store.database
+    found = []
     for organization_id, mine in visitor.memberships.items():
         places = [project.id for project in projects if project.organization_id == organization_id]
         member_id = "" if mine.role in MANAGERS else mine.id

@@ -17,7 +17,8 @@ from gateway.surfaces.validation_schemas import read_query
 from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
 
-TITLE, PATH = "Requests", "/connect/logs"
+TITLE = "Requests"
+PATH = "/connect/logs"
 ONE = f"{PATH}/<log_id>"
 # Name of a filter → what stands before its field.
 FILTERS = {

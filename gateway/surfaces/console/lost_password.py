@@ -10,7 +10,8 @@ from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import read_cookie, write_cookie
 from gateway.worker.services import Services
 
-FORGOT, RESET = "/connect/forgot", "/connect/reset"
+FORGOT = "/connect/forgot"
+RESET = "/connect/reset"
 COOKIE = "llmgateway.reset"
 LIFE_S = 3600
 TOKEN = re.compile(r"user_[0-9a-f]{32}\.\d{1,12}\.[A-Za-z0-9_=-]{16,128}")
@@ -45,7 +46,8 @@ def show_reset(services: Services, inbound: Inbound) -> Outbound:
 def reset(services: Services, inbound: Inbound) -> Outbound:
     """Set the password and end the link."""
     given = submitted(services, inbound)
-    token, letters = _token_of(inbound), services.management.letters
+    token = _token_of(inbound)
+    letters = services.management.letters
     try:
         letters.reset(token, given.get("password", ""), inbound.peer)
     except GatewayError as error:

@@ -30,8 +30,11 @@ def show_login(services: Services, inbound: Inbound) -> Outbound:
 def sign_in(services: Services, inbound: Inbound) -> Outbound:
     """Open a session, ask for the code of a second factor, or show the form again with what is wrong."""
     given = submitted(services, inbound)
-    target, email, ticket = own_path(given.get("redirect", "")), given.get("email", ""), given.get("ticket", "")
-    service, place = services.management.sign_in, place_of(inbound)
+    target = own_path(given.get("redirect", ""))
+    email = given.get("email", "")
+    ticket = given.get("ticket", "")
+    service = services.management.sign_in
+    place = place_of(inbound)
     found: SignedIn | PendingSignIn
     try:
         if ticket:

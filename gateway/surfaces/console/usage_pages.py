@@ -16,7 +16,8 @@ from gateway.surfaces.usage_report import BREAKDOWNS, MANY, usage_of
 from gateway.surfaces.visitor import MANAGERS, Visitor
 from gateway.worker.services import Services
 
-TITLE, PATH = "Usage", "/connect/usage"
+TITLE = "Usage"
+PATH = "/connect/usage"
 # Value of a field → what stands for it; the first is what counts without a choice.
 RANGES = {"7d": "7 days", "1h": "An hour", "24h": "24 hours", "30d": "30 days", "365d": "A year"}
 GROUPS = {"model": "Model", "apiKey": "API key", "user": "Person"}

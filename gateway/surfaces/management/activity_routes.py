@@ -34,7 +34,8 @@ def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     given = read_query(SourcesQuery, inbound)
     span = read_window(given, visitor.services.clock.now_us()).span
     owners = Owners(project_ids=(visitor.project(given["projectId"], *MANAGERS).id,))
-    database, known = visitor.services.store.database, visitor.services.accounts.sources
+    database = visitor.services.store.database
+    known = visitor.services.accounts.sources
 
     def read() -> tuple[list[Row], dict[tuple[Any, ...], int]]:
         rows = measure(database, owners, Span(span.first, span.end, "all"), "source")

@@ -22,11 +22,14 @@ from gateway.surfaces.management.presenters import show_balance
 from gateway.surfaces.validation_schemas import Body, Counted, Moment, OneOf, TextField, Usd, read_body, read_query
 from gateway.surfaces.visitor import Visitor
 
-CREDITS, AUDIT = "Credits", "Audit log"
+CREDITS = "Credits"
+AUDIT = "Audit log"
 PAGE = 100
 EXPORT_PAGE = 200
 # Walks of the chain an hour: of one organization, and of all.
-WALKS, ALL_WALKS, HOUR_S = 6, 60, 3_600
+WALKS = 6
+ALL_WALKS = 60
+HOUR_S = 3_600
 NDJSON = "application/x-ndjson"
 
 

@@ -110,7 +110,8 @@ def _until_now(visitor: Visitor, wanted: LogFilter) -> LogFilter:
 
 
 def _show_usage(one: LoggedRequest, record: UsageRecord) -> dict[str, Any]:
-    shown, owner = show_attempt(record), one.owner
+    shown = show_attempt(record)
+    owner = one.owner
     last = int(record is one.last)
     named = {name: shown["costs"][name] for name in NAMED_COSTS}
     other = sum(record.details.get("nusd", {}).values())
@@ -135,7 +136,8 @@ def _show_usage(one: LoggedRequest, record: UsageRecord) -> dict[str, Any]:
 def _download(
     visitor: Visitor, given: Mapping[str, Any], name: str, pieces: Iterator[bytes], more: Sequence[tuple[str, str]] = ()
 ) -> Outbound:
-    project_id, form = given.get("projectId", ""), given["format"]
+    project_id = given.get("projectId", "")
+    form = given["format"]
     owners = [visitor.project(project_id).organization_id] if project_id else sorted(visitor.memberships)
     return download(visitor, owners, f"{name}.{form}", tabular.MEDIA[form], pieces, more)
 

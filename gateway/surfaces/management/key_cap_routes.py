@@ -32,7 +32,8 @@ def change(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     given = require_some(read_body(CapChange, inbound))
     if not visitor.is_operator():
         raise Forbidden("Caps on API keys are set by the owners of this installation's first organization.")
-    organization_id, management = inbound.params["organization_id"], visitor.services.management
+    organization_id = inbound.params["organization_id"]
+    management = visitor.services.management
     own, _ = management.find_key_caps(organization_id)
     caps = OwnCaps(given.get("maxKeys", own.total), given.get("maxKeysPerMember", own.member))
     management.set_key_caps(organization_id, caps, actor=visitor.user_id)

@@ -39,7 +39,8 @@ def list_members(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """A member with their limits and what was spent against them."""
-    organization_id, member_id = visitor.managed_organization(inbound), inbound.params["member_id"]
+    organization_id = visitor.managed_organization(inbound)
+    member_id = inbound.params["member_id"]
     for one in members.list_members(visitor.services.store.database, organization_id):
         if one.id == member_id:
             return {"member": _show(visitor, one)}

@@ -13,7 +13,8 @@ from gateway.surfaces.management.presenters import show_organization, show_skill
 from gateway.surfaces.validation_schemas import Body, OneOf, TextField, read_body
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
-TAG, SKILLS = "Organizations", "Skills"
+TAG = "Organizations"
+SKILLS = "Skills"
 
 
 class Named(Body):
@@ -105,7 +106,8 @@ def list_skills(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 def find_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """The skill with its own text and those of its files."""
-    organization_id, skill_id = visitor.own_organization(inbound), inbound.params["skill_id"]
+    organization_id = visitor.own_organization(inbound)
+    skill_id = inbound.params["skill_id"]
     return {"skill": show_whole_skill(skills.find_skill(visitor.services.store.database, organization_id, skill_id))}
 
 
@@ -128,7 +130,8 @@ def publish_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def change_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """A disabled skill is kept but not offered."""
     given = read_body(SkillChange, inbound)
-    organization_id, skill_id = visitor.managed_organization(inbound), inbound.params["skill_id"]
+    organization_id = visitor.managed_organization(inbound)
+    skill_id = inbound.params["skill_id"]
     services = visitor.services
     changed = skills.set_skill_enabled(
         services.store.database,
@@ -143,7 +146,8 @@ def change_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 def remove_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """It is gone with its files."""
-    organization_id, skill_id = visitor.managed_organization(inbound), inbound.params["skill_id"]
+    organization_id = visitor.managed_organization(inbound)
+    skill_id = inbound.params["skill_id"]
     services = visitor.services
     skills.remove_skill(
         services.store.database, services.store.control, organization_id, skill_id, actor=visitor.user_id

@@ -38,7 +38,8 @@ def iso(at_us: int | None) -> str | None:
 
 def show_limits(status: Status) -> dict[str, Any]:
     """Limits and counters of a key, member or team (facts A.5)."""
-    limits, period = status.limits, status.limits.period
+    limits = status.limits
+    period = status.limits.period
     return {
         "usage": format_usd(status.usage_nusd),
         "usageLimit": usd(limits.total_nusd),

@@ -30,7 +30,8 @@ from gateway.surfaces.validation_schemas import (
 from gateway.surfaces.visitor import Visitor
 from gateway.transport.addresses import check_spelling
 
-KEYS, PROVIDERS = "Provider keys", "Custom providers"
+KEYS = "Provider keys"
+PROVIDERS = "Custom providers"
 CHECKS_A_MINUTE = 10
 LONGEST_SECRET = 16_384  # a service account's JSON document is some 2,400 characters long
 

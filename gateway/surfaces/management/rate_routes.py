@@ -88,7 +88,8 @@ def _show(visitor: Visitor, scope: str, subject: str) -> dict[str, Any]:
 
 
 ANSWER = shapes.shape(rateLimits=shapes.RATES)
-OF_PROJECT, OF_KEY = "/projects/<project_id>/rate-limits", "/keys/api/<key_id>/rate-limits"
+OF_PROJECT = "/projects/<project_id>/rate-limits"
+OF_KEY = "/keys/api/<key_id>/rate-limits"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", OF_PROJECT, find_of_project, "Show a project's rate limits", tag=TAG, answer=ANSWER),

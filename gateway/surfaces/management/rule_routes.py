@@ -155,7 +155,8 @@ def _remove(visitor: Visitor, inbound: Inbound, organization_id: str) -> dict[st
 
 ONE = shapes.shape(rule=shapes.RULE)
 MANY = shapes.shape(rules=[shapes.RULE])
-ORG, KEY = "/orgs/<organization_id>/iam", "/keys/api/<key_id>/iam"
+ORG = "/orgs/<organization_id>/iam"
+KEY = "/keys/api/<key_id>/iam"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", ORG, list_rules, "List access rules", tag=TAG, query=RuleQuery, answer=MANY),

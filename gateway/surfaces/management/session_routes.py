@@ -10,7 +10,8 @@ from gateway.surfaces.validation_schemas import Body, TextField, read_body
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Sign-in"
-LONGEST_PASSWORD, LONGEST_CODE = 1024, 64
+LONGEST_PASSWORD = 1024
+LONGEST_CODE = 64
 
 
 class Password(Body):
@@ -65,7 +66,8 @@ def show_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def begin_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """A new secret for an authenticator app; enabled once a code from it is confirmed."""
     given = read_body(Password, inbound)
-    management, session = visitor.services.management, visitor.session
+    management = visitor.services.management
+    session = visitor.session
     management.check_password(session.user_id, session.email, given["password"])
     made = management.second_factors.begin(session.user_id, session.email)
     return {"secret": made.secret, "uri": made.uri}
@@ -74,7 +76,8 @@ def begin_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def confirm_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Enable it; the recovery codes are shown only in this response. Every other session ends."""
     given = read_body(Code, inbound)
-    management, session = visitor.services.management, visitor.session
+    management = visitor.services.management
+    session = visitor.session
     return {"recoveryCodes": management.confirm_second_factor(session.user_id, given["code"], session.id)}
 
 

@@ -54,7 +54,8 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
     """A session for an e-mail address and password, plus `code` if a second factor is enabled."""
     check_origin(services, inbound)
     given = read_body(SignIn, inbound)
-    service, place = services.management.sign_in, place_of(inbound)
+    service = services.management.sign_in
+    place = place_of(inbound)
     found = service.begin(given["email"], given["password"], place)
     if isinstance(found, PendingSignIn):
         if "code" not in given:

@@ -48,7 +48,8 @@ def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Members, rules and limits stay."""
     name = read_body(TeamName, inbound)["name"]
-    team, services = _find(visitor, inbound), visitor.services
+    team = _find(visitor, inbound)
+    services = visitor.services
     changed = teams.rename_team(
         services.store.database, services.store.control, team.organization_id, team.id, name, actor=visitor.user_id
     )
@@ -57,7 +58,8 @@ def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 def delete(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Delete a team: its access rules go, its limits count no more."""
-    team, services = _find(visitor, inbound), visitor.services
+    team = _find(visitor, inbound)
+    services = visitor.services
     teams.delete_team(
         services.store.database, services.store.control, team.organization_id, team.id, actor=visitor.user_id
     )
@@ -68,7 +70,8 @@ def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Merge limits on what all members spend together; another period begins the period's usage anew. Usage counts
     while there is a limit."""
     given = require_some(read_body(LimitChange, inbound))
-    team, management = _find(visitor, inbound), visitor.services.management
+    team = _find(visitor, inbound)
+    management = visitor.services.management
     management.set_team_limits(team, partial(read_limits, given), actor=visitor.user_id)
     return _show(visitor, team)
 
@@ -85,7 +88,8 @@ def leave(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 def _set(visitor: Visitor, inbound: Inbound, belongs: bool) -> dict[str, Any]:
     member = visitor.other_member(inbound.params["organization_id"], inbound.params["member_id"])
-    team, services = _find(visitor, inbound), visitor.services
+    team = _find(visitor, inbound)
+    services = visitor.services
     teams.set_team_member(
         services.store.database, services.store.control, team.id, member.id, belongs, actor=visitor.user_id
     )

@@ -27,7 +27,8 @@ def check_origin(services: Services, inbound: Inbound) -> None:
     origin = inbound.header("origin").rstrip("/").lower()
     if not origin:
         return
-    server, security = services.settings.server, services.settings.security
+    server = services.settings.server
+    security = services.settings.security
     if server.host in LOOPBACK:
         host = (urlsplit(f"//{inbound.header('host')}").hostname or "").lower()
         named = {(urlsplit(server.public_url).hostname or "").lower(), *server.allowed_hosts} - {""}

@@ -14,8 +14,12 @@ from gateway.surfaces.mcp.connection_checks import VARY, mend
 from gateway.surfaces.validation_errors import readable
 
 Json = dict[str, Any]
-PARSE_ERROR, INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
-REFUSED, NOT_LET_IN = -32000, -32001
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+UNKNOWN_METHOD = -32601
+INVALID_PARAMS = -32602
+REFUSED = -32000
+NOT_LET_IN = -32001
 TIMED_OUT = -32001  # as the clients themselves call it
 MOST_BYTES = 4 << 20
 LARGE = 256 << 10  # bytes from which a thread decodes
@@ -48,7 +52,11 @@ class Fault(Exception):
         self, number: int, message: str, status: int = 0, data: Json | None = None, error: GatewayError | None = None
     ) -> None:
         super().__init__(message)
-        self.number, self.message, self.status, self.data, self.error = number, message, status, data, error
+        self.number = number
+        self.message = message
+        self.status = status
+        self.data = data
+        self.error = error
 
 
 class _Identified(msgspec.Struct):
@@ -69,7 +77,8 @@ def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:
         raise _broken("Send one message a request; batches are not part of this protocol.")
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         raise _broken('A message is an object with "jsonrpc": "2.0".')
-    method, ident = message.get("method"), message.get("id")
+    method = message.get("method")
+    ident = message.get("id")
     if method is None and ("result" in message or "error" in message):
         return None
     if not isinstance(method, str):

@@ -16,7 +16,8 @@ from gateway.surfaces import image_uploads, listing
 from gateway.surfaces.mcp import generation, tool_schemas
 from gateway.surfaces.mcp.tool_results import Json, ToolContext, structured, text_of
 
-IMAGES, MILLION = "images", 1_000_000
+IMAGES = "images"
+MILLION = 1_000_000
 ABILITIES = ("vision", "tools", "reasoning", "streaming")
 
 
@@ -81,9 +82,11 @@ def _visible(
     ctx: ToolContext, deactivated: bool, active_only: bool
 ) -> Iterator[tuple[Catalogue, Model, list[Mapping]]]:
     """The models that the caller's rules leave, with the mappings that serve them."""
-    services, caller = ctx.services, ctx.caller
+    services = ctx.services
+    caller = ctx.caller
     at_us = services.clock.now_us()
-    day, refuse = day_of(at_us), predicate(caller.rules, at_us)
+    day = day_of(at_us)
+    refuse = predicate(caller.rules, at_us)
     catalogue = services.routing.catalogue.current()
     own = services.routing.custom_catalogue.of(caller) if caller.key_kind == "user" else None
     rooms = [(catalogue, list(catalogue.models.values()))]

@@ -25,14 +25,16 @@ from gateway.surfaces import auth, caps
 from gateway.surfaces.mcp.connection_checks import LOOPBACK
 from gateway.surfaces.mcp.tool_results import Json, ToolContext
 
-CHAT, IMAGES = "/v1/chat/completions", "/v1/images/generations"
+CHAT = "/v1/chat/completions"
+IMAGES = "/v1/images/generations"
 MOST_BYTES = 64 << 20
 ANY_HOST = ("", "0.0.0.0", "::", "[::]")
 PORTS = {"https": 443, "http": 80}
 MOST_PARTS = 100_000  # objects and lists of an answer
 MOST_REFUSAL = 64 << 10  # bytes of a refusal that is read for what it says
 LONGEST_WAIT_S = 3600.0
-WAIT, CODE = re.compile(r"[0-9]{1,9}"), re.compile(r"[a-z0-9_.-]{1,64}")
+WAIT = re.compile(r"[0-9]{1,9}")
+CODE = re.compile(r"[a-z0-9_.-]{1,64}")
 SHOWN = 4 * HEAD  # characters of base64 that surely hold the first bytes
 T = TypeVar("T")
 # What goes along beside the key: who calls, and how the request is found again.

@@ -10,21 +10,27 @@ from gateway.surfaces.http import Inbound
 from gateway.surfaces.mcp.connection_checks import STATELESS, SUPPORTED, VERSION_HEADER, VERSIONS
 from gateway.surfaces.mcp.json_rpc import INVALID_PARAMS, UNKNOWN_METHOD, Fault, Json, MethodCall
 
-HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
+HEADER_MISMATCH = -32020
+UNSUPPORTED_VERSION = -32022
 STATUSES = {INVALID_PARAMS: 400, HEADER_MISMATCH: 400, UNSUPPORTED_VERSION: 400, UNKNOWN_METHOD: 404}
-METHOD_HEADER, NAME_HEADER = "mcp-method", "mcp-name"
+METHOD_HEADER = "mcp-method"
+NAME_HEADER = "mcp-name"
 META = "io.modelcontextprotocol/"
-VERSION_KEY, CAPABILITIES_KEY, SERVER_KEY = f"{META}protocolVersion", f"{META}clientCapabilities", f"{META}serverInfo"
+VERSION_KEY = f"{META}protocolVersion"
+CAPABILITIES_KEY = f"{META}clientCapabilities"
+SERVER_KEY = f"{META}serverInfo"
 NAMED = ("tools/call",)  # whose params.name a header mirrors
 SERVER = {"name": "llmgateway", "version": __version__}
 # How long a client may keep what is the same for everybody until the next release.
 CACHEABLE: Json = {"ttlMs": 300_000, "cacheScope": "public"}
-ENCODED, ENCODED_END = "=?base64?", "?="
+ENCODED = "=?base64?"
+ENCODED_END = "?="
 
 
 def is_stateless(inbound: Inbound, call: MethodCall) -> bool:
     """Whether the message declares its own version; Fault for one that contradicts its headers."""
-    header, meta = inbound.header(VERSION_HEADER), call.params.get("_meta")
+    header = inbound.header(VERSION_HEADER)
+    meta = call.params.get("_meta")
     version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
     if header != STATELESS and (version is None or version in VERSIONS):
         return False

@@ -97,13 +97,16 @@ class Endpoint:
 
     def _reply(self, ctx: ToolContext, call: MethodCall) -> Outbound:
         failure: GatewayError | None = None
-        stateless, status, shown_id = False, 200, ctx.inbound.shown_id
+        stateless = False
+        status = 200
+        shown_id = ctx.inbound.shown_id
         try:
             stateless = revisions.is_stateless(ctx.inbound, call)
             result, failure = self._methods.run(ctx, call, stateless)
             body = json_rpc.result_of(call, result)
         except Fault as fault:
-            body, status = json_rpc.fault_of(call, fault), revisions.status_of(fault, stateless)
+            body = json_rpc.fault_of(call, fault)
+            status = revisions.status_of(fault, stateless)
             failure = fault.error
         except RateLimited as error:
             return _refused(error, ctx.inbound)

@@ -10,7 +10,8 @@ from gateway.surfaces.mcp.tool_results import ToolContext
 
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif"}
 KNOWN = frozenset(("png", "jpeg", "jpg", "webp", "gif"))
-STEM, MOST_TRIES = "alt-image", 1000
+STEM = "alt-image"
+MOST_TRIES = 1000
 BAD = re.compile(r"[/\\\x00-\x1f\x7f]|^[A-Za-z]:|^\.")
 MOST_BYTES = 200  # of a name; file systems take 255
 
@@ -27,13 +28,15 @@ def check_name(name: str) -> str:
 def save(ctx: ToolContext, name: str, images: list[Media]) -> str:
     """Keep the images under `name` ("" = one that tells the time); what was done with them, "" where nothing is kept:
     no folder is named, or the organization wants nothing kept."""
-    folder, caller = ctx.services.settings.media.upload_dir, ctx.caller
+    folder = ctx.services.settings.media.upload_dir
+    caller = ctx.caller
     private = any(level.policy is not None and level.policy.zero_data_retention for level in caller.rules)
     if not folder or private or not images:
         return ""
     stem, dot, ending = name.rpartition(".")
     if not dot or ending.lower() not in KNOWN:
-        stem, ending = name, ""
+        stem = name
+        ending = ""
     stem = stem or f"{STEM}-{ctx.services.clock.now_us() // 1000}"
     try:
         saved = ctx.services.background.threads.run(_write_all, folder, stem, ending, images)

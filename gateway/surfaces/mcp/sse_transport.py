@@ -18,7 +18,8 @@ from gateway.surfaces.mcp.connection_checks import VERSION_HEADER
 from gateway.surfaces.mcp.json_rpc import MethodCall
 from gateway.worker.services import Services
 
-EVENTS, JSON = "text/event-stream", "application/json"
+EVENTS = "text/event-stream"
+JSON = "application/json"
 SESSION = "sessionId"
 HEARTBEAT = b": keep-alive\n\n"
 WAIT_S = 5.0
@@ -32,7 +33,8 @@ def wants_stream(inbound: Inbound) -> bool:
 
 def open_stream(services: Services, inbound: Inbound, caller: Caller, path: str) -> Outbound:
     """The stream of a new session, its address first. RateLimited when the key has as many as it may."""
-    mailboxes, most = services.store.mailboxes, services.settings.mcp.max_streams
+    mailboxes = services.store.mailboxes
+    most = services.settings.mcp.max_streams
     if mailboxes.count(caller.key_id) >= most:
         raise RateLimited(
             f"A key may hold {most} streams at once; close one.", code="too_many_streams", retry_after=WAIT_S
@@ -73,7 +75,10 @@ class StreamSession:
     """Where the answer to a message is sent: the stream named in its query, if it belongs to the same key."""
 
     def __init__(self, services: Services, key_id: str, place: str, name: str) -> None:
-        self._services, self._key_id, self._place, self._name = services, key_id, place, name
+        self._services = services
+        self._key_id = key_id
+        self._place = place
+        self._name = name
 
     def check_room(self) -> None:
         """RateLimited where as much waits as may."""

@@ -125,8 +125,11 @@ def schema_of(kind: type) -> Json:
     return written | ({"$defs": components} if components else {})
 
 
-NUMBER, WORD, WHOLE = {"type": "number"}, {"type": "string"}, {"type": "integer"}
-MAYBE_NUMBER, MAYBE_WORD = {"type": ["number", "null"]}, {"type": ["string", "null"]}
+NUMBER = {"type": "number"}
+WORD = {"type": "string"}
+WHOLE = {"type": "integer"}
+MAYBE_NUMBER = {"type": ["number", "null"]}
+MAYBE_WORD = {"type": ["string", "null"]}
 METRICS = tuple(show_metrics(total([])))
 
 

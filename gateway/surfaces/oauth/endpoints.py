@@ -15,12 +15,16 @@ from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.proxies import network_of
 from gateway.worker.services import Services
 
-MINUTE_S, DAY_S = 60, 86_400
+MINUTE_S = 60
+DAY_S = 86_400
 # From one address: hosted applications have many people behind one.
-REGISTRATIONS, REGISTRATIONS_A_DAY, TOKENS = 30, 1_000, 300
+REGISTRATIONS = 30
+REGISTRATIONS_A_DAY = 1_000
+TOKENS = 300
 LARGEST = 16_384
 MOST_FIELDS = 40
-FORM, JSON = "application/x-www-form-urlencoded", "application/json"
+FORM = "application/x-www-form-urlencoded"
+JSON = "application/json"
 OLD_HTTP = ("Pragma", "no-cache")
 
 # Kinds of the gateway's own errors in the words of RFC 6749, section 5.2; any other is the caller's request.

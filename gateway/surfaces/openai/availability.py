@@ -14,7 +14,8 @@ GENERIC = Mapping(CUSTOM, CUSTOM, CUSTOM)
 def reach_of(services: Services, caller: Caller | None) -> frozenset[str]:
     """Keys of mappings, and names of the pseudo models, within reach of the caller's project; for the public within
     that of the platform. Some of them may rest, or lie beyond the caller's budget: nothing is said of that."""
-    catalogue, usable = services.routing.catalogue.current(), services.routing.credentials.usable(caller)
+    catalogue = services.routing.catalogue.current()
+    usable = services.routing.credentials.usable(caller)
     day = day_of(services.clock.now_us())
     found = {
         mapping.key
@@ -35,7 +36,8 @@ def reach_of(services: Services, caller: Caller | None) -> frozenset[str]:
 def choices_of(services: Services, reach: frozenset[str] | None) -> list[Mapping]:
     """The mappings among which `auto` chooses: those of its configured models in service, or, where none of them is
     within `reach`, all that are."""
-    catalogue, day = services.routing.catalogue.current(), day_of(services.clock.now_us())
+    catalogue = services.routing.catalogue.current()
+    day = day_of(services.clock.now_us())
     models = [model for name in services.settings.catalogue.auto_models if (model := catalogue.find(name))]
     listed = [one for model in models for one in model.mappings if state_on(one, day) == ACTIVE]
     if reach is None:

@@ -16,7 +16,8 @@ ID_PREFIX = "chatcmpl-"
 def complete(services: Services, inbound: Inbound) -> Outbound:
     """A chat completion, whole or streamed (HTTP reference, section 2)."""
     context = auth.admit(services, inbound, "chat")
-    limits, raw = services.settings.limits, inbound.body
+    limits = services.settings.limits
+    raw = inbound.body
     body, request = read_here(limits, raw) if len(raw) < caps.LARGE else read(limits, raw)
     if body.user is not None or body.metadata is not None:
         attribution.add_body(context, body.user, body.metadata)

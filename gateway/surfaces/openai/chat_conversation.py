@@ -96,9 +96,11 @@ def _assistant(message: schema.AssistantMessage, place: int, names: dict[str, st
     for call in calls:
         custom = isinstance(call, schema.CustomCall)
         if isinstance(call, schema.CustomCall):
-            name, text = call.custom.name, call.custom.input
+            name = call.custom.name
+            text = call.custom.input
         else:
-            name, text = call.function.name, call.function.arguments
+            name = call.function.name
+            text = call.function.arguments
         signature, vendor = marks.of_call(call.id)
         parts.append(ToolCall(call.id, name, text, signature=signature, vendor=vendor, custom=custom))
         names[call.id] = name

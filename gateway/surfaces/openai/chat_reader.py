@@ -15,7 +15,8 @@ from gateway.surfaces.preference_checks import TYPES, ImageConfig, read_preferen
 HEALING = "response-healing"
 PREFERENCES = TYPES | {"image_config": ImageConfig}
 # Members of messages that only a gateway takes begin or end so: without these words none has to be looked for.
-REASONING_WORD, CACHE_CONTROL_WORD = b'"reasoning', b'cache_control"'
+REASONING_WORD = b'"reasoning'
+CACHE_CONTROL_WORD = b'cache_control"'
 MARK_WORD = b'cache_control":'  # within a text the quotation mark would be escaped
 BREAKPOINT = "prompt_cache_breakpoint"
 BREAKPOINT_WORD = BREAKPOINT.encode()
@@ -70,7 +71,8 @@ NO_FIELDS = (None,) * len(NATIVE_FIELDS)
 # All that most requests have none of, so that one look tells.
 USUAL = ("model", "messages", "stream", "temperature", "max_tokens", "max_completion_tokens")
 RARE = tuple(name for name in schema.ChatBody.__struct_fields__ if name not in USUAL)
-READ_RARE, NOTHING_RARE = attrgetter(*RARE), (None,) * len(RARE)
+READ_RARE = attrgetter(*RARE)
+NOTHING_RARE = (None,) * len(RARE)
 
 
 def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
@@ -105,7 +107,8 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
 def _read_plain(body: schema.ChatBody) -> ChatRequest | None:
     """The request where each message is one text and there is nothing rare: what the other way gives too, with less to
     look at. None when a message is more."""
-    messages, size = body.messages, 0
+    messages = body.messages
+    size = 0
     for message in messages:
         content = message.content
         if type(content) is not str or not content:
@@ -213,7 +216,8 @@ def _needs(body: schema.ChatBody, prompt: _PromptSummary, effort: str, marks: bo
     tools = body.tools
     budget = body.reasoning.max_tokens if body.reasoning else None
     kinds = {type(tool) for tool in tools} if tools else NOTHING
-    searches, asks = bool(body.web_search) or schema.WebSearchTool in kinds, body.web_search_options is not None
+    searches = bool(body.web_search) or schema.WebSearchTool in kinds
+    asks = body.web_search_options is not None
     return Requirements(
         stream=bool(body.stream),
         tools=schema.FunctionTool in kinds or schema.CustomTool in kinds,

@@ -313,7 +313,8 @@ class OlderBody(ChatBody):
     """A body in the older format of tools, whose answer is in that format too."""
 
 
-DECODER, OLDER_DECODER = Decoder(ChatBody), Decoder(OlderBody)
+DECODER = Decoder(ChatBody)
+OLDER_DECODER = Decoder(OlderBody)
 NULL = Raw(b"null")
 # What may stand at a path (without its list indexes), for the message about a value that may not.
 CHOICES = {

@@ -52,7 +52,8 @@ class ChatFacts(AnswerFacts, Interface):
 def reply(result: ChatResult, facts: ChatFacts) -> bytes:
     """The body of a chat completion. A relayed one keeps the upstream's choices and nothing else of it."""
     native = result.native.body if result.native is not None else None
-    metadata, tier = facts.metadata(), facts.service_tier
+    metadata = facts.metadata()
+    tier = facts.service_tier
     if native is None and _cites_documents(result):
         metadata["warnings"] = [*metadata.get("warnings", ()), UNCITED]
     usage = dialect.write_usage(facts.usage)
@@ -85,7 +86,8 @@ def _native_choices(native: dict[str, Any]) -> list[dict[str, Any]]:
     """The upstream's choices with our spelling of reasoning and finish reasons (copies where they differ)."""
     choices = []
     for place, choice in enumerate(native["choices"]):
-        message, reason = choice["message"], choice.get("finish_reason")
+        message = choice["message"]
+        reason = choice.get("finish_reason")
         if "reasoning_content" in message and message["reasoning_content"] and not message.get("reasoning"):
             message = {**message, "reasoning": message["reasoning_content"]}
         if "tool_calls" in message:
@@ -175,7 +177,8 @@ def _image(image: Image) -> dict[str, Any]:
 def _annotation(source: Source) -> dict[str, Any]:
     citation: dict[str, Any] = {"url": source.url, "title": source.title}
     if source.start >= 0 and source.end >= 0:
-        citation["start_index"], citation["end_index"] = source.start, source.end
+        citation["start_index"] = source.start
+        citation["end_index"] = source.end
     return {"type": "url_citation", "url_citation": citation}
 
 
@@ -288,7 +291,8 @@ class _Stream:
 
     def _call(self, event: ToolCallDelta) -> bytes:
         """A piece of a tool call; calls are numbered in the order in which they begin, block for block."""
-        key, inner = (event.choice, event.block), "input" if event.custom else "arguments"
+        key = (event.choice, event.block)
+        inner = "input" if event.custom else "arguments"
         if event.executed or key in self._hidden:
             # Only the first piece names who runs the call.
             self._hidden.add(key)

@@ -14,7 +14,8 @@ from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai.realtime_events import names_of, own_transcriber
 from gateway.worker.services import Services
 
-MOST_TOKENS, CHARACTERS_A_TOKEN = 16_384, 4
+MOST_TOKENS = 16_384
+CHARACTERS_A_TOKEN = 4
 CHOICES = {"expires_after.anchor": ("created_at",), "session.type": (REALTIME, TRANSCRIPTION)}
 
 

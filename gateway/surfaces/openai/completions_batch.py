@@ -37,11 +37,16 @@ class PromptBatch:
         prefix: str,
     ) -> None:
         others = [_another(context) for _ in requests[1:]]
-        self._services, self._requests, self._unfence = services, requests, unfence
+        self._services = services
+        self._requests = requests
+        self._unfence = unfence
         self._contexts = [context, *others]
-        self._id, self.shown_id = prefix + context.request_id, context.shown_id
+        self._id = prefix + context.request_id
+        self.shown_id = context.shown_id
         needs = requests[0].requirements
-        self._choices, self.streamed, self._large = needs.n, needs.stream, requests[0].large
+        self._choices = needs.n
+        self.streamed = needs.stream
+        self._large = requests[0].large
         self._echoes = [completions_writer.Echo(text, needs.n) for text in echoed]
 
     def generate(self) -> tuple[bytes, list[Header]]:

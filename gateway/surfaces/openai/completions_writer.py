@@ -128,7 +128,8 @@ class _Stream:
         state = self._text_of(choice)
         if not text:
             return b""
-        text, state.echo = state.echo + text, ""
+        text = state.echo + text
+        state.echo = ""
         return compute_if(len(text) >= LARGE, self._frame, {"choices": [_choice(self._first + choice, text)]})
 
     def _frame(self, more: dict[str, Any]) -> bytes:
@@ -209,10 +210,12 @@ class _Unfenced:
         if not self._begun and not self._begin():
             return ""
         if not self._fenced:
-            given, self._held = self._held, ""
+            given = self._held
+            self._held = ""
             return given
         keep = _before_fence(self._held)
-        given, self._held = self._held[:keep], self._held[keep:]
+        given = self._held[:keep]
+        self._held = self._held[keep:]
         return given
 
     def _begin(self) -> bool:
@@ -227,5 +230,6 @@ class _Unfenced:
         return True
 
     def end(self) -> str:
-        text, self._held = self._held, ""
+        text = self._held
+        self._held = ""
         return re.sub(r"\n?```\s*\Z", "", text) if self._fenced else text

@@ -18,7 +18,8 @@ from gateway.worker.services import Services
 
 ID_PREFIX = "sone-"
 MOST_QUESTIONS = 256
-OPTIONS, LEVELS = (2, 255), (2, 10)
+OPTIONS = (2, 255)
+LEVELS = (2, 10)
 INSTRUCTIONS = {
     "anyOf": [
         {"type": "string", "minLength": 1},

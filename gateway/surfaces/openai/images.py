@@ -82,8 +82,10 @@ class EditsBody(ImagesFields, kw_only=True, gc=False):
     markup: Raw = Raw(NULL)
 
 
-DECODER, EDITS = Decoder(ImagesFields), Decoder(EditsBody)
-ROWS, ROW = Decoder(list[Raw] | None), Decoder(dict[str, Any])
+DECODER = Decoder(ImagesFields)
+EDITS = Decoder(EditsBody)
+ROWS = Decoder(list[Raw] | None)
+ROW = Decoder(dict[str, Any])
 CHOICES = {
     "quality": ("low", "medium", "high", "auto"),
     "background": ("transparent", "opaque", "auto"),

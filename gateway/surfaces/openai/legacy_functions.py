@@ -10,7 +10,8 @@ from gateway.surfaces.caps import LARGE
 from gateway.surfaces.http import Outbound
 
 Json = dict[str, Any]
-DATA, END = b"data: ", b"\n\n"
+DATA = b"data: "
+END = b"\n\n"
 REASON = "function_call"
 
 

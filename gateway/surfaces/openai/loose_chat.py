@@ -36,7 +36,8 @@ def mend(wire: Json) -> None:
 
 def _mend_functions(wire: Json) -> None:
     """`functions` and `function_call`, which `tools` and `tool_choice` have replaced."""
-    functions, call = wire.pop("functions", None), wire.pop("function_call", None)
+    functions = wire.pop("functions", None)
+    call = wire.pop("function_call", None)
     if isinstance(functions, list) and functions and not wire.get("tools"):
         wire["tools"] = [{"type": "function", "function": one} for one in functions]
     if call is not None and wire.get("tool_choice") is None and wire.get("tools"):
@@ -139,7 +140,8 @@ def _part(part: Any) -> Any:
         return {"type": "text", "text": part}
     if not isinstance(part, dict):
         return part
-    kind, image = part.get("type"), part.get("image_url")
+    kind = part.get("type")
+    image = part.get("image_url")
     if kind in TEXTS or (kind is None and isinstance(part.get("text"), str)):
         return {**part, "type": "text"}
     if isinstance(image, str):

@@ -81,14 +81,16 @@ class EntryParts:
     whatever lists it is in."""
 
     def __init__(self, catalogue: Catalogue, at_us: int) -> None:
-        self._catalogue, self._at_us = catalogue, at_us
+        self._catalogue = catalogue
+        self._at_us = at_us
         self._providers: dict[str, orjson.Fragment] = {}
         self._mapped: dict[str, bytes] = {}
         self._models: dict[tuple[str, ...], bytes] = {}  # by the model's id and the keys of the mappings shown
 
     def serialise(self, query: Query, refuse: Predicate | None) -> Iterator[bytes]:
         """All entries as `write_entries` has them, in JSON."""
-        catalogue, day = self._catalogue, day_of(self._at_us)
+        catalogue = self._catalogue
+        day = day_of(self._at_us)
         for model in catalogue.models.values():
             offered = _offered(catalogue, model, query)
             allowed = _allowed(catalogue, offered, refuse)

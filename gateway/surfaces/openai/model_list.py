@@ -27,7 +27,8 @@ from gateway.surfaces.openai.model_entries import (
 from gateway.surfaces.validation_schemas import Body, OneOf
 from gateway.worker.services import Services
 
-LIST_HEAD, LIST_END = b'{"object":"list","data":[', b"]}"
+LIST_HEAD = b'{"object":"list","data":['
+LIST_END = b"]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
     audience = audience_of(services, inbound)
     if query.include_restricted or audience is PUBLIC:
         # The parameter makes no difference to the public: one list serves both.
-        audience, query = PUBLIC, replace(query, include_restricted=False)
+        audience = PUBLIC
+        query = replace(query, include_restricted=False)
     if query.available:
         audience = replace(audience, reach=reach_of(services, _caller(services, inbound)))
     tag, body = _listed(services, query, audience)
@@ -105,7 +107,8 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
 
 def _matching(services: Services, ident: str, audience: Audience) -> Iterator[dict[str, Any]]:
     """The entry of the model text `ident`, if the audience may see it."""
-    catalogue, at_us = services.routing.catalogue.current(), services.clock.now_us()
+    catalogue = services.routing.catalogue.current()
+    at_us = services.clock.now_us()
     if audience.own is not None:
         own = audience.own.current()
         yield from write_entries(own, own_models(catalogue, own, ident), Query(), at_us, audience.refuse)
@@ -152,7 +155,8 @@ def _serialise(entries: Iterable[bytes]) -> tuple[str, bytes]:
 
 def _join(first: bytes, second: bytes) -> bytes:
     """One serialised list of two."""
-    former, latter = first[len(LIST_HEAD) : -len(LIST_END)], second[len(LIST_HEAD) : -len(LIST_END)]
+    former = first[len(LIST_HEAD) : -len(LIST_END)]
+    latter = second[len(LIST_HEAD) : -len(LIST_END)]
     return LIST_HEAD + former + (b"," if former and latter else b"") + latter + LIST_END
 
 

@@ -122,7 +122,8 @@ def _pages_of(given: list[int] | str | None) -> list[int] | None:
         ends = RANGE.fullmatch(part)
         if ends is None:
             raise invalid("pages", 'numbers, or ranges such as "0-4,7"')
-        first, last = int(ends[1]), int(ends[2] or ends[1])
+        first = int(ends[1])
+        last = int(ends[2] or ends[1])
         if last < first:
             raise invalid("pages", "a range ends no sooner than it begins")
         found.update(range(first, min(last, first + MOST_PAGES) + 1))

@@ -71,7 +71,8 @@ class SessionOwner:
     """Who opens a session: by an API key, or by a client secret with what it settles. `caller` finds them anew."""
 
     def __init__(self, caller: Callable[[], Caller], lock: SessionLock) -> None:
-        self.caller, self.lock = caller, lock
+        self.caller = caller
+        self.lock = lock
 
 
 class Takeover:
@@ -86,8 +87,12 @@ class Takeover:
         subprotocol: str | None,
         first: tuple[ClientEvent, ...],
     ) -> None:
-        self._clock, self._session, self._handshake, self._inbound = services.clock, session, handshake, inbound
-        self._subprotocol, self._first = subprotocol, first
+        self._clock = services.clock
+        self._session = session
+        self._handshake = handshake
+        self._inbound = inbound
+        self._subprotocol = subprotocol
+        self._first = first
 
     def __call__(self) -> None:
         inbound = self._inbound
@@ -107,7 +112,8 @@ class Takeover:
 
 def _check_origin(services: Services, inbound: Inbound) -> None:
     """Browsers let a page of any origin open a WebSocket: which may is looked at here (`security.cors_origins`)."""
-    origin, allowed = inbound.header("origin"), services.settings.security.cors_origins
+    origin = inbound.header("origin")
+    allowed = services.settings.security.cors_origins
     own = inbound.base_url.partition("://")
     if origin and not {ANY, origin} & {*allowed, f"{own[0]}://{own[2].partition('/')[0]}"}:
         text = f"Pages of {origin[:200]} may not open sessions here (GATEWAY_SECURITY_CORS_ORIGINS)."
@@ -141,7 +147,8 @@ def _read(
     """The model, and what kind of session it is to be."""
     if "call_id" in query:
         raise InvalidRequest(f"There is no call to join: {CALLS}", param="call_id")
-    model, intent = query.get("model", "").strip(), query.get("intent", "")
+    model = query.get("model", "").strip()
+    intent = query.get("intent", "")
     if intent not in ("", REALTIME, "conversation", TRANSCRIPTION):
         raise InvalidRequest("'intent' is transcription, or is left out.", param="intent")
     locked = bool(lock.model or lock.transcription)
@@ -197,7 +204,9 @@ def _reporter(
 
     def report(context: RequestContext, status: int, started: float, error: GatewayError | None) -> None:
         arrival = Inbound(inbound.method, inbound.path, inbound.headers, peer=inbound.peer)
-        arrival.request_id, arrival.context, arrival.caller = context.request_id, context, context.caller
+        arrival.request_id = context.request_id
+        arrival.context = context
+        arrival.caller = context.caller
         end(arrival, status, started, error)
 
     return report

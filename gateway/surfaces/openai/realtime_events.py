@@ -60,7 +60,10 @@ class OpenAIEvents:
         lock: SessionLock,
         limits: LimitSettings,
     ) -> None:
-        self._kind, self._names, self._transcribe, self._lock = kind, names, transcribe, lock
+        self._kind = kind
+        self._names = names
+        self._transcribe = transcribe
+        self._lock = lock
         self._limits = limits
         self.heard = ""  # the model that transcribes, as the caller wrote it
 
@@ -144,7 +147,8 @@ class OpenAIEvents:
             raise _refuse("session.type", "session_type_locked", f"This session is of the type {self._kind}.")
         self._check_model(session, "session.model")
         self._check_shared(session, "session")
-        event.most_output, event.listens = _limit(session), _may_listen(session)
+        event.most_output = _limit(session)
+        event.listens = _may_listen(session)
         self._check_transcription(session)
 
     def _check_response(self, response: Json, event: ClientEvent) -> None:
@@ -193,7 +197,8 @@ class OpenAIEvents:
             self.heard = model
 
     def _check_heard(self, wanted: Any, model: str) -> None:
-        locked, param = self._lock.transcription, "session.audio.input.transcription"
+        locked = self._lock.transcription
+        param = "session.audio.input.transcription"
         if locked is not None and model != locked:
             raise _refuse(param, "transcription_model_locked", "The client secret settles how sound is transcribed.")
         if wanted is not None and not model:
@@ -272,7 +277,8 @@ def _weigh(item: Any, event: ClientEvent) -> None:
     parts = item.get("content") if isinstance(item, dict) else None
     for part in parts if isinstance(parts, list) else []:
         if isinstance(part, dict):
-            sound, image = size_of(part.get("audio")), size_of(part.get("image_url"))
+            sound = size_of(part.get("audio"))
+            image = size_of(part.get("image_url"))
             event.sound_bytes += sound * 3 // 4
             event.text_bytes += (MOST_IMAGE_TOKENS if image else 0) - sound - image
 

@@ -14,7 +14,9 @@ from gateway.dialects.openai import REASONING_FORMATS, REASONING_VENDORS
 from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
 from gateway.surfaces.validation_errors import invalid
 
-TEXT, SUMMARY, SEALED = "reasoning.text", "reasoning.summary", "reasoning.encrypted"
+TEXT = "reasoning.text"
+SUMMARY = "reasoning.summary"
+SEALED = "reasoning.encrypted"
 CONTENT_ID = "content"
 UNKNOWN = "unknown"
 
@@ -73,12 +75,14 @@ def read_details(
     if not items:
         return ([Reasoning(said)] if said else []), ReasoningMarks()
     blocks: list[_Block] = []
-    text_mark, calls = ("", ""), {}
+    text_mark = ("", "")
+    calls = {}
     for place, item in enumerate(items):
         kind = item.get("type")
         if kind not in (TEXT, SUMMARY, SEALED):
             raise invalid(f"{path}.{place}.type", f"expected {TEXT}, {SUMMARY} or {SEALED}")
-        ident, vendor = _word(item, "id"), vendor_of(item.get("format"))
+        ident = _word(item, "id")
+        vendor = vendor_of(item.get("format"))
         if kind == SEALED and ident == CONTENT_ID:
             text_mark = (_word(item, "data"), vendor)
         elif kind == SEALED and ident in call_ids:
@@ -96,7 +100,8 @@ def read_details(
 
 def _merge(blocks: list[_Block], item: dict[str, Any], ident: str, vendor: str) -> None:
     """Add an item to the block it continues (same index and vendor), or begin another."""
-    index, last = item.get("index"), blocks[-1] if blocks else None
+    index = item.get("index")
+    last = blocks[-1] if blocks else None
     lone_signature = not item.get("text") and item.get("signature") and last is not None and not last.signatures
     if last is None or last.vendor != vendor or not (lone_signature or (index is not None and index == last.index)):
         last = _Block(kind=item["type"], vendor=vendor, index=index)

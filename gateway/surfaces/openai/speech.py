@@ -26,7 +26,8 @@ from gateway.surfaces.preference_checks import Routing, read_preferences
 from gateway.worker.services import Services
 
 ID_PREFIX = "speech-"
-COST, ESTIMATED_COST = "x-llmgateway-cost", "x-llmgateway-estimated-cost"
+COST = "x-llmgateway-cost"
+ESTIMATED_COST = "x-llmgateway-estimated-cost"
 CHOICES = {
     "response_format": tuple(FORMATS),
     "stream_format": ("audio", "sse"),
@@ -131,7 +132,8 @@ def _write_pieces(stream: StreamedAnswer, batches: Iterator[Batch], first: bytes
     try:
         yield b""  # taken at once: from here on what closes this runs its end
         yield first
-        held, ended = second, False
+        held = second
+        ended = False
         while not ended:
             piece, ended = _next_piece(batches)
             if held and piece:
@@ -144,7 +146,8 @@ def _write_pieces(stream: StreamedAnswer, batches: Iterator[Batch], first: bytes
 
 def foreseen_cost(outcome: Outcome, at_us: int) -> tuple[str, str]:
     """The header of what it will cost: exact where the characters alone decide, else by how long the text takes."""
-    mapping, units = outcome.serving.target.mapping, outcome.request.requirements.units
+    mapping = outcome.serving.target.mapping
+    units = outcome.request.requirements.units
     likely = estimate(units, mapping, outcome.request.requirements.prompt_bytes)
     name = COST if likely.characters and not likely.output_audio else ESTIMATED_COST
     return name, format_usd(cost_of(likely, mapping, at_us).total)

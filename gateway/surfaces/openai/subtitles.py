@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 SUBTITLES = ("srt", "vtt")
-HOUR_MS, MINUTE_MS, SECOND_MS = 3_600_000, 60_000, 1000
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+SECOND_MS = 1000
 LONGEST_S = 3_599_999.999  # what hours of three digits can say
 
 
@@ -13,7 +15,8 @@ def write_subtitles(kind: str, segments: Iterable[dict[str, Any]]) -> str:
     mark = "," if kind == "srt" else "."
     blocks = []
     for number, one in enumerate(segments, 1):
-        start, end = _time(one.get("start", 0), mark), _time(one.get("end", 0), mark)
+        start = _time(one.get("start", 0), mark)
+        end = _time(one.get("end", 0), mark)
         head = f"{number}\n" if kind == "srt" else ""
         blocks.append(f"{head}{start} --> {end}\n{str(one.get('text', '')).strip()}\n\n")
     return ("" if kind == "srt" else "WEBVTT\n\n") + "".join(blocks)

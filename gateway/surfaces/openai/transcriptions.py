@@ -36,7 +36,8 @@ MANY = 1_000  # segments from which subtitles are written in a thread
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
 GRANULARITIES = ("word", "segment")
 LIMITS = FormLimits(parts=128, files=1, field_bytes=64 << 10)
-FETCH_BYTES, FETCH_S = 25 << 20, 30.0
+FETCH_BYTES = 25 << 20
+FETCH_S = 30.0
 TRUE = ("true", "1")
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 CHUNKING = re.compile(r"chunking_strategy\[(type|threshold|prefix_padding_ms|silence_duration_ms)\]")

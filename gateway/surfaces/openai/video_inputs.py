@@ -30,13 +30,15 @@ SIZES = (
     *("1792x1024", "1024x1792", "1920x1080", "1080x1920", "3840x2160", "2160x3840"),
 )
 SANDBOX_MODEL = "sandbox/sandbox-film"
-MOST_IMAGES, MOST_FILES = 9, 3
+MOST_IMAGES = 9
+MOST_FILES = 3
 LIMITS = FormLimits(parts=64, files=MOST_IMAGES + 2, field_bytes=128 << 10, file_bytes=image_uploads.MOST_BYTES)
 DIGITS = re.compile(r"[0-9]{1,9}")
 # Fields of a form that bring an address: `image`, and `image[image_url]` as clients write an object in a form.
 NESTED = re.compile(r"(\w+)(?:\[\d*\])?\[(image_url|video_url|audio_url)\]")
 LISTS = ("reference_images", "reference_videos", "reference_audios")
-REFERENCE, SECRET = "input_reference", "callback_secret"
+REFERENCE = "input_reference"
+SECRET = "callback_secret"
 MAY_HAVE_SECRET = re.compile(rb"callback_secret|\\u")  # a name may be written in escapes
 SMALL = 1 << 16  # bytes of a body that may be anything
 CHOICES = {"size": SIZES}
@@ -92,7 +94,8 @@ Pictures = dict[str, list[Picture]]
 def read(services: Services, inbound: Inbound, caller: Caller) -> tuple[VideosRequest, CallbackWish]:
     """The request, and whom to tell of its end. InvalidRequest."""
     if inbound.upload is None:
-        body, found = _read_json(services, inbound), Pictures()
+        body = _read_json(services, inbound)
+        found = Pictures()
     else:
         form = read_form(inbound, LIMITS, services.settings.spool_dir)
         if inbound.payload is not None:

@@ -17,7 +17,8 @@ from gateway.worker.services import Services
 
 TAG = "Videos"
 OPERATION = "videos"
-ESTIMATED_COST, POLL_AFTER = "x-llmgateway-estimated-cost", "openai-poll-after-ms"
+ESTIMATED_COST = "x-llmgateway-estimated-cost"
+POLL_AFTER = "openai-poll-after-ms"
 VIDEO = "video"
 MOST_LISTED = 100
 NO_LOG = "There is no video of the log {}."
@@ -60,7 +61,8 @@ def list_jobs(services: Services, inbound: Inbound) -> Outbound:
     """The jobs of the key's project, of a customer key its own, a page at a time."""
     caller = auth.caller_of(services, inbound)
     given = read_query(PageQuery, inbound)
-    limit, videos = given["limit"], services.engine.videos
+    limit = given["limit"]
+    videos = services.engine.videos
     found = videos.page(caller, given.get("after", ""), limit + 1, given["order"] == "desc")
     data = []
     for job in found[:limit]:
@@ -78,7 +80,8 @@ def list_jobs(services: Services, inbound: Inbound) -> Outbound:
 
 def delete(services: Services, inbound: Inbound) -> Outbound:
     """Cancel a job that goes on, which then costs nothing, where its provider can; forget one that has ended."""
-    caller, ident = auth.caller_of(services, inbound), inbound.params["video_id"]
+    caller = auth.caller_of(services, inbound)
+    ident = inbound.params["video_id"]
     services.engine.videos.delete(caller, ident)
     return http_responses.json_reply({"id": ident, "object": "video.deleted", "deleted": True}, inbound.shown_id)
 
@@ -95,7 +98,8 @@ def content(services: Services, inbound: Inbound) -> Outbound:
 def log_content(services: Services, inbound: Inbound) -> Outbound:
     """The same by the id of the log, for a caller with the signed link of a job's `content`, or with a key that may see
     the job."""
-    videos, log_id = services.engine.videos, inbound.params["log_id"]
+    videos = services.engine.videos
+    log_id = inbound.params["log_id"]
     if inbound.arguments().get("token") == "":
         raise InvalidRequest("The token is empty: open the link of the video's content as it is.", param="token")
     token = read_query(TokenQuery, inbound).get("token", "")

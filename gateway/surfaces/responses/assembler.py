@@ -25,7 +25,9 @@ from gateway.neutral.parts import Image, Reasoning, Source
 from gateway.surfaces.responses.opaque_tokens import SealedMarks, seal_marks, seal_reasoning
 from gateway.surfaces.responses.store import item_id
 
-COMPLETED, INCOMPLETE, RUNNING = "completed", "incomplete", "in_progress"
+COMPLETED = "completed"
+INCOMPLETE = "incomplete"
+RUNNING = "in_progress"
 Json = dict[str, Any]
 
 
@@ -110,7 +112,8 @@ class Assembler:
         return self._say(event.text, event.block, "refusal") if event.text else []
 
     def _say(self, text: str, block: int, kind: str) -> list[Json]:
-        message, events = self._message, []
+        message = self._message
+        events = []
         if message is None or message.block != block:
             events = self._open_part(block, kind)
             message = self._message
@@ -133,11 +136,14 @@ class Assembler:
             events += _close_part(message)
         part = {"type": kind, "refusal": ""} if kind == "refusal" else _text_part("")
         message.item["content"].append(part)
-        message.block, message.pieces, message.length = block, [], 0
+        message.block = block
+        message.pieces = []
+        message.length = 0
         return [*events, {"type": "response.content_part.added", **_part_place(message), "part": dict(part)}]
 
     def _close_message(self, status: str = COMPLETED) -> list[Json]:
-        message, self._message = self._message, None
+        message = self._message
+        self._message = None
         if message is None:
             return []
         events = _close_part(message)
@@ -148,7 +154,9 @@ class Assembler:
         """A citation, added to the current text; a late one to the last text."""
         message = self._message
         if message is not None and message.item["content"][-1]["type"] == "output_text":
-            place, part, length = _part_place(message), message.item["content"][-1], message.length
+            place = _part_place(message)
+            part = message.item["content"][-1]
+            length = message.length
         else:
             found = self._last_text()
             if found is None:
@@ -173,7 +181,8 @@ class Assembler:
     # Reasoning: always shown as a summary, the one form that every client of this dialect reads.
 
     def _add_reasoning(self, event: ReasoningDelta) -> list[Json]:
-        thought, events = self._thought, []
+        thought = self._thought
+        events = []
         if thought is None or thought.block != event.block:
             events = self._rest()
             thought = self._thought = self._begin({"type": "reasoning", "summary": []})
@@ -194,11 +203,13 @@ class Assembler:
         return [*events, {"type": "response.reasoning_summary_text.delta", **place, "delta": text}]
 
     def _close_thought(self, status: str = COMPLETED) -> list[Json]:
-        thought, self._thought = self._thought, None
+        thought = self._thought
+        self._thought = None
         if thought is None:
             return []
         events: list[Json] = []
-        text, place = thought.text, {**thought.place, "summary_index": 0}
+        text = thought.text
+        place = {**thought.place, "summary_index": 0}
         if text:
             part = {"type": "summary_text", "text": text}
             thought.item["summary"] = [part]
@@ -222,7 +233,8 @@ class Assembler:
     def _add_call(self, event: ToolCallDelta) -> list[Json]:
         if event.block in self._hidden:
             return []
-        call, events = self._calls.get(event.block), []
+        call = self._calls.get(event.block)
+        events = []
         if call is None:
             events = self._rest()
             call = self._open_call(event)
@@ -262,7 +274,8 @@ class Assembler:
 
     def _close_call(self, block: int, status: str = COMPLETED) -> list[Json]:
         call = self._calls.pop(block)
-        item, text = call.item, call.text
+        item = call.item
+        text = call.text
         item["status"] = status
         if item["type"] == "web_search_call":
             item["action"] = _action(text)
@@ -326,7 +339,9 @@ def _part_place(message: _Open) -> Json:
 
 
 def _close_part(message: _Open) -> list[Json]:
-    part, text, place = message.item["content"][-1], message.text, _part_place(message)
+    part = message.item["content"][-1]
+    text = message.text
+    place = _part_place(message)
     if part["type"] == "refusal":
         part["refusal"] = text
         done: Json = {"type": "response.refusal.done", **place, "refusal": text}

@@ -38,7 +38,8 @@ from gateway.surfaces.responses.opaque_tokens import SealedMarks, open_reasoning
 from gateway.surfaces.validation_errors import invalid
 
 SUMMED_UP = "Summary of the conversation before this point, whose other messages were left out:\n\n"
-SEARCH_CALL, IMAGE_CALL = "web_search_call", "image_generation_call"
+SEARCH_CALL = "web_search_call"
+IMAGE_CALL = "image_generation_call"
 
 
 def flat_name(namespace: str | None, name: str) -> str:
@@ -253,7 +254,8 @@ def _nest_grammar(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _search(tool: schema.WebSearchTool, most: int | None) -> WebSearch:
-    where, filters = tool.user_location or schema.Location(), tool.filters or schema.Filters()
+    where = tool.user_location or schema.Location()
+    filters = tool.filters or schema.Filters()
     return WebSearch(
         max_uses=most,
         allowed_domains=tuple(filters.allowed_domains or ()),

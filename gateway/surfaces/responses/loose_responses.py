@@ -81,7 +81,8 @@ def _part(part: Any, text: str) -> Any:
         return {"type": text, "text": part}
     if not isinstance(part, dict):
         return part
-    kind, image = part.get("type"), part.get("image_url")
+    kind = part.get("type")
+    image = part.get("image_url")
     if kind in ("text", None) and isinstance(part.get("text"), str):
         return {**part, "type": text}
     if image is not None and kind in ("image_url", "image", "input_image", None):

@@ -195,7 +195,8 @@ class _Survey:
                     self.text += _size(part.text)
 
     def needs(self) -> Requirements:
-        body, tools = self._body, self._tools
+        body = self._body
+        tools = self._tools
         wanted = body.text.format if body.text else None
         shape = len(json.encode(wanted)) if type(wanted) is schema.JsonSchemaFormat else 0  # the model reads it
         effort = (body.reasoning.effort or "") if body.reasoning else ""

@@ -38,7 +38,8 @@ def create(services: Services, inbound: Inbound) -> Outbound:
 
 def _create(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", DIALECT)
-    limits, raw = services.settings.limits, inbound.body
+    limits = services.settings.limits
+    raw = inbound.body
     body = caps.read(limits, raw, schema.decode, raw)
     attribution.add_body(context, body.user, body.metadata)
     if keeps_nothing(context.caller.rules):
@@ -103,7 +104,8 @@ def _keeper(services: Services, context: RequestContext, turn: reader.ResponseTu
 def shorten(services: Services, inbound: Inbound) -> Outbound:
     """A compacted conversation to send as the input of the next turn."""
     context = auth.admit(services, inbound, "chat", "responses")
-    limits, raw = services.settings.limits, inbound.body
+    limits = services.settings.limits
+    raw = inbound.body
     body = caps.read(limits, raw, schema.decode_compact, raw)
     history, own, size = store.gather(
         body, services.engine.responses, context.caller, _replayer(services, inbound, context.caller)
@@ -133,7 +135,8 @@ def _is_large(raw: bytes, size: int) -> bool:
 def count(services: Services, inbound: Inbound) -> Outbound:
     """The number of input tokens of a response: an estimate; nothing is sent upstream and nothing is charged."""
     context = auth.admit(services, inbound, "count_tokens", "responses")
-    limits, raw = services.settings.limits, inbound.body
+    limits = services.settings.limits
+    raw = inbound.body
     body = caps.read(limits, raw, schema.decode_count, raw)
     history, own, size = store.gather(
         body, services.engine.responses, context.caller, _replayer(services, inbound, context.caller)

@@ -255,7 +255,9 @@ class CountBody(ResponsesBody, kw_only=True):
     model: Name = "auto"
 
 
-BODY, COMPACT, COUNT = Decoder(ResponsesBody), Decoder(CompactBody), Decoder(CountBody)
+BODY = Decoder(ResponsesBody)
+COMPACT = Decoder(CompactBody)
+COUNT = Decoder(CountBody)
 MISSING_INPUT = "The required field 'input' is missing; add it."
 # Fields that stand for something this gateway does not have; left out in silence they would change the answer.
 ABSENT = {

@@ -51,7 +51,8 @@ def gather(
     if ident:
         found = stored.find(caller, ident, "previous_response_id", "previous_response_not_found")
         check(found)
-        history, size = compute_if(is_long(found), items_of_turns, found.turns), found.size
+        history = compute_if(is_long(found), items_of_turns, found.turns)
+        size = found.size
     if isinstance(body.input, str):
         return Gathered(history, [shapes.user_text(body.input)], size)
     own = body.input or []

@@ -127,7 +127,8 @@ class _Stream:
         return made or [self._relayed[index] for index in sorted(self._relayed)]
 
     def _finish(self, event: Finished) -> bytes:
-        sent, large = self._begin(), self._size >= LARGE
+        sent = self._begin()
+        large = self._size >= LARGE
         if self._assembler is not None:
             events = self._assembler.finish(writer.status_of(event.reason))
             sent += compute_if(large, self._emit_all, events)

@@ -16,7 +16,9 @@ class LiveResponse:
 
     def __init__(self, session: Json, spoken: bool, metadata: Any) -> None:
         self.ident = f"resp_{new_hex()}"
-        self._session, self.spoken, self._metadata = session, spoken, metadata
+        self._session = session
+        self.spoken = spoken
+        self._metadata = metadata
         self._message: Json | None = None
         self._heard = False  # some sound was passed on
         self._text = ""
@@ -114,7 +116,8 @@ class LiveResponse:
     def _close(self, status: str, previous: str | None) -> list[Json]:
         if self._message is None:
             return []
-        name, place = "transcript" if self.spoken else "text", self._place()
+        name = "transcript" if self.spoken else "text"
+        place = self._place()
         kind = "output_audio" if self.spoken else "output_text"
         self._message |= {"status": status, "content": [{"type": kind, name: self._text}]}
         part = {"type": "audio" if self.spoken else "text", name: self._text}
@@ -133,8 +136,10 @@ class LiveResponse:
 
 def told(usage: Usage) -> Json:
     """Counts as callers of this format have them."""
-    heard, spoken = usage.input_audio + usage.input_audio_cached, usage.output_audio
-    read, written = usage.input_total, usage.output_total
+    heard = usage.input_audio + usage.input_audio_cached
+    spoken = usage.output_audio
+    read = usage.input_total
+    written = usage.output_total
     cached = usage.cache_read + usage.input_audio_cached
     again = {"text_tokens": usage.cache_read, "audio_tokens": usage.input_audio_cached, "image_tokens": 0}
     return {

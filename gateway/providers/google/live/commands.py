@@ -33,7 +33,9 @@ class LiveCommands:
     """Carries out a caller's events. `send` sends a message, `renew` opens another connection with these settings."""
 
     def __init__(self, state: LiveState, send: Callable[[Json], None], renew: Callable[[LiveSettings], None]) -> None:
-        self._state, self._send, self._renew = state, send, renew
+        self._state = state
+        self._send = send
+        self._renew = renew
 
     def take(self, wire: Json) -> None:
         """Carry out an event. InvalidRequest for one without effect."""
@@ -62,7 +64,9 @@ class LiveCommands:
         state.session("updated")
 
     def _append(self, wire: Json) -> None:
-        state, speech, data = self._state, self._state.speech, wire.get("audio")
+        state = self._state
+        speech = self._state.speech
+        data = wire.get("audio")
         if not isinstance(data, str):
             raise invalid("audio", "'audio' is sound in base64.")
         if not is_base64(data):
@@ -93,7 +97,8 @@ class LiveCommands:
         self._state.say({"type": "input_audio_buffer.cleared"})
 
     def _create(self, wire: Json) -> None:
-        state, item = self._state, wire.get("item")
+        state = self._state
+        item = wire.get("item")
         if not isinstance(item, dict):
             raise invalid("item", "'item' is an object.")
         before = wire.get("previous_item_id")
@@ -145,8 +150,11 @@ class LiveCommands:
         if open_turn is not None and (not open_turn.cancelled or not open_turn.begun):
             # The model goes on with the turn in which it called, or had not begun when it was told to stop: what was
             # admitted for it holds for both.
-            open_turn.redone, open_turn.cancelled = open_turn.cancelled, False
-            open_turn.response, open_turn.quiet, open_turn.due = response, False, None
+            open_turn.redone = open_turn.cancelled
+            open_turn.cancelled = False
+            open_turn.response = response
+            open_turn.quiet = False
+            open_turn.due = None
             state.mean("refused", id=wire.get("event_id", ""))
             state.say(response.created())
         else:
@@ -160,10 +168,13 @@ class LiveCommands:
 
     def _ask(self) -> None:
         """Let the upstream have what was said last, and answer it."""
-        state, speech = self._state, self._state.speech
+        state = self._state
+        speech = self._state.speech
         answered = bool(state.results)
         if answered:
-            results, state.results, state.blocked = state.results, [], False
+            results = state.results
+            state.results = []
+            state.blocked = False
             self._send({"toolResponse": {"functionResponses": results}})
         if speech.activity:
             if speech.sound:
@@ -199,7 +210,8 @@ class LiveCommands:
 
     def _cancel(self, wire: Json) -> None:
         """The provider makes a turn to its end; nothing of it is passed on any more."""
-        state, ident = self._state, wire.get("response_id")
+        state = self._state
+        ident = wire.get("response_id")
         if ident and any(turn.ident == ident and turn.response is None for turn in state.turns):
             return
         turn = next((one for one in state.turns if one.response is not None), None)
@@ -209,7 +221,9 @@ class LiveCommands:
         for event in turn.response.done("cancelled", details, None, state.last):
             state.say(event)
         state.append(turn.response.last)
-        turn.response, turn.quiet, turn.cancelled = None, True, True
+        turn.response = None
+        turn.quiet = True
+        turn.cancelled = True
 
     def _say(self, complete: bool) -> None:
         """Let the upstream have the items that it has not yet, and answer where that is all."""

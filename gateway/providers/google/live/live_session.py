@@ -19,7 +19,8 @@ from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NORMAL, Handsh
 
 AHEAD = 32  # events and messages that wait to be read
 MOST_WAITING = 1 << 20  # characters of events that wait, but for the last of them
-LOOK_S, PAUSE_S = 5.0, 0.02
+LOOK_S = 5.0
+PAUSE_S = 0.02
 MOST_SETUPS = 8  # of a session in which nothing was said
 SHORT_S, MOST_SHORT = 5.0, 5  # connections in a row that the upstream ended so soon
 # What a connection may end with for reasons that lie in nothing that was sent over it.
@@ -37,7 +38,9 @@ class LiveSession:
     it is that one ended."""
 
     def __init__(self, settings: LiveSettings, connection: LiveConnection, connect: Connect, judge: Judge) -> None:
-        self._connection, self._connect, self._judge = connection, connect, judge
+        self._connection = connection
+        self._connect = connect
+        self._judge = judge
         self._inbox: Inbox = Queue(AHEAD)
         self._state = LiveState(settings)
         self._answers = Answers(self._state)
@@ -46,7 +49,8 @@ class LiveSession:
         self._closed = False
         self._setups = self._waiting = self._short = 0
         self._opened = Clock.monotonic()  # the connection
-        self.code, self.reason = LOST, ""
+        self.code = LOST
+        self.reason = ""
         self._state.session("created")
         connection.read_into(self._inbox)
 
@@ -88,7 +92,8 @@ class LiveSession:
         try:
             source, item = self._inbox.get(timeout=self._patience())
         except Empty:
-            source, item = None, None
+            source = None
+            item = None
         if not self._take(source, item):
             return False
         self._answers.pass_by()
@@ -182,7 +187,8 @@ class LiveSession:
         self._replace(connection)
 
     def _replace(self, connection: LiveConnection) -> None:
-        before, self._connection = self._connection, connection
+        before = self._connection
+        self._connection = connection
         self._before += before.link.heard
         self._opened = Clock.monotonic()
         self._state.speech.activity = False  # of this one the upstream was not told that somebody speaks
@@ -193,13 +199,15 @@ class LiveSession:
 
     def _go_on_after_end(self) -> bool:
         """The connection ended. A conversation that can go on does, where no turn of the model was cut by it."""
-        link, state = self._connection.link, self._state
+        link = self._connection.link
+        state = self._state
         if self._closed:
             return False
         if (state.fresh or state.leaving) and state.handle and not state.turns and link.code in OUTER:
             self._go_on()
             return True
-        self.code, self.reason = link.code, ""
+        self.code = link.code
+        self.reason = ""
         if link.code in (NORMAL, GOING_AWAY, LOST):
             return False
         raise self._judge(refusal(link.code, link.reason))

@@ -13,8 +13,11 @@ from gateway.providers.google.live.state import LiveState, LiveTurn
 
 Json = dict[str, Any]
 # How long the counts of a turn may follow its end, and those of a call its call.
-COUNTED_S, CALLED_S = 0.5, 0.25
-AUDIO, VIDEO, IMAGE = "audio/", "VIDEO", "IMAGE"
+COUNTED_S = 0.5
+CALLED_S = 0.25
+AUDIO = "audio/"
+VIDEO = "VIDEO"
+IMAGE = "IMAGE"
 # Why a turn ended (types.TurnCompleteReason): these went wrong, all others of a name were kept from the caller.
 WRONG = frozenset(("MALFORMED_FUNCTION_CALL", "RESPONSE_REJECTED", "MAX_REGENERATION_REACHED"))
 USUAL = frozenset(("", "TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"))
@@ -57,7 +60,8 @@ class Answers:
             if turn.over:
                 self.end(turn)
             else:
-                turn.due, turn.quiet = None, True
+                turn.due = None
+                turn.quiet = True
                 self._finish(turn, None)
 
     def end(self, turn: LiveTurn) -> None:
@@ -70,7 +74,8 @@ class Answers:
 
     def _finish(self, turn: LiveTurn, counted: LiveTurn | None) -> None:
         """The end of a turn's response, and of the turn where it was `counted`."""
-        state, response = self._state, turn.response
+        state = self._state
+        response = turn.response
         status, details = _status(turn)
         wire = None
         if response is not None:
@@ -88,7 +93,8 @@ class Answers:
     # What comes.
 
     def _take_activity(self, activity: Json) -> None:
-        kind, speech = activity.get("type") or activity.get("voiceActivityType"), self._state.speech
+        kind = activity.get("type") or activity.get("voiceActivityType")
+        speech = self._state.speech
         if kind == "ACTIVITY_START" and self._state.settings.detects:
             speech.begin()
         elif kind == "ACTIVITY_END" and self._state.settings.detects and speech.sound:
@@ -118,7 +124,8 @@ class Answers:
         data = _text(blob.get("data"))
         if data and _text(blob.get("mimeType")).startswith(AUDIO):
             self._leave_behind()
-            turn, size = self._current(), len(data) * 3 // 4
+            turn = self._current()
+            size = len(data) * 3 // 4
             if turn is None:
                 return
             events = turn.response.sound(data, self._state.last) if turn.response is not None and self._spoken else []
@@ -146,7 +153,8 @@ class Answers:
         self._state.mean("", last, id=ident, sound_bytes=sound_bytes, text_length=text_length)
 
     def _take_calls(self, calls: list[Json]) -> None:
-        state, turn = self._state, self._current()
+        state = self._state
+        turn = self._current()
         if turn is None or turn.response is None:
             return
         for call in calls:
@@ -199,7 +207,8 @@ class Answers:
             # The end of what was asked for first, of which there was nothing; what was asked for then comes yet.
             turn.redone = turn.interrupted = turn.made = False
             return
-        turn.over, turn.reason = True, reason
+        turn.over = True
+        turn.reason = reason
         turn.due = Clock.monotonic() + COUNTED_S
         if turn.usage is not None:
             self.end(turn)

@@ -79,7 +79,8 @@ class GoogleRealtime:
 
 def address_of(target: Target) -> tuple[str, str]:
     """The URL of the WebSocket, and what the model is called there."""
-    base, name = target.address.partition("?")[0].rstrip("/"), target.mapping.external_id
+    base = target.address.partition("?")[0].rstrip("/")
+    name = target.mapping.external_id
     if not traits_of(target).enterprise:
         root, _, version = base.rpartition("/")
         return f"{root}{STUDIO.format(version=version)}", name if "/" in name else f"models/{name}"

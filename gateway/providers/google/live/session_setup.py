@@ -23,7 +23,8 @@ EAGERNESS = {"low": "END_SENSITIVITY_LOW", "high": "END_SENSITIVITY_HIGH", "medi
 OWN = frozenset(("output_modalities",))
 # Members that a connection can take at any time, by a context update.
 CONTEXT = frozenset(("instructions", "tools", "tool_choice"))
-SPOKEN, WRITTEN = ["audio"], ["text"]
+SPOKEN = ["audio"]
+WRITTEN = ["text"]
 LARGE = 1 << 18  # bytes from which tools are written in a thread
 AROUND = 16  # levels that a message may put around what the caller gave
 
@@ -109,7 +110,8 @@ class LiveSettings:
 
     def setup(self, model: str, handle: str | None) -> Json:
         """A BidiGenerateContentSetup; `handle` of a session that goes on."""
-        session, sound = self.session, self.session["audio"]
+        session = self.session
+        sound = self.session["audio"]
         generation: Json = {"responseModalities": ["AUDIO"]}  # the only one of these models; its text is a transcript
         if sound["output"]["voice"]:
             voice = {"prebuiltVoiceConfig": {"voiceName": sound["output"]["voice"]}}

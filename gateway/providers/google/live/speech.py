@@ -18,7 +18,8 @@ class Speech:
     """
 
     def __init__(self, say: Callable[[Json], None], append: Callable[[str], str | None]) -> None:
-        self._say, self._append = say, append
+        self._say = say
+        self._append = append
         self.sound = 0
         self.begun = self.activity = False
         self._total = 0
@@ -56,8 +57,10 @@ class Speech:
     def commit(self) -> None:
         """It is an item of the conversation."""
         self.complete()
-        item, self._item = self._ident(), ""
-        self.sound, self.begun = 0, False
+        item = self._ident()
+        self._item = ""
+        self.sound = 0
+        self.begun = False
         previous = self._append(item)
         self._say({"type": "input_audio_buffer.committed", "previous_item_id": previous, "item_id": item})
         content = [{"type": "input_audio", "transcript": None}]
@@ -65,7 +68,9 @@ class Speech:
         for end in ("added", "done"):
             kind = f"conversation.item.{end}"
             self._say({"type": kind, "previous_item_id": previous, "item": {**wire, "status": "completed"}})
-        self._heard, early, self._early = item, self._early, ""
+        self._heard = item
+        early = self._early
+        self._early = ""
         if early:
             self._transcribe(early)
 
@@ -83,7 +88,8 @@ class Speech:
 
     def complete(self) -> None:
         """Nothing more is transcribed of the last item."""
-        item, text = self._heard, self._transcript
+        item = self._heard
+        text = self._transcript
         self._heard = self._transcript = ""
         if item and text:
             # It is counted within the turn that answers it.

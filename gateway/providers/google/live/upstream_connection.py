@@ -16,7 +16,10 @@ from gateway.transport.handshakes import LOST, HandshakeRefused, SocketClosed
 Json = dict[str, Any]
 LOOK_S = 5.0
 LARGE = 1 << 18  # bytes from which a message is read in a thread
-INVALID, POLICY, FAULT, BUSY = 1007, 1008, 1011, 1013
+INVALID = 1007
+POLICY = 1008
+FAULT = 1011
+BUSY = 1013
 # How the API tells at the end of a connection what HTTP would tell by a status. Words decide where a code says little:
 # a fault (1011) is also what a quota that is used up, or too many sessions at once, ends with.
 STATUSES = {INVALID: 400, POLICY: 403, BUSY: 503, LOST: 502}
