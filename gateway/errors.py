@@ -33,7 +33,9 @@ LONGEST_PARAM = 255
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[:SHOWN_START]} … {text[-SHOWN_END:]}"
+    if len(text) <= LONGEST_MESSAGE:
+        return text
+    return f"{text[:SHOWN_START]} … {text[-SHOWN_END:]}"
 
 
 class GatewayError(Exception):
@@ -72,7 +74,10 @@ class GatewayError(Exception):
         message = _cut(message)
         super().__init__(message)
         self.message = message
-        self.param = param if len(param) <= LONGEST_PARAM else f"{param[:LONGEST_PARAM]}…"
+        if len(param) <= LONGEST_PARAM:
+            self.param = param
+        else:
+            self.param = f"{param[:LONGEST_PARAM]}…"
         self.retry_after = retry_after
         self.details = details
         self.upstream_status = upstream_status

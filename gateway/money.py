@@ -71,7 +71,9 @@ def format_price(per_million: int) -> str:
     if not per_million:
         return "0"
     text = f"{Decimal(per_million).scaleb(-15):f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if "." in text:
+        return text.rstrip("0").rstrip(".")
+    return text
 
 
 def parse_fraction(text: str | int | float | Decimal) -> int:

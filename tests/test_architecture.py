@@ -462,3 +462,27 @@ def test_no_class_name_stands_twice_without_a_reason() -> None:
 def test_names_of_the_wire_are_of_different_surface_modules(name: str) -> None:
     modules = [path for path in FILES if re.search(rf"^class {name}\b", path.read_text(), re.M)]
     assert len(modules) > 1 and all(path.is_relative_to(GATEWAY / "surfaces") for path in modules)
+
+
+# Base names that several folders have, because the modules implement one interface: an operation of several protocols
+# or dialects, a part of every dialect or protocol, the tables of a package.
+INTERFACE_NAMES = {
+    *("chat", "decisions", "embeddings", "images", "moderations", "ocr", "realtime", "rerank"),
+    *("speech", "structured", "transcriptions", "videos"),
+    *("routes", "schema", "reader", "writer", "stream", "shapes", "table", "opaque_tokens", "model_list"),
+    *("request", "reply", "conversation", "content", "pieces", "thinking"),
+    *("models", "__init__"),
+}
+
+
+def test_no_two_modules_share_a_base_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        places.setdefault(path.stem, []).append(str(path.relative_to(ROOT)))
+    shared = {name: files for name, files in places.items() if len(files) > 1 and name not in INTERFACE_NAMES}
+    assert shared == {}
+
+
+def test_every_interface_name_is_used_by_several_modules() -> None:
+    stems = [path.stem for path in FILES]
+    assert {name for name in INTERFACE_NAMES if stems.count(name) < 2} == set()

@@ -139,7 +139,9 @@ def model_names(mapping: Mapping) -> frozenset[str]:
 
 def provider_names(provider_id: str) -> frozenset[str]:
     """Every way in which a rule may name the provider."""
-    return frozenset((provider_id, CUSTOM)) if provider_id.startswith(f"{CUSTOM}:") else frozenset((provider_id,))
+    if provider_id.startswith(f"{CUSTOM}:"):
+        return frozenset((provider_id, CUSTOM))
+    return frozenset((provider_id,))
 
 
 def _refuse_model(level: Level, mapping: Mapping) -> str | None:
@@ -208,7 +210,9 @@ def _free(rates: TokenRates) -> bool:
 def _rates(mapping: Mapping, at_us: int) -> TokenRates:
     """The base rates in force at the time; Rates() when there are none."""
     prices = prices_at(mapping.prices, at_us)
-    return prices.base if prices else TokenRates()
+    if prices:
+        return prices.base
+    return TokenRates()
 
 
 def _read_address(ip: str) -> object:
@@ -217,5 +221,8 @@ def _read_address(ip: str) -> object:
     except ValueError:
         return None
     # A dual-stack listener shows IPv4 callers as ::ffff:a.b.c.d; the rules name them a.b.c.d.
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    if isinstance(address, IPv6Address):
+        mapped = address.ipv4_mapped
+    else:
+        mapped = None
     return mapped or address

@@ -164,7 +164,9 @@ def _read_head() -> tuple[int, str]:
 
 def _read_forgotten() -> tuple[int, str]:
     row = AuditHead.get_or_none(AuditHead.id == FORGOTTEN)
-    return (0, GENESIS) if row is None else (row.seq, row.hash)
+    if row is None:
+        return (0, GENESIS)
+    return (row.seq, row.hash)
 
 
 def _entry(row: Audit) -> AuditEntry:

@@ -152,7 +152,9 @@ class Authentication:
             return unknown
         hashes = tokens.candidates(token, self._hash_keys)
         rows = self.look_up(lambda: list(_query(ApiKey.token_hash.in_(hashes))))
-        return _judge(rows, version) if rows else unknown
+        if rows:
+            return _judge(rows, version)
+        return unknown
 
     def look_up(self, read: Callable[[], T]) -> T:
         """What `read` finds in the store for a credential that is not in memory: few at a time. Unavailable."""

@@ -26,7 +26,10 @@ class ChangePace:
         """Count one change. RateLimited (code too_many_changes, with the seconds to wait)."""
         if not self._most:
             return
-        part, whole = DEVELOPERS_PART if member.role == "developer" else (1, 1)
+        if member.role == "developer":
+            part, whole = DEVELOPERS_PART
+        else:
+            part, whole = (1, 1)
         self._throttle.take(
             self._gate("a member", member.user_id, self._most // MEMBER_PART, "You have"),
             self._gate("an organization", member.organization_id, self._most * part // whole, "Your organization has"),

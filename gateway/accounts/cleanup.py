@@ -63,12 +63,17 @@ class AccountCleanup:
     def _delete(self, table: Ending, retention_us: int) -> int:
         over = table.expires_at <= self._database.now_us() - retention_us
         rows = [row.id for row in table.select(table.id).where(over).limit(STEP_ROWS)]
-        return table.delete().where(table.id.in_(rows)).execute() if rows else 0
+        if rows:
+            return table.delete().where(table.id.in_(rows)).execute()
+        return 0
 
     def _repeat(self, step: Step, go_on: GoOn) -> int:
         gone = 0
         for _ in range(ROUND_STEPS):
-            count = self._database.write(step) if go_on() else 0
+            if go_on():
+                count = self._database.write(step)
+            else:
+                count = 0
             gone += count
             if count < STEP_ROWS:
                 break

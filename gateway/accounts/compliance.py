@@ -60,7 +60,10 @@ def read_policy(value: Mapping[str, object]) -> CompliancePolicy:
         field = FIELDS.get(name)
         if field is None:
             raise InvalidRequest(f"Unknown compliance flag {name}; known: {', '.join(FIELDS)}.", param=name)
-        ready[field] = _read_names(name, given) if field in SETS else _read_flag(name, given)
+        if field in SETS:
+            ready[field] = _read_names(name, given)
+        else:
+            ready[field] = _read_flag(name, given)
     if countries := ready.get("allowed_countries"):
         ready["allowed_countries"] = frozenset(code.upper() for code in countries)  # type: ignore[attr-defined]
     return CompliancePolicy(**ready)  # type: ignore[arg-type]

@@ -114,7 +114,10 @@ class Devices:
                 raise Conflict("This code was already used.", code="device_code_used")
             if not User.select().where(User.id == user_id, User.status == "active").exists():
                 raise NotFound(f"There is no active user {user_id}.")
-            row.status = "approved" if approve else "denied"
+            if approve:
+                row.status = "approved"
+            else:
+                row.status = "denied"
             row.user_id = user_id
             row.save()
             audit.append(f"device.{'approve' if approve else 'deny'}", row.id, actor=user_id, at_us=now)
@@ -125,7 +128,9 @@ class Devices:
     def _wait(self, row: DeviceCode, now: int) -> Status:
         early = now - row.polled_at < (INTERVAL_S - TOLERANCE_S) * SECOND_US
         DeviceCode.update(polled_at=now).where(DeviceCode.id == row.id).execute()
-        return "slow_down" if early else "pending"
+        if early:
+            return "slow_down"
+        return "pending"
 
 
 def read_user_code(text: str) -> str:

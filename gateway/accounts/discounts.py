@@ -88,7 +88,10 @@ class Discounts:
         def work(now: int) -> DiscountInfo:
             _check_organization(wanted.organization_id)
             known = _load_place(wanted.place)
-            ident = known.id if known is not None else new_id
+            if known is not None:
+                ident = known.id
+            else:
+                ident = new_id
             values = {"fraction_ppm": wanted.fraction_ppm, "starts_at": wanted.starts_us, "ends_at": wanted.ends_us}
             if known is not None:
                 Discount.update(updated_at=now, **values).where(Discount.id == ident).execute()
@@ -183,5 +186,8 @@ def _audit(action: str, info: DiscountInfo, actor: str, now: int) -> None:
         "fraction": format_fraction(info.fraction_ppm),
         **{name: to_iso(at_us) for name, at_us in times.items() if at_us is not None},
     }
-    owner = "" if info.organization_id == EVERY else info.organization_id
+    if info.organization_id == EVERY:
+        owner = ""
+    else:
+        owner = info.organization_id
     audit.append(action, info.id, actor=actor, at_us=now, organization_id=owner, detail=detail)

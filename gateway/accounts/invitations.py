@@ -224,7 +224,9 @@ def _status(row: Invitation, now: int) -> str:
         return row.status
     if row.expires_at <= now:
         return "expired"
-    return "pending" if _may_invite(row) else "revoked"
+    if _may_invite(row):
+        return "pending"
+    return "revoked"
 
 
 def _may_invite(row: Invitation) -> bool:

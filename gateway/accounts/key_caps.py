@@ -105,7 +105,9 @@ def find_cap_usage(database: Database, organization_id: str, member_id: str, def
         if member_id:
             usages.append(CapUsage(_count(organization_id, member_id, now), caps.member))
         capped = [usage for usage in usages if usage.most]
-        return min(capped, key=lambda usage: usage.left) if capped else usages[0]
+        if capped:
+            return min(capped, key=lambda usage: usage.left)
+        return usages[0]
 
     return database.read(read)
 

@@ -215,7 +215,10 @@ def list_keys(
     now = database.now_us()
 
     def read() -> list[KeyInfo]:
-        query = _select().order_by(ApiKey.id.desc()).limit(newest) if newest else _select().order_by(ApiKey.id)
+        if newest:
+            query = _select().order_by(ApiKey.id.desc()).limit(newest)
+        else:
+            query = _select().order_by(ApiKey.id)
         if project_ids is not None:
             query = query.where(ApiKey.project.in_(list(project_ids)))
         if organization_id:
@@ -291,12 +294,17 @@ def read_description(text: str) -> str:
 def state_of(status: State, expires_at_us: int | None, now: int) -> State:
     """The effective state of a stored status."""
     expired = expires_at_us is not None and expires_at_us <= now
-    return TRANSITIONS.get((status, "expire"), status) if expired else status
+    if expired:
+        return TRANSITIONS.get((status, "expire"), status)
+    return status
 
 
 def _apply(before: KeyInfo, action: str, values: Mapping[str, object], actor: str, now: int) -> KeyInfo:
     after = move(before.state, action)
-    status = "active" if after == "expired" else after
+    if after == "expired":
+        status = "active"
+    else:
+        status = after
     generation = ApiKey.generation + int(action in ENDING)
     ApiKey.update(status=status, updated_at=now, generation=generation, **values).where(
         ApiKey.id == before.id

@@ -51,7 +51,10 @@ class KnownNames:
 
     def _check(self, kind: str, names: Any, param: str) -> None:
         """What is no list of names is left to who reads the value."""
-        known = self._is_model if kind == MODELS else self._is_provider
+        if kind == MODELS:
+            known = self._is_model
+        else:
+            known = self._is_provider
         for name in names if isinstance(names, list) else ():
             if isinstance(name, str) and name.strip() and not known(name.strip()):
                 raise InvalidRequest(self._explain(kind, name.strip()), param=param)
@@ -109,4 +112,6 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 
 def _perhaps(name: str) -> str:
-    return f"; perhaps {name} is meant" if name else ""
+    if name:
+        return f"; perhaps {name} is meant"
+    return ""

@@ -74,7 +74,10 @@ class MailQueue:
         self._documents.delete(KIND, key)
 
     def _again(self, key: str, mail: Mail, attempts: int, error: MailFailed) -> None:
-        wait_us = None if error.final else next_wait_us(attempts)
+        if error.final:
+            wait_us = None
+        else:
+            wait_us = next_wait_us(attempts)
         if wait_us is not None:
             self._store(key, mail, attempts, self._clock.now_us() + wait_us)
             return

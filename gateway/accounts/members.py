@@ -219,7 +219,10 @@ def update_member(
         before = _load(member_id)
         if before.organization_id != organization_id:
             raise NotFound(f"There is no member {member_id} in this organization.")
-        status = before.status if active is None else ("active" if active else "inactive")
+        if active is None:
+            status = before.status
+        else:
+            status = "active" if active else "inactive"
         values = {"role": role or before.role, "status": status}
         Member.update(updated_at=now, **values).where(Member.id == member_id).execute()
         if status != "active":  # access tokens of their keys do not come back with them

@@ -54,7 +54,10 @@ class Memory(Generic[K, V]):
         # A read that a change overtook may hold the old state: it serves those who asked, then is forgotten.
         if version != self._version:
             return value
-        values, size = (self._minors, self._minor_size) if self._minor(value) else (self._values, self._size)
+        if self._minor(value):
+            values, size = (self._minors, self._minor_size)
+        else:
+            values, size = (self._values, self._size)
         if len(values) >= size:
             del values[next(iter(values))]
         values[key] = value

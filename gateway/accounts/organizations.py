@@ -156,4 +156,6 @@ def _info(row: Organization) -> OrganizationInfo:
 def first_id() -> str:
     """The id of the first organization, whose owners run the installation; within a read or write."""
     row = Organization.select(Organization.id).order_by(Organization.id).first()
-    return row.id if row is not None else ""
+    if row is not None:
+        return row.id
+    return ""

@@ -179,7 +179,10 @@ class ProviderKeys:
         if change.allowed_models is not None:
             values["allowed_models"] = json.dumps(list(change.allowed_models))
         if change.active is not None:
-            values["status"] = "active" if change.active else "inactive"
+            if change.active:
+                values["status"] = "active"
+            else:
+                values["status"] = "inactive"
         if change.bounded:
             _check_bound(change.max_spend_nusd)
             values["max_spend_nusd"] = change.max_spend_nusd
@@ -227,7 +230,10 @@ class ProviderKeys:
             if status == "deleted":
                 row.secret = ""
             row.save()
-            action = "provider_key.delete" if status == "deleted" else "provider_key.update_status"
+            if status == "deleted":
+                action = "provider_key.delete"
+            else:
+                action = "provider_key.update_status"
             detail = {"provider": row.provider, "status": status}
             audit.append(action, key_id, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
             return self._show(row)

@@ -89,7 +89,10 @@ class RealtimeSecrets:
 
     def find(self, token: str) -> FoundSecret:
         """What a secret stands for. Unauthenticated (invalid_client_secret), Unavailable."""
-        known = tokens.candidates(token, self._hash_keys) if tokens.well_formed(token) else []
+        if tokens.well_formed(token):
+            known = tokens.candidates(token, self._hash_keys)
+        else:
+            known = []
         for digest in known:
             value = self._get_from_redis(digest) or self._documents.get(KIND, digest)
             found: Any = orjson.loads(self._vault.open_bytes(value)) if value else None

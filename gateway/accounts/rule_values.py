@@ -75,11 +75,15 @@ def _level(place: tuple[Scope, str], values: Mapping[str, list[Any]], policy: Co
 
 
 def _union(sets: list[frozenset[str]] | None) -> frozenset[str] | None:
-    return None if sets is None else frozenset().union(*sets)
+    if sets is None:
+        return None
+    return frozenset().union(*sets)
 
 
 def _join(lists: list[tuple[Network, ...]] | None) -> tuple[Network, ...] | None:
-    return None if lists is None else tuple(network for networks in lists for network in networks)
+    if lists is None:
+        return None
+    return tuple(network for networks in lists for network in networks)
 
 
 def _read_names(member: str) -> Callable[[Mapping[str, Any]], frozenset[str]]:
@@ -118,7 +122,9 @@ def _read_price(value: Mapping[str, Any], member: str) -> int | None:
     if given is None:
         return None
     try:
-        return price_per_million(str(given)) if not isinstance(given, bool) else int("")
+        if not isinstance(given, bool):
+            return price_per_million(str(given))
+        return int("")
     except ValueError:
         raise InvalidRequest(f"{member} must be a price in USD per token.", param=f"ruleValue.{member}") from None
 

@@ -21,7 +21,9 @@ class Vault:
 
     def seal(self, secret: str) -> str:
         """The encrypted form, safe to store; "" stays ""."""
-        return self._cipher.encrypt(secret.encode()).decode() if secret else ""
+        if secret:
+            return self._cipher.encrypt(secret.encode()).decode()
+        return ""
 
     def seal_bytes(self, data: bytes) -> bytes:
         """The encrypted form of anything, a token of Fernet without its base64."""

@@ -44,16 +44,25 @@ class DeletedKeys:
         over = self._database.now_us() - self._days * DAY_US
         gone = 0
         for _ in range(ROUND_STEPS):
-            count = self._database.write(lambda: self._forget_provider_keys(over)) if go_on() else 0
+            if go_on():
+                count = self._database.write(lambda: self._forget_provider_keys(over))
+            else:
+                count = 0
             gone += count
             if count < STEP_ROWS:
                 break
             pause(PAUSE_S)
         for _ in range(ROUND_STEPS):
-            page = self._database.read(lambda: self._find(over)) if go_on() else ()
+            if go_on():
+                page = self._database.read(lambda: self._find(over))
+            else:
+                page = ()
             if page:
                 gone += self._database.write(lambda: sum(self._forget(one) for one in page))  # noqa: B023
-            self._after = page[-1] if len(page) == STEP_ROWS else ""
+            if len(page) == STEP_ROWS:
+                self._after = page[-1]
+            else:
+                self._after = ""
             if not self._after:
                 break
             pause(PAUSE_S)

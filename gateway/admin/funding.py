@@ -107,7 +107,9 @@ def show_limits(limits: Limits) -> dict[str, object]:
     """The limits as decimal strings of dollars, None where there is none."""
 
     def usd(amount: int | None) -> str | None:
-        return None if amount is None else money.format_usd(amount)
+        if amount is None:
+            return None
+        return money.format_usd(amount)
 
     return {
         "usage_limit_usd": usd(limits.total_nusd),

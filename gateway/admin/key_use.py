@@ -35,9 +35,15 @@ def summarize_use(use: KeyUse) -> str:
     if not use.unused_by:
         return "Every active project of the organization uses it."
     named = ", ".join(one.name for one in use.used_by[:MOST_SHOWN]) or "No project"
-    verb = "use" if len(use.used_by) > 1 else "uses"
+    if len(use.used_by) > 1:
+        verb = "use"
+    else:
+        verb = "uses"
     count = len(use.unused_by)
-    others = "1 project spends credits and does" if count == 1 else f"{count:,} projects spend credits and do"
+    if count == 1:
+        others = "1 project spends credits and does"
+    else:
+        others = f"{count:,} projects spend credits and do"
     return f"{named} {verb} it. {others} not use it until switched to mode {SUGGESTED} or api-keys."
 
 

@@ -39,7 +39,10 @@ def setter_of(actor: str, organization_id: str) -> Setter:
     if actor == OPERATOR:
         return Setter(actor, OF_OPERATOR)
     row = Member.get_or_none(Member.organization == organization_id, Member.user == actor, Member.status == "active")
-    rank = RANKS.get(row.role, 0) if row is not None else 0
+    if row is not None:
+        rank = RANKS.get(row.role, 0)
+    else:
+        rank = 0
     if rank == RANKS["owner"] and organization_id == organizations.first_id():
         rank = OF_OPERATOR
     return Setter(actor, rank)
@@ -61,7 +64,10 @@ def hold(
         known = held.get(part)
         limit = new[part]
         if known is None or known.actor == setter.actor or setter.rank > known.rank:
-            held[part] = None if limit is None else LimitSetter(*setter, *limit)
+            if limit is None:
+                held[part] = None
+            else:
+                held[part] = LimitSetter(*setter, *limit)
         elif not _within(limit, known):
             raise Forbidden(
                 "This spending limit was set by somebody else: they, or who stands above them in the organization, "
@@ -72,7 +78,10 @@ def hold(
 
 
 def _parts(limits: Limits) -> dict[str, tuple[int, str] | None]:
-    period = None if limits.period is None else (limits.period_nusd or 0, str(limits.period))
+    if limits.period is None:
+        period = None
+    else:
+        period = (limits.period_nusd or 0, str(limits.period))
     return {TOTAL: None if limits.total_nusd is None else (limits.total_nusd, ""), PERIOD: period}
 
 
@@ -82,7 +91,9 @@ def _within(wanted: tuple[int, str] | None, held: LimitSetter) -> bool:
 
 def _read(database: Database, scope_id: str) -> dict[str, LimitSetter | None] | None:
     row = database.execute("SELECT setters FROM limit_setter WHERE scope_id = ?", (scope_id,)).fetchone()
-    return {part: LimitSetter(*values) for part, values in orjson.loads(row[0]).items()} if row else None
+    if row:
+        return {part: LimitSetter(*values) for part, values in orjson.loads(row[0]).items()}
+    return None
 
 
 def _write(database: Database, scope_id: str, held: dict[str, LimitSetter | None]) -> None:

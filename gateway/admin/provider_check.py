@@ -131,10 +131,16 @@ class ProviderCheck:
         `model` when it is given."""
         day = day_of(self._clock.now_us())
         info = key.info
-        wanted = catalogue.find(model) if model else None
+        if model:
+            wanted = catalogue.find(model)
+        else:
+            wanted = None
         if model and wanted is None:
             return []
-        models = [wanted] if wanted else list(catalogue.models.values())
+        if wanted:
+            models = [wanted]
+        else:
+            models = list(catalogue.models.values())
         return [
             mapping
             for one in models
@@ -155,7 +161,10 @@ class ProviderCheck:
     def _choose_custom(self, organization_id: str, provider_id: str, model: str) -> tuple[Mapping, Provider]:
         name = provider_id.partition(":")[2] or CUSTOM
         info = self._custom_providers.providers_of(organization_id).get(name)
-        known = info.models[0]["id"] if info and info.models else ""
+        if info and info.models:
+            known = info.models[0]["id"]
+        else:
+            known = ""
         caller = Caller("", "user", "", organization_id, "", "", "", "owner", mode="api-keys")
         offer = self._custom_models.offer(caller, name, model or known)
         if offer is None:

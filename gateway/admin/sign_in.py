@@ -115,7 +115,10 @@ class SignInService:
 
     def _gates(self, address: str, place: Place, user: User | None) -> tuple[list[ThrottleGate], bool]:
         """The counters of the attempt, and whether the device or the place signed in as this user before."""
-        nonce = self._nonce(user, place) if user is not None else ""
+        if user is not None:
+            nonce = self._nonce(user, place)
+        else:
+            nonce = ""
         if nonce:
             return [ThrottleGate("sign in, known device", f"{address} {nonce}", KNOWN, SPAN_S)], True
         subjects = (f"{address} {place.peer}", address, place.peer)
@@ -132,7 +135,9 @@ class SignInService:
         """What the device cookie names, when it is of this user and their password of now; else ""."""
         nonce, _, given = place.device.partition(".")
         valid = nonce and hmac.compare_digest(self._mac(user, nonce).encode(), given.encode())
-        return nonce if valid else ""
+        if valid:
+            return nonce
+        return ""
 
     def _mac(self, user: User, nonce: str) -> str:
         return hash_token(f"device\n{user.id}\n{nonce}\n{user.password_hash}", self._hash_key)

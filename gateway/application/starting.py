@@ -102,9 +102,15 @@ class StartingApplication:
     def _note(self, error: Exception) -> None:
         """Log each reason once, with its cause where it is not one of the known."""
         known = isinstance(error, (GatewayError, settings.SettingsError))
-        reason = str(error).strip() if known else f"{type(error).__name__} while starting; see the log"
+        if known:
+            reason = str(error).strip()
+        else:
+            reason = f"{type(error).__name__} while starting; see the log"
         if reason != self.reason:
-            cause = "" if error.__cause__ is None else f" ({str(error.__cause__).strip()})"
+            if error.__cause__ is None:
+                cause = ""
+            else:
+                cause = f" ({str(error.__cause__).strip()})"
             log.error("the worker is not ready and tries again: %s%s", reason, cause, exc_info=None if known else error)
         self.reason = reason
 
@@ -133,7 +139,10 @@ class StartingApplication:
 def start() -> Application | StartingApplication:
     """The application of a worker: ready, or waiting for what it needs."""
     inherited = accepted_configuration.current()
-    chosen = inherited.settings if inherited else settings.load()
+    if inherited:
+        chosen = inherited.settings
+    else:
+        chosen = settings.load()
     logging_setup.set_up(chosen.log)
     told = StateLog()  # by all tries together
 

@@ -71,7 +71,10 @@ class Bounds:
         if limit is None:
             output = self._longest or default_output
         else:
-            output = limit if limit < self._most else self._most
+            if limit < self._most:
+                output = limit
+            else:
+                output = self._most
         return CostBound(fixed, rate, output * needs.n, limit is not None, needs.n, tokens, unforeseen)
 
     def _price_prompt(self, terms: Terms, tokens: int, needs: Requirements) -> tuple[int, int]:
@@ -159,7 +162,10 @@ class _Priced:
 @lru_cache(maxsize=REMEMBERED)
 def _dearest(priced: _Priced, hour: int, tier: str, media: bool, searches: int, hosted: str) -> Dearest:
     """Within an hour: its dearest tier and peak count throughout, so that a bound costs one multiplication."""
-    units = Usage(searches=searches) if searches else NOTHING
+    if searches:
+        units = Usage(searches=searches)
+    else:
+        units = NOTHING
     if hosted:
         units = structs.replace(units, file_searches=SEARCHES, code_sessions=SESSIONS)
     return dearest(priced.mapping, hour * HOUR_US, tier, media, units)

@@ -24,11 +24,15 @@ class BilledCall(Struct, frozen=True, eq=False):
 
     def tokens_paid(self) -> int:
         """Tokens of output that the provider key's bound surely pays for."""
-        return sys.maxsize if self.own is None else self.ask.tokens_within(self.own.amount_nusd)
+        if self.own is None:
+            return sys.maxsize
+        return self.ask.tokens_within(self.own.amount_nusd)
 
     def bound_nusd(self, reservation: Reservation) -> int:
         """What is held for the call, `reservation` being the request's."""
-        return reservation.amount_nusd if self.own is None else min(reservation.amount_nusd, self.own.amount_nusd)
+        if self.own is None:
+            return reservation.amount_nusd
+        return min(reservation.amount_nusd, self.own.amount_nusd)
 
 
 class Watched(NamedTuple):

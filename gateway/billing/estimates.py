@@ -55,7 +55,10 @@ def usage_so_far(terms: Terms, attempt: Attempt, most_output: int) -> Usage:
         sound = completed(terms, attempt, attempt.usage)
         return structs.replace(sound, output_audio=min(sound.output_audio, most_output))
     usage = estimate(terms, attempt)
-    counted = attempt.usage.output if attempt.usage is not None else 0
+    if attempt.usage is not None:
+        counted = attempt.usage.output
+    else:
+        counted = 0
     if usage.basis != "estimated" or usage.output <= max(counted, most_output):
         return usage
     return structs.replace(usage, output=max(counted, most_output))
@@ -66,11 +69,17 @@ def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
     provider reported usage; after content the provider bills what it made."""
     reported = attempt.usage
     if attempt.finish == HUNG_UP:
-        return reported if reported is not None and reported.basis == "drained" else estimate(terms, attempt)
+        if reported is not None and reported.basis == "drained":
+            return reported
+        return estimate(terms, attempt)
     if attempt.error is not None:
         estimated = reported is not None and reported.basis == "estimated"
-        return estimate(terms, attempt) if attempt.first_at and not estimated else reported
-    return completed(terms, attempt, None) if reported is None else reported
+        if attempt.first_at and not estimated:
+            return estimate(terms, attempt)
+        return reported
+    if reported is None:
+        return completed(terms, attempt, None)
+    return reported
 
 
 def within(usage: Usage, bound_nusd: int, price: Callable[[Usage], Charge]) -> Usage:
@@ -116,5 +125,8 @@ def _hidden_reasoning(terms: Terms, attempt: Attempt) -> int:
     if needs.effort == NONE or (NONE in mapping.reasoning_efforts and not needs.reasoning):
         return 0
     seconds = (attempt.first_at or attempt.ended) - attempt.started - THOUGHT_AFTER_S
-    visible = 0 if attempt.first_at else attempt.output_length // BYTES_PER_TOKEN
+    if attempt.first_at:
+        visible = 0
+    else:
+        visible = attempt.output_length // BYTES_PER_TOKEN
     return max(0, int(seconds * THOUGHT_TOKENS_A_SECOND) - visible)

@@ -70,7 +70,10 @@ class HeldSettlements(Settlements):
         """As of every settlement, for the bound `ask` of this object. A payload that is kept costs nothing here: what
         is made counts no tokens then."""
         terms = terms_of(context, prompt_bytes, requested_model, streamed, units)
-        payer = terms.billing_identity.payer if credits else terms.billing_identity.without_credits
+        if credits:
+            payer = terms.billing_identity.payer
+        else:
+            payer = terms.billing_identity.without_credits
         version = self.spending.check()
         slot = None
         if self.rates.limited(version) and not begun:
@@ -101,7 +104,10 @@ class HeldSettlement(Settlement, kw_only=True, eq=False):
         if target.credential.bounded:
             self._hold_key(target, patient)
         taken_off = owner.discounts.any and mode == CREDITS
-        ppm = discount_of(owner.discounts, self.terms.context, target) if taken_off else 0
+        if taken_off:
+            ppm = discount_of(owner.discounts, self.terms.context, target)
+        else:
+            ppm = 0
         self._open[attempt] = BilledCall(target, mode, ppm, self._ask)
         if owner.watch.counts:
             owner.watch.count(self.terms.request, 1)

@@ -59,7 +59,10 @@ class LedgerClose:
         now = self._database.now_us()
         stored = self._documents.get(KIND, KEY)
         # A clock that ran ahead for a while has left a mark that is still to come.
-        since = min(int(stored), now) - AGAIN_US if stored else 0
+        if stored:
+            since = min(int(stored), now) - AGAIN_US
+        else:
+            since = 0
         until = _end_of_closed(now)
         params = (since, until, since, until // HOUR_US)
         found = self._database.report(lambda: self._database.execute(TOUCHED, params).fetchall())
@@ -104,7 +107,9 @@ class LedgerClose:
 def closed_until_us(database: Database) -> int:
     """Before when every hour is closed; 0 before the first round. Inside a read it is part of that. Unavailable."""
     stored = Documents(database).get(KIND, KEY)
-    return _end_of_closed(min(int(stored), database.now_us())) if stored else 0
+    if stored:
+        return _end_of_closed(min(int(stored), database.now_us()))
+    return 0
 
 
 def _end_of_closed(now_us: int) -> int:

@@ -60,7 +60,9 @@ class Attempt(Struct, eq=False):
     @property
     def ttft_ms(self) -> int:
         """Time to the first content, 0 when none came."""
-        return max(0, round((self.first_at - self.started) * 1000)) if self.first_at else 0
+        if self.first_at:
+            return max(0, round((self.first_at - self.started) * 1000))
+        return 0
 
     @property
     def succeeded(self) -> bool:
@@ -90,7 +92,9 @@ class Outcome(Struct, eq=False):
 
     def trail(self) -> list[dict]:
         """`metadata.routing`: one entry an attempt (HTTP reference, section 2.2)."""
-        return [] if self.cached else list(map(trail_entry, self.attempts))
+        if self.cached:
+            return []
+        return list(map(trail_entry, self.attempts))
 
 
 def trail_entry(attempt: Attempt) -> dict:
@@ -135,7 +139,9 @@ def upstream_text(error: GatewayError) -> str:
     if not text and error.upstream_status and error.blame == "caller":
         text = error.message
     text = " ".join(text.replace("\0", "").split())
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[:LONGEST_TEXT]}…"
 
 
 def error_type(error: GatewayError | None) -> str:
@@ -152,5 +158,7 @@ def error_type(error: GatewayError | None) -> str:
         return "upstream_error"
     if isinstance(error, UpstreamFailed):
         failed = isinstance(error, UpstreamOverloaded) or error.upstream_status >= 500
-        return "server_error" if failed else "upstream_error"
+        if failed:
+            return "server_error"
+        return "upstream_error"
     return "client_error"

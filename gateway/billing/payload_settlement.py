@@ -43,7 +43,9 @@ class CapturedPayload(Protocol):
 
 def fee_of(usage: Usage | None) -> int:
     """The fee for keeping a request that used so much; cached tokens and reasoning count once, like all others."""
-    return 0 if usage is None else FEE_NUSD * (usage.input_total + usage.output_total)
+    if usage is None:
+        return 0
+    return FEE_NUSD * (usage.input_total + usage.output_total)
 
 
 def fee_ask(ask: CostBound) -> CostBound:
@@ -135,8 +137,14 @@ class PayloadSettlement(Settlement, kw_only=True, eq=False):
 
     def _post(self, call: BilledCall, record: UsageRecord, row: Row | None) -> Ticket:
         """One entry. `row` None: the payload could not be kept, so nothing is paid for it."""
-        fee = self._payload.fee_nusd if row is not None else 0
-        kept = [*self._storage.rows(fee), row] if row is not None else []
+        if row is not None:
+            fee = self._payload.fee_nusd
+        else:
+            fee = 0
+        if row is not None:
+            kept = [*self._storage.rows(fee), row]
+        else:
+            kept = []
         usage = write_row(record._replace(storage_nusd=fee or None))
         rows = self._entry(call, usage, record.attempt, record.cost_nusd)
         try:

@@ -107,7 +107,10 @@ def examine(
     What was removed of the usage rows stands in `removed_spend`, so that counters and ledger are compared exactly
     whatever is left. Rollups are compared from the hour `rollups_from` (since the epoch) on, None: not at all.
     """
-    level = "DEFERRED" if database.kind == "sqlite" else "REPEATABLE READ"
+    if database.kind == "sqlite":
+        level = "DEFERRED"
+    else:
+        level = "REPEATABLE READ"
 
     def read() -> list[Difference]:
         with _sorted_on_disk(database), database.peewee.transaction(level):

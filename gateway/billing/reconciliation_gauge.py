@@ -106,7 +106,10 @@ def _attempt(
     try:
         stored = documents.get(KIND, KEY)
         state = rollups.state()
-        done = None if state is None else 0 if state.filling else state.watermark
+        if state is None:
+            done = None
+        else:
+            done = 0 if state.filling else state.watermark
         return (orjson.loads(stored) if stored else None, done, database.now_us())
     except GatewayError:
         return None

@@ -94,7 +94,10 @@ class Recovery:
         """Those without a row. Files name calls that ended long ago too: where usage rows were removed nobody can tell
         any more, and nothing is billed twice."""
         state = read_state(self._database)
-        purged = bytes.fromhex(state.purged) if state is not None else b""
+        if state is not None:
+            purged = bytes.fromhex(state.purged)
+        else:
+            purged = b""
         recent = [intent for intent in intents if intent.request >= purged]
         settled = known(self._database, [(intent.request, intent.attempt) for intent in recent])
         return [intent for intent in recent if (intent.request, intent.attempt) not in settled]

@@ -100,7 +100,10 @@ def rerate(
         line.rows += 1
         line.recorded_nusd += row.cost_nusd
         charge = cost_of(_usage_of(row, details), mapping, row.at, details.get("tier", ""))
-        ppm = (row.discount_ppm or 0) if now_us is None or discounts is None else _discount_at(discounts, row, now_us)
+        if now_us is None or discounts is None:
+            ppm = row.discount_ppm or 0
+        else:
+            ppm = _discount_at(discounts, row, now_us)
         line.rated_nusd += discounted(charge, ppm).total
     return report
 
@@ -128,13 +131,17 @@ def _discount_at(discounts: Discounts, row: UsageRecord, at_us: int) -> int:
 def _reason(row: UsageRecord, details: dict, mapping: Mapping | None, now_us: int | None) -> str:
     """Why a row is left as it is; "" when it can be priced again."""
     if row.flags & CACHED or row.finish == INTERRUPTED or (not row.cost_nusd and row.error):
-        return FREE if not row.cost_nusd else INTERRUPTED
+        if not row.cost_nusd:
+            return FREE
+        return INTERRUPTED
     if mapping is None:
         return UNKNOWN
     if now_us is None and mapping.price_version != row.price_version:
         return REPRICED
     units = details.get("units", {})
-    return KEYED if ("images" in units or "video_ms" in units) and PRICE_KEY not in details else ""
+    if ("images" in units or "video_ms" in units) and PRICE_KEY not in details:
+        return KEYED
+    return ""
 
 
 def _usage_of(row: UsageRecord, details: dict) -> Usage:

@@ -17,8 +17,14 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
         return structs.replace(usage, input=0, output=0, output_audio=0)
     if usage.audio_ms and any(prices.base.input_audio_hour for prices in mapping.prices):
         least_ms = mapping.extra.get(LEAST_AUDIO, 0) * SECOND_MS
-        read = usage.input if any(prices.base.prompt for prices in mapping.prices) else 0
-        made = usage.output if any(prices.base.completion for prices in mapping.prices) else 0
+        if any(prices.base.prompt for prices in mapping.prices):
+            read = usage.input
+        else:
+            read = 0
+        if any(prices.base.completion for prices in mapping.prices):
+            made = usage.output
+        else:
+            made = 0
         return structs.replace(usage, input=read, input_audio=0, output=made, audio_ms=max(usage.audio_ms, least_ms))
     if usage.images > mapping.max_n > 0:  # each of several calls reads the prompt
         calls = -(-usage.images // mapping.max_n)

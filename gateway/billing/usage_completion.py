@@ -35,7 +35,9 @@ def complete(
     if missing:
         expected = _expected(reported, estimated, units, mapping, output_length)
         filled = {name: count for name in missing if (count := getattr(expected, name))}
-        return structs.replace(reported, **filled, basis="estimated") if filled else reported
+        if filled:
+            return structs.replace(reported, **filled, basis="estimated")
+        return reported
     if units is None and reported.images and not reported.output_image and _priced(mapping, ("output_image",)):
         return _with_images(reported, output_length)
     return reported
@@ -64,8 +66,13 @@ def _priced(mapping: Mapping, rates: tuple[str, ...]) -> bool:
 def _expected(reported: Usage, estimated: Usage, units: Units | None, mapping: Mapping, output_length: int) -> Usage:
     """The estimated usage of the whole answer, from the units that `reported` shows."""
     if units is None:
-        drawn = image_tokens(mapping, reported) if reported.images else 0
-        return structs.replace(estimated, output_image=drawn) if drawn else estimated
+        if reported.images:
+            drawn = image_tokens(mapping, reported)
+        else:
+            drawn = 0
+        if drawn:
+            return structs.replace(estimated, output_image=drawn)
+        return estimated
     likely = _shown(units.likely, reported, -(-output_length // BYTES_PER_TOKEN))
     return structs.replace(units_at(mapping, likely), basis="estimated")
 
@@ -77,9 +84,13 @@ def _shown(likely: Usage, reported: Usage, made: int) -> Usage:
     if likely.output_audio and made:
         return structs.replace(likely, output_audio=made)
     if not likely.audio_ms:
-        return structs.replace(likely, output=made) if likely.pages and made else likely
+        if likely.pages and made:
+            return structs.replace(likely, output=made)
+        return likely
     if not reported.audio_ms:
-        return structs.replace(likely, output=made) if made else likely
+        if made:
+            return structs.replace(likely, output=made)
+        return likely
     seconds = reported.audio_ms / SECOND_MS
     return structs.replace(
         likely,

@@ -206,13 +206,20 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
 
 def _add_text(extra: str | None, error: GatewayError, context: RequestContext) -> str | None:
     """`extra` with the provider's own error text, unless a policy forbids to log what it may quote."""
-    text = upstream_text(error) if logs_text(context.caller.rules) else ""
-    return _write({**(orjson.loads(extra) if extra else {}), UPSTREAM_ERROR: text}) if text else extra
+    if logs_text(context.caller.rules):
+        text = upstream_text(error)
+    else:
+        text = ""
+    if text:
+        return _write({**(orjson.loads(extra) if extra else {}), UPSTREAM_ERROR: text})
+    return extra
 
 
 def mode_of(target: Target) -> int:
     """Who pays for a call at `target`, as a number of a usage row."""
-    return BYOK if target.credential.source == "byok" else CREDITS
+    if target.credential.source == "byok":
+        return BYOK
+    return CREDITS
 
 
 def intent_of(
@@ -248,10 +255,19 @@ def intent_of(
         tokens = usage.input
         listed = min(charge.total, bound_nusd, MOST_CALL_NUSD)
         whole = listed == charge.total and not discount_ppm
-        parts = _named(RARE_PARTS, READ_RARE_PARTS(charge)) if whole else {}
-        output_nusd = charge.output + charge.reasoning if whole else 0
+        if whole:
+            parts = _named(RARE_PARTS, READ_RARE_PARTS(charge))
+        else:
+            parts = {}
+        if whole:
+            output_nusd = charge.output + charge.reasoning
+        else:
+            output_nusd = 0
         made = (_named(RARE_UNITS, READ_RARE_UNITS(usage)), parts, usage.price_key, usage.output, output_nusd)
-    cost_nusd = reduced(listed, discount_ppm) if discount_ppm else listed
+    if discount_ppm:
+        cost_nusd = reduced(listed, discount_ppm)
+    else:
+        cost_nusd = listed
     return orjson.dumps(
         (
             context.at_us,
@@ -364,7 +380,9 @@ def extra_of(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
         found[PROVIDER_KEY] = credential.ident
         if credential.bounded:
             found[BOUNDED] = True
-    return _write(found) if found else None
+    if found:
+        return _write(found)
+    return None
 
 
 def _named(names: tuple[str, ...], values: tuple[int, ...]) -> dict[str, int]:

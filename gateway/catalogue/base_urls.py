@@ -44,7 +44,9 @@ def fill_address(address: str, settings: Mapping[str, str]) -> str:
     elsewhere an empty setting gives "": the provider cannot be used."""
 
     def keep(part: re.Match[str]) -> str:
-        return part[1] if all(settings.get(name) for name in PLACEHOLDER.findall(part[1])) else ""
+        if all(settings.get(name) for name in PLACEHOLDER.findall(part[1])):
+            return part[1]
+        return ""
 
     whole = OPTIONAL.sub(keep, address)
     if any(not settings.get(name) for name in PLACEHOLDER.findall(whole)):
@@ -60,7 +62,10 @@ def needed_settings(address: str, settings: Mapping[str, str]) -> list[str]:
 def address_of(provider: Provider, base_url: str, settings: Mapping[str, str], mapping_address: str = "") -> str:
     """Where requests go: the operator's base URL, else the mapping's own address, else the provider's; "" when there
     is none or a setting that it needs is missing."""
-    template = join_base(provider, base_url) if base_url else mapping_address or provider.address
+    if base_url:
+        template = join_base(provider, base_url)
+    else:
+        template = mapping_address or provider.address
     return fill_address(template, settings)
 
 

@@ -125,4 +125,6 @@ def day_of(at_us: int) -> str:
 
 def _grams(name: str) -> frozenset[str]:
     padded = f"^{name}$"
-    return frozenset(padded[i : i + 3] for i in range(len(padded) - 2)) if name else frozenset()
+    if name:
+        return frozenset(padded[i : i + 3] for i in range(len(padded) - 2))
+    return frozenset()

@@ -39,7 +39,10 @@ def _kind(model: Model, mappings: tuple[Mapping, ...]) -> str:
         words = "reasoning model"
     else:
         words = "language model"
-    also = " that also makes images" if "text" in outputs and "image" in outputs else ""
+    if "text" in outputs and "image" in outputs:
+        also = " that also makes images"
+    else:
+        also = ""
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}{also}"
 
 
@@ -67,7 +70,10 @@ def _sizes(mappings: tuple[Mapping, ...]) -> list[str]:
     output = max(one.max_output for one in mappings)
     if not context:
         return []
-    limit = f" and writes up to {_short(output)}" if output and "chat" in mappings[0].operations else ""
+    if output and "chat" in mappings[0].operations:
+        limit = f" and writes up to {_short(output)}"
+    else:
+        limit = ""
     return [f"It takes up to {_short(context)} tokens{limit}"]
 
 
@@ -78,4 +84,6 @@ def _short(tokens: int) -> str:
 
 
 def _join(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    if len(words) == 1:
+        return words[0]
+    return f"{', '.join(words[:-1])} and {words[-1]}"

@@ -210,8 +210,14 @@ class Mapping:
         # Here and not when asked for: each request asks for them several times.
         key = f"{self.provider}/{self.model}"
         object.__setattr__(self, "key", f"{key}:{self.region}" if self.region else key)
-        prices = self.prices[0] if len(self.prices) == 1 else None
-        steady = prices.base if prices and not (prices.tiers or prices.peaks) else None
+        if len(self.prices) == 1:
+            prices = self.prices[0]
+        else:
+            prices = None
+        if prices and not (prices.tiers or prices.peaks):
+            steady = prices.base
+        else:
+            steady = None
         object.__setattr__(self, "steady", steady)
 
     @property

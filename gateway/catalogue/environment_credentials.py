@@ -99,7 +99,10 @@ def wanting(provider: Provider, environment: Mapping[str, str]) -> str:
         wanted.append(f"{names[0]} (or {own})" if names else own)
     if provider.protocol != "sandbox" and not base_url_for(provider, environment):
         settings = settings_for(provider, environment)
-        needed = [] if fill_address(provider.address, settings) else needed_settings(provider.address, settings)
+        if fill_address(provider.address, settings):
+            needed = []
+        else:
+            needed = needed_settings(provider.address, settings)
         wanted += [provider.settings[name].partition("=")[0].partition("|")[0] for name in needed]
         if not provider.address:
             wanted.append(variable_of(provider.id, "BASE_URL"))

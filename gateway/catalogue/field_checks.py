@@ -133,7 +133,9 @@ def _integer(value: Any) -> int:
 
 
 def _optional_integer(value: Any) -> int | None:
-    return None if value is None else _integer(value)
+    if value is None:
+        return None
+    return _integer(value)
 
 
 def _number(value: Any) -> float:
@@ -208,7 +210,10 @@ def _operations(value: Any) -> tuple[str, ...]:
     known = operations.names()
     strange = [name for name in names if name not in known]
     if strange or not names:
-        meant = near(strange[0], known) if strange else ""
+        if strange:
+            meant = near(strange[0], known)
+        else:
+            meant = ""
         raise ValueError(f"unknown operation {', '.join(strange) or 'none'}; known: {', '.join(known)}{meant}")
     return names
 

@@ -68,4 +68,6 @@ def shown_on(
 
 def _last(dates: Iterable[str]) -> str:
     known = list(dates)
-    return max(known) if known and all(known) else ""
+    if known and all(known):
+        return max(known)
+    return ""

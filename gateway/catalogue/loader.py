@@ -92,7 +92,10 @@ def examine(sources: CatalogueSources) -> tuple[Catalogue, list[str]]:
     path = sources.path
     folder = sources.folder
     layers = [read_snapshot(folder / SNAPSHOT), read_folder(folder)]
-    missing = [] if not path or Path(path).is_dir() else [f"GATEWAY_CATALOGUE_PATH: {missing_file(Path(path))}"]
+    if not path or Path(path).is_dir():
+        missing = []
+    else:
+        missing = [f"GATEWAY_CATALOGUE_PATH: {missing_file(Path(path))}"]
     if path and not missing:
         layers.append(read_folder(Path(path)))
     if sources.tables:
@@ -181,7 +184,10 @@ def _with_defaults(fields: dict[str, Any]) -> dict[str, Any]:
     address = fields.get("address", "")
     found = VERSION_END.search(address)
     usual = PROTOCOLS.get(fields["protocol"]) or ProtocolEntry()
-    version_path = found.group() if found else "" if address else usual.version_path
+    if found:
+        version_path = found.group()
+    else:
+        version_path = "" if address else usual.version_path
     defaults = {"auth": usual.auth, "version_path": version_path}
     return defaults | fields
 
@@ -249,7 +255,10 @@ def _finish_mapping(fields: dict[str, Any], provider: Provider, where: TomlPlace
         full = {name: text or provider.service_tiers.get(name, "") for name, text in tiers.items()}
         problems.extend(f"{where}: no multiplier for tier {name}" for name, text in full.items() if not text)
         fields = fields | {"service_tiers": {name: text for name, text in full.items() if text}}
-    usual = provider.tool_prices if fields.get("responses_api") else {}
+    if fields.get("responses_api"):
+        usual = provider.tool_prices
+    else:
+        usual = {}
     if provider.search_price is not None and fields.get("web_search"):
         usual = usual | {"web_search": provider.search_price}
     if usual:
@@ -270,7 +279,10 @@ def _with_most_of_a_call(fields: dict[str, Any], provider: Provider) -> dict[str
         fields = fields | {"max_inputs": protocol.max_inputs}
     if IMAGES in operations and not fields.get("max_n"):
         parameters = fields.get("supported_parameters")
-        most = 1 if parameters and "n" not in parameters else protocol.max_images
+        if parameters and "n" not in parameters:
+            most = 1
+        else:
+            most = protocol.max_images
         fields = fields | {"max_n": most}
     if fields.get("supports_n") and not fields.get("max_streamed_n"):
         fields = fields | {"max_streamed_n": protocol.max_streamed_n}
@@ -282,7 +294,9 @@ def _with_tools(prices: Prices, usual: dict[str, int]) -> Prices:
 
     def fill(rates: TokenRates) -> TokenRates:
         absent: dict[str, Any] = {name: price for name, price in usual.items() if getattr(rates, name) is None}
-        return dataclasses.replace(rates, **absent) if absent else rates
+        if absent:
+            return dataclasses.replace(rates, **absent)
+        return rates
 
     return dataclasses.replace(
         prices,

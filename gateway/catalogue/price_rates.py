@@ -39,7 +39,9 @@ def rates_at(mapping: Mapping, at_us: int, input_tokens: int) -> TokenRates:
 def prices_at(lists: tuple[Prices, ...], at_us: int) -> Prices | None:
     """The dated list in force, the newest that has begun; before the first date the oldest list, None without any."""
     if len(lists) < 2:
-        return lists[0] if lists else None
+        if lists:
+            return lists[0]
+        return None
     found = lists[0]
     for prices in lists[1:]:
         if _starts_us(prices.from_date) > at_us:
@@ -67,7 +69,10 @@ def multiplier(mapping: Mapping, service_tier: str) -> tuple[int, int]:
     if service_tier not in ORDINARY_TIERS:
         for name in service_tier.split(TIERS_JOINED):
             text = mapping.service_tiers.get(name)
-            over, under = _fraction(text) if text else (1, 1)
+            if text:
+                over, under = _fraction(text)
+            else:
+                over, under = (1, 1)
             numerator = numerator * over
             denominator = denominator * under
     return numerator, denominator

@@ -261,7 +261,9 @@ def _keyed(table: dict[str, int], key: str, bound: bool) -> int:
     counts on the dearest, since what is made may be listed."""
     if key in table:
         return table[key]
-    return table["default"] if "default" in table and not bound else max(table.values())
+    if "default" in table and not bound:
+        return table["default"]
+    return max(table.values())
 
 
 def _dearest_input(rates: TokenRates, media: bool) -> int:
@@ -279,7 +281,9 @@ def _known(*rates: int | None) -> list[int]:
 
 
 def _first(rate: int | None, fallback: int) -> int:
-    return fallback if rate is None else rate
+    if rate is None:
+        return fallback
+    return rate
 
 
 def _rounded(amount: int, scale: int) -> int:

@@ -101,7 +101,10 @@ def _check_inputs(wanted: VideosInput, mapping: Mapping) -> None:
         given = len(getattr(wanted, name))
         most = mapping.extra.get(name, 0)
         if given > most:
-            what = f"takes up to {most} {name.replace('_', ' ')}" if most else f"takes no {name.replace('_', ' ')}"
+            if most:
+                what = f"takes up to {most} {name.replace('_', ' ')}"
+            else:
+                what = f"takes no {name.replace('_', ' ')}"
             raise _unsupported(mapping, what, name)
     if mapping.extra.get(NEEDS_IMAGE) and not wanted.pictures:
         raise _unsupported(mapping, "makes videos of an image only", "image")
@@ -122,7 +125,9 @@ def _seconds(wanted: VideosInput, mapping: Mapping) -> int:
 def _size(wanted: VideosInput, mapping: Mapping) -> str:
     offered = mapping.video_sizes
     if not wanted.size:
-        return USUAL_SIZE if USUAL_SIZE in offered or not offered else offered[0]
+        if USUAL_SIZE in offered or not offered:
+            return USUAL_SIZE
+        return offered[0]
     if offered and wanted.size not in offered:
         what = f"makes no video of {wanted.size[:32]}; it makes {', '.join(offered)}"
         raise _unsupported(mapping, what, "size")

@@ -27,14 +27,19 @@ def url_problem(value: str, schemes: Collection[str]) -> str:
     if port == 0:
         return "an address has no port 0"
     if not _is_host(host):
-        return "this address names no host" if not host else "the host of this address cannot be one"
+        if not host:
+            return "this address names no host"
+        return "the host of this address cannot be one"
     return ""
 
 
 def _is_host(host: str) -> bool:
     if ":" not in host:
         try:
-            ascii_host = host.encode("idna").decode() if not host.isascii() else host
+            if not host.isascii():
+                ascii_host = host.encode("idna").decode()
+            else:
+                ascii_host = host
         except UnicodeError:
             return False
         return len(ascii_host) <= LONGEST_HOST and HOST.fullmatch(ascii_host) is not None

@@ -32,7 +32,10 @@ def write_reference(
             names = [f"GATEWAY_{section}_{one.name}".upper()]
             names = [name for name, value in variables.items() if value[:2] == (section, one.name)] + names
             what = without_names(comments.get((section, one.name), ""), names)
-            mark = " *" if (section, one.name) in fixed else ""
+            if (section, one.name) in fixed:
+                mark = " *"
+            else:
+                mark = ""
             default = texts.get(section, {}).get(one.name)
             allowed = _describe(one.type)
             rows.append(
@@ -79,8 +82,12 @@ def _describe(kind: Any) -> str:
         return "one of " + ", ".join(f"`{choice}`" for choice in get_args(kind))
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
-        return "list of addresses or networks" if get_origin(item) is Annotated else "list"
-    return TYPES.get(kind, "") if kind in (int, float, bool) else ""
+        if get_origin(item) is Annotated:
+            return "list of addresses or networks"
+        return "list"
+    if kind in (int, float, bool):
+        return TYPES.get(kind, "")
+    return ""
 
 
 def _describe_check(check: Any) -> str:
@@ -88,7 +95,9 @@ def _describe_check(check: Any) -> str:
         return f"from {check.least:g}" + ("" if check.most == float("inf") else f" to {check.most:g}")
     if isinstance(check, Scheme):
         return "begins with " + " or ".join(f"`{name}://`" for name in check.names)
-    return "address or network" if isinstance(check, NetworkText) else ""
+    if isinstance(check, NetworkText):
+        return "address or network"
+    return ""
 
 
 def _write(value: Any) -> str:

@@ -41,7 +41,10 @@ def secret_entry(
     """A secret that the first of `names` that is set gives: whether there is one and where it comes from, never what
     it is. `references` are those of the `file`."""
     for name in names:
-        reference = f"{file}: {references[name]}" if name in references else ""
+        if name in references:
+            reference = f"{file}: {references[name]}"
+        else:
+            reference = ""
         if environment.get(name):
             return Entry(section, key, MASK, reference or name)
         path = environment.get(f"{name}_FILE", "")

@@ -86,7 +86,10 @@ def read(
         text = path.read_text()
         tree = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        if isinstance(error, OSError):
+            reason = error.strerror
+        else:
+            reason = str(error)
         problems.append(missing_file(path) if isinstance(error, FileNotFoundError) else f"{path}: {reason}")
         return ConfigFile(str(path))
     return _Reader(path, TomlLines(text), environment, problems).read(tree, sections, secrets)
@@ -156,7 +159,10 @@ class _Reader:
         rest = dict(value)
         if API_KEY in rest:
             self._keep(variable(ident, API_KEY), rest.pop(API_KEY), table, API_KEY)
-        plain = {BASE_URL: rest.pop(BASE_URL)} if BASE_URL in rest else {}
+        if BASE_URL in rest:
+            plain = {BASE_URL: rest.pop(BASE_URL)}
+        else:
+            plain = {}
         values = rest.pop(VALUES, {})
         if not isinstance(values, dict):
             self._note(f"[{table}] {VALUES} is no table", table, VALUES)
@@ -167,12 +173,18 @@ class _Reader:
                 self._note(f"[{table}] {name}: expected text, got {found!r}", table, name)
             else:
                 self._found[variable(ident, name)] = found
-                self._references[variable(ident, name)] = text if self._is_reference(text) else ""
+                if self._is_reference(text):
+                    self._references[variable(ident, name)] = text
+                else:
+                    self._references[variable(ident, name)] = ""
         return rest
 
     def _keep(self, name: str, value: Any, table: str, key: str) -> None:
         """A secret, which must be a reference or a list of them."""
-        items = value if isinstance(value, list) else [value]
+        if isinstance(value, list):
+            items = value
+        else:
+            items = [value]
         if not items or not all(self._is_reference(item) for item in items):
             self._note(f"[{table}] {key}: a secret does not stand in this file; {REFERENCE}", table, key)
             return
@@ -199,7 +211,9 @@ class _Reader:
                 self._note(problem, table, key)
             return self._environment.get(name, "")
         path = self._place(value.removeprefix(FILE))
-        return path.read_text().strip() if self._check(path, table, key) else ""
+        if self._check(path, table, key):
+            return path.read_text().strip()
+        return ""
 
     def _check(self, path: Path, table: str, key: str) -> bool:
         try:

@@ -44,9 +44,17 @@ class TomlPlace:
 
     def at(self, key: str = "") -> str:
         """Its file, line and name; with `key` the line of that key."""
-        line = self.lines.find(self.table, key, self.nth) if self.lines is not None else 0
-        where = f"{self.name}:{line}" if line else self.name
-        return f"{where}: {self.entry}" if self.entry else where
+        if self.lines is not None:
+            line = self.lines.find(self.table, key, self.nth)
+        else:
+            line = 0
+        if line:
+            where = f"{self.name}:{line}"
+        else:
+            where = self.name
+        if self.entry:
+            return f"{where}: {self.entry}"
+        return where
 
     def __str__(self) -> str:
         return self.at()

@@ -18,7 +18,9 @@ def near(name: str, known: Iterable[str]) -> str:
         difflib.get_close_matches(name.lower(), by_lower, SHOWN, LIKENESS)
         or [one for one in sorted(by_lower) if len(name) >= BEGINNING and one.startswith(name.lower())][:SHOWN]
     )
-    return f"; did you mean {' or '.join(by_lower[one] for one in found)}?" if found else ""
+    if found:
+        return f"; did you mean {' or '.join(by_lower[one] for one in found)}?"
+    return ""
 
 
 def unknown_variables(environment: Mapping[str, str], prefix: str, known: Collection[str]) -> list[str]:

@@ -145,7 +145,10 @@ class SettingsReader:
                 continue
             if text:
                 self._tree.setdefault(section, {})[key] = _scaled(text, factor)
-                self.origins[section, key] = name if self._environment.get(name) else f"{name}_FILE"
+                if self._environment.get(name):
+                    self.origins[section, key] = name
+                else:
+                    self.origins[section, key] = f"{name}_FILE"
 
     def _fill(self, name: str, kind: type, values: dict[str, Any], file: ConfigFile) -> Any:
         fields = {one.name: one for one in dataclasses.fields(kind)}
@@ -161,7 +164,9 @@ class SettingsReader:
                 self.problems.append(f"[{name}] {key}: {error}{describe_origin(self.origins, file, name, key)}")
                 with suppress(ValueError, KeyError):
                     ready[key] = convert(self._usual[name][key], one.type)
-        return kind(**ready) if len(ready) == len(fields) else None
+        if len(ready) == len(fields):
+            return kind(**ready)
+        return None
 
 
 def describe_origin(origins: Mapping[Key, str], file: ConfigFile, section: str, key: str) -> str:
@@ -170,11 +175,15 @@ def describe_origin(origins: Mapping[Key, str], file: ConfigFile, section: str, 
     origin = origins.get((section, key), DEFAULT)
     if origin == config_file.NAME:
         origin = TomlPlace(Path(file.path).name, "", file.lines, section).at(key)
-    return "" if origin == DEFAULT else f" (from {origin})"
+    if origin == DEFAULT:
+        return ""
+    return f" (from {origin})"
 
 
 def _scaled(text: str, factor: float) -> Any:
     try:
-        return text if factor == 1 else float(text) * factor
+        if factor == 1:
+            return text
+        return float(text) * factor
     except ValueError:
         return text

@@ -23,7 +23,10 @@ class Between:
 
     def check(self, value: Any) -> None:
         if not self.least <= value <= self.most:
-            most = "" if self.most == math.inf else f" and at most {self.most:g}"
+            if self.most == math.inf:
+                most = ""
+            else:
+                most = f" and at most {self.most:g}"
             raise ValueError(f"must be at least {self.least:g}{most}, got {value:g}")
 
 
@@ -67,7 +70,10 @@ def convert(value: Any, kind: Any) -> Any:
             one.check(ready)
         return ready
     if get_origin(kind) is tuple:
-        items = [v.strip() for v in value.split(",") if v.strip()] if isinstance(value, str) else value
+        if isinstance(value, str):
+            items = [v.strip() for v in value.split(",") if v.strip()]
+        else:
+            items = value
         if not isinstance(items, list | tuple):
             raise ValueError(f"expected a list, got {value!r}")
         return tuple(convert(item, get_args(kind)[0]) for item in items)

@@ -56,7 +56,10 @@ class Leadership:
     def campaign(self) -> None:
         """Renew the row, or take it where it has expired. Unavailable."""
         start = self._clock.monotonic()
-        held = self._database.write(self._hold) if self.epoch else False
+        if self.epoch:
+            held = self._database.write(self._hold)
+        else:
+            held = False
         if not held:
             self._until = float("-inf")
             held = self._database.read(self._is_vacant) and self._database.write(self._take)

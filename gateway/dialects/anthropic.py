@@ -119,11 +119,17 @@ def is_search(block: dict[str, Any]) -> bool:
 def _read_counts(wire: dict[str, Any]) -> Usage:
     split, details, tools = (wire.get(name) for name in ("cache_creation", "output_tokens_details", "server_tool_use"))
     written = read_count(wire.get("cache_creation_input_tokens"))
-    hour = read_count(split.get("ephemeral_1h_input_tokens")) if isinstance(split, dict) else 0
+    if isinstance(split, dict):
+        hour = read_count(split.get("ephemeral_1h_input_tokens"))
+    else:
+        hour = 0
     if isinstance(split, dict):
         written = max(written, hour + read_count(split.get("ephemeral_5m_input_tokens")))
     output = read_count(wire.get("output_tokens"))
-    thought = read_count(details.get("thinking_tokens")) if isinstance(details, dict) else 0
+    if isinstance(details, dict):
+        thought = read_count(details.get("thinking_tokens"))
+    else:
+        thought = 0
     return Usage(
         input=read_count(wire.get("input_tokens")),
         cache_read=read_count(wire.get("cache_read_input_tokens")),

@@ -37,7 +37,10 @@ def read_citation(wire: Any) -> Source | None:
         return None
     index = _count(wire.get("search_result_index"), 0)
     first, last = (_count(wire.get(name)) for name in BLOCKS)
-    found = SourceRange("result", index, first, last) if kind == RESULT else None
+    if kind == RESULT:
+        found = SourceRange("result", index, first, last)
+    else:
+        found = None
     return Source(address, _word(wire.get("title")), quote, place=found)
 
 
@@ -72,8 +75,12 @@ def write_citation(source: Source) -> dict[str, Any]:
 
 
 def _word(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 def _count(value: Any, missing: int = -1) -> int:
-    return value if type(value) is int and value >= 0 else missing
+    if type(value) is int and value >= 0:
+        return value
+    return missing

@@ -112,7 +112,9 @@ def read_tier(wire: Any) -> str:
     if not isinstance(wire, dict):
         return ""
     named = wire.get("serviceTier") or wire.get("trafficType")
-    return TIERS_READ.get(named, "") if isinstance(named, str) else ""
+    if isinstance(named, str):
+        return TIERS_READ.get(named, "")
+    return ""
 
 
 def _by_modality(wire: dict[str, Any], name: str) -> dict[str, int]:
@@ -122,7 +124,10 @@ def _by_modality(wire: dict[str, Any], name: str) -> dict[str, int]:
         return NO_TOKENS
     counts: dict[str, int] = {}
     for entry in entries:
-        kind = entry.get("modality") if isinstance(entry, dict) else None
+        if isinstance(entry, dict):
+            kind = entry.get("modality")
+        else:
+            kind = None
         if kind in APART:
             counts[kind] = counts.get(kind, 0) + read_count(entry.get("tokenCount"))
     return counts

@@ -90,12 +90,16 @@ NO_OUTPUT_DETAILS = {"reasoning_tokens": 0, "image_tokens": 0, "audio_tokens": 0
 
 def tier_of(word: str | None) -> str:
     """A service tier under the name that answers and prices have for it; "" for none."""
-    return TIER_WORDS.get(word, word) if word else ""
+    if word:
+        return TIER_WORDS.get(word, word)
+    return ""
 
 
 def retention_of(word: str | None) -> str:
     """A prompt_cache_retention as the service spells it now: older clients say in-memory. "" for none."""
-    return word.replace("-", "_") if word else ""
+    if word:
+        return word.replace("-", "_")
+    return ""
 
 
 def error_body(error: GatewayError, request_id: str = "") -> dict[str, Any]:
@@ -129,8 +133,14 @@ def read_usage(wire: Any) -> Usage | None:
     output = get("completion_tokens")
     details = get("prompt_tokens_details")
     spent = get("completion_tokens_details")
-    details = details if type(details) is dict else NOTHING
-    spent = spent if type(spent) is dict else NOTHING
+    if type(details) is dict:
+        details = details
+    else:
+        details = NOTHING
+    if type(spent) is dict:
+        spent = spent
+    else:
+        spent = NOTHING
     if (
         type(prompt) is int and type(output) is int and 0 <= prompt <= MOST_UNITS and 0 <= output <= MOST_UNITS
         and USUAL_COUNTS.issuperset(wire)
@@ -170,7 +180,10 @@ def _split_prompt(wire: dict[str, Any], details: dict[str, Any], prompt: int) ->
     written = next((details[name] for name in spellings if details.get(name)), 0)
     write = min(read_count(written), prompt - read)
     hour = details.get("cache_creation")
-    write_1h = min(read_count(hour.get("ephemeral_1h_input_tokens")), write) if isinstance(hour, dict) else 0
+    if isinstance(hour, dict):
+        write_1h = min(read_count(hour.get("ephemeral_1h_input_tokens")), write)
+    else:
+        write_1h = 0
     audio = min(read_count(details.get("audio_tokens")), prompt - read - write)
     return read, write - write_1h, write_1h, audio
 

@@ -144,7 +144,9 @@ def origin_of(provider: str, account: str) -> str:
 
 def error_code(error: GatewayError) -> str:
     """`response.error.code` for an error of ours."""
-    return error.code if error.code in KEPT_CODES else ERROR_CODES.get(error.kind, "server_error")
+    if error.code in KEPT_CODES:
+        return error.code
+    return ERROR_CODES.get(error.kind, "server_error")
 
 
 def read_usage(wire: Any) -> Usage | None:
@@ -158,8 +160,14 @@ def read_usage(wire: Any) -> Usage | None:
     output = read_count(wire.get("output_tokens"))
     found_in = wire.get("input_tokens_details")
     found_out = wire.get("output_tokens_details")
-    details = found_in if isinstance(found_in, dict) else {}
-    spent = found_out if isinstance(found_out, dict) else {}
+    if isinstance(found_in, dict):
+        details = found_in
+    else:
+        details = {}
+    if isinstance(found_out, dict):
+        spent = found_out
+    else:
+        spent = {}
     read = min(read_count(details.get("cached_tokens")), prompt)
     written = min(read_count(details.get("cache_write_tokens")), prompt - read)
     return Usage(
@@ -200,7 +208,10 @@ def count_tools(response: dict[str, Any]) -> dict[str, int]:
 def count_searches(response: dict[str, Any]) -> int:
     """Billed web searches of a response: its own count, else its search calls (opening a page is none)."""
     used = response.get("tool_usage")
-    reported = used.get("web_search") if isinstance(used, dict) else None
+    if isinstance(used, dict):
+        reported = used.get("web_search")
+    else:
+        reported = None
     if isinstance(reported, dict) and "num_requests" in reported:
         return read_count(reported["num_requests"])
     items = [item for item in response.get("output") or () if isinstance(item, dict)]

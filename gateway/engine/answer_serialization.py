@@ -109,7 +109,10 @@ def flatten(value: Any) -> Any:
         if field.texts:
             flat[field.name] = [text.decode() for text in item]
         else:
-            flat[field.name] = item if field.raw else flatten(item)
+            if field.raw:
+                flat[field.name] = item
+            else:
+                flat[field.name] = flatten(item)
     return flat
 
 
@@ -131,7 +134,9 @@ def _restore(field: Field, item: Any) -> Any:
     if field.texts:
         return [text.encode() for text in item]
     item = item if field.raw else build(item)
-    return tuple(item) if field.many and isinstance(item, list) else item
+    if field.many and isinstance(item, list):
+        return tuple(item)
+    return item
 
 
 @functools.lru_cache(maxsize=64)
@@ -151,11 +156,15 @@ def shape_of(kind: type[Any]) -> tuple[Field, ...]:
 
 def _default_of(field: Any, none: object) -> Any:
     """The default of a field; `none`, the marker of its kind of class, when it has none."""
-    return field.default if field.default_factory is none else field.default_factory()
+    if field.default_factory is none:
+        return field.default
+    return field.default_factory()
 
 
 def _kinds_within(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if get_origin(hint) in (Union, types.UnionType):
+        return get_args(hint)
+    return (hint,)
 
 
 def _is_raw(hint: Any) -> bool:

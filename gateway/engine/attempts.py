@@ -68,7 +68,9 @@ class Walk(Struct, eq=False):
     def following(self) -> Target | None:
         """The target that would follow at another mapping."""
         place = self._after(self.spent + 1)
-        return None if place is None else self.groups[place][0]
+        if place is None:
+            return None
+        return self.groups[place][0]
 
     def give_up(self) -> None:
         """Move the current target behind all others: it may only be slow."""
@@ -120,7 +122,9 @@ class Walk(Struct, eq=False):
         """The position of the mapping that follows after `spent` tries: of the same model, or of the next."""
         place = self.place + 1
         if spent < self.most:
-            return place if place < len(self.groups) else None
+            if place < len(self.groups):
+                return place
+            return None
         model = self._model(self.place)
         return next((one for one in range(place, len(self.groups)) if self._model(one) != model), None)
 
@@ -145,7 +149,10 @@ def _final_error(outcome: Outcome, last: GatewayError, refusals: list[NotSupport
         last = next((attempt.error for attempt in reversed(attempts) if attempt.error), last)
     last.details = _diagnosed(last, outcome)
     if last.blame != "provider" or isinstance(last, NoProviderLeft):
-        last.retry_after = last.retry_after if last.upstream_status == 0 else None
+        if last.upstream_status == 0:
+            last.retry_after = last.retry_after
+        else:
+            last.retry_after = None
         return last
     message = f"No provider could answer. {_tried(attempts)}"
     errors = [attempt.error for attempt in attempts if attempt.error is not None]
@@ -170,7 +177,9 @@ def _tried(attempts: list[Attempt]) -> str:
     """Which providers were tried and how they answered, in order; what was said several times once, with how often."""
     said = Counter(_described(attempts))
     told = [text if times == 1 else f"{text} ({times} times)" for text, times in said.items()]
-    return "Tried: " + "; ".join(told) + "." if attempts else ""
+    if attempts:
+        return "Tried: " + "; ".join(told) + "."
+    return ""
 
 
 def _described(attempts: list[Attempt]) -> Iterator[str]:
@@ -178,5 +187,8 @@ def _described(attempts: list[Attempt]) -> Iterator[str]:
         error = attempt.error
         if error is None:
             continue
-        status = f" answered {error.upstream_status}:" if error.upstream_status else ":"
+        if error.upstream_status:
+            status = f" answered {error.upstream_status}:"
+        else:
+            status = ":"
         yield f"{attempt.target.provider.id}{status} {error.message.rstrip('.')}"

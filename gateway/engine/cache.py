@@ -108,7 +108,10 @@ class ResponseCache:
             (options.image_config, options.extra),
         )
         try:
-            parts = (*parts, _hash(request.native)) if request.native and request.native.whole else parts
+            if request.native and request.native.whole:
+                parts = (*parts, _hash(request.native))
+            else:
+                parts = parts
             text = orjson.dumps(parts, to_builtins, orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
         except TypeError:
             return ""  # what cannot be compared is not cached
@@ -119,7 +122,9 @@ class ResponseCache:
         """The entry, None for a miss."""
         try:
             payload = self._store.get(key)
-            return read_entry(payload) if payload else None
+            if payload:
+                return read_entry(payload)
+            return None
         except GatewayError:
             return None
         except (ValueError, KeyError, TypeError):
@@ -181,7 +186,9 @@ class EncryptedCacheStore:
 
     def get(self, key: str) -> bytes | None:
         value = self._store.get(key)
-        return self._vault.open_bytes(value) if value and is_sealed(value) else value
+        if value and is_sealed(value):
+            return self._vault.open_bytes(value)
+        return value
 
     def put(self, key: str, value: bytes, ttl_s: float) -> None:
         self._store.put(key, self._vault.seal_bytes(value), ttl_s)
@@ -248,6 +255,9 @@ class DocumentCacheStore:
         """Delete the entries that would expire first until the rest fits. Unavailable when the store is away."""
         sql = "SELECT count(*), coalesce(sum(length(value)), 0) FROM document WHERE kind = ?"
         count, size = self._database.report(lambda: self._database.execute(sql, (KIND,)).fetchone())
-        bounds = {KIND: int(count * self._max_bytes / size)} if size > self._max_bytes else {}
+        if size > self._max_bytes:
+            bounds = {KIND: int(count * self._max_bytes / size)}
+        else:
+            bounds = {}
         self._documents.sweep(bounds)
         self._room = self._max_bytes // 4

@@ -43,7 +43,9 @@ class ChatEngine(Executor[ChatRequest]):
 
     def _unary(self, run: Run) -> ChatResult:
         result = unary.answer(run)
-        return json_healing.heal_result(run, result) if run.request.options.heal else result
+        if run.request.options.heal:
+            return json_healing.heal_result(run, result)
+        return result
 
     def _events(self, run: Run) -> Generator[Batch, None, None]:
         return json_healing.heal_stream(run, streaming.events(run))

@@ -76,7 +76,10 @@ class SharedCall:
 
     def add(self, frame: bytes | Batch) -> None:
         now = self._clock.monotonic()
-        gap_ms = round((now - self._at) * 1000) if self.frames else 0
+        if self.frames:
+            gap_ms = round((now - self._at) * 1000)
+        else:
+            gap_ms = 0
         self._at = now
         self.frames.append((gap_ms, frame))
         self._size += len(frame) if isinstance(frame, bytes) else UNWRITTEN
@@ -111,9 +114,15 @@ class SharedCall:
 
     def wait(self, seconds: float | None) -> None:
         """Wait until the shared call succeeded. Raises its error; UpstreamTimeout after `seconds`."""
-        until = None if seconds is None else self._clock.monotonic() + seconds
+        if seconds is None:
+            until = None
+        else:
+            until = self._clock.monotonic() + seconds
         while not self.ended:
-            left = None if until is None else until - self._clock.monotonic()
+            if until is None:
+                left = None
+            else:
+                left = until - self._clock.monotonic()
             if left is not None and left <= 0:
                 raise UpstreamTimeout("The model did not answer in time.")
             self._wake.wait(left)

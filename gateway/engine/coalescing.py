@@ -53,7 +53,10 @@ class RequestCoalescing:
         entry = self._find(shared)
         shared_call = self._shared_calls.get(shared.key)
         if entry is None and shared_call is not None:
-            entry = self._follow(shared, shared_call) if self._may_follow(shared, shared_call) else None
+            if self._may_follow(shared, shared_call):
+                entry = self._follow(shared, shared_call)
+            else:
+                entry = None
             if entry is None:
                 return self._alone(source)
         if entry is not None:
@@ -193,7 +196,9 @@ class RequestCoalescing:
         entry = self.cache.get(shared.key)
         if entry is None or entry.origin.mapping in self._free.denied(shared):
             return None
-        return entry if self._free.target_of(shared, entry.origin.mapping) is not None else None
+        if self._free.target_of(shared, entry.origin.mapping) is not None:
+            return entry
+        return None
 
     def _may_follow(self, shared: SharedRequest, shared_call: SharedCall) -> bool:
         return not self._free.denied(shared) & shared_call.mappings
@@ -208,7 +213,9 @@ class RequestCoalescing:
         finally:
             shared_call.leave()
         entry = shared_call.entry
-        return entry if entry and self._free.target_of(shared, entry.origin.mapping) is not None else None
+        if entry and self._free.target_of(shared, entry.origin.mapping) is not None:
+            return entry
+        return None
 
     def _follow_stream(
         self, shared: SharedRequest, shared_call: SharedCall, batch: Batch, batches: Batches, outcome: Outcome

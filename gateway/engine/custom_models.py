@@ -58,7 +58,9 @@ class CustomModels:
         """
         info = self._custom_providers.providers_of(caller.organization_id).get(name)
         if info is None:
-            return self._generic(caller, model) if name == CUSTOM else None
+            if name == CUSTOM:
+                return self._generic(caller, model)
+            return None
         _check_mode(caller, name)
         return self._offered(info, model)
 
@@ -66,11 +68,15 @@ class CustomModels:
         """The model that a job began at; None where the organization does not have it any more."""
         if provider_id == CUSTOM:
             key = next((key.info for key in self._provider_keys.keys_for(organization_id, CUSTOM)), None)
-            return None if key is None else _make(CUSTOM, key.base_url, {"id": model})
+            if key is None:
+                return None
+            return _make(CUSTOM, key.base_url, {"id": model})
         providers = self._custom_providers.providers_of(organization_id).values()
         info = next((one for one in providers if one.provider_id == provider_id), None)
         try:
-            return None if info is None else self._offered(info, model)
+            if info is None:
+                return None
+            return self._offered(info, model)
         except InvalidRequest:
             return None
 
@@ -106,7 +112,10 @@ class CustomModels:
         if key is None:
             return None
         _check_mode(caller, CUSTOM)
-        only = key.allowed_models[0] if len(key.allowed_models) == 1 else CUSTOM
+        if len(key.allowed_models) == 1:
+            only = key.allowed_models[0]
+        else:
+            only = CUSTOM
         return _make(CUSTOM, key.base_url, {"id": model or only})
 
 
@@ -160,7 +169,10 @@ def make_known(parts: Iterable[ProviderModels]) -> list[CustomModel]:
 
 
 def _known(part: ProviderModels) -> Iterator[CustomModel]:
-    opened = None if any(not models for models in part.allowed) else frozenset(_flat(part.allowed))
+    if any(not models for models in part.allowed):
+        opened = None
+    else:
+        opened = frozenset(_flat(part.allowed))
     provider = _provider(part.provider_id, "")
     read: dict[str, tuple[Prices, ...]] = {}
     for entry in part.entries:
@@ -214,7 +226,9 @@ def _model(ident: str, mapping: Mapping) -> Model:
 
 def _provider(provider_id: str, base_url: str) -> Provider:
     bare = Provider(provider_id, provider_id, PROTOCOL, version_path=VERSION_PATH)
-    return replace(bare, address=join_base(bare, base_url)) if base_url else bare
+    if base_url:
+        return replace(bare, address=join_base(bare, base_url))
+    return bare
 
 
 def _prices(provider_id: str, entry: Values[str, Any]) -> tuple[Prices, ...]:
@@ -233,4 +247,6 @@ def _prices(provider_id: str, entry: Values[str, Any]) -> tuple[Prices, ...]:
 
 def _size(entry: Values[str, Any], name: str) -> int:
     size = entry.get(name, 0)
-    return size if isinstance(size, int) and size > 0 else 0
+    if isinstance(size, int) and size > 0:
+        return size
+    return 0

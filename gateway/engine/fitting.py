@@ -76,19 +76,25 @@ class Fitting:
         if ROOM in self._lacking:
             room = self._ability.context - request.requirements.prompt_bytes // FEWEST_BYTES_PER_TOKEN
             limit = min(limit, max(room, LEAST_ROOM))
-        return limit if limit < wanted else None
+        if limit < wanted:
+            return limit
+        return None
 
     def choices_a_call(self, request: Request) -> int:
         """How many answers one call gives, where the caller wants more of them; 0 where one call will do."""
         if SPLIT not in self._lacking:
             return 0
-        return self._ability.max_streamed_n if request.requirements.stream else self._ability.max_n
+        if request.requirements.stream:
+            return self._ability.max_streamed_n
+        return self._ability.max_n
 
     def fit(self, request: Request) -> Request:
         """The request as the mapping gets it, with a warning for each option that was dropped."""
         warnings = (*request.warnings, *self._warn(request))
         if not isinstance(request, ChatRequest) or (self._lacking <= LIMITS and not self._effort):
-            return replace(request, warnings=warnings) if warnings else request
+            if warnings:
+                return replace(request, warnings=warnings)
+            return request
         read = request.conversation
         options = request.options
         if TIER in self._lacking:
@@ -173,7 +179,10 @@ class Fitting:
         key = self._key
         limit = self.limit(request)
         if limit is not None:
-            why = "the most that it gives" if limit == self._ability.max_output else "what its context has left"
+            if limit == self._ability.max_output:
+                why = "the most that it gives"
+            else:
+                why = "what its context has left"
             yield f"max_tokens was lowered to {limit} for {key}: {why}."
         if REASONING in lacking:
             field = REASONING_FIELDS[0 if request.requirements.effort else 1]
@@ -201,7 +210,9 @@ class Fitting:
 
 
 def _kind(tool: Tool) -> str:
-    return tool.kind if isinstance(tool, VendorTool) else "web_search"
+    if isinstance(tool, VendorTool):
+        return tool.kind
+    return "web_search"
 
 
 def _sampled(conversation: Conversation, **changes: Any) -> Conversation:

@@ -74,7 +74,9 @@ class RedisGossipStore:
             return None
         self._missing.pop(number, None)
         size = len(self._writer)
-        return None if value[:size] == self._writer else value[size:]
+        if value[:size] == self._writer:
+            return None
+        return value[size:]
 
     def _name(self, number: int) -> str:
         return store.health(f"delta:{number}")
@@ -172,7 +174,9 @@ class Pins:
         except (TimeoutError, GatewayError):
             self._backoff_until = self._clock.monotonic() + BACKOFF_S
             raise Unavailable() from None
-        return value.decode() if value else None
+        if value:
+            return value.decode()
+        return None
 
     def put(self, key: str, value: str, ttl_s: float) -> None:
         """Unavailable when too many writes are queued."""
@@ -209,7 +213,9 @@ class RedisPins:
 
     def get(self, key: str) -> bytes | None:
         waiting = self._waiting.get(key)
-        return waiting[0] if waiting else self._redis.get(store.sticky(key))
+        if waiting:
+            return waiting[0]
+        return self._redis.get(store.sticky(key))
 
     def put(self, key: str, value: bytes, ttl_s: float) -> None:
         if len(self._waiting) >= WAITING_PINS:

@@ -151,7 +151,9 @@ class Idempotency:
         while the store writes the claim has a claim all the same."""
         try:
             found = self._claim(keyed, check)
-            return found if isinstance(found, StoredReply) else self._make(found, make)
+            if isinstance(found, StoredReply):
+                return found
+            return self._make(found, make)
         except Exception as error:
             return error
 
@@ -197,7 +199,10 @@ class Idempotency:
             )  # it may have finished while its owner was looked up
             head, body = _split(value)
         if head["state"] != "kept" or not claim.keeps:
-            reason = NOT_KEPT if head["state"] == "kept" else head.get("reason", CRASHED)
+            if head["state"] == "kept":
+                reason = NOT_KEPT
+            else:
+                reason = head.get("reason", CRASHED)
             raise Interrupted(f"{REASONS[reason]} {ANEW}", headers=NO_RETRY)
         check(head["request"])
         answer = self._threads.run(self._unpack, body)
@@ -205,7 +210,9 @@ class Idempotency:
 
     def _unpack(self, body: bytes) -> bytes:
         """An earlier release stored the bytes compressed and in plain text."""
-        return unpack(self._vault, body) if is_sealed(body) else zlib.decompress(body)
+        if is_sealed(body):
+            return unpack(self._vault, body)
+        return zlib.decompress(body)
 
     def _is_running(self, place: str, owner: int) -> bool:
         if place in self._running:

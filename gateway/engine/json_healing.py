@@ -86,7 +86,9 @@ def _loosen(source: Source) -> Source:
 def heal_stream(run: Run, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
     """The batches, with the text as one delta before the end. Closing it closes them."""
     wanted = wanted_of(run.request)
-    return batches if wanted is None else _heal_batches(run, batches, wanted)
+    if wanted is None:
+        return batches
+    return _heal_batches(run, batches, wanted)
 
 
 def _heal_batches(
@@ -170,7 +172,10 @@ def _replace(merged: Iterable[Event], whole: TextDelta, others: set[int]) -> Ite
             if event.block == whole.block:
                 yield whole
         elif isinstance(event, SourceFound):
-            block = whole.block if event.block in others else event.block
+            if event.block in others:
+                block = whole.block
+            else:
+                block = event.block
             yield structs.replace(event, source=_loosen(event.source), block=block)
         elif not (isinstance(event, BlockDone) and event.block in others):
             yield event

@@ -111,7 +111,9 @@ class Payload:
         self._served = served
         self.fee_nusd = fee_nusd
         self._awaited = awaited
-        return self._write() if self._ended else None
+        if self._ended:
+            return self._write()
+        return None
 
     def close(self) -> None:
         """The settlement is finished."""
@@ -201,10 +203,15 @@ class Payload:
         if post is None:
             return None
         # A caller who disconnects while a large payload is packed must not cancel the settlement.
-        ticket = Job(self._bring, post).result() if self._is_large else self._bring(post)
+        if self._is_large:
+            ticket = Job(self._bring, post).result()
+        else:
+            ticket = self._bring(post)
         if isinstance(ticket, GatewayError):
             raise ticket
-        return ticket if self._awaited else None
+        if self._awaited:
+            return ticket
+        return None
 
     def _bring(self, post: Post) -> Ticket | GatewayError:
         """Post both; returns an error as a value, since one that leaves a greenlet would be printed."""

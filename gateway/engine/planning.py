@@ -81,17 +81,23 @@ class RoutePlan:
         """The request as `mapping` gets it: without options that it does not support, and with the effort that
         automatic model selection adds. Usually the request itself."""
         fitting = self.fittings.get(mapping.key)
-        return request if fitting is None else fitting.fit(request)
+        if fitting is None:
+            return request
+        return fitting.fit(request)
 
     def limit(self, request: Request, mapping: Mapping) -> int | None:
         """The output limit that `mapping` gets instead of the caller's; None where theirs is fine."""
         fitting = self.fittings.get(mapping.key)
-        return None if fitting is None else fitting.limit(request)
+        if fitting is None:
+            return None
+        return fitting.limit(request)
 
     def choices_a_call(self, request: Request, mapping: Mapping) -> int:
         """How many answers one call of `mapping` gives, where the caller wants more of them; else 0."""
         fitting = self.fittings.get(mapping.key)
-        return 0 if fitting is None else fitting.choices_a_call(request)
+        if fitting is None:
+            return 0
+        return fitting.choices_a_call(request)
 
 
 class _AttemptTotals:
@@ -237,7 +243,9 @@ class Planner:
         if usual_s is not None:
             return max(LEAST_PATIENCE_S, USUAL_TIMES * usual_s)
         most = request.requirements.max_tokens or target.mapping.max_output
-        return first_byte_s + most / SLOW if most else math.inf
+        if most:
+            return first_byte_s + most / SLOW
+        return math.inf
 
     def left(self, target: Target, operation: str) -> None:
         """Count a call that was left for another provider because nothing came."""
@@ -358,7 +366,10 @@ def _cooling_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[t
     late = []
     for group, scored in zip(groups, plan.order, strict=True):
         cooling = plan.cooling.get(scored.key)
-        size = len(cooling.credentials) if cooling and not cooling.whole else 0
+        if cooling and not cooling.whole:
+            size = len(cooling.credentials)
+        else:
+            size = 0
         ready.append(group[: len(group) - size])
         if cooling and size:
             late.append((cooling.until, group[-size:]))
@@ -369,7 +380,10 @@ def _cooling_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[t
 def rotate(credentials: tuple[Credential, ...], turn: int) -> tuple[Credential, ...]:
     """The keys beginning with the one whose turn it is; an organization's own stay before the platform's."""
     own = tuple(one for one in credentials if one.source != PLATFORM)
-    rest = credentials[len(own) :] if own else credentials
+    if own:
+        rest = credentials[len(own) :]
+    else:
+        rest = credentials
     return _turned(own, turn) + _turned(rest, turn)
 
 

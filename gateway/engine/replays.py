@@ -55,7 +55,10 @@ class Replays:
         an organization's own."""
         catalogue = self._catalogue.current()
         model = catalogue.find(model_id)
-        mappings = model.mappings if model is not None else ()
+        if model is not None:
+            mappings = model.mappings
+        else:
+            mappings = ()
         mapping = next((one for one in mappings if one.provider == provider_id), None)
         provider = catalogue.provider(provider_id)
         return (

@@ -64,11 +64,16 @@ class Retention:
 
     def begin(self, context: RequestContext, path: str, sent: bytes) -> Payload | None:
         """The payload of a request whose caller was admitted; None where nothing may be stored."""
-        return Payload(self, context, path, sent) if retains(context.caller) else None
+        if retains(context.caller):
+            return Payload(self, context, path, sent)
+        return None
 
     def pack(self, payload: Payload, native: bool) -> Row | None:
         """The row of a payload, None when too much is queued for the database already; `native`: made in a thread."""
-        row = self._threads.run(payload.write, self._vault) if native else payload.write(self._vault)
+        if native:
+            row = self._threads.run(payload.write, self._vault)
+        else:
+            row = payload.write(self._vault)
         if self._count_waiting() + row.size > self._most_waiting:
             log.warning("a payload was not stored: too much is queued for the database")
             return None

@@ -80,7 +80,10 @@ class Decisions:
             raise missing
         attempts = find(self._database, request_id)
         # Without an attempt no row tells whose request it was.
-        owners = (attempts[0].api_key, attempts[0].member) if attempts else (b"", b"")
+        if attempts:
+            owners = (attempts[0].api_key, attempts[0].member)
+        else:
+            owners = (b"", b"")
         for owner, ident in zip(owners, (key_id, member_id), strict=True):
             if ident and owner != raw_id(ident):
                 raise missing
@@ -124,4 +127,6 @@ def _write_attempt(record: UsageRecord) -> dict[str, Any]:
     }
     if record.flags & CACHED:
         shown["cached"] = True
-    return shown | {"region": region} if region else shown
+    if region:
+        return shown | {"region": region}
+    return shown

@@ -76,7 +76,9 @@ class Run(Struct, eq=False):
     def choices_a_call(self, target: Target) -> int:
         """How many answers one call of `target` gives, where the caller wants more of them; else 0."""
         route_plan = self.route_plan
-        return route_plan.choices_a_call(self.request, target.mapping) if route_plan.adapts else 0
+        if route_plan.adapts:
+            return route_plan.choices_a_call(self.request, target.mapping)
+        return 0
 
     def listener(self, target: Target) -> CallListener | None:
         """The listener of the upstream call, for a caller who asked to see it."""
@@ -85,8 +87,13 @@ class Run(Struct, eq=False):
         trace = context.trace
         if payload is None and trace is None:
             return None
-        listener = None if payload is None else payload.capture_call(target)
-        return listener if trace is None else trace.listener(len(self.outcome.attempts) - 1, listener)
+        if payload is None:
+            listener = None
+        else:
+            listener = payload.capture_call(target)
+        if trace is None:
+            return listener
+        return trace.listener(len(self.outcome.attempts) - 1, listener)
 
     def patience(self) -> float:
         """Until when (monotonic) the attempt that begins now may be silent: the whole deadline when it is the last one,
@@ -104,7 +111,10 @@ class Run(Struct, eq=False):
         timeouts = self.timeouts
         if walk.gave_up or self.unheard:
             return False
-        longest_s = timeouts.first_byte_reasoning_s if target.mapping.reasoning else timeouts.first_byte_s
+        if target.mapping.reasoning:
+            longest_s = timeouts.first_byte_reasoning_s
+        else:
+            longest_s = timeouts.first_byte_s
         if not self.request.requirements.stream:
             longest_s = self.planner.patience_s(target, self.request, longest_s)
         if self.clock.monotonic() - attempt.started < longest_s:
@@ -225,10 +235,14 @@ class Run(Struct, eq=False):
         """
         provider = attempt.target.provider
         if not self.request.requirements.stream:
-            return 0.0 if provider.plain_cancellation else self.drain_s
+            if provider.plain_cancellation:
+                return 0.0
+            return self.drain_s
         if not provider.cancellation:
             return self.drain_s
-        return min(self.drain_s, NEARLY_DONE_S) if attempt.first_at else 0.0
+        if attempt.first_at:
+            return min(self.drain_s, NEARLY_DONE_S)
+        return 0.0
 
     def leave(self, attempt: Attempt) -> bool:
         """The caller left: whether the attempt's answer is read on. Its concurrency slot is free again then."""
@@ -278,7 +292,10 @@ class Run(Struct, eq=False):
     def _keep_decision(self) -> None:
         plan = self.route_plan.plan
         terms = self.settlement.terms
-        plan = leave_out(plan, self.passed) if self.passed else plan
+        if self.passed:
+            plan = leave_out(plan, self.passed)
+        else:
+            plan = plan
         self.decisions.keep(terms.request, terms.billing_identity.project, plan)
 
     def _note(self, attempt: Attempt, finish: str, error: GatewayError) -> None:

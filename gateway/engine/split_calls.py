@@ -55,7 +55,10 @@ def send(
         done += [one for job in running if (one := job.outcome()) is not None]
         used = [one.usage for one in done if one.usage is not None]
         if used and error.spent is None:
-            error.spent = structs.replace(added(used), calls=len(used)) if choices else added(used)
+            if choices:
+                error.spent = structs.replace(added(used), calls=len(used))
+            else:
+                error.spent = added(used)
         raise
     finally:
         for job in running:

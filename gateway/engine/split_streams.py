@@ -76,7 +76,10 @@ class SplitAnswering:
         """`choices` is how many answers one call gives."""
         self._parts = [_Part(part, number * choices, target) for number, part in enumerate(split(request, choices))]
         self._open = partial(_open, upstreams, target, deadline, listener)
-        self._at_once = AT_ONCE if listener is None else 1
+        if listener is None:
+            self._at_once = AT_ONCE
+        else:
+            self._at_once = 1
         self._merged: Merged[Batch] | None = None
         self.batches: Iterator[Batch] = self._read()
 
@@ -139,7 +142,9 @@ class SplitAnswering:
     def _spent(self) -> Usage | None:
         """What calls used of which something came, where another one failed before the answer began."""
         used = [part.used() for part in self._parts if part.finished is not None or part.usage is not None]
-        return structs.replace(added(used), calls=len(used)) if used else None
+        if used:
+            return structs.replace(added(used), calls=len(used))
+        return None
 
     def _finish(self) -> Finished:
         ends = [part.finished for part in self._parts if part.finished is not None]

@@ -25,7 +25,9 @@ class Spool:
     @property
     def contents(self) -> bytes | None:
         """Everything that was written; None when it was too much."""
-        return None if self._contents is None else b"".join(self._contents)
+        if self._contents is None:
+            return None
+        return b"".join(self._contents)
 
     def write(self, piece: bytes) -> bool:
         """Whether anybody still wants more: the caller, or a retry that waits for what is kept."""

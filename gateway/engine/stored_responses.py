@@ -126,7 +126,10 @@ class StoredResponses:
 
     def _find(self, caller: Caller, ident: str, param: str, whole: bool) -> StoredResponse | None:
         link = self._turns.find(ident)
-        found = self._find_old(caller, ident) if link is None else None
+        if link is None:
+            found = self._find_old(caller, ident)
+        else:
+            found = None
         if link is not None and link.scope == scope_of(caller):
             if whole:
                 self._check_length(link, param)
@@ -173,7 +176,10 @@ class StoredResponses:
         self, organization: str, stored: StoredResponse, alone: bool
     ) -> tuple[list[bytes], dict[bytes, bytes], int]:
         """Text, pieces and size of what is stored; a turn without a predecessor includes the earlier ones."""
-        earlier = [list(turn) for turn in stored.earlier] if alone else []
+        if alone:
+            earlier = [list(turn) for turn in stored.earlier]
+        else:
+            earlier = []
         body = {"response": stored.response, "items": stored.items, "earlier": earlier}
         own = hmac.digest(self._secret, LABEL + organization.encode(), "sha256")
         segments, parts = deduplication.split(body, lambda data: hmac.digest(own, data, "sha256")[:DIGEST_BYTES])
@@ -208,7 +214,10 @@ class StoredResponses:
 
     def _find_old(self, caller: Caller, ident: str) -> StoredResponse | None:
         packed = self._documents.get(KIND, ident)
-        body = None if packed is None else self._threads.run(_read_old, packed)
+        if packed is None:
+            body = None
+        else:
+            body = self._threads.run(_read_old, packed)
         if body is None or body["scope"] != scope_of(caller):
             return None
         return StoredResponse(body["response"], [PastTurn(ident, body["history"], [])], body["items"], MB)
@@ -231,4 +240,6 @@ def storage_conflict(param: str) -> InvalidRequest:
 
 def scope_of(caller: Caller) -> str:
     """Who may see a stored response: the project; for a customer's key only that key."""
-    return caller.project_id if caller.key_kind == "user" else f"{caller.project_id}/{caller.key_id}"
+    if caller.key_kind == "user":
+        return caller.project_id
+    return f"{caller.project_id}/{caller.key_id}"

@@ -215,7 +215,10 @@ def _hung_up(run: Run, attempt: Attempt, answering: Answering | SplitAnswering |
 def _take_end(attempt: Attempt, event: Finished | Failed) -> None:
     """Record the usage of an upstream's terminal event that no caller receives."""
     attempt.usage = event.usage and structs.replace(event.usage, basis="drained")
-    attempt.service_tier = event.service_tier if type(event) is Finished else ""
+    if type(event) is Finished:
+        attempt.service_tier = event.service_tier
+    else:
+        attempt.service_tier = ""
 
 
 def _read_on(run: Run, attempt: Attempt, answering: Answering | SplitAnswering) -> None:

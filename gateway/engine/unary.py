@@ -53,7 +53,10 @@ def _send(run: Run, attempt: Attempt) -> Any:
     target = attempt.target
     until = run.patience()
     # The last provider is waited for to the end.
-    gives_up = partial(run.gives_up, attempt) if until < run.deadline else None
+    if until < run.deadline:
+        gives_up = partial(run.gives_up, attempt)
+    else:
+        gives_up = None
     greenlet = current()
     greenlet.paid_work = run
     try:

@@ -37,7 +37,10 @@ class WireCapture:
         if self._target.credential.source == BYOK:
             parts = urlsplit(url)
             self._url = f"{parts.scheme}://{parts.netloc}{parts.path}"
-        self._sent = self._take(body) if isinstance(body, bytes) else b""
+        if isinstance(body, bytes):
+            self._sent = self._take(body)
+        else:
+            self._sent = b""
 
     def answered(self, status: int) -> None:
         self._status = status

@@ -50,7 +50,10 @@ class CostBound(Struct, frozen=True, gc=False):
     @property
     def least_nusd(self) -> int:
         """The least that must be available for the request to be admitted."""
-        tokens = self.max_output if self.explicit else min(self.max_output, LEAST_OUTPUT * self.choices)
+        if self.explicit:
+            tokens = self.max_output
+        else:
+            tokens = min(self.max_output, LEAST_OUTPUT * self.choices)
         return self.priced(tokens) - self.unforeseen_nusd
 
     @property
@@ -107,15 +110,27 @@ class Shortage(NamedTuple):
         left = format_usd(max(0, self.left_nusd))
         need = format_usd(self.need_nusd)
         code = MID_STREAM if mid_stream else None
-        verb = "The answer needs" if mid_stream else "This request may cost up to"
+        if mid_stream:
+            verb = "The answer needs"
+        else:
+            verb = "This request may cost up to"
         if self.kind == CREDITS:
-            rest = " more." if mid_stream else f": add credits, {LESS}"
+            if mid_stream:
+                rest = " more."
+            else:
+                rest = f": add credits, {LESS}"
             return OutOfCredits(
                 f"The organization's credits do not suffice: {left} USD are left. {verb} {need} USD{rest}", code=code
             )
         owner = OWNERS.get(self.scope) or f'team "{self.name}", of which the member who owns the API key is one,'
-        span = f" for {self.period}" if self.kind == WINDOW else ""
-        resets = f" It resets at {to_iso(self.resets_us)}." if self.resets_us else ""
+        if self.kind == WINDOW:
+            span = f" for {self.period}"
+        else:
+            span = ""
+        if self.resets_us:
+            resets = f" It resets at {to_iso(self.resets_us)}."
+        else:
+            resets = ""
         return SpendingLimitReached(
             f"The {owner} has a spending limit of {format_usd(self.limit_nusd)} USD{span}, of which {left} USD are "
             f"left.{resets} {verb} {need} USD{' more.' if mid_stream else f': raise the limit, {LESS}'}",
@@ -125,7 +140,9 @@ class Shortage(NamedTuple):
     def _code(self) -> str:
         if self.scope in CODES:
             return CODES[self.scope]
-        return "key_period_limit_reached" if self.kind == WINDOW else "key_limit_reached"
+        if self.kind == WINDOW:
+            return "key_period_limit_reached"
+        return "key_limit_reached"
 
 
 class Need(NamedTuple):
@@ -156,7 +173,9 @@ def _fit(ask: CostBound, available_nusd: int | None) -> Need | None:
     if full * 2 <= available_nusd:
         return Need(full, None)
     if not ask.output_rate:
-        return Need(full, None) if full <= available_nusd else None
+        if full <= available_nusd:
+            return Need(full, None)
+        return None
     half = ask.tokens_within(available_nusd // 2)
     tokens = min(ask.max_output, max(half, LEAST_OUTPUT * ask.choices))
     amount = ask.priced(tokens)

@@ -89,7 +89,9 @@ class Holds:
     def _find(self, ident: str) -> JobHold | None:
         sql = "SELECT id, organization, amount_nusd, output_cap, placed_at FROM hold WHERE id = ?"
         row = self._database.execute(sql, (ident,)).fetchone()
-        return None if row is None else JobHold(*row)
+        if row is None:
+            return None
+        return JobHold(*row)
 
     def budgets(self, ident: str) -> list[str]:
         """The ids of the budgets that a hold charges; inside a read or write."""

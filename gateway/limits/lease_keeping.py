@@ -71,7 +71,10 @@ class LeaseKeeper:
         spared = budget_set.slices
         if cost:
             self._spent[budget_set] = now
-            spared = () if credits else budget_set.credit_slices
+            if credits:
+                spared = ()
+            else:
+                spared = budget_set.credit_slices
             for held in budget_set.slices if credits else budget_set.own_slices:
                 held.reserved -= reserved
                 held.total -= cost
@@ -84,7 +87,10 @@ class LeaseKeeper:
         now = self._clock.monotonic()
         held = self.held.get(slice_.lease)
         if held is None:
-            ends = float("inf") if slice_.ends_in_us is None else now + slice_.ends_in_us / SECOND_US
+            if slice_.ends_in_us is None:
+                ends = float("inf")
+            else:
+                ends = now + slice_.ends_in_us / SECOND_US
             held = self.held[slice_.lease] = BudgetLease(slice_, epoch, ends, now)
             held.version = version
             before = self.current.get(slice_.hold.budget)
@@ -149,7 +155,10 @@ class LeaseKeeper:
             del self.held[held.lease]
             return Move(held.hold.budget, held.lease, close=True)
         limited = held.limit is not None
-        give = max(0, held.free) if limited and (stale or unused_s > idle_s) else 0
+        if limited and (stale or unused_s > idle_s):
+            give = max(0, held.free)
+        else:
+            give = 0
         add = max(0, -held.free) if limited else 0
         if not (give or add or held.dirty):
             return None

@@ -62,7 +62,10 @@ def forget_returned(database: Database) -> int:
 
 
 def _give_up_some(database: Database, epoch: int, keep_rows: bool, after_us: int | None) -> int:
-    alive = "" if after_us is None else f" AND expires_at + {after_us} < {database.moment_sql()}"
+    if after_us is None:
+        alive = ""
+    else:
+        alive = f" AND expires_at + {after_us} < {database.moment_sql()}"
     database.execute(f"DELETE FROM worker WHERE epoch = ?{alive}", (epoch,))
     if database.execute("SELECT 1 FROM worker WHERE epoch = ?", (epoch,)).fetchone() is not None:
         return 0

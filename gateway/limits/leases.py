@@ -97,7 +97,10 @@ class BudgetRow(NamedTuple):
 
     @property
     def left_nusd(self) -> int:
-        limit_nusd = MOST_SETTLED_NUSD if self.limit_nusd is None else self.limit_nusd
+        if self.limit_nusd is None:
+            limit_nusd = MOST_SETTLED_NUSD
+        else:
+            limit_nusd = self.limit_nusd
         return limit_nusd - self.settled_nusd - self.leased_nusd
 
 
@@ -169,7 +172,10 @@ def _take(
 
 def _require_owner(database: Database, epoch: int) -> None:
     """Lock the worker's row, so that its leases are not swept while it takes one."""
-    share = " FOR KEY SHARE" if database.kind == "postgresql" else ""
+    if database.kind == "postgresql":
+        share = " FOR KEY SHARE"
+    else:
+        share = ""
     if database.execute(f"SELECT 1 FROM worker WHERE epoch = ?{share}", (epoch,)).fetchone() is None:
         raise Unavailable("This worker is being registered anew; try again.")
 
@@ -260,7 +266,10 @@ def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, g
             "UPDATE lease SET granted_nusd = granted_nusd + ?, taken_at = ? WHERE id = ?", (granted, now, lease)
         )
     ends = _end(row)
-    rest = 0 if row.limit_nusd is None else row.left_nusd - granted
+    if row.limit_nusd is None:
+        rest = 0
+    else:
+        rest = row.left_nusd - granted
     return Slice(
         hold, lease, row.generation, row.limit_nusd, granted, rest, row.period, ends - now if ends else None, ends
     )
@@ -288,7 +297,10 @@ def shortage_of(
     others = database.execute(sql, (hold.budget, epoch)).fetchone() is not None
     ends = _end(row)
     left = row.left_nusd + hold.free_nusd
-    limit_nusd = MOST_SETTLED_NUSD if row.limit_nusd is None else row.limit_nusd
+    if row.limit_nusd is None:
+        limit_nusd = MOST_SETTLED_NUSD
+    else:
+        limit_nusd = row.limit_nusd
     return Shortage(hold.scope, hold.kind, limit_nusd, left, ask.least_nusd, row.period, ends, others, hold.name)
 
 
@@ -298,7 +310,9 @@ def _is_window(budget: str) -> bool:
 
 def _end(row: BudgetRow) -> int:
     """When the running window ends; 0 when none is running."""
-    return 0 if row.window_start is None else read_period(row.period).end(row.window_start)
+    if row.window_start is None:
+        return 0
+    return read_period(row.period).end(row.window_start)
 
 
 def fold_inside(database: Database, moves: Sequence[Move], keep_rows: bool = False) -> None:
@@ -313,7 +327,10 @@ def fold_inside(database: Database, moves: Sequence[Move], keep_rows: bool = Fal
             continue
         budget, generation, granted, spent = leases.pop(move.lease)
         # An overrun may be spent before its `add` arrives: what it took beyond the grant is part of that `add`.
-        kept = 0 if move.close else max(0, granted - spent - move.give_nusd + move.add_nusd)
+        if move.close:
+            kept = 0
+        else:
+            kept = max(0, granted - spent - move.give_nusd + move.add_nusd)
         if move.close:
             closed.append(move.lease)
         else:
@@ -362,7 +379,9 @@ def _unbegin(database: Database, budget: str, generation: int) -> None:
 
 
 def _for_update(database: Database) -> str:
-    return " FOR UPDATE" if database.kind == "postgresql" else ""
+    if database.kind == "postgresql":
+        return " FOR UPDATE"
+    return ""
 
 
 def _marks(values: Sequence[Any]) -> str:

@@ -119,7 +119,10 @@ class LedgerBook:
         # No limit, as of any budget; the ledger still knows what was posted.
         hold = LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
         insert_budget(self._database, hold, 0)
-        limit_nusd = None if unlimited else self._funded(organization_id)
+        if unlimited:
+            limit_nusd = None
+        else:
+            limit_nusd = self._funded(organization_id)
         self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limit_nusd, hold.budget))
 
     def _funded(self, organization_id: str) -> int:
@@ -138,7 +141,10 @@ class LedgerBook:
         hold = LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
         insert_budget(self._database, hold, 0)
         known_nusd = lock_budgets(self._database, (hold.budget,))[hold.budget].limit_nusd
-        funded_nusd = self._funded(organization_id) if known_nusd is None else known_nusd + amount_nusd
+        if known_nusd is None:
+            funded_nusd = self._funded(organization_id)
+        else:
+            funded_nusd = known_nusd + amount_nusd
         if abs(funded_nusd) > MOST_COUNTER_NUSD:
             raise InvalidRequest("So many credits cannot be counted; the organization can be unlimited instead.")
         self._database.execute("UPDATE budget SET limit_nusd = limit_nusd + ? WHERE id = ?", (amount_nusd, hold.budget))
@@ -185,4 +191,6 @@ def _counters(database: Database, budget: str) -> tuple[int | None, int, int] | 
         "WHERE b.id = ? GROUP BY b.id, b.limit_nusd, b.settled_nusd, b.leased_nusd"
     )
     row = database.execute(sql, (budget,)).fetchone()
-    return (row[0], int(row[1]), int(row[2])) if row else None
+    if row:
+        return (row[0], int(row[1]), int(row[2]))
+    return None

@@ -103,4 +103,6 @@ def budget_id(scope_id: str, kind: str) -> str:
 def team_of(budget: str) -> str:
     """The id of the team whose total this budget is; "" for every other budget."""
     scope_id, _, kind = budget.rpartition(":")
-    return scope_id if kind == TOTAL and scope_id.startswith(f"{TEAM}_") else ""
+    if kind == TOTAL and scope_id.startswith(f"{TEAM}_"):
+        return scope_id
+    return ""

@@ -38,7 +38,9 @@ class Period:
 
     def span(self) -> timedelta | None:
         """Its length, None for months, which differ."""
-        return None if self.unit == "month" else timedelta(seconds=self.amount * SECONDS[self.unit])
+        if self.unit == "month":
+            return None
+        return timedelta(seconds=self.amount * SECONDS[self.unit])
 
 
 def make_period(amount: int, unit: str) -> Period:

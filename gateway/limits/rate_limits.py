@@ -52,7 +52,10 @@ class _Window:
         start = int(now_s) // WINDOW_S * WINDOW_S
         if start != self.start:
             whole = self.count + self.others
-            self.before = whole if start == self.start + WINDOW_S else 0
+            if start == self.start + WINDOW_S:
+                self.before = whole
+            else:
+                self.before = 0
             self.start = start
             self.count = 0
             self.others = 0
@@ -156,13 +159,18 @@ class RateLimiter:
             self._workers = self._limits.worker_count()
         except Unavailable:
             return  # the database is away: keep what was known
-        self._share = 1 if self._redis is not None and self._exchanged(self._redis) else self._workers
+        if self._redis is not None and self._exchanged(self._redis):
+            self._share = 1
+        else:
+            self._share = self._workers
         self._counted = True
         self._forget()
 
     def running_of(self, scope: str, subject: str) -> int | None:
         """Slots of one subject in use; None where other workers have some too."""
-        return self._running.get((scope, subject), 0) if self._workers == 1 else None
+        if self._workers == 1:
+            return self._running.get((scope, subject), 0)
+        return None
 
     def running(self) -> int:
         """Slots in use, over all limits."""
@@ -176,11 +184,17 @@ class RateLimiter:
             self._workers = self._limits.worker_count()
         except Unavailable:
             return
-        self._share = 1 if self._redis is not None else self._workers
+        if self._redis is not None:
+            self._share = 1
+        else:
+            self._share = self._workers
         self._counted = True
 
     def _check(self, rule: Rule, guess: int, now: float) -> RateLimitStatus:
-        share = self._workers if rule.kind == CONCURRENCY else self._share
+        if rule.kind == CONCURRENCY:
+            share = self._workers
+        else:
+            share = self._share
         amount = -(-rule.amount // share)
         if rule.kind == CONCURRENCY:
             used: float = self._running.get((rule.scope, rule.subject), 0)
@@ -300,15 +314,24 @@ def _pairs(standing: RateLimitStatus) -> list[tuple[str, str]]:
 def _policy(standing: RateLimitStatus) -> str:
     if standing.kind == CONCURRENCY:
         return f'"concurrency";q={standing.amount};qu="concurrent-requests"'
-    unit = ';qu="tokens"' if standing.kind == TOKENS else ""
+    if standing.kind == TOKENS:
+        unit = ';qu="tokens"'
+    else:
+        unit = ""
     return f'"{standing.kind}";q={standing.amount};w={WINDOW_S}{unit}'
 
 
 def _refusal(rule: Rule, reset_s: int, now_s: float) -> RateLimited:
     wait = max(1, reset_s)
     standing = RateLimitStatus(rule.kind, rule.amount, 0, wait)
-    who = f"organization ({rule.subject.partition('/')[2]})" if rule.scope == OPERATION else rule.scope
-    what = NAMES[rule.kind].replace("requests", "request") if rule.amount == 1 else NAMES[rule.kind]
+    if rule.scope == OPERATION:
+        who = f"organization ({rule.subject.partition('/')[2]})"
+    else:
+        who = rule.scope
+    if rule.amount == 1:
+        what = NAMES[rule.kind].replace("requests", "request")
+    else:
+        what = NAMES[rule.kind]
     refused = RateLimited(
         f"The {who} may make {rule.amount} {what}; try again in {wait} s."
         if rule.amount

@@ -115,7 +115,10 @@ class RateLimits:
         for scope, subject in subjects:
             for kind in KINDS if subject else ():
                 amounts = table.get((scope, kind))
-                amount = _amount_of(scope, subject, amounts) if amounts else None
+                if amounts:
+                    amount = _amount_of(scope, subject, amounts)
+                else:
+                    amount = None
                 if amount is not None:
                     found.append(Rule(scope, subject, kind, amount))
         return found
@@ -157,11 +160,16 @@ def _lower(table: dict[tuple[str, str], dict[str, int]], place: tuple[str, str],
     each = amounts.get(EACH)
     for subject, amount in own.items():
         most = amounts.get(subject, each)
-        amounts[subject] = amount if most is None else min(amount, most)
+        if most is None:
+            amounts[subject] = amount
+        else:
+            amounts[subject] = min(amount, most)
 
 
 def _amount_of(scope: str, subject: str, amounts: dict[str, int]) -> int | None:
     amount = amounts.get(subject)
     if amount is None and scope == OPERATION:
         amount = amounts.get(subject.partition("/")[2])
-    return amounts.get(EACH) if amount is None else amount
+    if amount is None:
+        return amounts.get(EACH)
+    return amount

@@ -91,7 +91,9 @@ def pack_thresholds(thresholds: Iterable[int]) -> str:
 
 def unpack_thresholds(packed: str) -> tuple[int, ...]:
     """The thresholds of a row; () where none were chosen."""
-    return tuple(map(int, packed.split(","))) if packed else ()
+    if packed:
+        return tuple(map(int, packed.split(",")))
+    return ()
 
 
 def find_spent(database: Database, credits_low_nusd: int, thresholds: Sequence[int] = NEARLY) -> list[SpentBudget]:
@@ -123,4 +125,6 @@ def _read(row: tuple, now_us: int, usual: Sequence[int]) -> SpentBudget | None:
         return found
     thresholds = (*(unpack_thresholds(alert_at) or usual), WHOLLY)
     reached = max((one for one in thresholds if found.percent >= one), default=0)
-    return found._replace(reached=reached) if reached else None
+    if reached:
+        return found._replace(reached=reached)
+    return None

@@ -136,7 +136,9 @@ class Reservation(Struct, eq=False):
         """The (lease, budget) pairs that a cost is charged to; `credits` False leaves the organization's credits
         out."""
         budget_set = self.budget_set
-        return budget_set.leases if credits else budget_set.own_leases
+        if credits:
+            return budget_set.leases
+        return budget_set.own_leases
 
     def extend(self, nusd: int) -> bool:
         """Reserve `nusd` more; False when a budget cannot cover it."""

@@ -85,7 +85,9 @@ def _aac_seconds(descriptors: bytes) -> float:
     if tag != 5 or len(config) < 2 or config[0] >> 3 not in USUAL_AAC:
         return LONGEST_PACKET_S
     rate = (config[0] & 7) << 1 | config[1] >> 7
-    return AAC_SAMPLES / AAC_RATES[rate] if rate < len(AAC_RATES) else LONGEST_PACKET_S
+    if rate < len(AAC_RATES):
+        return AAC_SAMPLES / AAC_RATES[rate]
+    return LONGEST_PACKET_S
 
 
 def _descriptor(data: bytes) -> tuple[int, bytes]:
@@ -125,7 +127,10 @@ def _element(data: Bytes, place: int) -> tuple[int, int, int]:
     """Id, size and place of the contents of an element; place 0 where none begins. The contents of
     an element of unknown size follow it."""
     head = data.at(place, 12)
-    ident_size = 9 - head[0].bit_length() if head else 9
+    if head:
+        ident_size = 9 - head[0].bit_length()
+    else:
+        ident_size = 9
     if ident_size > 4 or len(head) <= ident_size:
         return 0, 0, 0
     size_size = 9 - head[ident_size].bit_length()
@@ -139,7 +144,10 @@ def _element(data: Bytes, place: int) -> tuple[int, int, int]:
 
 
 def _block_seconds(block: bytes, codecs: dict[int, bytes]) -> float:
-    width = 9 - block[0].bit_length() if block else 9
+    if block:
+        width = 9 - block[0].bit_length()
+    else:
+        width = 9
     if width > 8 or len(block) < width + 4:
         return LONGEST_PACKET_S
     codec = codecs.get(int.from_bytes(block[:width], "big") & ((1 << 7 * width) - 1), b"")
@@ -149,4 +157,6 @@ def _block_seconds(block: bytes, codecs: dict[int, bytes]) -> float:
     packet = block[width + 3 :]
     if codec != b"A_OPUS":
         return LONGEST_PACKET_S * (packet[0] + 1 if laced else 1)
-    return LONGEST_OPUS_S * (packet[0] + 1) if laced else opus_seconds(packet)
+    if laced:
+        return LONGEST_OPUS_S * (packet[0] + 1)
+    return opus_seconds(packet)

@@ -27,7 +27,10 @@ def _crc_table() -> tuple[int, ...]:
     for byte in range(256):
         value = byte
         for _ in range(8):
-            value = (value << 1 ^ 0x07) & 0xFF if value & 0x80 else value << 1
+            if value & 0x80:
+                value = (value << 1 ^ 0x07) & 0xFF
+            else:
+                value = value << 1
         table.append(value)
     return tuple(table)
 
@@ -77,7 +80,9 @@ def count_flac(data: Bytes, begin: int) -> CountedSound:
             if looks < MOST_FRAMES and (whole or found.start() < WINDOW - LONGEST_HEAD):
                 seconds += _flac_frame(window[found.start() : found.start() + LONGEST_HEAD], declared)
         place += WINDOW - LONGEST_HEAD
-    return CountedSound(seconds) if looks < MOST_FRAMES else CountedSound(seconds, data.size)
+    if looks < MOST_FRAMES:
+        return CountedSound(seconds)
+    return CountedSound(seconds, data.size)
 
 
 def _flac_frame(head: bytes, declared: int) -> float:

@@ -21,10 +21,16 @@ def opus_seconds(packet: bytes) -> float:
     if config >= 16:
         frame_ms: float = OPUS_CELT_MS[config & 3]
     else:
-        frame_ms = OPUS_SILK_MS[config & 3] if config < 12 else OPUS_HYBRID_MS[config & 1]
+        if config < 12:
+            frame_ms = OPUS_SILK_MS[config & 3]
+        else:
+            frame_ms = OPUS_HYBRID_MS[config & 1]
     frames = 1 if code == 0 else 2
     if code == 3:
-        frames = packet[1] & 63 if len(packet) > 1 else 48
+        if len(packet) > 1:
+            frames = packet[1] & 63
+        else:
+            frames = 48
     return min(frames * frame_ms / 1000, LONGEST_OPUS_S)
 
 
@@ -69,4 +75,6 @@ def _packet_seconds(start: bytes, serial: bytes, longest: dict[bytes, float]) ->
         longest[serial] = max(longest.get(serial, 0.0), block / 2 / max(1, hertz))
         return 0.0
     known = longest.get(serial, LONGEST_PACKET_S)
-    return opus_seconds(start) if known == 0.0 else known
+    if known == 0.0:
+        return opus_seconds(start)
+    return known

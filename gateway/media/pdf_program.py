@@ -52,7 +52,10 @@ class Pages:
         node = _resolved(reference)
         if depth > DEPTH or not isinstance(node, DictionaryObject):
             raise Unreadable
-        resources = node.raw_get("/Resources") if "/Resources" in node else inherited
+        if "/Resources" in node:
+            resources = node.raw_get("/Resources")
+        else:
+            resources = inherited
         key = (_key(reference), _key(resources))
         if key in self._known:
             return self._known[key]
@@ -70,7 +73,10 @@ class Pages:
 
     def _text_of_page(self, page: DictionaryObject, resources: Any) -> int:
         contents = _resolved(page.get("/Contents"))
-        streams = _array(contents) if isinstance(contents, ArrayObject) else [contents]
+        if isinstance(contents, ArrayObject):
+            streams = _array(contents)
+        else:
+            streams = [contents]
         data = b"\n".join(_data(_resolved(one)) for one in streams)
         text = self._text_of(data, resources, 0)
         for annotation in _array(_resolved(page.get("/Annots"))):
@@ -93,7 +99,10 @@ class Pages:
         key = id(form)
         if key not in self._forms:
             self._forms[key] = -1
-            resources = form.raw_get("/Resources") if "/Resources" in form else inherited
+            if "/Resources" in form:
+                resources = form.raw_get("/Resources")
+            else:
+                resources = inherited
             self._forms[key] = self._text_of(_data(form), resources, depth + 1)
         if self._forms[key] < 0:
             raise Unreadable
@@ -111,11 +120,15 @@ class Pages:
 
 
 def _resolved(value: Any) -> Any:
-    return value.get_object() if isinstance(value, IndirectObject) else value
+    if isinstance(value, IndirectObject):
+        return value.get_object()
+    return value
 
 
 def _key(value: Any) -> Any:
-    return (value.idnum, value.generation) if isinstance(value, IndirectObject) else id(value)
+    if isinstance(value, IndirectObject):
+        return (value.idnum, value.generation)
+    return id(value)
 
 
 def _array(value: Any) -> list[Any]:
@@ -130,11 +143,15 @@ def _array(value: Any) -> list[Any]:
 
 def _dictionary(value: Any) -> Any:
     value = _resolved(value)
-    return value if isinstance(value, DictionaryObject) else DictionaryObject()
+    if isinstance(value, DictionaryObject):
+        return value
+    return DictionaryObject()
 
 
 def _data(stream: Any) -> bytes:
-    return stream.get_data() if isinstance(stream, StreamObject) else b""
+    if isinstance(stream, StreamObject):
+        return stream.get_data()
+    return b""
 
 
 def _shown_bytes(data: bytes) -> int:
@@ -191,7 +208,10 @@ def read(data: bytes) -> tuple[int, int, int]:
     pages, text = Pages().count(root.raw_get("/Pages"), None)
     if not pages:
         raise Unreadable
-    most = pages if reader.is_encrypted else max(pages, _pages_anywhere(data))
+    if reader.is_encrypted:
+        most = pages
+    else:
+        most = max(pages, _pages_anywhere(data))
     return pages, most, -(-text * most // pages)
 
 

@@ -34,7 +34,10 @@ def length_of(file: StoredFile) -> tuple[int, int]:
     data = Bytes(file)
     begin = _tags(data)
     reader = READERS.get(type_of(data.at(begin, HEAD)))
-    counted = reader(data, begin) if reader is not None else NOTHING
+    if reader is not None:
+        counted = reader(data, begin)
+    else:
+        counted = NOTHING
     if not counted.seconds:  # no decoder plays it, or one that knows more
         counted = CountedSound(0, data.size, counted.least)
     tags = max(0, begin - TAGS_BYTES) / TAGS_LEAST

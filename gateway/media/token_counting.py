@@ -76,7 +76,9 @@ def count(part: Image | Audio | Video | File) -> MediaCount:
     """The tokens of one part."""
     media = part.media
     if not media.data:
-        return _count_image(part) if isinstance(part, Image) and media.url else UNSEEN
+        if isinstance(part, Image) and media.url:
+            return _count_image(part)
+        return UNSEEN
     head = _head_of(media)
     kind = type_of(head)
     if is_pdf(head) or "pdf" in media.media_type or (isinstance(part, File) and part.filename.lower().endswith(".pdf")):

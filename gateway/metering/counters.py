@@ -164,7 +164,9 @@ class Counters:
 
 
 def _within(series: dict[Labels, Any], labels: Labels) -> Labels:
-    return labels if len(series) < MOST_SERIES else (OTHER,) * len(labels)
+    if len(series) < MOST_SERIES:
+        return labels
+    return (OTHER,) * len(labels)
 
 
 def _read(file: Path) -> list[dict]:

@@ -161,7 +161,9 @@ def _summed(name: str, inside: str) -> str:
         return COUNTED[name]
     column = SUMMED.get(name, "0")
     removed = _kept(name, inside)
-    return f"{column} + CASE WHEN u.extra IS NULL THEN 0 ELSE {removed} END" if removed else column
+    if removed:
+        return f"{column} + CASE WHEN u.extra IS NULL THEN 0 ELSE {removed} END"
+    return column
 
 
 def _kept(name: str, inside: str) -> str:

@@ -123,7 +123,9 @@ def find_log(database: Database, request_id: str) -> LogInfo | None:
         return _with_usage(database, [_read_info(row) for row in database.execute(sql, (request,)).fetchall()])
 
     found = database.read(read)
-    return found[0] if found else None
+    if found:
+        return found[0]
+    return None
 
 
 def payloads_of(database: Database, requests: list[bytes]) -> dict[bytes, LogInfo]:
@@ -140,7 +142,9 @@ def read_packed(database: Database, request: bytes) -> tuple[bytes, bytes, bytes
     """Request, answer and raw exchanges of a log as they are packed; None when it is gone."""
     sql = "SELECT sent, answer, raw FROM request_log WHERE request = ?"
     row = database.report(lambda: database.execute(sql, (request,)).fetchone())
-    return None if row is None else (bytes(row[0]), bytes(row[1]), None if row[2] is None else bytes(row[2]))
+    if row is None:
+        return None
+    return (bytes(row[0]), bytes(row[1]), None if row[2] is None else bytes(row[2]))
 
 
 def delete_log(database: Database, request: bytes) -> bool:

@@ -73,7 +73,10 @@ class Sources:
                 )
             return self.canonical(name)
         name = _strip(referer)
-        name = self.canonical(name) if ALLOWED.fullmatch(name) else ""
+        if ALLOWED.fullmatch(name):
+            name = self.canonical(name)
+        else:
+            name = ""
         if name and self._recognised(name):
             return name
         return self._by_title(title) or self._by_referer(referer) or self._by_agent(agent) or name
@@ -99,8 +102,13 @@ class Sources:
         for client in self._clients:
             if client.agent is not None and client.agent.search(low):
                 return client.id
-        word = CLAW.search(low) if "claw" in low else None
-        return word[0].strip("-_") if word else ""
+        if "claw" in low:
+            word = CLAW.search(low)
+        else:
+            word = None
+        if word:
+            return word[0].strip("-_")
+        return ""
 
 
 def read_source(headers: Mapping[str, str]) -> str:
@@ -128,7 +136,10 @@ def _client(entry: Mapping[str, Any]) -> Client:
     cues += [f"^{re.escape(cue)}" for cue in entry.get("starts", ())]
     cues += [f"^{re.escape(cue)}$" for cue in entry.get("exact", ())]
     cues += [f"(?<![a-z0-9_-]){re.escape(cue)}(?![a-z0-9_-])" for cue in entry.get("words", ())]
-    agent = re.compile("|".join(cues)) if cues else None
+    if cues:
+        agent = re.compile("|".join(cues))
+    else:
+        agent = None
     titles = tuple(entry.get("titles", ()))
     referers = tuple(entry.get("referers", ()))
     return Client(entry["id"], entry["label"], tuple(entry["sources"]), agent, titles, referers)

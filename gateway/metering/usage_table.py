@@ -69,7 +69,9 @@ class UsageRecord(NamedTuple):
     @property
     def details(self) -> dict:
         """The rare counts and components, {} when there are none."""
-        return orjson.loads(self.extra) if self.extra else {}
+        if self.extra:
+            return orjson.loads(self.extra)
+        return {}
 
 
 COLUMNS = ", ".join(UsageRecord._fields)

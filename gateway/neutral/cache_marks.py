@@ -49,7 +49,9 @@ def add_marks(conversation: Conversation) -> Conversation:
     chosen |= set([place for place in spoken if _is_long(_part(conversation, place))][-LONG_TEXTS:])
     if len({row for row, _ in spoken}) >= LEAST_TURNS:
         chosen |= set([place for place in spoken if _can_end(_part(conversation, place))][-1:])
-    return _with_marks(conversation, chosen) if chosen else conversation
+    if chosen:
+        return _with_marks(conversation, chosen)
+    return conversation
 
 
 def strip_marks(conversation: Conversation) -> Conversation:
@@ -102,8 +104,12 @@ def _with_marks(conversation: Conversation, chosen: set[tuple[int, int]]) -> Con
 def _stripped(part: Part) -> Part:
     if isinstance(part, ToolResult):
         part = structs.replace(part, parts=tuple(map(_stripped, part.parts)))
-    return structs.replace(part, cache=None) if isinstance(part, MARKABLE) and part.cache is not None else part
+    if isinstance(part, MARKABLE) and part.cache is not None:
+        return structs.replace(part, cache=None)
+    return part
 
 
 def _unmarked(tool: Tool) -> Tool:
-    return structs.replace(tool, cache=None) if isinstance(tool, FunctionTool) and tool.cache is not None else tool
+    if isinstance(tool, FunctionTool) and tool.cache is not None:
+        return structs.replace(tool, cache=None)
+    return tool

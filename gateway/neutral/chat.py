@@ -199,7 +199,9 @@ class ChatResult:
         """How the first choice ended."""
         if self._finish:
             return self._finish
-        return self.choices[0].finish if self.choices else "stop"
+        if self.choices:
+            return self.choices[0].finish
+        return "stop"
 
     def text_length(self) -> int:
         """The size of all text in it, for an estimate where the upstream reports no usage."""

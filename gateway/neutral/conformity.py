@@ -82,7 +82,10 @@ class _Check:
         kinds = schema.get("type")
         if kinds is None:
             return True
-        listed = kinds if isinstance(kinds, list) else [kinds]
+        if isinstance(kinds, list):
+            listed = kinds
+        else:
+            listed = [kinds]
         self._spend(len(listed))
         if any(not isinstance(kind, str) or kind not in TYPES for kind in listed):
             raise Undecided
@@ -100,7 +103,10 @@ class _Check:
     def _is_listed(self, value: Any, schema: dict[str, Any], word: str) -> bool:
         known = self._listed.get((word, id(schema)))
         if known is None:
-            listed = schema["enum"] if word == "enum" else (schema["const"],)
+            if word == "enum":
+                listed = schema["enum"]
+            else:
+                listed = (schema["const"],)
             known = self._listed[word, id(schema)] = frozenset([self._key(one) for one in listed])
         return self._key(value) in known
 
@@ -145,7 +151,10 @@ class _Check:
         if not _in_range(len(value), schema, "minProperties", "maxProperties"):
             return False
         # Names that only a pattern covers are neither known nor additional: they are let through.
-        rest = True if "patternProperties" in schema else schema.get("additionalProperties", True)
+        if "patternProperties" in schema:
+            rest = True
+        else:
+            rest = schema.get("additionalProperties", True)
         return all(self.fits(inner, known.get(name, rest), ()) for name, inner in value.items())
 
     def _fits_items(self, value: list[Any], schema: dict[str, Any]) -> bool:

@@ -37,7 +37,10 @@ def _pieces(text: bytes) -> Iterator[bytes]:
     at = 0
     while at < len(text):
         found = ESCAPES.search(text, at + PIECE)
-        end = found.start() if found is not None else len(text)
+        if found is not None:
+            end = found.start()
+        else:
+            end = len(text)
         if PAIR.match(text, end - HALF_BYTES):
             end += HALF_BYTES
         yield text[at:end]

@@ -51,7 +51,9 @@ class EmbeddingsResult(WholeResult):
 def encode(vector: Vector, encoding: Encoding) -> Vector:
     """The vector in the encoding that is asked for; itself where it has it. UpstreamFailed for base64 that is none."""
     if encoding == "base64":
-        return vector if isinstance(vector, str) else b64encode(_packed(vector)).decode()
+        if isinstance(vector, str):
+            return vector
+        return b64encode(_packed(vector)).decode()
     if isinstance(vector, str):
         try:
             packed = b64decode(vector, validate=True)
@@ -76,7 +78,10 @@ def split(request: EmbeddingsRequest, most: int, most_tokens: int = 0) -> Iterat
     part: list[Input] = []
     tokens = 0
     for one in wanted.inputs:
-        size = len(one) if isinstance(one, list) else -(-_bytes_of(one) // FEWEST_BYTES_A_TOKEN)
+        if isinstance(one, list):
+            size = len(one)
+        else:
+            size = -(-_bytes_of(one) // FEWEST_BYTES_A_TOKEN)
         if part and (len(part) >= most or (most_tokens and tokens + size > most_tokens)):
             yield _part(request, wanted, part)
             part = []

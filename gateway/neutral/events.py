@@ -256,7 +256,10 @@ class Collector:
         loose = tuple(self._loose.get(number, ()))
         if loose:
             parts = _attach(parts, loose)
-        reason = finished.reasons[number] if number < len(finished.reasons) else finished.reason
+        if number < len(finished.reasons):
+            reason = finished.reasons[number]
+        else:
+            reason = finished.reason
         return Choice(tuple(parts), reason, finished.stop_sequence)
 
 

@@ -32,7 +32,9 @@ def type_of(head: bytes) -> str:
     if head[:4] == b"RIFF":
         return RIFFS.get(head[8:12], "")
     if head[:4] == b"FORM":
-        return "audio/aiff" if head[8:12] in AIFFS else ""
+        if head[8:12] in AIFFS:
+            return "audio/aiff"
+        return ""
     if head[4:8] == b"ftyp":
         return BRANDS.get(head[8:12], MP4)
     return next((kind for start, kind in SIGNATURES if head.startswith(start)), "") or _frame_of(head)
@@ -45,4 +47,6 @@ def _frame_of(head: bytes) -> str:
         return ""
     if head[1] & 0xF6 == 0xF0:
         return "audio/aac"
-    return "audio/mpeg" if head[1] & 0xE0 == 0xE0 and head[1] & 0x06 in (0x02, 0x04) else ""
+    if head[1] & 0xE0 == 0xE0 and head[1] & 0x06 in (0x02, 0x04):
+        return "audio/mpeg"
+    return ""

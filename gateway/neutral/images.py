@@ -58,7 +58,9 @@ class ImagesInput:
     @property
     def marked(self) -> str:
         """What lies over the first image: "mask", "markup" or ""."""
-        return "mask" if self.mask is not None else "markup" if self.markup is not None else ""
+        if self.mask is not None:
+            return "mask"
+        return "markup" if self.markup is not None else ""
 
     @property
     def price_key(self) -> str:
@@ -90,20 +92,26 @@ class ImagesResult(WholeResult):
 
     @property
     def finish(self) -> str:
-        return "content_filter" if self.blocked else "stop"
+        if self.blocked:
+            return "content_filter"
+        return "stop"
 
 
 def shape_of(edges: str) -> float:
     """Width by height of a ratio ("16:9") or a size ("1536x1024"); 0 for what is neither."""
     found = SHAPE.fullmatch(edges)
-    return int(found[1]) / int(found[2]) if found else 0.0
+    if found:
+        return int(found[1]) / int(found[2])
+    return 0.0
 
 
 def nearest_shape(edges: str, offered: Iterable[str]) -> str:
     """Of ratios or sizes the one that is most like `edges`; "" where that tells none."""
     shape = shape_of(edges)
     known = [one for one in offered if shape_of(one)]
-    return min(known, key=lambda one: abs(math.log(shape_of(one) / shape)), default="") if shape else ""
+    if shape:
+        return min(known, key=lambda one: abs(math.log(shape_of(one) / shape)), default="")
+    return ""
 
 
 def units_of(wanted: ImagesInput) -> Units:
@@ -111,7 +119,10 @@ def units_of(wanted: ImagesInput) -> Units:
     way count as beside the images themselves."""
     size = len(wanted.prompt.encode("utf-8", "replace"))
     read = len(wanted.pictures) + sum(one is not None for one in (wanted.mask, wanted.markup))
-    shown = wanted.partial_images * wanted.n * PARTIAL_TOKENS if wanted.stream else 0
+    if wanted.stream:
+        shown = wanted.partial_images * wanted.n * PARTIAL_TOKENS
+    else:
+        shown = 0
     most = Usage(input=size, input_image=read * READ_TOKENS, output=shown, images=wanted.n, price_key=wanted.price_key)
     likely = Usage(
         input=-(-size // BYTES_A_TOKEN), input_image=read * LIKELY_READ, images=wanted.n, price_key=wanted.price_key

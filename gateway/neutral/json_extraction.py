@@ -50,7 +50,9 @@ def heal(text: str, wanted: ResponseFormat) -> Healed | None:
     """
     if wanted.kind == "text" or len(text) > MAX_LENGTH:
         return None
-    return _heal(text, wanted) if len(text) < APART else compute(_heal, text, wanted)
+    if len(text) < APART:
+        return _heal(text, wanted)
+    return compute(_heal, text, wanted)
 
 
 def _heal(text: str, wanted: ResponseFormat) -> Healed | None:
@@ -101,7 +103,10 @@ def _read(text: str, places: Iterator[int], fenced: bool) -> Iterator[_Found]:
 def _read_at(text: str, start: int, fenced: bool) -> _Found:
     mended = mend(text, start)
     # What was right stays as it was written, blanks included.
-    exact = mended.text if mended.fixed or mended.cut else text[start : mended.end]
+    if mended.fixed or mended.cut:
+        exact = mended.text
+    else:
+        exact = text[start : mended.end]
     around = text[:start] + text[mended.end :]
     mixed = not fenced and bool(around.strip(BLANKS))
     named = ((MARKDOWN, fenced), (MIXED, mixed), (SYNTAX, mended.fixed), (TRUNCATION, mended.cut))

@@ -70,7 +70,9 @@ def mend(text: str, start: int) -> Mended:
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
     """Where what `pattern` takes from `start` on ends; there itself when it takes nothing."""
     match = pattern.match(text, start)
-    return start if match is None else match.end()
+    if match is None:
+        return start
+    return match.end()
 
 
 class _Reader:
@@ -86,7 +88,10 @@ class _Reader:
         if depth > MAX_DEPTH:
             raise Unmendable
         opening = self._take()
-        item, closing = (self._member, "}") if opening == "{" else (self._value, "]")
+        if opening == "{":
+            item, closing = (self._member, "}")
+        else:
+            item, closing = (self._value, "]")
         self.out.append(opening)
         try:
             self._items(item, closing, depth)

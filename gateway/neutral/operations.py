@@ -52,7 +52,9 @@ def chat_tokens(request: ChatRequest) -> int:
     """A token is at least one byte, so bytes bound tokens."""
     needs = request.requirements
     text = needs.prompt_bytes + MESSAGE_TOKENS * (needs.messages + 1)
-    return text + (needs.media_tokens or MEDIA_TOKENS * needs.media) if needs.media else text
+    if needs.media:
+        return text + (needs.media_tokens or MEDIA_TOKENS * needs.media)
+    return text
 
 
 def embeddings_tokens(request: EmbeddingsRequest) -> int:

@@ -114,4 +114,6 @@ class SessionLock(Struct, omit_defaults=True):
 
 def size_of(value: Any) -> int:
     """The bytes of a text; 0 for what is none."""
-    return len(value) if isinstance(value, str) else 0
+    if isinstance(value, str):
+        return len(value)
+    return 0

@@ -126,7 +126,10 @@ class Request(Struct, eq=False):
     def content(self) -> Any:
         """What is asked, decoded on first use. Raises InvalidRequest for what is wrong inside it."""
         if self._decoded is None:
-            self._decoded = compute(self.decode) if self.large else self.decode()
+            if self.large:
+                self._decoded = compute(self.decode)
+            else:
+                self._decoded = self.decode()
         return self._decoded
 
 

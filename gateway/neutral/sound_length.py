@@ -44,7 +44,10 @@ class SoundLength:
 
     @property
     def milliseconds(self) -> int:
-        seconds = self._bytes / self._per_second if self._per_second else self._seconds
+        if self._per_second:
+            seconds = self._bytes / self._per_second
+        else:
+            seconds = self._seconds
         return round(seconds * SECOND_MS)
 
     def add(self, data: bytes) -> None:
@@ -64,7 +67,10 @@ class SoundLength:
     def _recognize(self, head: bytes) -> None:
         if head[:4] == b"OggS":
             self._unit = self._page
-            self._rate = OPUS_RATE if b"OpusHead" in head else _vorbis_rate(head)
+            if b"OpusHead" in head:
+                self._rate = OPUS_RATE
+            else:
+                self._rate = _vorbis_rate(head)
         elif head[:3] == b"ID3" or _frame(head, 0):
             self._unit = _frame
         elif head[:4] == b"RIFF" and len(head) >= WAV_HEAD:
@@ -129,7 +135,10 @@ def _nothing(data: bytes, at: int) -> Unit | None:
 
 def _vorbis_rate(head: bytes) -> int:
     at = head.find(b"\x01vorbis")
-    rate = int.from_bytes(head[at + 12 : at + 16], "little") if at >= 0 else 0
+    if at >= 0:
+        rate = int.from_bytes(head[at + 12 : at + 16], "little")
+    else:
+        rate = 0
     return rate or OPUS_RATE
 
 
@@ -145,5 +154,10 @@ def _frame(data: bytes, at: int) -> Unit | None:
     if data[at] != 0xFF:
         return None
     head = data[at : at + FRAME_HEAD]
-    found = mpeg_frame(head) if head[1] & LAYER_III[0] == LAYER_III[1] else adts_frame(head)
-    return found if found[0] else None
+    if head[1] & LAYER_III[0] == LAYER_III[1]:
+        found = mpeg_frame(head)
+    else:
+        found = adts_frame(head)
+    if found[0]:
+        return found
+    return None

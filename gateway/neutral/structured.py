@@ -35,4 +35,6 @@ class StructuredResult(WholeResult):
             texts = [page.get("markdown") for page in pages if isinstance(page, dict)]
             return sum(len(text) for text in texts if isinstance(text, str))
         answers = self.body.get("answers")
-        return len(str(answers)) if answers else 0
+        if answers:
+            return len(str(answers))
+        return 0

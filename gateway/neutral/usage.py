@@ -94,8 +94,14 @@ def added(usages: Iterable[Usage]) -> Usage:
 
 def with_shown(usage: Usage | None, searches: int = 0, images: int = 0) -> Usage | None:
     """The usage with what the answer itself shows: web searches and images that its provider reports no count of."""
-    searches = 0 if usage is not None and usage.searches else searches
-    images = 0 if usage is not None and usage.output_image else images
+    if usage is not None and usage.searches:
+        searches = 0
+    else:
+        searches = searches
+    if usage is not None and usage.output_image:
+        images = 0
+    else:
+        images = images
     if not searches and not images:
         return usage
     usage = usage or NOTHING
@@ -105,7 +111,9 @@ def with_shown(usage: Usage | None, searches: int = 0, images: int = 0) -> Usage
 def read_count(value: Any) -> int:
     """A count from outside, within 0 and MOST_UNITS; 0 for what is none. Some write counts as floats."""
     if type(value) is int or (type(value) is float and value == value):
-        return 0 if value <= 0 else int(value) if value < MOST_UNITS else MOST_UNITS
+        if value <= 0:
+            return 0
+        return int(value) if value < MOST_UNITS else MOST_UNITS
     return 0
 
 
@@ -117,4 +125,6 @@ def counts_anything(usage: Usage) -> bool:
 def within_bounds(usage: Usage) -> Usage:
     """The same with every count that passes MOST_UNITS, or is below zero, set to that end."""
     counts = {name: value for name in COUNTS if not 0 <= (value := getattr(usage, name)) <= MOST_UNITS}
-    return structs.replace(usage, **{name: read_count(value) for name, value in counts.items()}) if counts else usage
+    if counts:
+        return structs.replace(usage, **{name: read_count(value) for name, value in counts.items()})
+    return usage

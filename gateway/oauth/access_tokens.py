@@ -37,7 +37,10 @@ class AccessToken:
         """The key's caller as one who came by this token."""
         if self.made is None or self.base is not base:
             own = base.expires_at_us
-            end = self.expires_at_us if own is None else min(own, self.expires_at_us)
+            if own is None:
+                end = self.expires_at_us
+            else:
+                end = min(own, self.expires_at_us)
             self.base, self.made = base, replace(base, grant_id=self.grant_id, scopes=self.scopes, expires_at_us=end)
         return self.made
 

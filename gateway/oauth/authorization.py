@@ -103,7 +103,10 @@ def _problem_of(given: Parameters, client: OAuthApp, issuer: str) -> tuple[str, 
         return "invalid_request", f"state has at most {LONGEST_STATE} characters."
     kind = _first(given, "response_type")
     if kind != "code":
-        error = "unsupported_response_type" if kind else "invalid_request"
+        if kind:
+            error = "unsupported_response_type"
+        else:
+            error = "invalid_request"
         return error, "Send response_type=code."
     if not client.check_grant_type(CODE):
         return "unauthorized_client", "The application did not register for authorization codes."
@@ -121,7 +124,9 @@ def _first(given: Parameters, name: str) -> str:
 def _one(given: Parameters, name: str) -> str:
     """A parameter that stands there once; "" otherwise."""
     values = given.get(name, ())
-    return values[0] if len(values) == 1 else ""
+    if len(values) == 1:
+        return values[0]
+    return ""
 
 
 def shown_host(request: AuthorizationRequest) -> str:

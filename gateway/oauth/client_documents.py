@@ -63,7 +63,10 @@ class ClientDocuments:
         name = hashlib.sha256(address.encode()).hexdigest()
         now = self._clock.now_us() // SECOND_US
         stored = self._documents.get(KIND, name)
-        known = json.loads(stored) if stored is not None else None
+        if stored is not None:
+            known = json.loads(stored)
+        else:
+            known = None
         if known is not None and (now < known["until"] or not ask):
             return make_client(address, known["metadata"])
         if not ask:
@@ -72,7 +75,9 @@ class ClientDocuments:
             metadata = self._load(address)
         except Away:
             # A host that is away for a while must not sign out everybody who uses its application.
-            return make_client(address, known["metadata"]) if known is not None else None
+            if known is not None:
+                return make_client(address, known["metadata"])
+            return None
         if metadata is None:
             if known is not None:
                 self._documents.delete(KIND, name)
@@ -92,7 +97,10 @@ class ClientDocuments:
         if answer.status >= 500:
             raise Away
         try:
-            given = json.loads(answer.body) if answer.status == 200 else None
+            if answer.status == 200:
+                given = json.loads(answer.body)
+            else:
+                given = None
             # Nobody shares a secret with us by a public document; what such a client could sign with is not asked for,
             # since PKCE binds its codes.
             if not isinstance(given, dict) or given.get("client_id") != address or "client_secret" in given:

@@ -69,7 +69,10 @@ class OAuthApp:
     def check_client_secret(self, secret: str) -> bool:
         if not self.secret_hash:
             return False
-        made = [tokens.hash_token(secret, key) for key in self.hash_keys] if tokens.well_formed(secret) else []
+        if tokens.well_formed(secret):
+            made = [tokens.hash_token(secret, key) for key in self.hash_keys]
+        else:
+            made = []
         return any(hmac.compare_digest(one, self.secret_hash) for one in made)
 
     def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
@@ -95,7 +98,10 @@ class Clients:
         client_id = ids.new("client")
         public = metadata["token_endpoint_auth_method"] == PUBLIC
         secret = "" if public else ids.token(SECRET)
-        hashed = tokens.hash_token(secret, self._hash_keys[0]) if secret else ""
+        if secret:
+            hashed = tokens.hash_token(secret, self._hash_keys[0])
+        else:
+            hashed = ""
 
         def work() -> int:
             now = self._database.now_us()
@@ -163,7 +169,10 @@ def make_client(
 def read_metadata(given: Mapping[str, Any], with_key: bool = False) -> dict[str, Any]:
     """What is kept of an application's own words: members that are known, in force as they stand. WrongMetadata."""
     grants = _read_grants(given, with_key)
-    uris = _read_redirects(given) if CODE in grants else []
+    if CODE in grants:
+        uris = _read_redirects(given)
+    else:
+        uris = []
     method = given.get("token_endpoint_auth_method") or "client_secret_basic"
     if method not in METHODS:
         raise _wrong(f"token_endpoint_auth_method is one of {', '.join(METHODS)}.")
@@ -186,10 +195,15 @@ def _read_grants(given: Mapping[str, Any], with_key: bool) -> list[str]:
     grants = _strings(given, "grant_types") or [CODE]
     known = [one for one in (CODE, REFRESH, CREDENTIALS) if one in grants and (with_key or one != CREDENTIALS)]
     if CODE not in known and CREDENTIALS not in known:
-        wanted = "" if with_key else "; client_credentials need an API key in the header Authorization"
+        if with_key:
+            wanted = ""
+        else:
+            wanted = "; client_credentials need an API key in the header Authorization"
         raise _wrong(f"grant_types has none that is served here: {CODE}, {REFRESH}{wanted}.")
     # Whoever signs in by a code is refreshed as well, so that people are not asked each hour.
-    return [*known, REFRESH] if CODE in known and REFRESH not in known else known
+    if CODE in known and REFRESH not in known:
+        return [*known, REFRESH]
+    return known
 
 
 def _read_redirects(given: Mapping[str, Any]) -> list[str]:
@@ -205,7 +219,10 @@ def _read_redirects(given: Mapping[str, Any]) -> list[str]:
 
 def _read_name(given: Mapping[str, Any], uris: Sequence[str]) -> str:
     name = given.get("client_name")
-    shown = "".join(sign for sign in name if sign.isprintable()).strip() if isinstance(name, str) else ""
+    if isinstance(name, str):
+        shown = "".join(sign for sign in name if sign.isprintable()).strip()
+    else:
+        shown = ""
     return shown[:LONGEST_NAME] or (redirects.host_of(uris[0])[:LONGEST_NAME] if uris else "An application")
 
 

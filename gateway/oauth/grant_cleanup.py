@@ -62,7 +62,10 @@ class OAuthCleanup:
     def _repeat(self, step: Callable[[int], int], go_on: GoOn) -> int:
         gone = 0
         for _ in range(ROUND_STEPS):
-            count = self._database.write(lambda: step(self._database.now_us())) if go_on() else 0
+            if go_on():
+                count = self._database.write(lambda: step(self._database.now_us()))
+            else:
+                count = 0
             gone += count
             if count < STEP_ROWS:
                 break
@@ -72,4 +75,6 @@ class OAuthCleanup:
 
 def _delete(table: Any, over: Any) -> int:
     found = [row.id for row in table.select(table.id).where(over).limit(STEP_ROWS)]
-    return table.delete().where(table.id.in_(found)).execute() if found else 0
+    if found:
+        return table.delete().where(table.id.in_(found)).execute()
+    return 0

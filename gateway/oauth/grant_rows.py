@@ -97,7 +97,9 @@ def owner_of(grant_id: str) -> tuple[str, str]:
         .objects()
         .first()
     )
-    return (row.user_id, row.owner) if row is not None else ("", "")
+    if row is not None:
+        return (row.user_id, row.owner)
+    return ("", "")
 
 
 def delete_grants(grant_ids: Sequence[str]) -> int:

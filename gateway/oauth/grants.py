@@ -135,14 +135,18 @@ class Grants:
             if first is None:
                 return 0
             followed = (OAuthToken.grant == token.grant_id) & (OAuthToken.used_at > first.used_at)
-            return 0 if OAuthToken.select().where(followed).exists() else 1
+            if OAuthToken.select().where(followed).exists():
+                return 0
+            return 1
 
         return self._issue(token.grant_id, scope, use, "refresh token used twice", True)
 
     def generation_of(self, key_id: str) -> int:
         """The generation of a key that is there."""
         row = self._database.read(lambda: ApiKey.get_or_none(ApiKey.id == key_id))
-        return row.generation if row is not None else -1
+        if row is not None:
+            return row.generation
+        return -1
 
     def hold(self, consent: Consent, generation: int | None = None) -> IssuedTokens:
         """An access token for who has the key itself, or a client that stands for it; without refreshing. There is one
@@ -282,4 +286,6 @@ class Grants:
             self.end(grant_id, f"more than {MOST_GRANTS} applications")
 
     def _hashes(self, token: str) -> list[str]:
-        return tokens.candidates(token, self._hash_keys) if tokens.well_formed(token) else []
+        if tokens.well_formed(token):
+            return tokens.candidates(token, self._hash_keys)
+        return []

@@ -33,10 +33,16 @@ def _problem_of_scheme(parts: SplitResult) -> str:
     scheme = parts.scheme
     host = parts.hostname
     if scheme == "https":
-        return "" if host else "names no host"
+        if host:
+            return ""
+        return "names no host"
     if scheme == "http":
-        return "" if host in LOOPBACK else "is not on https; http is for loopback addresses only"
-    return "" if "." in scheme or scheme in PROGRAMS else "has a scheme that is not let in"
+        if host in LOOPBACK:
+            return ""
+        return "is not on https; http is for loopback addresses only"
+    if "." in scheme or scheme in PROGRAMS:
+        return ""
+    return "has a scheme that is not let in"
 
 
 def matches(registered: str, given: str) -> bool:
@@ -64,7 +70,9 @@ def host_of(uri: str) -> str:
         return ""
     if parts.scheme == "https":
         return parts.netloc
-    return f"this computer ({parts.hostname})" if parts.scheme == "http" else f"{parts.scheme}:"
+    if parts.scheme == "http":
+        return f"this computer ({parts.hostname})"
+    return f"{parts.scheme}:"
 
 
 def _split(uri: str) -> SplitResult | None:
@@ -73,4 +81,6 @@ def _split(uri: str) -> SplitResult | None:
         _ = parts.port
     except ValueError:
         return None
-    return parts if parts.scheme else None
+    if parts.scheme:
+        return parts
+    return None

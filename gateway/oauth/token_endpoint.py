@@ -52,7 +52,10 @@ class _TokenRequest(OAuth2Request):
     """The request as Authlib reads it. Whether it came by TLS is the deployment's matter, not asked here."""
 
     def __init__(self, given: TokenQuestion) -> None:
-        headers = {"Authorization": given.authorization} if given.authorization else {}
+        if given.authorization:
+            headers = {"Authorization": given.authorization}
+        else:
+            headers = {}
         super().__init__("POST", "https://localhost/", headers=headers)
         self.payload = BasicOAuth2Payload(dict(given.fields))
         self.issuer = given.issuer
@@ -85,7 +88,9 @@ class _CodeGrant(rules.AuthorizationCodeGrant):
 
     def query_authorization_code(self, code: str, client: OAuthApp) -> FoundCode | None:
         found: FoundCode | None = self.server.grants.find_code(code)
-        return found if found is not None and found.client == client.id else None
+        if found is not None and found.client == client.id:
+            return found
+        return None
 
     def create_token_response(self) -> Reply:
         code = self.request.authorization_code
@@ -99,7 +104,9 @@ class _RefreshGrant(rules.RefreshTokenGrant):
 
     def authenticate_refresh_token(self, refresh_token: str) -> "_Token | None":
         found = self.server.grants.find_token(refresh_token)
-        return _Token(found) if found is not None and found.kind == "refresh" else None
+        if found is not None and found.kind == "refresh":
+            return _Token(found)
+        return None
 
     def create_token_response(self) -> Reply:
         token = self.request.refresh_token.found
@@ -121,7 +128,10 @@ class _CredentialsGrant(rules.ClientCredentialsGrant):
         scope = scopes.read_scope(request.payload.scope or "")
         if scope is None:
             raise InvalidScopeError()
-        generation = None if isinstance(client, _KeyHolder) else client.generation
+        if isinstance(client, _KeyHolder):
+            generation = None
+        else:
+            generation = client.generation
         consent = Consent(client.id, client.name, "", "", "", " ".join(scope), audience, client.key_id, "")
         return _give(lambda: self.server.grants.hold(consent, generation))
 
@@ -131,7 +141,9 @@ class _Revocation(RevocationEndpoint):
 
     def query_token(self, token_string: str, token_type_hint: str | None) -> "_Token | None":
         found = self.server.grants.find_token(token_string)
-        return _Token(found) if found is not None else None
+        if found is not None:
+            return _Token(found)
+        return None
 
     def revoke_token(self, token: "_Token", request: Any) -> None:
         self.server.grants.end_token(token.found)

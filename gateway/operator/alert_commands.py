@@ -47,7 +47,10 @@ def add(ctx: click.Context, url: str, events: tuple[str, ...], form: str | None,
     installation = ctx.with_resource(opened())
     chosen = choose_organization(installation, organization)
     form = form or recognise_form(url)
-    routing_key = sys.stdin.readline().strip() if form == PAGERDUTY else ""
+    if form == PAGERDUTY:
+        routing_key = sys.stdin.readline().strip()
+    else:
+        routing_key = ""
     hooks = _hooks(installation)
     made = hooks.add(chosen, url, events, form=form, routing_key=routing_key, actor=OPERATOR)
     if form != WEBHOOK:
@@ -85,7 +88,9 @@ def test(ctx: click.Context, hook_id: str, organization: str | None) -> int:
     delivered, result = sender.test(choose_organization(installation, organization), hook_id)
     transport.close()
     print_result(f"{hook_id}: {result.rstrip('.')}.", id=hook_id, delivered=delivered, result=result)
-    return 0 if delivered else 1
+    if delivered:
+        return 0
+    return 1
 
 
 def _hooks(installation: Installation) -> AlertHooks:

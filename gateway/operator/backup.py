@@ -71,7 +71,10 @@ def restore(ctx: click.Context, file: Path, verify: bool) -> None:
     target = path_of(current.settings.database)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     announce(current.settings.database)
-    epoch = 0 if verify or not target.exists() else _epoch_at_rest(current)
+    if verify or not target.exists():
+        epoch = 0
+    else:
+        epoch = _epoch_at_rest(current)
     current.close()
     draft = target.with_name(f".{target.name}.restore-{os.getpid()}")
     try:
@@ -80,7 +83,10 @@ def restore(ctx: click.Context, file: Path, verify: bool) -> None:
         revived = find_revived(target, draft)
         if not verify and target.exists():
             _check_unused_since(epoch)
-        kept = "" if verify else _replace(target, draft)
+        if verify:
+            kept = ""
+        else:
+            kept = _replace(target, draft)
     finally:
         for name in ("", *BESIDE, ".writer.gate", ".writer.lock"):
             Path(f"{draft}{name}").unlink(missing_ok=True)
@@ -173,7 +179,9 @@ def path_of(chosen: DatabaseSettings) -> Path:
     """The file of a SQLite database. InvalidRequest for another store."""
     if chosen.scheme != "sqlite":
         raise InvalidRequest("That is for SQLite; PostgreSQL has pg_dump and pg_restore, which work while it serves.")
-    return Path(chosen.url.removeprefix(SQLITE)) if chosen.url else Path(chosen.data_dir) / FILE
+    if chosen.url:
+        return Path(chosen.url.removeprefix(SQLITE))
+    return Path(chosen.data_dir) / FILE
 
 
 def _has_table(database: Database, name: str) -> bool:

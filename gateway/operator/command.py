@@ -79,7 +79,10 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             names = importlib.import_module("gateway.configuration.names")
-            meant = "" if args[0] in COMMANDS else names.near(args[0], COMMANDS)
+            if args[0] in COMMANDS:
+                meant = ""
+            else:
+                meant = names.near(args[0], COMMANDS)
             raise click.UsageError(f"{error.message.rstrip('.')}{meant or '.'}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -110,7 +113,10 @@ def run(arguments: list[str] | None = None, find: bool = False) -> int:
     """Run a command and return the exit status; a mistake is one line on standard error and status 1."""
     logging.getLogger("gateway").addHandler(SILENCE)
     try:
-        name = MANAGE if find else "python -m gateway.operator.command"
+        if find:
+            name = MANAGE
+        else:
+            name = "python -m gateway.operator.command"
         result = main.main(args=arguments, prog_name=name, standalone_mode=False, obj=FIND if find else "")
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -120,7 +126,9 @@ def run(arguments: list[str] | None = None, find: bool = False) -> int:
         for line in _describe(error).splitlines():
             click.echo(f"error: {output.printable(line)}", err=True)
         return 1
-    return result if isinstance(result, int) else 0
+    if isinstance(result, int):
+        return result
+    return 0
 
 
 def _describe(error: Exception) -> str:
@@ -130,7 +138,9 @@ def _describe(error: Exception) -> str:
         return error.format_message()
     if isinstance(error, Unavailable) and error.__cause__ is not None:
         return f"{error} ({str(error.__cause__).strip().splitlines()[0]})"
-    return "aborted" if isinstance(error, click.Abort) else str(error)
+    if isinstance(error, click.Abort):
+        return "aborted"
+    return str(error)
 
 
 def _arguments(error: click.UsageError) -> str:
@@ -139,7 +149,9 @@ def _arguments(error: click.UsageError) -> str:
         return ""
     context = error.ctx
     names = [one.make_metavar(context) for one in context.command.params if isinstance(one, click.Argument)]
-    return f" It takes {' '.join(names)}." if len(names) > 1 else ""
+    if len(names) > 1:
+        return f" It takes {' '.join(names)}."
+    return ""
 
 
 if __name__ == "__main__":

@@ -118,7 +118,10 @@ def _provider(chosen: Settings, provider: Provider) -> Iterator[Entry]:
     for name, value in environment_credentials.settings_for(provider, env).items():
         sources = provider.settings[name].partition(" -> ")[0].partition("=")[0].split("|")
         origin = next((one for one in sources if env.get(one) or env.get(f"{one}_FILE")), "")
-        written = file.NAME if file.variable(provider.id, name) in env else ""
+        if file.variable(provider.id, name) in env:
+            written = file.NAME
+        else:
+            written = ""
         if origin or written:
             secret = "key" in name or "secret" in name or "token" in name
             yield Entry(section, name, MASK if secret and value else value, origin or written)

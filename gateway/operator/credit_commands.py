@@ -70,7 +70,10 @@ def balance(ctx: click.Context, organization: str | None) -> None:
     rows = []
     for one in found:
         state = installation.ledger.balance(one.id)
-        left = "unlimited" if state.unlimited else format_usd(state.balance_nusd)
+        if state.unlimited:
+            left = "unlimited"
+        else:
+            left = format_usd(state.balance_nusd)
         rows.append((one.id, left, format_usd(state.spent_nusd), format_usd(state.reserved_nusd), one.name))
     print_table(("ORGANIZATION", "BALANCE", "SPENT", "RESERVED", "NAME"), rows, "There are no organizations.")
 
@@ -109,12 +112,17 @@ def _post(
     posting = Posting(kind, read_usd(amount), note, reference)
     posted = Funding(installation.database, installation.control).post_credits(chosen, posting, actor=OPERATOR)
     left = installation.ledger.balance(chosen)
-    done = "Posted" if posted else "That reference was posted before; nothing changed"
+    if posted:
+        done = "Posted"
+    else:
+        done = "That reference was posted before; nothing changed"
     print_result(f"{done}. {chosen} {_describe(left)}.", **_facts(chosen, left), posted=posted)
 
 
 def _describe(left: Balance) -> str:
-    return "is unlimited" if left.unlimited else f"has {format_usd(left.balance_nusd)} USD"
+    if left.unlimited:
+        return "is unlimited"
+    return f"has {format_usd(left.balance_nusd)} USD"
 
 
 def _facts(organization: str, left: Balance) -> dict[str, object]:

@@ -35,11 +35,15 @@ def doctor(ctx: click.Context, force: bool) -> int:
     differences = examine(installation.database)
     if is_json():
         print_json({"agree": not differences, "differences": differences})
-        return 1 if differences else 0
+        if differences:
+            return 1
+        return 0
     for line in differences:
         click.echo(line)
     click.echo(f"{len(differences)} differences." if differences else "The books agree.")
-    return 1 if differences else 0
+    if differences:
+        return 1
+    return 0
 
 
 @click.command("re-rate")
@@ -68,7 +72,10 @@ def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool, f
     installation = ctx.with_resource(opened())
     check_same(installation, force)
     catalogue = installation.catalogue
-    now_us = installation.database.now_us() if prices == "now" else None
+    if prices == "now":
+        now_us = installation.database.now_us()
+    else:
+        now_us = None
     discounts = Discounts(installation.database, installation.control)
     report = rerating.rerate(installation.database, catalogue, from_us, to_us, now_us=now_us, discounts=discounts)
     _print(report)

@@ -45,7 +45,9 @@ class Installation:
     @cached_property
     def settings(self) -> settings.Settings:
         own = settings.load()
-        return replace(own, database=replace(own.database, url=self._url)) if self._url else own
+        if self._url:
+            return replace(own, database=replace(own.database, url=self._url))
+        return own
 
     @cached_property
     def accepted(self) -> accepted.Accepted:
@@ -171,4 +173,6 @@ def address_of(installation: Installation) -> str:
 def _reachable(host: str) -> str:
     if host in ("", "0.0.0.0", "::", "[::]"):
         return "127.0.0.1"
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+    if ":" in host and not host.startswith("["):
+        return f"[{host}]"
+    return host

@@ -92,7 +92,10 @@ def roll(ctx: click.Context, key_id: str) -> None:
 def activate(ctx: click.Context, key_id: str, expires: str | None) -> None:
     """Let an inactive key in again, or an expired one with a new expiry."""
     installation = ctx.with_resource(opened())
-    expiry = api_keys.Expiry(read_expiry(expires, installation.clock.now_us())) if expires else None
+    if expires:
+        expiry = api_keys.Expiry(read_expiry(expires, installation.clock.now_us()))
+    else:
+        expiry = None
     _update(installation, key_id, api_keys.Change("activate", expiry=expiry))
 
 
@@ -136,7 +139,10 @@ def print_token(made: api_keys.NewKey) -> None:
 def choose_project(installation: Installation, project_id: str | None) -> ProjectInfo:
     """The project named, or the only active one. NotFound, InvalidRequest (several)."""
     active = [project for project in list_projects(installation.database) if project.status == "active"]
-    chosen = [project for project in active if project.id == project_id] if project_id else active
+    if project_id:
+        chosen = [project for project in active if project.id == project_id]
+    else:
+        chosen = active
     if not chosen:
         raise NotFound(f"There is no active project{f' {project_id}' if project_id else ''}.")
     if len(chosen) > 1:

@@ -111,12 +111,16 @@ def _all(installation: Installation) -> list[str]:
 
 
 def _read_limit(text: str) -> int | None:
-    return None if text == "none" else read_usd(text)
+    if text == "none":
+        return None
+    return read_usd(text)
 
 
 def _read_thresholds(text: str) -> tuple[int, ...]:
     try:
-        return () if text == "default" else tuple(int(one.strip(" %")) for one in text.split(","))
+        if text == "default":
+            return ()
+        return tuple(int(one.strip(" %")) for one in text.split(","))
     except ValueError:
         raise InvalidRequest(f"Not percentages: {text!r}; write them like 50,80,95.") from None
 

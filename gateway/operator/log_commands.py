@@ -93,7 +93,10 @@ class LogQuery:
 
     def newest(self, limit: int, from_us: int | None = None) -> Iterator[LoggedRequest]:
         """The newest `limit` requests, and no older than `from_us`."""
-        wanted = self.wanted if from_us is None else self.wanted._replace(from_us=from_us)
+        if from_us is None:
+            wanted = self.wanted
+        else:
+            wanted = self.wanted._replace(from_us=from_us)
         before: bytes | None = None
         count = 0
         while count < limit:
@@ -125,8 +128,14 @@ class LogQuery:
         """The cells of HEADER."""
         served = one.served
         project = f"proj_{one.owner.project.hex()}"
-        tokens = f"{one.input_tokens}/{one.output_tokens}" if one.attempts else ""
-        count = f" x{one.requests}" if one.requests > 1 else ""
+        if one.attempts:
+            tokens = f"{one.input_tokens}/{one.output_tokens}"
+        else:
+            tokens = ""
+        if one.requests > 1:
+            count = f" x{one.requests}"
+        else:
+            count = ""
         return (
             to_iso(one.at_us),
             one.request_id,
@@ -176,7 +185,10 @@ def _follow(installation: Installation, query: LogQuery, found: list[LoggedReque
     longest_us = round(installation.settings.timeouts.request_s * SECOND_US)
     _print_lines(query, found)
     query.seen.update(one.request for one in found)
-    newest_us = found[-1].at_us if found else installation.clock.now_us()
+    if found:
+        newest_us = found[-1].at_us
+    else:
+        newest_us = installation.clock.now_us()
     rounds = 0
     while True:
         time.sleep(LOOK_S)
@@ -241,12 +253,18 @@ def _owner_of(installation: Installation, one: LoggedRequest) -> dict[str, str]:
 def _lines_of(facts: dict[str, Any]) -> Iterator[str]:
     log = facts["log"]
     owner = facts["owner"]
-    label = f" (x-request-id {log['requestId']})" if log["requestId"] else ""
+    if log["requestId"]:
+        label = f" (x-request-id {log['requestId']})"
+    else:
+        label = ""
     yield f"Request {log['id']}{label} of {log['createdAt']}"
     yield f"Sent by: {_named(owner, 'organization')}, {_named(owner, 'project')}, {_named(owner, 'key')}"
     yield f"Asked for: {log['model'] or '-'} ({log['operation'] or '-'}{', streamed' if log['streamed'] else ''})"
     ended = f"{log['status']} {log['error'] or log['finish'] or ''}".strip()
-    count = f", {log['requestCount']} requests alike" if log["requestCount"] > 1 else ""
+    if log["requestCount"] > 1:
+        count = f", {log['requestCount']} requests alike"
+    else:
+        count = ""
     yield f"Ended with: {ended}{', from the cache' if log['cached'] else ''}{count}"
     yield f"Served by: {log['served'] or 'no provider'}, {log['durationMs']} ms, {log['cost']} USD"
     if log["metadata"]:
@@ -274,4 +292,6 @@ def _attempt_lines(attempt: dict[str, Any]) -> Iterator[str]:
 
 def _named(owner: dict[str, str], kind: str) -> str:
     name = owner.get(f"{kind}_name")
-    return f"{kind} {name} ({owner[kind]})" if name else f"{kind} {owner[kind]}"
+    if name:
+        return f"{kind} {name} ({owner[kind]})"
+    return f"{kind} {owner[kind]}"

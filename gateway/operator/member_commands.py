@@ -71,7 +71,10 @@ def invite(ctx: click.Context, organization_id: str, email: str, role: Role) -> 
     path = f"/connect/invitation?token={made.token}"
     emailed = _letters(installation).send_invitation(made.info, path)
     link = address_of(installation) + path
-    text = f"{link}\nAn e-mail with it is on its way." if emailed else link
+    if emailed:
+        text = f"{link}\nAn e-mail with it is on its way."
+    else:
+        text = link
     print_result(text, email=email, role=role, link=link, emailed=emailed)
 
 
@@ -130,7 +133,10 @@ def reset_second_factor(ctx: click.Context, email: str) -> None:
     user_id, address = _user(installation, email)
     factors = SecondFactors(installation.database, installation.vault, installation.secrets.hash_keys)
     gone = factors.remove(user_id, actor=OPERATOR)
-    text = f"The second factor of {address} is removed." if gone else f"{address} has no second factor."
+    if gone:
+        text = f"The second factor of {address} is removed."
+    else:
+        text = f"{address} has no second factor."
     print_result(text, email=address, user=user_id, removed=gone)
 
 

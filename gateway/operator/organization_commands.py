@@ -113,7 +113,9 @@ def _read_cap(text: str | None, before: int | None) -> int | None:
     if text is None:
         return before
     if text in ("none", "default"):
-        return 0 if text == "none" else None
+        if text == "none":
+            return 0
+        return None
     if not text.isdecimal() or not int(text):
         raise InvalidRequest(f"Not a cap on API keys: {text!r}; give a number from 1, none or default.")
     return int(text)

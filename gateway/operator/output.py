@@ -109,7 +109,9 @@ NEVER = Never("never")
 
 def show_time(at_us: int | None) -> str:
     """ISO 8601 in UTC, or "never" (NEVER)."""
-    return NEVER if at_us is None else to_iso(at_us)
+    if at_us is None:
+        return NEVER
+    return to_iso(at_us)
 
 
 def read_expiry(text: str, now_us: int) -> int | None:
@@ -162,10 +164,14 @@ def _moment(text: str) -> int | None:
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None or value == "" else printable(str(value), keep="")
+    if value is None or value == "":
+        return "-"
+    return printable(str(value), keep="")
 
 
 def _plain(value: object) -> object:
     if value is None or value == "" or isinstance(value, Never):
         return None
-    return value if isinstance(value, bool | int | float | str | list) else str(value)
+    if isinstance(value, bool | int | float | str | list):
+        return value
+    return str(value)

@@ -103,4 +103,6 @@ def _change(ctx: click.Context, project_id: str, change: accounts.ProjectChange)
 
 
 def _cache(project: accounts.ProjectInfo) -> str:
-    return f"{project.cache_ttl_s}s" if project.cache_enabled else "off"
+    if project.cache_enabled:
+        return f"{project.cache_ttl_s}s"
+    return "off"

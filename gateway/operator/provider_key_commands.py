@@ -55,7 +55,10 @@ def list_keys(ctx: click.Context, organization_id: str) -> None:
 @click.pass_context
 def add_key(ctx: click.Context, organization_id: str, provider: str, max_spend: str | None, **given: Any) -> None:
     """Keep a key, read as one line from standard input so that it shows in no process list."""
-    bound = read_usd(max_spend) if max_spend else None
+    if max_spend:
+        bound = read_usd(max_spend)
+    else:
+        bound = None
     secret = sys.stdin.readline().strip()
     draft = ProviderKeyDraft(provider, secret, max_spend_nusd=bound, **given)
     installation = ctx.with_resource(opened())
@@ -183,4 +186,6 @@ def _providers(installation: Installation) -> CustomProviders:
 
 
 def _show_usd(nusd: int | None) -> str:
-    return "" if nusd is None else format_usd(nusd)
+    if nusd is None:
+        return ""
+    return format_usd(nusd)

@@ -89,7 +89,9 @@ CHECKS: dict[str, Callable[[Installation, str], object]] = {
 
 
 def _subject(text: str) -> str:
-    return EACH if text == "each" else text
+    if text == "each":
+        return EACH
+    return text
 
 
 def _change(installation: Installation, scope: str, subject: str, kinds: tuple[str, ...], amount: int | None) -> None:

@@ -57,4 +57,6 @@ def rebuild(ctx: click.Context, start: str, end: str) -> None:
 def _moment(request: str) -> str:
     """When a request of this id (hex) came in; no minute of it is of use to anybody."""
     at_us = int(request[:12] or "0", 16) * 1000
-    return to_iso(at_us // MINUTE_US * MINUTE_US) if at_us else "none"
+    if at_us:
+        return to_iso(at_us // MINUTE_US * MINUTE_US)
+    return "none"

@@ -111,7 +111,9 @@ def describe(chosen: DatabaseSettings) -> str:
     if chosen.scheme != "sqlite":
         return mask(chosen.url)
     path = file_of(chosen)
-    return str(path) if path.exists() else f"{path} (not there yet)"
+    if path.exists():
+        return str(path)
+    return f"{path} (not there yet)"
 
 
 def file_of(chosen: DatabaseSettings) -> Path:
@@ -124,4 +126,6 @@ def _code_of(words: list[bytes]) -> Path | None:
     if b"--pythonpath" not in words[:-1]:
         return None
     named = Path(os.fsdecode(words[words.index(b"--pythonpath") + 1]))
-    return named.parent if named.name == "launch" else named
+    if named.name == "launch":
+        return named.parent
+    return named

@@ -125,7 +125,9 @@ def _total(rows: list[Row]) -> ActivityFigures:
 
 
 def _names(by: str, ident: str, name: str) -> tuple[str, ...]:
-    return (ident,) if by in ("model", "day") else (ident, name)
+    if by in ("model", "day"):
+        return (ident,)
+    return (ident, name)
 
 
 def _figures(figures: ActivityFigures) -> tuple[Any, ...]:

@@ -75,7 +75,10 @@ def serve(file: str | None, arguments: tuple[str, ...]) -> None:
         environment = {**environment, MIGRATE_LATE: "1"}
     # The server replaces this process: signals reach it directly and nothing opened here is inherited.
     sys.stdout.flush()
-    folder = ROOT / "launch" if (ROOT / "launch").is_dir() else ROOT
+    if (ROOT / "launch").is_dir():
+        folder = ROOT / "launch"
+    else:
+        folder = ROOT
     chosen = ("-c", str(folder / "gunicorn.conf.py"), "--pythonpath", str(folder))
     command = [sys.executable, "-m", "gateway.server.launch", *chosen, "wsgi:app", *arguments]
     os.execve(sys.executable, command, environment)
@@ -86,7 +89,10 @@ def await_store(error: Unavailable) -> str:
     at a first start, at which somebody looks on who can put it right."""
     chosen = settings.load()
     full = full_disks(chosen.database)
-    reason = full[0] if full else str(error.__cause__ or error).strip().splitlines()[0]
+    if full:
+        reason = full[0]
+    else:
+        reason = str(error.__cause__ or error).strip().splitlines()[0]
     if not served_before(chosen):
         if chosen.database.scheme == "sqlite":
             raise SettingsError(f"The database file cannot be used: {reason}; move it away, or name another") from None
@@ -108,7 +114,10 @@ def examine() -> tuple[list[str], dict[str, str], Catalogue]:
     found = accepted_configuration.check()
     server = found.settings.server
     database = found.settings.database
-    problem = "" if INHERITED in found.settings.environment else problem_of(server.host, server.port)
+    if INHERITED in found.settings.environment:
+        problem = ""
+    else:
+        problem = problem_of(server.host, server.port)
     problems = [problem] if problem else []
     checks = [
         partial(check_scheme, database),
@@ -200,7 +209,10 @@ def describe_key(first: FirstKey) -> list[str]:
     if first.token:
         lines += [f"API key: {first.token}", "Save it now: it is not shown again."]
     else:
-        origin = f" (from {KEY_NAME})" if first.created else f" (make another with: {another})"
+        if first.created:
+            origin = f" (from {KEY_NAME})"
+        else:
+            origin = f" (make another with: {another})"
         lines += [f"API key: {first.key.mask}{origin}"]
     if first.created:
         lines += [describe_credits(first.granted_nusd)]

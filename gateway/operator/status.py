@@ -35,7 +35,9 @@ def status(ctx: click.Context, every: bool) -> int:
     else:
         _show(found, every)
     well = found["workers"] and not found["mistakes"] and not any(job["error"] for job in found["jobs"])
-    return 0 if well else 1
+    if well:
+        return 0
+    return 1
 
 
 def examine(installation: Installation) -> dict[str, Any]:
@@ -43,8 +45,14 @@ def examine(installation: Installation) -> dict[str, Any]:
     it. Unavailable when the store is away."""
     database = _database(installation)
     behind = bool(database["pending"])
-    workers = {} if behind else Control.observer(installation.database).live_epochs()
-    presence = {} if behind else read_presence(Documents(installation.database))
+    if behind:
+        workers = {}
+    else:
+        workers = Control.observer(installation.database).live_epochs()
+    if behind:
+        presence = {}
+    else:
+        presence = read_presence(Documents(installation.database))
     leader = 0 if behind else _leader(installation)
     cooldowns = _cooldowns(workers, presence)
     return {
@@ -126,7 +134,9 @@ def _leader(installation: Installation) -> int:
     database = installation.database
     sql = f"SELECT worker FROM leader WHERE name = 'jobs' AND expires_at > {database.moment_sql()}"
     found = database.read(lambda: database.execute(sql).fetchone())
-    return found[0] if found else 0
+    if found:
+        return found[0]
+    return 0
 
 
 def _describe_migration(database: dict[str, Any]) -> str:
@@ -135,7 +145,9 @@ def _describe_migration(database: dict[str, Any]) -> str:
     migration = database["migration"] or "none"
     if pending:
         return f"{migration}; {len(pending)} pending: run {MANAGE} migrate"
-    return f"{migration}; of a newer release: {', '.join(ahead)}" if ahead else migration
+    if ahead:
+        return f"{migration}; of a newer release: {', '.join(ahead)}"
+    return migration
 
 
 def _show(found: dict[str, Any], every: bool) -> None:

@@ -57,7 +57,9 @@ class Credentials:
 
         def find(mapping: Mapping) -> tuple[Credential, ...]:
             own = self._own(caller.organization_id, mapping)
-            return own + platform.get(mapping.provider, ()) if hybrid else own
+            if hybrid:
+                return own + platform.get(mapping.provider, ())
+            return own
 
         return find
 
@@ -89,7 +91,10 @@ class Credentials:
         """The credential that a job began with; where it is there no more, another one of the same owner for the same
         mapping, whose account is most likely the same. None without any."""
         own = source == BYOK
-        known = self._own(organization_id, mapping) if own else self._current().get(mapping.provider, ())
+        if own:
+            known = self._own(organization_id, mapping)
+        else:
+            known = self._current().get(mapping.provider, ())
         return next((one for one in known if one.ident == ident), known[0] if known else None)
 
     def platform(self) -> dict[str, tuple[Credential, ...]]:
@@ -111,7 +116,10 @@ class Credentials:
             return f"This project uses the organization's own keys only: {add}, or set its mode to hybrid."
         platform = [one for one in providers if not _is_custom(one.id)]
         wanted = [text for one in platform if (text := wanting(one, self._environment))]
-        ways = [f"set {', or '.join(wanted[:ADVISED])} in the gateway's environment"] if wanted else []
+        if wanted:
+            ways = [f"set {', or '.join(wanted[:ADVISED])} in the gateway's environment"]
+        else:
+            ways = []
         if caller.mode != CREDITS:
             ways.append(add)
         elif open_to_own:
@@ -136,7 +144,9 @@ class Credentials:
         if secrets or provider.key_required:
             return ()
         reachable = provider.protocol == "sandbox" or provider.address or base_url_for(provider, self._environment)
-        return (KEYLESS,) if reachable else ()
+        if reachable:
+            return (KEYLESS,)
+        return ()
 
     def _has_address(self, provider: Provider) -> bool:
         """Whether all settings that the provider's address needs are present, or its mappings have addresses of their

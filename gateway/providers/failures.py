@@ -190,7 +190,10 @@ def _refused(status: int, cause: Explanation, details: dict[str, str]) -> Gatewa
 
 def _callers(status: int, cause: Explanation, details: dict[str, str]) -> GatewayError:
     """A request error, with the provider's own message."""
-    known = TOO_LONG if status in TOO_LONG_STATUSES and _is_too_long(cause) else ""
+    if status in TOO_LONG_STATUSES and _is_too_long(cause):
+        known = TOO_LONG
+    else:
+        known = ""
     if cause.shaped and cause.message:
         code = known or cause.code or ("request_too_large" if status == 413 else "invalid_request")
         return InvalidRequest(cause.message, status=status, code=code, param=cause.param, upstream_status=status)
@@ -264,10 +267,16 @@ def explain_object(parsed: Any, body: bytes, secrets: tuple[str, ...] = ()) -> E
     """
     if isinstance(parsed, list) and parsed:
         parsed = parsed[0]
-    holder = parsed if isinstance(parsed, dict) else {}
+    if isinstance(parsed, dict):
+        holder = parsed
+    else:
+        holder = {}
     inner = holder.get("error")
     shaped = isinstance(inner, dict) and isinstance(inner.get("message"), str)
-    fields = inner if isinstance(inner, dict) else holder
+    if isinstance(inner, dict):
+        fields = inner
+    else:
+        fields = holder
     mistakes = _mistakes(fields)
     message = "; ".join(f"{place}: {text}" if place else text for place, text in mistakes)
     message = (
@@ -291,7 +300,10 @@ def _mistakes(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
     for one in listed if isinstance(listed, list) else ():
         if isinstance(one, dict) and isinstance(one.get("msg"), str):
             place = one.get("loc")
-            steps = [str(step) for step in place if step != "body"] if isinstance(place, list) else []
+            if isinstance(place, list):
+                steps = [str(step) for step in place if step != "body"]
+            else:
+                steps = []
             found.append((".".join(steps), one["msg"]))
     return found
 
@@ -335,7 +347,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             seconds = (parsedate_to_datetime(text) - parsedate_to_datetime(headers.get("date", ""))).total_seconds()
         except (TypeError, ValueError):
             return None
-    return None if seconds is None else min(max(seconds, 0.0), RETRY_LIMIT_S)
+    if seconds is None:
+        return None
+    return min(max(seconds, 0.0), RETRY_LIMIT_S)
 
 
 def _number(text: str | None) -> float | None:
@@ -343,4 +357,6 @@ def _number(text: str | None) -> float | None:
         value = float(text or "")
     except ValueError:
         return None
-    return value if 0 <= value < float("inf") else None
+    if 0 <= value < float("inf"):
+        return value
+    return None

@@ -53,12 +53,17 @@ def fit_preferences(wanted: ImagesInput, target: Target, choices: ImageChoices, 
     dropped: dict[str, Any] = {}
     for name in PREFERENCES:
         value: str = getattr(wanted, name)
-        reason = _reason_against(name, value, target, choices) if value else ""
+        if value:
+            reason = _reason_against(name, value, target, choices)
+        else:
+            reason = ""
         if reason:
             dropped[name] = ""
             if value != AUTO:
                 warnings.append(reason)
-    return replace(wanted, **dropped) if dropped else wanted
+    if dropped:
+        return replace(wanted, **dropped)
+    return wanted
 
 
 def _reason_against(name: str, value: str, target: Target, choices: ImageChoices) -> str:

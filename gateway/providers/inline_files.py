@@ -50,7 +50,9 @@ class InlineFiles:
 
     def take(self, text: object) -> StoredFile | None:
         """The file that a text of the answer stands for, which is the caller's from now on; None for any other."""
-        return self._files.pop(text, None) if isinstance(text, str) else None
+        if isinstance(text, str):
+            return self._files.pop(text, None)
+        return None
 
     def close(self) -> None:
         """Give back what nobody took."""
@@ -81,7 +83,10 @@ class InlineFiles:
             self._escaped = False
             return at + 1
         found = END.search(piece, at)
-        end = len(piece) if found is None else found.start()
+        if found is None:
+            end = len(piece)
+        else:
+            end = found.start()
         self._text += piece[at:end]
         if len(self._text) > LONG:
             self._begin_file()

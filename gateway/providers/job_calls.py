@@ -126,7 +126,9 @@ def _redirect(reply: UpstreamReply, url: str) -> str:
     that is none."""
     place = reply.headers.get("location", "")
     try:
-        return urljoin(url, place) if reply.status in REDIRECT_STATUSES and place else ""
+        if reply.status in REDIRECT_STATUSES and place:
+            return urljoin(url, place)
+        return ""
     except ValueError:
         raise UpstreamFailed("The address of the video redirects to an invalid one.", code="invalid_address") from None
 

@@ -57,7 +57,10 @@ def addressed(request: ChatRequest) -> dict[Media, tuple[str, ...]]:
     for message in request.conversation().messages:
         for part in _flat(message.parts):
             if is_addressed(part.media) and found.get(part.media) != IMAGE:
-                found[part.media] = IMAGE if isinstance(part, Image) else TAKEN
+                if isinstance(part, Image):
+                    found[part.media] = IMAGE
+                else:
+                    found[part.media] = TAKEN
     return found
 
 
@@ -105,16 +108,18 @@ def _load(fetcher: Fetcher, media: Media, kinds: tuple[str, ...], seconds: float
     kind = type_of(answer.body[:HEAD])
     if not kind.startswith(kinds):
         raise _unreadable("it is not an image" if kinds == IMAGE else "it is not an image, audio or PDF", media)
-    packed = compute(b64encode, answer.body) if len(answer.body) > LARGE else b64encode(answer.body)
+    if len(answer.body) > LARGE:
+        packed = compute(b64encode, answer.body)
+    else:
+        packed = b64encode(answer.body)
     return Media(media_type=kind, data=packed.decode())
 
 
 def _unreadable(why: str, media: Media | None = None) -> NotSupported:
-    what = (
-        f"The content of {media.url.partition('?')[0][:200]}"
-        if media is not None
-        else "The content of URLs in the messages"
-    )
+    if media is not None:
+        what = f"The content of {media.url.partition('?')[0][:200]}"
+    else:
+        what = "The content of URLs in the messages"
     return NotSupported(f"{what} could not be loaded: {why}.", param="messages", code="media_not_loaded")
 
 

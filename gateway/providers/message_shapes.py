@@ -133,7 +133,10 @@ def _with_thinking(message: Message) -> Message:
     if message["role"] != "assistant" or not isinstance(thoughts, str):
         return message
     content = message.get("content") or []
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if isinstance(content, str):
+        parts = [{"type": "text", "text": content}]
+    else:
+        parts = content
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thoughts}]}
     return {**message, "content": [thinking, *parts]}
 
@@ -150,7 +153,10 @@ def _with_details(message: Message) -> Message:
 def _plain_part(part: dict[str, Any]) -> dict[str, Any]:
     match part:
         case {"type": "file", "file": {"file_data": str(data), **rest}}:
-            named = {"document_name": rest["filename"]} if rest.get("filename") else {}
+            if rest.get("filename"):
+                named = {"document_name": rest["filename"]}
+            else:
+                named = {}
             return {"type": "document_url", "document_url": data, **named}
         case {"type": "file", "file": {"file_id": str(ident)}}:
             return {"type": "file", "file_id": ident}

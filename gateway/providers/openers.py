@@ -105,7 +105,9 @@ class CapturedPending:
     def wait(self, seconds: float) -> "CapturedReply | None": ...
     def wait(self, seconds: float | None = None) -> "CapturedReply | None":
         reply = self._pending.wait(seconds)
-        return None if reply is None else CapturedReply(reply, self._listener)
+        if reply is None:
+            return None
+        return CapturedReply(reply, self._listener)
 
     def close(self) -> None:
         self._pending.close()

@@ -83,7 +83,9 @@ class Target:
 
     def _find_second(self) -> str:
         offered = self.mapping.responses_api and self.protocol == OPENAI_PROTOCOLS[0]
-        return RESPONSES_PROTOCOL if offered and not self.settings.get("use_responses_api") else ""
+        if offered and not self.settings.get("use_responses_api"):
+            return RESPONSES_PROTOCOL
+        return ""
 
 
 class Way(Struct, eq=False):

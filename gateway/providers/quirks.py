@@ -214,7 +214,9 @@ def _rename_role(messages: list[Any], old: str, new: str) -> list[Any]:
 
 
 def _role(message: Any) -> str:
-    return message["role"] if type(message) is dict else message.__struct_config__.tag
+    if type(message) is dict:
+        return message["role"]
+    return message.__struct_config__.tag
 
 
 def _without_strict(tool: dict[str, Any]) -> dict[str, Any]:

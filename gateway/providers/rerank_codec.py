@@ -57,4 +57,6 @@ def read_scores(rows: Iterable[Json]) -> tuple[tuple[int, float], ...]:
 
 def tokens_used(count: Any) -> Usage | None:
     """The usage of a model billed by tokens, if it is reported."""
-    return None if count is None else Usage(input=read_count(count))
+    if count is None:
+        return None
+    return Usage(input=read_count(count))

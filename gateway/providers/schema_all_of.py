@@ -53,15 +53,22 @@ def join_branches(base: Schema, branches: list[Schema]) -> Schema:
             declared.setdefault(name, []).append(schema)
     properties = {name: _any_of(schemas) for name, schemas in declared.items()}
     asked = [set(branch.get("required") or ()) for branch in branches]
-    always = set.intersection(*asked) if asked else set()
+    if asked:
+        always = set.intersection(*asked)
+    else:
+        always = set()
     required = list(dict.fromkeys([*(base.get("required") or ()), *sorted(always)]))
     joined = {**base, "properties": properties}
-    return {**joined, "required": required} if required else joined
+    if required:
+        return {**joined, "required": required}
+    return joined
 
 
 def _any_of(schemas: list[Any]) -> Any:
     different = distinct(schemas)
-    return different[0] if len(different) == 1 else {"anyOf": different}
+    if len(different) == 1:
+        return different[0]
+    return {"anyOf": different}
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
@@ -98,7 +105,9 @@ def _join_types(one: Any, other: Any) -> Any:
         both.append("integer")
     if not both:
         return one
-    return both[0] if len(both) == 1 else both
+    if len(both) == 1:
+        return both[0]
+    return both
 
 
 def _numeric(kinds: list[Any]) -> bool:
@@ -117,7 +126,9 @@ def join_properties(values: list[Any]) -> Any:
 
 def join_schemas(values: list[Any]) -> Any:
     different = distinct(values)
-    return different[0] if len(different) == 1 else {"allOf": different}
+    if len(different) == 1:
+        return different[0]
+    return {"allOf": different}
 
 
 def join_required(values: list[Any]) -> Any:
@@ -137,7 +148,10 @@ def _bound(choose: Callable[[Any, Any], Any]) -> Callable[[list[Any]], Any]:
     def join(values: list[Any]) -> Any:
         joined = values[0]
         for other in values[1:]:
-            joined = choose(joined, other) if _is_number(joined) and _is_number(other) else joined
+            if _is_number(joined) and _is_number(other):
+                joined = choose(joined, other)
+            else:
+                joined = joined
         return joined
 
     return join
@@ -148,7 +162,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 LOWER = _bound(max)

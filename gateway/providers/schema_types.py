@@ -29,7 +29,10 @@ TELLING = (
 def types_of(node: Schema) -> list[str]:
     """The types of a node, inferred from its keywords when it declares none; empty when nothing tells."""
     kind = node.get("type")
-    named = kind if isinstance(kind, list) else [kind]
+    if isinstance(kind, list):
+        named = kind
+    else:
+        named = [kind]
     known = [name.lower() for name in named if isinstance(name, str) and name.lower() in TYPES]
     if known:
         return list(dict.fromkeys(known))
@@ -61,7 +64,10 @@ def with_null(schema: Schema) -> Schema:
     """The schema, accepting null too."""
     kind = schema.get("type")
     listed = schema.get("enum")
-    widened = {**schema, "enum": [*listed, None]} if isinstance(listed, list) and None not in listed else dict(schema)
+    if isinstance(listed, list) and None not in listed:
+        widened = {**schema, "enum": [*listed, None]}
+    else:
+        widened = dict(schema)
     if isinstance(kind, str):
         return {**widened, "type": kind if kind == "null" else [kind, "null"]}
     if isinstance(kind, list):
@@ -88,4 +94,6 @@ def look_up(root: Any, ref: str) -> Any:
             found = found[int(step)]
         else:
             return None
-    return found if isinstance(found, dict | bool) else None
+    if isinstance(found, dict | bool):
+        return found
+    return None

@@ -159,7 +159,10 @@ class EventReader:
         data = []
         for line in block.removeprefix(BOM).split(b"\n"):
             field, _, value = line.partition(b":")
-            value = value[1:] if value[:1] == b" " else value
+            if value[:1] == b" ":
+                value = value[1:]
+            else:
+                value = value
             if field == b"data":
                 data.append(value)
             elif field == b"event":

@@ -59,7 +59,9 @@ def _split_text(part: Text) -> list[Part]:
     answer = rest.lstrip() if closed else ""
     # Positions in the old text would be wrong for the new one.
     sources = tuple(structs.replace(source, start=-1, end=-1) for source in part.sources)
-    return [*found, structs.replace(part, text=answer, sources=sources)] if answer else found
+    if answer:
+        return [*found, structs.replace(part, text=answer, sources=sources)]
+    return found
 
 
 def split_batches(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -134,7 +136,9 @@ class _Splitter:
 
     def shift(self, event: BlockEvent) -> BlockEvent:
         """An event of a later block, or of the text after the reasoning, under its new index."""
-        return structs.replace(event, block=event.block + self._shift) if self._shift else event
+        if self._shift:
+            return structs.replace(event, block=event.block + self._shift)
+        return event
 
     def _open(self, found: list[Event]) -> None:
         text = self._held.lstrip()
@@ -160,6 +164,11 @@ class _Splitter:
         found += self._thought(sure)
 
     def _thought(self, text: str) -> list[Event]:
-        thought = text if self._begun else text.lstrip()
+        if self._begun:
+            thought = text
+        else:
+            thought = text.lstrip()
         self._begun = self._begun or bool(thought)
-        return [ReasoningDelta(thought, block=self._block, choice=self._choice)] if thought else []
+        if thought:
+            return [ReasoningDelta(thought, block=self._block, choice=self._choice)]
+        return []

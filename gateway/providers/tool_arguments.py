@@ -18,7 +18,9 @@ def read_arguments(call: ToolCall) -> dict[str, Any]:
         value = orjson.loads(call.arguments)
     except orjson.JSONDecodeError:
         value = _read_mended(call.arguments)
-    return value if isinstance(value, dict) else {"input": value}
+    if isinstance(value, dict):
+        return value
+    return {"input": value}
 
 
 def _read_mended(text: str) -> Any:

@@ -126,11 +126,17 @@ class Upstreams:
         """The complete answer, the result of the request's operation. Errors of Wire.failure and the transport, and
         NotSupported. While no answer begins `gives_up` is called every few seconds; UpstreamTimeout when it is true."""
         served, call, relayed, pending = self._send(request, target, deadline, listener)
-        reply = pending.wait() if gives_up is None else self._wait(pending, gives_up)
+        if gives_up is None:
+            reply = pending.wait()
+        else:
+            reply = self._wait(pending, gives_up)
         if reply.status in NOT_THERE and (first := self._first_of(served, request, target)) is not None:
             reply.close()
             served, call, relayed, pending = self._send(request, target, deadline, listener, first)
-            reply = pending.wait() if gives_up is None else self._wait(pending, gives_up)
+            if gives_up is None:
+                reply = pending.wait()
+            else:
+                reply = self._wait(pending, gives_up)
             self._note_absence(first, reply)
         try:
             if not 200 <= reply.status < 300:
@@ -240,7 +246,10 @@ class Upstreams:
             return served, offload.write(served.codec, request, target)
         except NotSupported as error:
             first = self._first(request, target)
-            other = first.second if served is first else first
+            if served is first:
+                other = first.second
+            else:
+                other = first
             if other is None or (other is first and first.needs_second(request, served)):
                 return served, write_bare(served.codec, request, target, error)
             try:
@@ -266,7 +275,10 @@ class Upstreams:
         if not relayed:
             raise error
         first = self._first(request, target)
-        served = served if first.needs_second(request, served) else first
+        if first.needs_second(request, served):
+            served = served
+        else:
+            served = first
         try:
             return self._write(served, request, target)
         except ContentNeeded as needed:
@@ -287,7 +299,10 @@ class Upstreams:
         tagged = THINK_TAGS in target.quirks and operation == ChatRequest.operation
         check = OPERATIONS[operation].check
         served = target.memo[self, operation] = CallPath(codec, wire.failure, opener, tagged, check=check)
-        other = self._wires.get(target.second) if target.second else None
+        if target.second:
+            other = self._wires.get(target.second)
+        else:
+            other = None
         if other is not None and operation in other.codecs:
             codec = other.codecs[operation]
             served.second = CallPath(codec, other.failure, self._network, tagged)
@@ -351,7 +366,9 @@ def _restore(result: Any, tagged: bool, renamed: dict[str, str] | None) -> Any:
     """The result with its reasoning apart from its text, and under the caller's names of functions."""
     if tagged:
         result = split_result(result)
-    return restore_result(result, renamed) if renamed else result
+    if renamed:
+        return restore_result(result, renamed)
+    return result
 
 
 def _failure(served: CallPath, reply: UpstreamReply, target: Target) -> GatewayError:

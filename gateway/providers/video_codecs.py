@@ -132,7 +132,10 @@ def read_apart(reply: UpstreamReply) -> dict[str, Any]:
 
 def ident_in(value: Any) -> str:
     """The id of a task or a file. ValueError, TypeError for what is none."""
-    text = str(value) if type(value) is int else value
+    if type(value) is int:
+        text = str(value)
+    else:
+        text = value
     if not IDENT.fullmatch(text) or len(text) > MOST_IDENT or ".." in text:
         raise ValueError("not an id")
     return str(text)
@@ -161,7 +164,9 @@ def state_in(states: Mapping[str, VideoState], value: Any) -> VideoState:
 
 def progress_in(value: Any) -> int:
     """Of a hundred; 0 for what is no number."""
-    return int(max(0, min(100, value))) if type(value) in (int, float) and value == value else 0
+    if type(value) in (int, float) and value == value:
+        return int(max(0, min(100, value)))
+    return 0
 
 
 def milliseconds(seconds: Any) -> int | None:
@@ -170,7 +175,9 @@ def milliseconds(seconds: Any) -> int | None:
         value = float(seconds)
     except (TypeError, ValueError, OverflowError):
         return None
-    return round(value * SECOND_MS) if 0 < value < DAY_S and not isinstance(seconds, bool) else None
+    if 0 < value < DAY_S and not isinstance(seconds, bool):
+        return round(value * SECOND_MS)
+    return None
 
 
 def completed(url: Any, video_ms: int | None = None, tokens: int | None = None) -> VideoStatus:
@@ -223,4 +230,6 @@ def sound_warning(wanted: VideosInput, target: Target) -> tuple[str, ...]:
     """Of a format that cannot ask for sound or silence: the warning where the caller did."""
     told = target.mapping.video_audio or target.mapping.video_without_audio
     left = wanted.audio is not None and not told
-    return (f"audio is not supported by {target.mapping.key} and was left out.",) if left else ()
+    if left:
+        return (f"audio is not supported by {target.mapping.key} and was left out.",)
+    return ()

@@ -36,7 +36,9 @@ class WireStream(ABC):
     def finish(self, pieces: list[Any]) -> Batch:
         """The end of a stream that its upstream ended cleanly: truncated, unless one of the last frames is terminal."""
         batch, done = self.take(pieces)
-        return batch if done else self._fail(batch, truncated())
+        if done:
+            return batch
+        return self._fail(batch, truncated())
 
     def fail(self, error: GatewayError) -> Batch:
         """The end of a stream that broke."""
@@ -53,7 +55,9 @@ class WireStream(ABC):
 
     def _unreadable(self, name: str, data: bytes) -> GatewayError:
         """The error of a piece that is no JSON: in the provider's own words where it says that it is an error."""
-        return text_failure(data) if name == ERROR else UpstreamFailed(NOT_JSON)
+        if name == ERROR:
+            return text_failure(data)
+        return UpstreamFailed(NOT_JSON)
 
     def _used(self) -> Usage | None:
         """The usage to pay so far, as far as the upstream reported it."""

@@ -34,9 +34,18 @@ class ReportDays:
 
 def read_period(from_date: str | None, to_date: str | None, now_us: int, granularity: str = "day") -> ReportDays:
     """The period of two dates, each of which may be left out. InvalidRequest names what is wrong with it."""
-    last = to_datetime(now_us).date() if to_date is None else _read(to_date, "to")
-    first = last - timedelta(days=DEFAULT_DAYS - 1) if from_date is None else _read(from_date, "from")
-    most = MOST_HOURLY_DAYS if granularity == "hour" else MOST_DAYS
+    if to_date is None:
+        last = to_datetime(now_us).date()
+    else:
+        last = _read(to_date, "to")
+    if from_date is None:
+        first = last - timedelta(days=DEFAULT_DAYS - 1)
+    else:
+        first = _read(from_date, "from")
+    if granularity == "hour":
+        most = MOST_HOURLY_DAYS
+    else:
+        most = MOST_DAYS
     if not 1 <= (last - first).days + 1 <= most:
         raise InvalidRequest(
             f"from must not lie after to (today if there is none); {most} days at most are told by the {granularity}.",
@@ -47,7 +56,10 @@ def read_period(from_date: str | None, to_date: str | None, now_us: int, granula
 
 def _read(text: str, name: str) -> date:
     try:
-        day = date.fromisoformat(text) if isinstance(text, str) and DATE.fullmatch(text) else None
+        if isinstance(text, str) and DATE.fullmatch(text):
+            day = date.fromisoformat(text)
+        else:
+            day = None
     except ValueError:
         day = None
     if day is None or day.year < 2000:

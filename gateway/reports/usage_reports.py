@@ -68,8 +68,14 @@ class Reports:
     def get_account(self, scope: ReportScope) -> dict[str, Any]:
         """Who asks, what they may see, and what their key may still spend; for owners and admins the balance too."""
         names = names_of(self._database, scope)
-        balance = self._ledger.balance(scope.organization_id) if scope.whole else None
-        shown = None if balance is None or balance.unlimited else usd_number(balance.balance_nusd)
+        if scope.whole:
+            balance = self._ledger.balance(scope.organization_id)
+        else:
+            balance = None
+        if balance is None or balance.unlimited:
+            shown = None
+        else:
+            shown = usd_number(balance.balance_nusd)
         return {
             "user": {"id": scope.user_id, "name": names.user or None},
             "organization": {"id": scope.organization_id, "name": names.organization, "kind": KIND},
@@ -134,9 +140,15 @@ class Reports:
         _check_number("limit", limit, 1, MOST_ROWS)
         _check_number("offset", offset, 0, MOST_OFFSET)
         period = read_period(from_date, to_date, self._clock.now_us())
-        keys = keys_of(self._database, scope) if group_by == "api_key" else {}
+        if group_by == "api_key":
+            keys = keys_of(self._database, scope)
+        else:
+            keys = {}
         owners = owners_of(self._database, scope)
-        apart = Owners(key_ids=tuple(keys)) if group_by == "api_key" else owners
+        if group_by == "api_key":
+            apart = Owners(key_ids=tuple(keys))
+        else:
+            apart = owners
 
         def read() -> tuple[list[Row], Ranking]:
             totals = measure(self._database, owners, period.span("all"), "total", NEEDED)
@@ -178,7 +190,9 @@ class Reports:
     def _ident(self, group: str, value: Any) -> str:
         if group == "app":  # the table of clients may know more names than it did then
             return self._sources.canonical(value) or UNKNOWN
-        return f"key_{value.hex()}" if group == "api_key" else str(value)
+        if group == "api_key":
+            return f"key_{value.hex()}"
+        return str(value)
 
     def _show_rows(self, rows: list[Row], group: str, keys: dict[str, str]) -> list[dict[str, Any]]:
         return [
@@ -191,7 +205,9 @@ class Reports:
         catalogue = self._catalogue()
         if group == "provider":
             provider = catalogue.provider(ident)
-            return provider.name if provider else ident
+            if provider:
+                return provider.name
+            return ident
         if group == "model":
             model = catalogue.find(ident)
             return (model.name if model else "") or ident
@@ -219,7 +235,9 @@ def _by_step(rows: list[Row]) -> list[Row]:
 
 
 def _usd(nusd: int | None) -> float | None:
-    return None if nusd is None else usd_number(nusd)
+    if nusd is None:
+        return None
+    return usd_number(nusd)
 
 
 def _check(name: str, value: object, known: tuple[str, ...]) -> None:

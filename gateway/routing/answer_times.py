@@ -51,5 +51,8 @@ class AnswerTimes:
 
 
 def _kind_of(requirements: Requirements) -> Kind:
-    output = -1 if requirements.max_tokens is None else requirements.max_tokens.bit_length() // 3
+    if requirements.max_tokens is None:
+        output = -1
+    else:
+        output = requirements.max_tokens.bit_length() // 3
     return output, requirements.prompt_bytes.bit_length() // 3, requirements.effort

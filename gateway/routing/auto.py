@@ -65,7 +65,9 @@ def effort_of(mapping: Mapping, needs: Requirements) -> str:
     if needs.effort or needs.reasoning or needs.web_search or not mapping.reasoning:
         return ""
     efforts = mapping.reasoning_efforts
-    return "minimal" if "minimal" in efforts else "low" if "low" in efforts or not efforts else ""
+    if "minimal" in efforts:
+        return "minimal"
+    return "low" if "low" in efforts or not efforts else ""
 
 
 def _stages(
@@ -78,7 +80,9 @@ def _stages(
     chosen, others = (
         (one for one in rows if _is_built_in(one) is built_in) for rows in (tables.of_models(listed), every)
     )
-    return [others] if options.free_models_only else [chosen, others]
+    if options.free_models_only:
+        return [others]
+    return [chosen, others]
 
 
 def _cheapest(

@@ -95,7 +95,9 @@ class CandidateFilter:
 
     def sift(self, candidates: Iterable[Candidate]) -> list[ScoreEntry]:
         """Those that pass; `lacking` of an entry names the wishes that it does not fulfil."""
-        return self._pass_plain(candidates) if self._is_plain() else self._pass_all(candidates)
+        if self._is_plain():
+            return self._pass_plain(candidates)
+        return self._pass_all(candidates)
 
     def _is_plain(self) -> bool:
         """Whether nothing but abilities, sizes, credentials and health decides: so it is for most requests."""
@@ -136,8 +138,14 @@ class CandidateFilter:
                     entries.append(entry)
                 continue
             window = windows.get(candidate.key)
-            figures = DEFAULTS if window is None else window.figures(tick)
-            price = candidate.blended if blended else candidate.figures.mean
+            if window is None:
+                figures = DEFAULTS
+            else:
+                figures = window.figures(tick)
+            if blended:
+                price = candidate.blended
+            else:
+                price = candidate.figures.mean
             entries.append(make(ScoreEntry, (candidate, credentials, price, *figures, ())))
         return entries
 
@@ -189,7 +197,10 @@ class CandidateFilter:
             late.sort(key=lambda one: one[0].until)
             first = late[0][0]
             cooling = tuple(one for _, one in late)
-            which = f"{len(late)} of {len(credentials)} keys cooling down" if ready else "cooling down"
+            if ready:
+                which = f"{len(late)} of {len(credentials)} keys cooling down"
+            else:
+                which = "cooling down"
             reason = f"{which} for {first.until - self._now:.0f} s: {first.text}"
             self.cooling[candidate.key] = CoolingDown(first.until, cooling, not ready, reason, first.unanswered)
             return (*ready, *cooling)
@@ -227,7 +238,9 @@ class CandidateFilter:
             figures = candidate.figures_at(self.demand.tokens, self._now_us)
         if self._image:
             return figures.image
-        return figures.mean if self._blend is None else blend(figures, self._blend)
+        if self._blend is None:
+            return figures.mean
+        return blend(figures, self._blend)
 
     def _exclude(
         self,

@@ -85,7 +85,9 @@ def blend(figures: HealthFigures, traffic: Traffic) -> float:
 
 def place_of(mapping: Mapping) -> str:
     """Where a mapping is served: what cools down when nothing answers there."""
-    return f"{mapping.provider}:{mapping.region}" if mapping.region else mapping.provider
+    if mapping.region:
+        return f"{mapping.provider}:{mapping.region}"
+    return mapping.provider
 
 
 def make_candidate(
@@ -129,7 +131,10 @@ def read_figures(rates: TokenRates) -> HealthFigures:
     prompt = rates.prompt
     completion = rates.completion
     sides = [side for side in (prompt, completion) if side is not None]
-    mean = sum(sides) / len(sides) if sides else _unit_price(rates)
+    if sides:
+        mean = sum(sides) / len(sides)
+    else:
+        mean = _unit_price(rates)
     return HealthFigures(
         input=prompt or 0,
         output=completion or 0,

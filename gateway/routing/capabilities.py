@@ -154,7 +154,10 @@ def read_ability(
         "penalties" not in lost and not quirks & NO_PENALTIES and _takes_penalties(mapping),
         "cache_marks" not in lost,
     )
-    choices = UNFORCED if NO_FORCED_CHOICE in quirks else frozenset(mapping.supported_tool_choices)
+    if NO_FORCED_CHOICE in quirks:
+        choices = UNFORCED
+    else:
+        choices = frozenset(mapping.supported_tool_choices)
     return Ability(
         bits=sum(bit for bit, there in zip(BIT_VALUES, offered, strict=True) if there),
         max_output=mapping.max_output or model.max_output or UNLIMITED,
@@ -240,8 +243,14 @@ def refuse(requested: str, lacking: Iterable[tuple[str, ...]], of_these: str = "
     sets = [tuple(reason for reason in reasons if reason not in SOFT) or reasons for reasons in lacking]
     shared = [reason for reason in sets[0] if all(reason in other for other in sets)]
     fields = {FIELDS.get(reason, "") for reason in shared}
-    param = fields.pop() if len(fields) == 1 else ""
-    code = CODES.get(shared[0], UNSUPPORTED) if len(shared) == 1 else UNSUPPORTED
+    if len(fields) == 1:
+        param = fields.pop()
+    else:
+        param = ""
+    if len(shared) == 1:
+        code = CODES.get(shared[0], UNSUPPORTED)
+    else:
+        code = UNSUPPORTED
     if shared:
         text = f"No provider of {requested} {of_these}offers what this request needs: {', '.join(map(_named, shared))}."
     else:
@@ -253,7 +262,9 @@ def refuse(requested: str, lacking: Iterable[tuple[str, ...]], of_these: str = "
 def _named(reason: str) -> str:
     """A need with the field that asks for it."""
     field = FIELDS.get(reason, "")
-    return f"{reason} (`{field}`)" if field else reason
+    if field:
+        return f"{reason} (`{field}`)"
+    return reason
 
 
 def _sizes(ability: Ability, demand: Demand) -> Iterable[str]:
@@ -269,7 +280,10 @@ def _sizes(ability: Ability, demand: Demand) -> Iterable[str]:
 
 def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
     if demand.n > 1:
-        a_call = ability.max_streamed_n if demand.bits & BITS["stream"] else ability.max_n
+        if demand.bits & BITS["stream"]:
+            a_call = ability.max_streamed_n
+        else:
+            a_call = ability.max_n
         if demand.n > a_call:
             yield SPLIT if demand.n <= a_call * MOST_CALLS else COUNT
     # None is no level: each format has its own way to do without, or with as little as there is.

@@ -97,7 +97,10 @@ class Cooldowns:
         policy = POLICIES[kind]
         strikes = 1
         if cooldown is not None and now < cooldown.until + FORGET_S:
-            strikes = cooldown.trips if now < cooldown.until else cooldown.trips + 1
+            if now < cooldown.until:
+                strikes = cooldown.trips
+            else:
+                strikes = cooldown.trips + 1
         length = min(policy.first_s * 2.0 ** min(strikes - 1, 16), policy.longest_s)
         retry_after_s = min(retry_after_s or 0.0, LONGEST_RETRY_AFTER_S)
         until = now + max(length, retry_after_s)
@@ -105,7 +108,10 @@ class Cooldowns:
             until = max(cooldown.until, now + retry_after_s)
             kind = cooldown.kind
         # Earlier tries may fail long after a later one began: they do not put off the next.
-        again = cooldown.again if cooldown else now + RETRY_S
+        if cooldown:
+            again = cooldown.again
+        else:
+            again = now + RETRY_S
         self._put(key, Cooldown(until, strikes, kind, again=again, organization=organization))
         self._changed.add(key)
         self._on_change(key, kind, until - now, organization)
@@ -125,14 +131,18 @@ class Cooldowns:
             return 0.0
         if now < cooldown.until:
             return cooldown.until
-        return cooldown.probe_until if now < cooldown.probe_until else self.shut_until(key, now)
+        if now < cooldown.probe_until:
+            return cooldown.probe_until
+        return self.shut_until(key, now)
 
     def shut_until(self, key: str, now: float) -> float:
         """When the next request may try `key` at all: 0.0 for at once."""
         cooldown = self._cooldowns.get(key)
         if cooldown is None or not POLICIES[cooldown.kind].shut:
             return 0.0
-        return cooldown.again if now < cooldown.again else 0.0
+        if now < cooldown.again:
+            return cooldown.again
+        return 0.0
 
     def active(self) -> dict[str, Kind]:
         """What is cooling down now, and why."""
@@ -141,7 +151,9 @@ class Cooldowns:
 
     def kind(self, key: str) -> str:
         cooldown = self._cooldowns.get(key)
-        return cooldown.kind if cooldown else ""
+        if cooldown:
+            return cooldown.kind
+        return ""
 
     def begin(self, key: str) -> None:
         """A request goes there now. After a cooldown it is the probe, and the others wait a moment for its outcome."""

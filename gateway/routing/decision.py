@@ -58,4 +58,6 @@ class Plan(NamedTuple):
 
     def effort_for(self, mapping: Mapping) -> str:
         """The reasoning effort to send where the gateway chose the model and the caller named none; else ""."""
-        return effort_of(mapping, self.ask.requirements) if self.resolution.kind == "auto" else ""
+        if self.resolution.kind == "auto":
+            return effort_of(mapping, self.ask.requirements)
+        return ""

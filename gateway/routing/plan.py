@@ -92,7 +92,10 @@ class Router:
         what is missing), Forbidden (denied by policy), NotFound (dynamic route) or NoProviderLeft (nothing answers at
         any, and another request tried a moment ago; with retry_after).
         """
-        chance = self._settings.exploration_rate if explore is None else explore
+        if explore is None:
+            chance = self._settings.exploration_rate
+        else:
+            chance = explore
         table = self._tables.find(requested_model, routes)
         kind = table.resolution.kind
         ignored = NONE_IGNORED
@@ -145,8 +148,14 @@ class Router:
     def _plan_choice(self, ask: RouteRequest, table: CandidateTable) -> Plan:
         candidate_filter = self._make_filter(ask, DEFAULT_OUTPUT)
         smart = table.resolution.kind == "smart"
-        listed = table.resolution.listed if smart else self._auto_models
-        pin = self._sticky.pin_of(ask.scope, ask.session, ask.requested_model) if ask.session else None
+        if smart:
+            listed = table.resolution.listed
+        else:
+            listed = self._auto_models
+        if ask.session:
+            pin = self._sticky.pin_of(ask.scope, ask.session, ask.requested_model)
+        else:
+            pin = None
         choice = choose(self._tables, candidate_filter, listed, ask.options, pin, strict=smart)
         first, *following = choice.models
         return self._finish(ask, table, candidate_filter, first, FIRST if choice.fallback else "", following)
@@ -171,9 +180,15 @@ class Router:
         if not entries:
             raise _only(candidate_filter, table.candidates).refusal(ask.requested_model)
         ranked = rank(entries, weights)
-        ready, late = _divide(ranked, candidate_filter) if candidate_filter.cooling else (ranked, [])
+        if candidate_filter.cooling:
+            ready, late = _divide(ranked, candidate_filter)
+        else:
+            ready, late = (ranked, [])
         places = (*ready, *late)
-        reason = SINGLE if table.resolution.kind == "custom" else PINNED
+        if table.resolution.kind == "custom":
+            reason = SINGLE
+        else:
+            reason = PINNED
         return self._make(
             ask, table, candidate_filter, places[:1] if ask.no_fallback else places, reason, ranked, weights
         )
@@ -202,8 +217,14 @@ class Router:
             raise candidate_filter.refusal(ask.requested_model)
         weights = _weights(ask)
         ranked = rank(entries, weights)
-        ready, late = _divide(ranked, candidate_filter) if candidate_filter.cooling else (ranked, [])
-        first, why = self._select(ask, ready) if ready else (late[0], SINGLE if len(late) == 1 else WEIGHTED)
+        if candidate_filter.cooling:
+            ready, late = _divide(ranked, candidate_filter)
+        else:
+            ready, late = (ranked, [])
+        if ready:
+            first, why = self._select(ask, ready)
+        else:
+            first, why = (late[0], SINGLE if len(late) == 1 else WEIGHTED)
         order = _spread(first, ready) if ready else ()
         for others in following:
             scored = rank(others, weights)
@@ -211,7 +232,10 @@ class Router:
             awake, asleep = _divide(scored, candidate_filter)
             order += _spread(awake[0], awake) if awake else ()
             late = [*late, *asleep]
-        order = (first,) if ask.no_fallback else (*order, *late) if late else order
+        if ask.no_fallback:
+            order = (first,)
+        else:
+            order = (*order, *late) if late else order
         return self._make(
             ask, table, candidate_filter, order, reason if reason and why == WEIGHTED else why, ranked, weights
         )
@@ -271,7 +295,9 @@ def chance_of(plan: Plan) -> float:
     """The chance of a random choice that the next request like that of `plan` has (`Router._select`)."""
     ask = plan.ask
     own_will = ask.no_fallback or ask.session or _has_strategy(ask.options)
-    return ask.explore if plan.reason in (WEIGHTED, PREFERRED) and not own_will else 0.0
+    if plan.reason in (WEIGHTED, PREFERRED) and not own_will:
+        return ask.explore
+    return 0.0
 
 
 def _weights(ask: RouteRequest) -> Weights:
@@ -289,9 +315,10 @@ def _find(ranked: list[Scored], key: str | None) -> Scored | None:
 
 
 def _is_unanswered(candidate_filter: CandidateFilter, entries: list[ScoreEntry]) -> bool:
-    cooling = (
-        [candidate_filter.cooling.get(entry.candidate.key) for entry in entries] if candidate_filter.cooling else []
-    )
+    if candidate_filter.cooling:
+        cooling = [candidate_filter.cooling.get(entry.candidate.key) for entry in entries]
+    else:
+        cooling = []
     return bool(cooling) and all(one is not None and one.whole and one.unanswered for one in cooling)
 
 
@@ -310,7 +337,10 @@ def _divide(ranked: list[Scored], candidate_filter: CandidateFilter) -> tuple[li
 def _spread(first: Scored, ranked: list[Scored]) -> tuple[Scored, ...]:
     """`first`, then the others as ranked, each provider's second region after every provider had its turn: attempts
     are few, and regions of one provider often fail together."""
-    rest = ranked[1:] if first is ranked[0] else [one for one in ranked if one is not first]
+    if first is ranked[0]:
+        rest = ranked[1:]
+    else:
+        rest = [one for one in ranked if one is not first]
     if len({one[2][0].provider.id for one in ranked}) == len(ranked):
         return (first, *rest)
     turns = {first.entry.candidate.provider.id: 1}

@@ -178,18 +178,25 @@ class Health:
         figures = self.figures(key, tick)
         window = self.windows.get(key)
         until, why = max((self.cooldowns.until(one, now), one) for one in (key, place or key))
-        text = POLICIES[self.cooldowns.kind(why)].text if until else ""
+        if until:
+            text = POLICIES[self.cooldowns.kind(why)].text
+        else:
+            text = ""
         return HealthView(*figures, window.events if window else 0, until, text)
 
     def figures(self, key: str, tick: int) -> Figures:
         """Uptime, latency and throughput at `tick` (see `tick`), without the cooldowns."""
         window = self.windows.get(key)
-        return DEFAULTS if window is None else window.figures(tick)
+        if window is None:
+            return DEFAULTS
+        return window.figures(tick)
 
     def own_uptime(self, key: str, tick: int) -> tuple[float, int]:
         """Uptime in percent by the provider's own faults alone, and how many outcomes stand behind it."""
         window = self.windows.get(key)
-        return (DEFAULTS[0], 0) if window is None else window.own_uptime(tick)
+        if window is None:
+            return (DEFAULTS[0], 0)
+        return window.own_uptime(tick)
 
     def tick(self) -> tuple[float, int]:
         """Now: monotonic seconds and the tick that `figures` takes."""
@@ -276,11 +283,17 @@ class Health:
     ) -> None:
         place, whole, *narrow = _keys_of(mapping, credential)
         pair, account = narrow or (whole, whole)
-        owner = organization if _is_own(credential) else ""
+        if _is_own(credential):
+            owner = organization
+        else:
+            owner = ""
         if error.upstream_status and self.cooldowns:
             self.cooldowns.clear(place)  # it answered
         if isinstance(error, UpstreamRefused):
-            key = account if error.upstream_status in ACCOUNT_STATUSES else pair
+            if error.upstream_status in ACCOUNT_STATUSES:
+                key = account
+            else:
+                key = pair
             if self._concerns_all(key, error, organization):
                 self._count_failure(mapping, credential, error)
                 self._trip(key, "refused", None, owner)

@@ -117,9 +117,14 @@ def _pack_score(scored: Scored, model: str) -> tuple:
         round(latency_ms * 10),
         round(throughput * 100),
     )
-    cached = 1 if figures.cache_read != figures.input else 0
+    if figures.cache_read != figures.input:
+        cached = 1
+    else:
+        cached = 0
     tail = (provider.priority, cached, candidate.mapping.region, _other(candidate, model))
-    return _trim(known, USUAL) if tail == USUAL_TAIL else _trim(known + tail, USUAL)
+    if tail == USUAL_TAIL:
+        return _trim(known, USUAL)
+    return _trim(known + tail, USUAL)
 
 
 def _unpack_score(row: Sequence[Any], model: str) -> dict[str, Any]:
@@ -136,7 +141,9 @@ def _unpack_score(row: Sequence[Any], model: str) -> dict[str, Any]:
         "priority": priority,
         "cacheSupported": bool(cached),
     }
-    return shown | {"region": region} if region else shown
+    if region:
+        return shown | {"region": region}
+    return shown
 
 
 def _pack_excluded(excluded: Iterable[Excluded], model: str) -> list[tuple]:
@@ -160,7 +167,9 @@ def _unpack_excluded(groups: Iterable[Sequence[Any]], model: str) -> Iterable[di
 
 def _other(candidate: Candidate, model: str) -> str:
     ident = candidate.model.id
-    return "" if ident == model else ident
+    if ident == model:
+        return ""
+    return ident
 
 
 def _trim(row: tuple, usual: tuple) -> tuple:
@@ -177,4 +186,6 @@ def _fill(row: Sequence[Any], usual: tuple) -> tuple:
 def _key_of(score: dict[str, Any]) -> str:
     region = score.get("region")
     key = f"{score['providerId']}/{score['modelId']}"
-    return f"{key}:{region}" if region else key
+    if region:
+        return f"{key}:{region}"
+    return key

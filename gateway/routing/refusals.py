@@ -39,7 +39,10 @@ class Refusals:
         """One more request of `organization` was refused at `key`."""
         one = self._find(key).setdefault(organization, Seen(0, 0.0))
         now = self._clock.monotonic()
-        one.count = one.count + 1 if now < one.at + FORGET_S else 1
+        if now < one.at + FORGET_S:
+            one.count = one.count + 1
+        else:
+            one.count = 1
         one.at = now
         self._changed.add(key)
 

@@ -94,7 +94,10 @@ def resolve(requested: str, catalogue: CatalogueView, today: str, routes: Custom
     special = text.removeprefix(OWN_PREFIX).lower()
     if special in SPECIAL:
         return _resolve_special(special, requested, catalogue, routes)
-    found = _resolve_prefixed(text, requested, catalogue, today, routes) if "/" in text else None
+    if "/" in text:
+        found = _resolve_prefixed(text, requested, catalogue, today, routes)
+    else:
+        found = None
     return found or _resolve_model(text, requested, catalogue, today)
 
 
@@ -110,7 +113,10 @@ def is_common(requested: str, resolution: Resolution, catalogue: CatalogueView) 
 
 def _follow(text: str, routes: CustomRoutes | None) -> str:
     name = text.removeprefix(DYNAMIC)
-    chosen = routes.dynamic_model(name) if routes else None
+    if routes:
+        chosen = routes.dynamic_model(name)
+    else:
+        chosen = None
     if not chosen:
         raise NotFound(
             f"There is no published dynamic route named {name!r}.", param="model", code="dynamic_route_not_found"
@@ -128,13 +134,19 @@ def _resolve_special(name: str, requested: str, catalogue: CatalogueView, routes
     if name == AUTO:
         return Resolution("auto", requested)
     if name == SMART:
-        listed = routes.smart_models() if routes else ()
+        if routes:
+            listed = routes.smart_models()
+        else:
+            listed = ()
         if not listed:
             raise InvalidRequest(
                 "No smart model list is configured for this organization.", param="model", code="smart_not_configured"
             )
         return Resolution("smart", requested, listed=listed)
-    offer = routes.offer(CUSTOM, "") if routes else None
+    if routes:
+        offer = routes.offer(CUSTOM, "")
+    else:
+        offer = None
     if offer is None:
         raise _unknown(requested, catalogue, "No custom provider is configured.")
     return _custom(offer, requested)
@@ -154,8 +166,13 @@ def _resolve_prefixed(
         if found is None and catalogue.find(text) is None:
             raise _not_served(prefix, rest, requested, catalogue)
         return found
-    offer = routes.offer(name, rest) if routes else None
-    return _custom(offer, requested) if offer else None
+    if routes:
+        offer = routes.offer(name, rest)
+    else:
+        offer = None
+    if offer:
+        return _custom(offer, requested)
+    return None
 
 
 def _resolve_pinned(
@@ -192,7 +209,10 @@ def _in_region(mappings: tuple[Mapping, ...], region: str, requested: str) -> tu
     if found:
         return found
     known = sorted(mapping.region for mapping in mappings if mapping.region)
-    hint = f"Its regions are: {', '.join(known)}." if known else "It has no regions; leave the suffix away."
+    if known:
+        hint = f"Its regions are: {', '.join(known)}."
+    else:
+        hint = "It has no regions; leave the suffix away."
     raise UnknownModel(f"{requested!r} names an unknown region. {hint}", param="model", code="unknown_region")
 
 
@@ -211,7 +231,10 @@ def _custom(offer: CustomModel, requested: str) -> Resolution:
 def _ended(requested: str, day: str, provider: str, others: tuple[Mapping, ...], today: str) -> UnknownModel:
     """The provider serves the model no more; perhaps others do."""
     going = sorted({mapping.provider for mapping in others if not has_ended(mapping, today)})
-    hint = f"it is still served by: {', '.join(going)}." if going else "choose another from GET /v1/models."
+    if going:
+        hint = f"it is still served by: {', '.join(going)}."
+    else:
+        hint = "choose another from GET /v1/models."
     return UnknownModel(
         f"The model {requested!r} was deactivated at {provider} on {day}; {hint}",
         param="model",
@@ -233,12 +256,18 @@ def _not_served(provider: str, rest: str, requested: str, catalogue: CatalogueVi
     if model is None:
         return _unknown(requested, catalogue, near=rest)
     vendors = sorted({mapping.provider for mapping in model.mappings})
-    there = f"it is served by: {', '.join(vendors)}." if vendors else "no provider serves it."
+    if vendors:
+        there = f"it is served by: {', '.join(vendors)}."
+    else:
+        there = "no provider serves it."
     message = f"The provider {provider!r} does not serve {model.id!r}; {there}"
     return UnknownModel(message, param="model", code="model_not_served")
 
 
 def _unknown(requested: str, catalogue: CatalogueView, text: str = "", near: str = "") -> UnknownModel:
     close = list(catalogue.suggest(near or requested, NEAR_MATCHES))
-    hint = f" Did you mean {', '.join(close)}?" if close else " GET /v1/models lists all models."
+    if close:
+        hint = f" Did you mean {', '.join(close)}?"
+    else:
+        hint = " GET /v1/models lists all models."
     return UnknownModel((text or f"There is no model {requested!r}.") + hint, param="model")

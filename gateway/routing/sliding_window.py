@@ -96,7 +96,10 @@ class Window:
         if fresh is None:
             fresh = self.fresh[minute] = Counts()
         fresh.add(counts)
-        self.streak = 0 if counts.succeeded else self.streak + counts.faults
+        if counts.succeeded:
+            self.streak = 0
+        else:
+            self.streak = self.streak + counts.faults
 
     def absorb(self, minute: int, counts: Counts, tick: int) -> None:
         """Count something that another worker saw in `minute`."""
@@ -182,4 +185,6 @@ def _weight_within(minutes: int) -> float:
         return LAST_MINUTE
     if minutes <= 5:
         return LAST_FIVE
-    return REST if minutes <= MINUTES else 0.0
+    if minutes <= MINUTES:
+        return REST
+    return 0.0

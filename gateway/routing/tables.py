@@ -109,13 +109,18 @@ class Tables:
 
     def _compile(self, mapping: Mapping, model: Model) -> Candidate | None:
         provider = self._catalogue().provider(mapping.provider)
-        return self._make(mapping, provider, model) if provider else None
+        if provider:
+            return self._make(mapping, provider, model)
+        return None
 
     def _make(self, mapping: Mapping, provider: Provider, model: Model) -> Candidate:
         protocol = mapping.protocol or provider.protocol
         dialect = self._dialects.get(protocol, "")
         lost = self._lost.get(protocol, NOTHING_LOST)
-        second = self._dialects.get(RESPONSES_PROTOCOL, "") if mapping.responses_api else ""
+        if mapping.responses_api:
+            second = self._dialects.get(RESPONSES_PROTOCOL, "")
+        else:
+            second = ""
         carried = self._carried.get(protocol)
         return make_candidate(mapping, provider, model, self._day * DAY_US, dialect, second, lost, carried)
 

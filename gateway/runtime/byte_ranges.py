@@ -10,7 +10,10 @@ class NoSuchRange(ValueError):
 def read_range(text: str, size: int) -> tuple[int, int] | None:
     """The first byte and the one behind the last; None for the whole: without a header, for one that is no range of
     bytes, and for several parts, which a server may answer with the whole."""
-    wanted = parse_range_header(text) if text else None
+    if text:
+        wanted = parse_range_header(text)
+    else:
+        wanted = None
     if wanted is None or wanted.units != "bytes" or len(wanted.ranges) != 1:
         return None
     start, end = wanted.ranges[0]

@@ -30,7 +30,10 @@ def dismiss(greenlet: Any, reason: BaseException | None = None, unless: Callable
     it goes on instead as paid work; it is ended after the time for that, `unless` it is wanted again."""
     work: PaidWork | None = getattr(greenlet, ATTRIBUTE, None)
     reason = reason or gevent.GreenletExit()
-    seconds = 0.0 if work is None else work.after_disconnect()
+    if work is None:
+        seconds = 0.0
+    else:
+        seconds = work.after_disconnect()
     if not seconds:
         greenlet.kill(reason, block=False)
         return False

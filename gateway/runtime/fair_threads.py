@@ -46,7 +46,10 @@ class FairSlots:
         if self._free and self._running.get(owner, 0) < self._each:
             self._begin(owner)
             return
-        queue = self._urgent if urgent else self._ordinary
+        if urgent:
+            queue = self._urgent
+        else:
+            queue = self._ordinary
         mine = queue.get(owner, ())
         if 0 < self._most_waiting <= _count(queue) or 0 < self._most_each <= len(mine):
             raise QueueFull

@@ -22,7 +22,9 @@ class MessageBody(Protocol):
 
 def whole(body: bytes | MessageBody) -> bytes:
     """All of a body: only where it is small, or for a server inside this process."""
-    return body if isinstance(body, bytes) else b"".join(body.pieces())
+    if isinstance(body, bytes):
+        return body
+    return b"".join(body.pieces())
 
 
 class StoredFile:

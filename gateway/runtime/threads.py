@@ -172,7 +172,9 @@ def _start(work: Callable[..., object], args: tuple[object, ...]) -> gevent.Gree
 
 def compute_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """As `compute` where what is worked on is `large`, else called here: a thread costs more than small work."""
-    return compute(work, *args, **kwargs) if large else work(*args, **kwargs)
+    if large:
+        return compute(work, *args, **kwargs)
+    return work(*args, **kwargs)
 
 
 _computing: dict[int, FairThreads] = {}
@@ -346,7 +348,9 @@ class Job(Generic[T]):
 
     def outcome(self) -> T | None:
         """The result if it is there; None while the work goes on, and of work that failed."""
-        return self._greenlet.value if self._greenlet.successful() else None
+        if self._greenlet.successful():
+            return self._greenlet.value
+        return None
 
     def stop(self) -> None:
         self._greenlet.kill(block=False)

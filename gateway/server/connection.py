@@ -83,8 +83,14 @@ class CallerConnection:
         self._at = 0
         self._receives = 0
         # Without TLS the C functions are called directly; a TLS layer may hold bytes that no poll reports.
-        self._send = sock._sock.send if peekable else sock.send
-        self._recv = sock._sock.recv if peekable else None
+        if peekable:
+            self._send = sock._sock.send
+        else:
+            self._send = sock.send
+        if peekable:
+            self._recv = sock._sock.recv
+        else:
+            self._recv = None
         hub = gevent.get_hub()
         self._switch = hub.switch
         self._readable: Any = hub.loop.io(sock.fileno(), READ) if peekable else None
@@ -298,7 +304,10 @@ class CallerConnection:
         data = self._receive_some(RECEIVE_BYTES)
         if not data:
             return False
-        self._buffer = self._buffer[self._at :] + data if self._at < len(self._buffer) else data
+        if self._at < len(self._buffer):
+            self._buffer = self._buffer[self._at :] + data
+        else:
+            self._buffer = data
         self._at = 0
         return True
 

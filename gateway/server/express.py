@@ -42,7 +42,10 @@ class ExpressLane:
     ) -> None:
         self._application = application
         self._table = dict(table)
-        self._paged = {key: let_in(handler, pages) for key, handler in table.items()} if pages else self._table
+        if pages:
+            self._paged = {key: let_in(handler, pages) for key, handler in table.items()}
+        else:
+            self._paged = self._table
         self._settle = settle
         self._on_crash = on_crash
         self._max_body = max_body
@@ -71,7 +74,10 @@ class ExpressLane:
     def find(self, environ: MutableMapping[str, Any]) -> Handler | None:
         """The handler for a plain request to a hot operation, whatever its length; also corrects the request's path."""
         path = self._settle(environ.get("PATH_INFO", ""))
-        table = self._paged if "HTTP_ORIGIN" in environ else self._table
+        if "HTTP_ORIGIN" in environ:
+            table = self._paged
+        else:
+            table = self._table
         handler = table.get((environ["REQUEST_METHOD"], path))
         if handler is None or any(key in environ for key in ODD):
             return None

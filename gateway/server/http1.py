@@ -162,7 +162,9 @@ def _strip_authority(target: bytes) -> bytes:
         raise malformed("The request target is neither a path nor an http address.")
     authority = rest.partition(b"/")[0].partition(b"?")[0]
     left = rest[len(authority) :]
-    return left if left.startswith(b"/") else b"/" + left
+    if left.startswith(b"/"):
+        return left
+    return b"/" + left
 
 
 def _read_framing(modern: bool, environ: Mapping[str, str]) -> Framing:

@@ -35,7 +35,9 @@ def set_up(settings: Log) -> None:
 
 def request_lines(settings: Log) -> RequestLines | None:
     """What writes the request line; None where it is off."""
-    return None if settings.requests == "off" else RequestLines(settings.requests, _write)
+    if settings.requests == "off":
+        return None
+    return RequestLines(settings.requests, _write)
 
 
 def _write(text: str) -> None:

@@ -50,7 +50,10 @@ class Middleware:
         more: cors.Headers = []
         if "HTTP_ORIGIN" in environ and cors.takes_keys(path):
             asked = wsgi.read_headers(environ)
-            pages = EVERYWHERE if cors.is_document(path) else self._pages
+            if cors.is_document(path):
+                pages = EVERYWHERE
+            else:
+                pages = self._pages
             if cors.is_preflight(environ["REQUEST_METHOD"], asked):
                 headers = [(ID_HEADER, shown_id), *pages.preflight(asked)]
                 return wsgi.start(Outbound(204, headers), start_response)

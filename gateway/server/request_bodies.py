@@ -66,7 +66,10 @@ class RequestBodies:
 
     def check(self, head: RequestHead, length: int) -> None:
         """RequestTooLarge when the declared length is over the limit."""
-        most = self._max_form if _is_form(head) else self._max_body
+        if _is_form(head):
+            most = self._max_form
+        else:
+            most = self._max_body
         if length > most:
             raise too_large(most)
 

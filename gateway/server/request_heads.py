@@ -74,7 +74,9 @@ class RequestHead:
 
     def scheme(self, base: Mapping[str, Any]) -> str:
         """The caller's scheme: the connection's own, or https where a trusted proxy says so."""
-        return "https" if self.secure and base["gateway.trusted_peer"] else base["wsgi.url_scheme"]
+        if self.secure and base["gateway.trusted_peer"]:
+            return "https"
+        return base["wsgi.url_scheme"]
 
 
 class HeadCache:

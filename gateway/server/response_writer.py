@@ -237,7 +237,9 @@ class ResponseWriter(Struct, eq=False):
 
 def secure_end(hsts_s: int) -> tuple[str, ...]:
     """The last lines of the head of an https response (RFC 6797)."""
-    return (f"Strict-Transport-Security: max-age={hsts_s}", *HEAD_END) if hsts_s else HEAD_END
+    if hsts_s:
+        return (f"Strict-Transport-Security: max-age={hsts_s}", *HEAD_END)
+    return HEAD_END
 
 
 def join(result: Iterable[bytes], length: int) -> bytes:
@@ -255,7 +257,10 @@ def join(result: Iterable[bytes], length: int) -> bytes:
 def write_refusal(error: GatewayError, date: str, bare: bool = False) -> bytes:
     """A complete response for an error that occurs before any surface; the connection ends with it."""
     outbound = error_reply(error, OPENAI, new_hex())
-    body = outbound.body if isinstance(outbound.body, bytes) else b"".join(outbound.body)
+    if isinstance(outbound.body, bytes):
+        body = outbound.body
+    else:
+        body = b"".join(outbound.body)
     lines = [f"HTTP/1.1 {write_status(error.status)}", *map(LINE, outbound.headers)]
     lines += f"Content-Length: {len(body)}", date, "Connection: close", *HEAD_END
     return LINE_END.join(lines).encode("latin-1") + (b"" if bare else body)

@@ -46,7 +46,10 @@ class CallerChannel:
 
     def hold(self, size: int) -> None:
         """So many bytes of a message are held now. Overloaded when that is too much; then nothing changes."""
-        charged = self._charged if self._held else self.owner
+        if self._held:
+            charged = self._charged
+        else:
+            charged = self.owner
         self._bodies.grow(charged, size - self._held)
         self._charged = charged
         self._held = size

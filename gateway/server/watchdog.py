@@ -106,8 +106,14 @@ class Watchdog:
         self._logged_at = now
         unlogged = self._unlogged
         self._unlogged = 0
-        more = f"; {unlogged} more since the last line" if unlogged else ""
-        unseen = NO_TIME if busy * 10 < lag else "work that ended before it could be sampled"
+        if unlogged:
+            more = f"; {unlogged} more since the last line"
+        else:
+            more = ""
+        if busy * 10 < lag:
+            unseen = NO_TIME
+        else:
+            unseen = "work that ended before it could be sampled"
         what = holder or unseen
         log.warning("the event loop was blocked for %.3f s (%.3f s of CPU) by %s%s", lag, busy, what, more)
 
@@ -117,7 +123,10 @@ class Watchdog:
             sleep(BEAT_S)
             if not self._holder and time.perf_counter() - self._at >= self._limit_s:
                 frame = sys._current_frames().get(self._thread)
-                self._holder = describe(frame) if frame is not None else ""
+                if frame is not None:
+                    self._holder = describe(frame)
+                else:
+                    self._holder = ""
                 del frame
 
 
@@ -151,7 +160,9 @@ def describe(frame: FrameType | None) -> str:
     # The path is chosen by the caller, so line ends in it are escaped.
     shown = path[:SHOWN].encode("unicode_escape").decode()
     text = f"{method} {shown}, request {request or 'unknown'}, key {key or 'unknown'}"
-    return f"{text}, at {place}" if place else text
+    if place:
+        return f"{text}, at {place}"
+    return text
 
 
 def _sender_of(head: Any) -> Any:

@@ -48,7 +48,10 @@ class AgingTables:
             self._drop(partitions, oldest, go_on)
         least = self._least(oldest)
         for _ in range(ROUND_STEPS):
-            count = self._database.write(lambda: self._step(least)) if go_on() else 0
+            if go_on():
+                count = self._database.write(lambda: self._step(least))
+            else:
+                count = 0
             gone += count
             if count < STEP_ROWS:
                 break
@@ -59,7 +62,9 @@ class AgingTables:
         """Up to where rows go one by one: those of an ordinary partition wait for its end."""
         ranges = self.partitions[0].ranges()
         apart = [one.high for one in ranges if one.high is not None and one.name.endswith(("_first", "_past"))]
-        return min([oldest, *apart]) if apart or not ranges else b""
+        if apart or not ranges:
+            return min([oldest, *apart])
+        return b""
 
     def _drop(self, partitions: Partitions, oldest: bytes, go_on: GoOn) -> None:
         for one in partitions.ended(oldest):

@@ -79,7 +79,9 @@ class Turns:
             f"WHERE id = ? AND expires_at > {self._database.moment_sql()}"
         )
         row = self._database.read(lambda: self._database.execute(sql, (ident,)).fetchone())
-        return Link(*row) if row else None
+        if row:
+            return Link(*row)
+        return None
 
     def chain(self, ident: str, most: int) -> list[tuple[str, bytes]]:
         """(id, body) of a turn and of those before it, the oldest first; at most the last `most` of them."""
@@ -121,7 +123,9 @@ class Turns:
     def _total(self, organization: str) -> int:
         sql = "SELECT bytes FROM stored_total WHERE organization = ?"
         row = self._database.execute(sql, (organization,)).fetchone()
-        return row[0] if row else 0
+        if row:
+            return row[0]
+        return 0
 
     def _select(
         self, table: str, column: str, organization: str, digests: Sequence[bytes]
@@ -190,7 +194,9 @@ class Turns:
         )
         run(sql, (organization, digest, len(value)))
         sql = "INSERT INTO stored_value (organization, digest, value) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-        return len(value) if run(sql, (organization, digest, value)).rowcount else 0
+        if run(sql, (organization, digest, value)).rowcount:
+            return len(value)
+        return 0
 
     def _count(self, organization: str, change: int) -> int:
         sql = (

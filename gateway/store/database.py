@@ -105,7 +105,10 @@ class Database:
         """
         if self.peewee.in_transaction():
             return work()
-        patience_s = None if patient else self._patience_s
+        if patient:
+            patience_s = None
+        else:
+            patience_s = self._patience_s
         return self._guard(lambda: self._repeat(lambda: self._backend.write(work, patience_s)), writes=True)
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> Any:
@@ -129,7 +132,9 @@ class Database:
 
     def translate(self, sql: str) -> str:
         """A statement with `?` placeholders, in the SQL of this store. It holds no literal `?` or `%`."""
-        return sql if self.kind == "sqlite" else sql.replace("?", "%s")
+        if self.kind == "sqlite":
+            return sql
+        return sql.replace("?", "%s")
 
     def now_us(self) -> int:
         """The store's clock: microseconds since the epoch, UTC."""
@@ -144,7 +149,9 @@ class Database:
 
         There each becomes two sums, of the halves: together exact within 64 bits, the nearest double beyond.
         """
-        return sql if self.kind != "sqlite" else _split_sums(sql)
+        if self.kind != "sqlite":
+            return sql
+        return _split_sums(sql)
 
     def close(self) -> None:
         self._backend.close()
@@ -180,7 +187,10 @@ class Database:
     def _note_away(self, error: Exception) -> None:
         self._away, self._failed_at = True, self._clock.monotonic()
         message = f"the database is unavailable: {str(error).strip()}"
-        remedy = MAKE_ROOM if is_full(error) else REMEDY
+        if is_full(error):
+            remedy = MAKE_ROOM
+        else:
+            remedy = REMEDY
         self._states.fire(StateChange("database.away", SUBJECT, message, ERROR, remedy))
 
 
@@ -207,7 +217,10 @@ def open_database(
     Connects to nothing yet. Unavailable when the file cannot be made; SettingsError for another scheme.
     """
     check_scheme(config)
-    backend = Sqlite(config, clock, threads) if config.scheme == "sqlite" else postgresql.Postgresql(config)
+    if config.scheme == "sqlite":
+        backend = Sqlite(config, clock, threads)
+    else:
+        backend = postgresql.Postgresql(config)
     return Database(backend, config.pool_wait_s, clock, states)
 
 

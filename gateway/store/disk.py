@@ -25,7 +25,9 @@ def free_bytes(path: Path) -> int:
         state = os.statvfs(path)
     except OSError:
         return 1 << 62
-    return state.f_bavail * state.f_frsize if state.f_blocks else 1 << 62
+    if state.f_blocks:
+        return state.f_bavail * state.f_frsize
+    return 1 << 62
 
 
 def check_folder(path: Path) -> None:

@@ -20,7 +20,9 @@ class Documents:
     def get(self, kind: str, key: str) -> bytes | None:
         """The value, or None when there is none."""
         found = self._database.read(lambda: self._fetch(kind, key))
-        return bytes(found[0]) if found else None
+        if found:
+            return bytes(found[0])
+        return None
 
     def entries(self, kind: str, most: int = 1_000) -> list[tuple[str, bytes]]:
         """Key and value of those of a kind, in the order of their keys."""
@@ -97,7 +99,10 @@ class Documents:
     ) -> int:
         gone = 0
         for _ in range(SWEEP_BATCHES):
-            size = SWEEP_ROWS if most is None else min(SWEEP_ROWS, most - gone)
+            if most is None:
+                size = SWEEP_ROWS
+            else:
+                size = min(SWEEP_ROWS, most - gone)
             now = self._database.moment_sql()
             count = self._delete(where.format(now=now), still.format(now=now), (*params, size))
             gone += count
@@ -117,7 +122,10 @@ class DocumentRows:
         self._clock = clock
         # SQLite's clock is the process's; a server's own is asked where the row is written.
         self._local = database.kind == "sqlite"
-        end = "?" if self._local else f"{database.moment_sql()} + ?"
+        if self._local:
+            end = "?"
+        else:
+            end = f"{database.moment_sql()} + ?"
         self._put = Statement(
             "document_put",
             f"INSERT INTO document (kind, key, value, expires_at) VALUES (?, ?, ?, {end}) "
@@ -128,7 +136,10 @@ class DocumentRows:
 
     def put(self, kind: str, key: str, value: bytes, ttl_s: float) -> Row:
         """The row that stores a document, in place of what was there."""
-        begin = self._clock.now_us() if self._local else 0
+        if self._local:
+            begin = self._clock.now_us()
+        else:
+            begin = 0
         return self._put, (kind, key, value, begin + round(ttl_s * SECOND_US))
 
     def delete(self, kind: str, key: str) -> Row:

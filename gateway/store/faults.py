@@ -41,7 +41,9 @@ def judge(error: peewee.PeeweeException) -> Verdict:
         return _judge_state(state)
     # psycopg gives a lost or refused connection no SQLSTATE.
     lost = isinstance(error, peewee.OperationalError) or getattr(cause, "pgconn", None) is not None
-    return Verdict.AWAY if lost and type(cause).__module__.startswith("psycopg") else Verdict.OTHER
+    if lost and type(cause).__module__.startswith("psycopg"):
+        return Verdict.AWAY
+    return Verdict.OTHER
 
 
 def is_full(error: Exception) -> bool:
@@ -57,16 +59,22 @@ def is_denied(error: Exception) -> bool:
 
 def _cause_of(error: Exception) -> BaseException | None:
     """The driver's error behind one of peewee."""
-    return error.args[0] if error.args and isinstance(error.args[0], Exception) else error.__context__
+    if error.args and isinstance(error.args[0], Exception):
+        return error.args[0]
+    return error.__context__
 
 
 def _judge_sqlite(code: int) -> Verdict:
     if code in SQLITE_RETRY:
         return Verdict.RETRY
-    return Verdict.AWAY if code in SQLITE_AWAY else Verdict.OTHER
+    if code in SQLITE_AWAY:
+        return Verdict.AWAY
+    return Verdict.OTHER
 
 
 def _judge_state(state: str) -> Verdict:
     if state in RETRY_STATES:
         return Verdict.RETRY
-    return Verdict.AWAY if state in AWAY_STATES or state[:2] in AWAY_CLASSES else Verdict.OTHER
+    if state in AWAY_STATES or state[:2] in AWAY_CLASSES:
+        return Verdict.AWAY
+    return Verdict.OTHER

@@ -29,7 +29,9 @@ def get_value(database: Database, name: str) -> str | None:
     """A value of this installation, None when it was never set."""
     sql = "SELECT value FROM installation WHERE name = ?"
     found = database.read(lambda: database.execute(sql, (name,)).fetchone())
-    return found[0] if found else None
+    if found:
+        return found[0]
+    return None
 
 
 def set_value(database: Database, name: str, value: str) -> None:
@@ -79,8 +81,13 @@ def key_beside_data(config: settings.Settings) -> Path | None:
     named = config.environment.get(f"{ENCRYPTION_KEY}_FILE", "")
     if not named and config.secret(ENCRYPTION_KEY):
         return None
-    path = Path(named).resolve() if named else data / ENCRYPTION_KEY.lower()
-    return path if path.is_relative_to(data) and path.exists() else None
+    if named:
+        path = Path(named).resolve()
+    else:
+        path = data / ENCRYPTION_KEY.lower()
+    if path.is_relative_to(data) and path.exists():
+        return path
+    return None
 
 
 def _load(
@@ -100,7 +107,9 @@ def _keys_of(config: settings.Settings, name: str, kind: str) -> tuple[str, ...]
     text = config.secret(name)
     if not text and kind == "postgresql":
         raise settings.SettingsError(f"{name} (or {name}_FILE) is required with PostgreSQL: set a long random value")
-    return _split(name, text) if text else ()
+    if text:
+        return _split(name, text)
+    return ()
 
 
 def _split(name: str, text: str) -> tuple[str, ...]:

@@ -116,7 +116,9 @@ class Mailboxes:
         if name in self._boxes and self._boxes[name].owner == owner:
             return self._place
         found = self._documents.get(_kind(LISTENING, owner), name)
-        return found.decode() if found is not None else None
+        if found is not None:
+            return found.decode()
+        return None
 
     def post(self, owner: str, place: str, name: str, message: bytes) -> bool:
         """Put a message into the mailbox `name` of `owner` at the place that `find` gave; whether there was room for
@@ -177,7 +179,10 @@ class Mailboxes:
         found = self._documents.entries(self._place, MOST_AT_ONCE)
         for key, kind in found:
             box = self._boxes.get(key.partition("/")[0])
-            message = self._documents.get(kind.decode(), key) if box is not None else None
+            if box is not None:
+                message = self._documents.get(kind.decode(), key)
+            else:
+                message = None
             if box is not None and message is not None:
                 if self._has_room(box.owner, len(message)):
                     box.put(message)

@@ -87,7 +87,10 @@ class Partitions:
         for name, bound in rows:
             read = BOUND.search(bound)
             if read is not None:
-                high = bytes.fromhex(read[2]) if read[2] else None
+                if read[2]:
+                    high = bytes.fromhex(read[2])
+                else:
+                    high = None
                 found.append(Partition(name, bytes.fromhex(read[1] or ""), high))
         return sorted(found, key=lambda one: one.low)
 
@@ -127,7 +130,10 @@ class Partitions:
         """A bound before which every row of a large table surely lies: rows are checked while others read and write."""
         name = f"{self.table}_ends"
         row = self._database.read(lambda: self._database.execute(CHECKED, (self.table, name)).fetchone())
-        known = re.search(r"'\\x([0-9a-f]+)'", row[0]) if row else None
+        if row:
+            known = re.search(r"'\\x([0-9a-f]+)'", row[0])
+        else:
+            known = None
         if known is not None and bytes.fromhex(known[1]) > id_at(now_us + NEAR_US):
             bound = bytes.fromhex(known[1])
         else:
@@ -190,7 +196,10 @@ class Partitions:
 
     def _attach(self, name: str, low: bytes, high: bytes | None) -> None:
         first = _literal(low) if low else "MINVALUE"
-        last = "MAXVALUE" if high is None else _literal(high)
+        if high is None:
+            last = "MAXVALUE"
+        else:
+            last = _literal(high)
         self._run(f"ALTER TABLE {self.table} ATTACH PARTITION {name} FOR VALUES FROM ({first}) TO ({last})")
 
     def _bound_after(self, at_us: int) -> bytes:

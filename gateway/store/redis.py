@@ -100,7 +100,9 @@ class Redis:
                 pipe.pexpire(key, _ms(ttl_s))
             return pipe.execute()[::2]
 
-        return dict(zip(amounts, self._call(run), strict=True)) if amounts else {}
+        if amounts:
+            return dict(zip(amounts, self._call(run), strict=True))
+        return {}
 
     def put_fields(self, key: str, fields: Mapping[str, bytes], ttl_s: float) -> None:
         """Set fields of a hash and renew its life span."""

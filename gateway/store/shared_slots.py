@@ -34,7 +34,9 @@ class SharedSlots:
             raise
         if isinstance(taken, Unavailable):
             raise taken
-        return held if taken else None
+        if taken:
+            return held
+        return None
 
     def _take(self, names: Collection[str], held: "HeldSlots") -> bool | Unavailable:
         """Whether all were free; an error as a value, which would be printed on leaving a greenlet."""

@@ -25,7 +25,10 @@ class Hosts:
         if self._any or path in PROBES:
             return True
         name = host.strip().lower()
-        name = name.partition("]")[0].lstrip("[") if name.startswith("[") else name.partition(":")[0]
+        if name.startswith("["):
+            name = name.partition("]")[0].lstrip("[")
+        else:
+            name = name.partition(":")[0]
         return name in self._names or (bool(self._below) and name.endswith(self._below))
 
 

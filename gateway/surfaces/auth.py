@@ -29,7 +29,9 @@ def token_of(inbound: Inbound) -> str:
         return given[7:].strip() or inbound.header("x-api-key")
     scheme, _, value = given.strip().partition(" ")
     token = value.strip()
-    return token if token and scheme.lower() == "bearer" else inbound.header("x-api-key")
+    if token and scheme.lower() == "bearer":
+        return token
+    return inbound.header("x-api-key")
 
 
 def caller_of(services: Services, inbound: Inbound) -> Caller:

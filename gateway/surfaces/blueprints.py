@@ -103,7 +103,9 @@ def name_of(operation: Operation) -> str:
 def _made(operation: Operation) -> Handler:
     """The operation's handler with what is done around it."""
     handler = _until_its_end(operation)
-    return _with_files(handler) if operation.body == "form" else handler
+    if operation.body == "form":
+        return _with_files(handler)
+    return handler
 
 
 def _with_files(handler: Handler) -> Handler:
@@ -192,7 +194,9 @@ def _replayed_headers(reply: StoredReply, shown_id: str) -> list[tuple[str, str]
     ]
     own = [("x-request-id", shown_id), ("x-llmgateway-cost", "0"), ("idempotent-replayed", "true")]
     # Asking again under the same key can only bring the same error.
-    return [*kept, *own, ("x-should-retry", "false")] if reply.status >= 500 else [*kept, *own]
+    if reply.status >= 500:
+        return [*kept, *own, ("x-should-retry", "false")]
+    return [*kept, *own]
 
 
 class MatchedRule(Rule):

@@ -93,7 +93,10 @@ def _measure(root: Any) -> tuple[int, int]:
         nodes += 1
         if isinstance(node, dict):
             listed = node.get("enum")
-            longest = max(longest, len(listed)) if isinstance(listed, list) else longest
+            if isinstance(listed, list):
+                longest = max(longest, len(listed))
+            else:
+                longest = longest
             node = node.values()
         rest += [inner for inner in node if isinstance(inner, dict | list)]
     return nodes, longest

@@ -29,7 +29,10 @@ class EarlyAuth:
         Unauthenticated, Forbidden, Gone, Unavailable. `sender` is what the same headers told the last time.
         """
         services = self._services
-        known = sender.caller if sender is not None else None
+        if sender is not None:
+            known = sender.caller
+        else:
+            known = None
         if known is not None and services.accounts.authentication.holds(known):
             work_for(known.organization_id)
             return known.organization_id

@@ -50,7 +50,10 @@ class Facts:
         self.context = context
         self.outcome = outcome
         # An answer that is given again keeps the id that it was first given under.
-        self.answer_id = answer_id.replace(context.request_id, outcome.origin) if outcome.origin else answer_id
+        if outcome.origin:
+            self.answer_id = answer_id.replace(context.request_id, outcome.origin)
+        else:
+            self.answer_id = answer_id
         self.created = context.at_us // SECOND_US
 
     # Asked for several times in each answer, so these read `attempts[-1]` themselves.

@@ -95,7 +95,9 @@ def describe_fields(fields: type, files: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
-    return choices[0] if len(choices) == 1 else schema
+    if len(choices) == 1:
+        return choices[0]
+    return schema
 
 
 def digest_without(body: StoredFile, boundary: bytes) -> bytes:
@@ -184,7 +186,9 @@ class _FormReader:
 
     @property
     def _name(self) -> str:
-        return self._head.name[:64] if self._head is not None else ""
+        if self._head is not None:
+            return self._head.name[:64]
+        return ""
 
     def _begin(self, head: MultipartSegment) -> None:
         self._head = head
@@ -192,7 +196,10 @@ class _FormReader:
         if self._parts > self._limits.parts:
             raise _too_many("parts", self._limits.parts)
         self._text = bytearray()
-        self._file = StoredFile(self._spool_dir) if head.filename is not None else None
+        if head.filename is not None:
+            self._file = StoredFile(self._spool_dir)
+        else:
+            self._file = None
         if self._file is not None and len(self.form.files) >= self._limits.files:
             raise _too_many("files", self._limits.files)
 

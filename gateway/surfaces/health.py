@@ -41,15 +41,23 @@ def report(services: Services, inbound: Inbound) -> Outbound:
     redis = FINE
     database = FINE
     if "redis" not in skipped:
-        redis = NOT_CONFIGURED if services.store.redis is None else FINE if services.redis_connected() else REDIS_AWAY
+        if services.store.redis is None:
+            redis = NOT_CONFIGURED
+        else:
+            redis = FINE if services.redis_connected() else REDIS_AWAY
     if "database" not in skipped:
-        database = FINE if services.database_connected() else DATABASE_AWAY
+        if services.database_connected():
+            database = FINE
+        else:
+            database = DATABASE_AWAY
     return write_report(services.settings.server.version or __version__, redis, database, inbound.shown_id)
 
 
 def unasked(url: str) -> Check:
     """What is said of a Redis that nobody asked yet."""
-    return FINE if url else NOT_CONFIGURED
+    if url:
+        return FINE
+    return NOT_CONFIGURED
 
 
 def write_report(version: str, redis: Check, database: Check, shown_id: str = "") -> Outbound:

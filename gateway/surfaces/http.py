@@ -124,7 +124,9 @@ class ErrorFormat:
 
     def of(self, inbound: Inbound) -> "ErrorFormat":
         """The format of an error that answers `inbound`."""
-        return self if self.about is None else self.about(inbound)
+        if self.about is None:
+            return self
+        return self.about(inbound)
 
 
 @dataclass(frozen=True, slots=True)

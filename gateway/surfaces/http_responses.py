@@ -103,7 +103,10 @@ def _write_frames(
 
 def write_event(body: dict[str, Any], name: str = "") -> bytes:
     """A server-sent event; `name` where its clients go by it."""
-    head = b"event: %b\n" % name.encode() if name else b""
+    if name:
+        head = b"event: %b\n" % name.encode()
+    else:
+        head = b""
     return b"%bdata: %b\n\n" % (head, orjson.dumps(body))
 
 
@@ -151,4 +154,6 @@ def _midnight(day: str) -> datetime:
 
 
 def _identity(request_id: str) -> list[tuple[str, str]]:
-    return [("x-request-id", request_id)] if request_id else []
+    if request_id:
+        return [("x-request-id", request_id)]
+    return []

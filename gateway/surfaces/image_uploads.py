@@ -27,7 +27,9 @@ def model_of(services: Services, caller: Caller, requested: str, default: str = 
     usable = services.routing.credentials.usable(caller)
     if model is not None and any(usable(mapping) for mapping in model.mappings):
         return chosen
-    return SANDBOX_MODEL if services.settings.catalogue.sandbox else chosen
+    if services.settings.catalogue.sandbox:
+        return SANDBOX_MODEL
+    return chosen
 
 
 def look_at(file: StoredFile, param: str) -> Picture:
@@ -52,7 +54,10 @@ def load(services: Services, inbound: Inbound, url: str, param: str) -> Picture:
         return look_at(file, param)
     try:
         found = services.routing.transport.fetch(url, MOST_BYTES, timeout_s=FETCH_S)
-        why = "" if found.status == 200 else f"status {found.status}"
+        if found.status == 200:
+            why = ""
+        else:
+            why = f"status {found.status}"
     except GatewayError as error:
         why = error.code
     if why:

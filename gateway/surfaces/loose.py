@@ -38,7 +38,10 @@ def read_choice(given: Any, name_tool: Callable[[str, Json], Json]) -> Any:
     if not isinstance(given, dict):
         return given
     kind = given.get("type")
-    mode = MODES.get(kind.lower()) if isinstance(kind, str) else None
+    if isinstance(kind, str):
+        mode = MODES.get(kind.lower())
+    else:
+        mode = None
     if mode is not None:
         return mode
     if kind in (None, "tool", *OWN_TOOLS):
@@ -49,7 +52,9 @@ def read_choice(given: Any, name_tool: Callable[[str, Json], Json]) -> Any:
 def tool_type_of(tool: Json) -> Any:
     """The type of a tool; of one that names none, by what it holds."""
     kind = tool.get("type")
-    return next((name for name in OWN_TOOLS if isinstance(tool.get(name), dict)), "function") if kind is None else kind
+    if kind is None:
+        return next((name for name in OWN_TOOLS if isinstance(tool.get(name), dict)), "function")
+    return kind
 
 
 def read_again(body: bytes, error: ValidationError) -> Json:

@@ -143,10 +143,16 @@ def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str,
     if details and details != about.summary:
         written["description"] = re.sub(r"\s+", " ", details)
     if about.request is not None or operation.body != "none":
-        schema = _schema(spec, about.request, known) if about.request is not None else {"type": "object"}
+        if about.request is not None:
+            schema = _schema(spec, about.request, known)
+        else:
+            schema = {"type": "object"}
         media = {"application/json": {"schema": schema}}
         if operation.body == "form" or about.form is not None:
-            form = _schema(spec, about.form, known) if about.form is not None else {"type": "object"}
+            if about.form is not None:
+                form = _schema(spec, about.form, known)
+            else:
+                form = {"type": "object"}
             media[about.form_media] = {"schema": form}
         if about.form is not None and about.request is None:
             del media["application/json"]
@@ -166,7 +172,10 @@ def _show_example(described: dict[str, Any], example: dict[str, Any]) -> None:
             shown["example"] = example["request"]
     for status, answer in described["responses"].items():
         for media, shown in answer.get("content", {}).items() if status.startswith("2") else ():
-            name = "events" if media == EVENTS else "answer"
+            if media == EVENTS:
+                name = "events"
+            else:
+                name = "answer"
             if name in example and (media == EVENTS or media == next(iter(answer["content"]))):
                 shown["example"] = example[name]
         if status == str(example.get("status")):
@@ -184,7 +193,10 @@ def _show_refusal(answer: dict[str, Any], refusal: Any) -> None:
 
 def _describe_end(deprecated: Deprecated) -> str:
     """Since when, until when, and what instead."""
-    until = f"It ends on {deprecated.sunset}." if deprecated.sunset else "Its end is not decided."
+    if deprecated.sunset:
+        until = f"It ends on {deprecated.sunset}."
+    else:
+        until = "Its end is not decided."
     return f"Deprecated since {deprecated.since}. {until} See {deprecated.link or policy.ADDRESS}."
 
 
@@ -216,7 +228,10 @@ def _responses(spec: APISpec, operation: Operation, about: About, known: set[str
     for status in (*about.success, *about.alike):
         answers[str(status)] = {"description": HTTPStatus(status).phrase}
         if status not in EMPTY:
-            schema = _schema(spec, about.answer, known) if about.answer is not None else {}
+            if about.answer is not None:
+                schema = _schema(spec, about.answer, known)
+            else:
+                schema = {}
             answers[str(status)]["content"] = {about.media: {"schema": schema}}
             answers[str(status)]["content"] |= {media: {"schema": {"type": "string"}} for media in about.also}
             if about.events is not None:
@@ -237,7 +252,10 @@ def _refusal(spec: APISpec, errors: ErrorFormat, status: int, known: set[str]) -
     name = f"{kind}.{status}"
     if name not in known:
         known.add(name)
-        text = "Overloaded" if status == 529 else HTTPStatus(status).phrase
+        if status == 529:
+            text = "Overloaded"
+        else:
+            text = HTTPStatus(status).phrase
         schema = {"$ref": f"#/components/schemas/{kind}"}
         spec.components.response(name, {"description": text, "content": {"application/json": {"schema": schema}}})
     return name
@@ -279,13 +297,18 @@ def _hoist(spec: APISpec, value: Any, known: set[str]) -> Any:
 
 def _name_of(schema: Any) -> str:
     """Schemas of one name in two files get different names: that of their file goes in front."""
-    kind = schema if isinstance(schema, type) else type(schema)
+    if isinstance(schema, type):
+        kind = schema
+    else:
+        kind = type(schema)
     return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
 
 
 def _identify(operation: Operation) -> str:
     words = re.findall(r"\w+", operation.path)
-    return "_".join((operation.method.lower(), *words)) if words else f"{operation.method.lower()}_root"
+    if words:
+        return "_".join((operation.method.lower(), *words))
+    return f"{operation.method.lower()}_root"
 
 
 def write_page(document: dict[str, Any]) -> str:

@@ -37,8 +37,14 @@ class Addresses:
 
     def nearest(self, path: str) -> str:
         """The operation of models that an unknown `path` probably means; "" when none is like it."""
-        named = [own for own in self._exact if own.startswith(f"{VERSION}/")] if len(path) <= LONGEST else []
-        tidy = path.lower() if path.startswith(VERSION) else VERSION + path.lower()
+        if len(path) <= LONGEST:
+            named = [own for own in self._exact if own.startswith(f"{VERSION}/")]
+        else:
+            named = []
+        if path.startswith(VERSION):
+            tidy = path.lower()
+        else:
+            tidy = VERSION + path.lower()
         return next(iter(difflib.get_close_matches(tidy, sorted(named), 1, LIKENESS)), "")
 
 

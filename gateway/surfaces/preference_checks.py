@@ -60,6 +60,9 @@ def read_preferences(types: dict[str, Any] = TYPES, /, **given: Any) -> dict[str
 def _mistake_of(name: str, text: str) -> Mistake:
     """The mistake that a checker's message about the value of `name` tells."""
     reason, found, place = text.rpartition(" - at `$")
-    where = f"{reason} - at `$.{name}{place}" if found else f"{text} - at `$.{name}`"
+    if found:
+        where = f"{reason} - at `$.{name}{place}"
+    else:
+        where = f"{text} - at `$.{name}`"
     error = explain(where, CHOICES)
     return Mistake(name, error.message, error.param or name)

@@ -25,11 +25,16 @@ class Proxies:
     def caller(self, peer: str, headers: Mapping[str, str]) -> str:
         """The caller's address; "" where it cannot be told, which fails every rule on addresses. `peer` is the
         socket's: it is the caller itself unless it is a proxy of ours that names another."""
-        named = headers.get(self._header) if self._header else None
+        if self._header:
+            named = headers.get(self._header)
+        else:
+            named = None
         if named is None or not self.trusts(peer):
             return peer
         entries = named.split(",")
-        return read_address(entries[-self._hops]) if len(entries) >= self._hops else ""
+        if len(entries) >= self._hops:
+            return read_address(entries[-self._hops])
+        return ""
 
     def _trusts(self, peer: str) -> bool:
         """Whether `peer` is a proxy of ours. A Unix socket has no address and is one."""

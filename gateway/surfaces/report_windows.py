@@ -55,7 +55,10 @@ def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:
     today = to_datetime(now_us).astimezone(zone).date()
     if chosen:
         return _days(today - timedelta(days=RANGES[chosen] - 1), today, zone, padded=True)
-    last = _read_date(given["last"], "to") if "last" in given else today
+    if "last" in given:
+        last = _read_date(given["last"], "to")
+    else:
+        last = today
     if "first" in given:
         return _days(_read_date(given["first"], "from"), last, zone, padded=True)
     return _days(last - timedelta(days=given.get("days", DEFAULT_DAYS) - 1), last, zone, padded="last" in given)
@@ -110,7 +113,10 @@ def _midnight(day: date, zone: tzinfo) -> int:
 
 def _read_date(text: str, param: str) -> date:
     try:
-        day = date.fromisoformat(text) if DATE.fullmatch(text) else None
+        if DATE.fullmatch(text):
+            day = date.fromisoformat(text)
+        else:
+            day = None
     except ValueError:
         day = None
     if day is None or not EARLIEST <= day <= LATEST:

@@ -84,7 +84,10 @@ def scopes_of(visitor: Visitor, project_id: str = "", key_id: str = "") -> list[
     """What the visitor may see: whole projects as owner or admin, else what their own keys did there; of those, one
     project or one key. A key that is not theirs to see is like one that there is not. NotFound, Forbidden (project)."""
     database = visitor.services.store.database
-    found = [visitor.project(project_id)] if project_id else list_projects(database, list(visitor.memberships))
+    if project_id:
+        found = [visitor.project(project_id)]
+    else:
+        found = list_projects(database, list(visitor.memberships))
     if key_id:
         return _scopes_of_key(visitor, [project.id for project in found], key_id)
     scopes = []
@@ -121,11 +124,17 @@ def find_one(visitor: Visitor, ident: str) -> LoggedRequest:
     """A request by its id, else the newest with that x-request-id among those that the visitor may see. NotFound for
     another organization's as for one that is not there; Forbidden for one that a developer's own keys did not make."""
     database = visitor.services.store.database
-    found = find_request(database, ident) if CURSOR.fullmatch(ident) else None
+    if CURSOR.fullmatch(ident):
+        found = find_request(database, ident)
+    else:
+        found = None
     if found is None and len(ident) <= LABEL_LENGTH:
         labelled = search(database, scopes_of(visitor), LogFilter(label=ident), None, 1).found
         found = labelled[0] if labelled else None
-    mine = visitor.memberships.get(f"org_{found.owner.organization.hex()}") if found else None
+    if found:
+        mine = visitor.memberships.get(f"org_{found.owner.organization.hex()}")
+    else:
+        mine = None
     if found is None or mine is None:
         raise NotFound(f"There is no request {ident} in the log: none came under this id, or it is forgotten.")
     if mine.role not in MANAGERS and found.owner.member != raw_id(mine.id):
@@ -143,7 +152,9 @@ def read_cursor(text: str) -> bytes | None:
 
 
 def write_cursor(page: LogPage) -> str | None:
-    return None if page.following is None else page.following.hex()
+    if page.following is None:
+        return None
+    return page.following.hex()
 
 
 def read_tags(given: Iterable[str]) -> tuple[tuple[str, str], ...]:

@@ -56,7 +56,9 @@ def channel_of(environ: MutableMapping[str, Any]) -> SockChannel | None:
     if "HTTP_UPGRADE" not in environ:
         return None
     place = next((name for name in SOCKETS if name in environ), None)
-    return None if place is None else SockChannel(environ, place)
+    if place is None:
+        return None
+    return SockChannel(environ, place)
 
 
 class _Views:

@@ -73,4 +73,6 @@ def instead_of(path: str) -> str:
 def errors_at(path: str) -> ErrorFormat:
     """The format at `path` of errors that no operation has seen (an unknown path, a wrong method)."""
     nearest = max(SURFACES, key=lambda surface: surface.depth(path))
-    return nearest.errors if nearest.depth(path) else OPENAI
+    if nearest.depth(path):
+        return nearest.errors
+    return OPENAI

@@ -38,10 +38,17 @@ def write_cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
-        return "true" if value else "false"
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+        if value:
+            return "true"
+        return "false"
+    if isinstance(value, str):
+        text = value
+    else:
+        text = orjson.dumps(value).decode()
     text = text.replace("\0", "")
-    return f"'{text}" if FORMULA.match(text) and not NUMBER.fullmatch(text) else text
+    if FORMULA.match(text) and not NUMBER.fullmatch(text):
+        return f"'{text}"
+    return text
 
 
 def _write_lines(lines: Iterable[Sequence[str]]) -> bytes:

@@ -63,7 +63,10 @@ def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, Any]:
     if key_id and key_id not in keys:
         visitor.key(key_id)
     owners = _owners(places, keys, key_id)
-    apart = owners if group == "model" or key_id else Owners(key_ids=tuple(keys))
+    if group == "model" or key_id:
+        apart = owners
+    else:
+        apart = Owners(key_ids=tuple(keys))
     database = visitor.services.store.database
 
     def read() -> tuple[list[Row], list[StepColumns]]:
@@ -124,7 +127,10 @@ def _merge_parts(parts: list[Part]) -> list[Part]:
         merged: dict[tuple[str, ...], tuple[int, ...]] = {}
         for value, *figures in parts:
             known = merged.get(value)
-            merged[value] = tuple(figures) if known is None else tuple(map(add, known, figures))
+            if known is None:
+                merged[value] = tuple(figures)
+            else:
+                merged[value] = tuple(map(add, known, figures))
         parts = [(value, *figures) for value, figures in merged.items()]
     parts.sort(key=VALUE)
     parts.sort(key=COST, reverse=True)
@@ -209,7 +215,9 @@ def write_split(figures: ActivityFigures) -> dict[str, Any]:
 
 
 def _percent(part: int, whole: int) -> float:
-    return part / whole * 100 if whole else 0.0
+    if whole:
+        return part / whole * 100
+    return 0.0
 
 
 def places_of(visitor: Visitor, project_id: str | None) -> list[ActivityScope]:

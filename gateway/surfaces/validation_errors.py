@@ -34,12 +34,17 @@ def invalid(param: str, reason: str) -> InvalidRequest:
 def path_of(text: str) -> str:
     """The dotted path in a validation message; "" when it is about the whole body."""
     found = PLACE.search(text)
-    return INDEX.sub(r".\1", found[1]).strip(".") if found else ""
+    if found:
+        return INDEX.sub(r".\1", found[1]).strip(".")
+    return ""
 
 
 def unreadable(error: Exception) -> InvalidRequest:
     """The error of a body that is no JSON text; `error` is the decoder's own."""
-    reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    if isinstance(error, RecursionError):
+        reason = "nested too deeply"
+    else:
+        reason = str(error)
     return InvalidRequest(f"The body is not valid JSON: {reason}.", code="invalid_json")
 
 
@@ -52,7 +57,10 @@ def explain(text: str, choices: Choices) -> InvalidRequest:
     reason = PLACE.sub("", text)
     missing = MISSING.match(reason)
     if missing:
-        param = f"{path}.{missing[1]}" if path else missing[1]
+        if path:
+            param = f"{path}.{missing[1]}"
+        else:
+            param = missing[1]
         return InvalidRequest(f"The required field '{param}' is missing; add it.", param=param)
     if not path:
         return InvalidRequest("The body must be a JSON object.")
@@ -65,7 +73,9 @@ def explain(text: str, choices: Choices) -> InvalidRequest:
 
 def either(words: tuple[str, ...]) -> str:
     """ "a", "a or b", "a, b or c"."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    if len(words) == 1:
+        return words[0]
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _in_json_words(types: str) -> str:

@@ -77,7 +77,10 @@ class Usd(fields.Field):
 
     def __init__(self, signed: bool = False, **more: Any) -> None:
         self.signed = signed
-        pattern = r"^-?\d{1,9}(\.\d{1,9})?$" if signed else r"^\d{1,9}(\.\d{1,9})?$"
+        if signed:
+            pattern = r"^-?\d{1,9}(\.\d{1,9})?$"
+        else:
+            pattern = r"^\d{1,9}(\.\d{1,9})?$"
         super().__init__(metadata={"type": "string", "pattern": pattern, "examples": ["12.50"]}, **more)
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> int | None:
@@ -85,10 +88,16 @@ class Usd(fields.Field):
             raise ValidationError('Give an amount of US dollars such as "12.50".')
         if isinstance(value, float) and not math.isfinite(value):
             raise ValidationError('Give an amount of US dollars such as "12.50".')
-        text = f"{value:.9f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value).strip()
+        if isinstance(value, float):
+            text = f"{value:.9f}".rstrip("0").rstrip(".")
+        else:
+            text = str(value).strip()
         if not text:
             return None
-        sign = -1 if self.signed and text.startswith("-") else 1
+        if self.signed and text.startswith("-"):
+            sign = -1
+        else:
+            sign = 1
         found = DECIMAL.fullmatch(text[1:] if sign < 0 else text)
         if found is None:
             raise ValidationError('Give a non-negative decimal amount of US dollars such as "12.50".')
@@ -161,7 +170,10 @@ def _load(schema: type[Schema], values: Mapping[str, Any]) -> dict[str, Any]:
     except ValidationError as error:
         path, reason = _first(error.normalized_messages())
         param = path.removesuffix("._schema").removeprefix("_schema")
-        where = f"Invalid value for '{param}': " if param else ""
+        if param:
+            where = f"Invalid value for '{param}': "
+        else:
+            where = ""
         raise InvalidRequest(f"{where}{reason}", param=param) from None
 
 

@@ -144,7 +144,10 @@ def signed_in(view: View) -> Callable[[Services, Inbound], Outbound]:
                 answer = view(visitor, inbound)
         else:
             answer = view(visitor, inbound)
-        outbound = answer if isinstance(answer, Outbound) else json_reply(answer, inbound.shown_id)
+        if isinstance(answer, Outbound):
+            outbound = answer
+        else:
+            outbound = json_reply(answer, inbound.shown_id)
         if by_cookie and visitor.session.refreshed:
             outbound.headers.append(write_cookie(inbound, token))
         return outbound
@@ -215,7 +218,9 @@ def write_cookie(inbound: Inbound, token: str, life_s: int = LIFE_S, wanted: str
 
 
 def _cookie_name(inbound: Inbound, wanted: str) -> str:
-    return HOST_ONLY + wanted if inbound.base_url.startswith("https:") else wanted
+    if inbound.base_url.startswith("https:"):
+        return HOST_ONLY + wanted
+    return wanted
 
 
 def place_of(inbound: Inbound) -> Place:

@@ -106,7 +106,9 @@ def start(outbound: Outbound, start_response: StartResponse, head_only: bool = F
         if outbound.status not in (204, 304) and not any(name.lower() == "content-length" for name, _ in headers):
             headers = [*headers, ("Content-Length", str(len(body)))]
         start_response(write_status(outbound.status), headers)
-        return [] if head_only else [body]
+        if head_only:
+            return []
+        return [body]
     start_response(write_status(outbound.status), headers)
     if head_only:
         close = getattr(body, "close", None)
@@ -126,7 +128,9 @@ def header_name(key: str) -> str:
     """The lower-case header name of a WSGI key; "" for a key that is none."""
     if key.startswith("HTTP_"):
         return key[5:].replace("_", "-").lower()
-    return key.replace("_", "-").lower() if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else ""
+    if key in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+        return key.replace("_", "-").lower()
+    return ""
 
 
 def read_headers(environ: Environ) -> dict[str, str]:
@@ -165,7 +169,10 @@ def is_form(headers: Mapping[str, str]) -> bool:
 def store_body(environ: Environ, most: int, folder: str) -> StoredFile:
     """The body as sent, on the disk where it is large; at most `most` bytes: RequestTooLarge."""
     text = environ.get("CONTENT_LENGTH") or ""
-    length = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        length = int(text)
+    else:
+        length = -1
     if length > most:
         raise too_large(most)
     file = StoredFile(folder)
@@ -186,7 +193,9 @@ def store_body(environ: Environ, most: int, folder: str) -> StoredFile:
 def read_path(environ: Environ) -> str:
     """PATH_INFO as text: WSGI carries UTF-8 in Latin-1 clothes."""
     path: str = environ.get("PATH_INFO", "") or "/"
-    return path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
+    if path.isascii():
+        return path
+    return path.encode("latin-1").decode("utf-8", "replace")
 
 
 def read_base_url(environ: Environ) -> str:

@@ -118,7 +118,10 @@ class Alerts:
             job.result(2 * TIMEOUT_S)
 
     def _note_due(self, key: str, waiting: dict[str, Any]) -> None:
-        kind = OPERATORS_DUE if waiting.get("operators") else DUE
+        if waiting.get("operators"):
+            kind = OPERATORS_DUE
+        else:
+            kind = DUE
         self._documents.put(kind, f"{waiting['due']:016x}:{waiting['organization']}:{key}", b"", TTL_S)
 
     def _note_lost(self, now: int) -> None:
@@ -133,7 +136,10 @@ class Alerts:
         """Deliver the alert that a hint refers to, if it is due; the hint is removed."""
         key = hint.split(":", 2)[2]
         stored = self._documents.get(KIND, key)
-        waiting = orjson.loads(stored) if stored else {}
+        if stored:
+            waiting = orjson.loads(stored)
+        else:
+            waiting = {}
         if 0 < waiting.get("due", 0) <= now:
             self._try(key, waiting)
         self._documents.delete(kind, hint)
@@ -175,7 +181,10 @@ class Alerts:
         if hook.form == EMAIL:
             return self._mail(hook, event)
         body = orjson.dumps(write_body(hook, event))
-        secret = hook.secret if hook.form == WEBHOOK else ""
+        if hook.form == WEBHOOK:
+            secret = hook.secret
+        else:
+            secret = ""
         return deliver(self._transport, hook.url, secret, event["id"], body, self._clock.now_us()).problem
 
     def _mail(self, hook: AlertHook, event: dict[str, Any]) -> str:
@@ -227,7 +236,10 @@ def with_names(event: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any
 def event_of(change: StateChange, at_us: int) -> dict[str, Any]:
     """The alert as it is sent. The same incident has the same id within an hour, the end of a model within a day."""
     slot = at_us // (DAY_US if change.event == "model.retiring" else HOUR_US if change is not TEST else 1)
-    subject = f"{change.subject}\n{change.stage}" if change.stage else change.subject
+    if change.stage:
+        subject = f"{change.subject}\n{change.stage}"
+    else:
+        subject = change.subject
     digest = hashlib.sha256(f"{change.event}\n{subject}\n{slot}".encode()).hexdigest()[:32]
     data = {"subject": change.subject, "message": change.message, "remedy": change.remedy, **change.facts}
     return {

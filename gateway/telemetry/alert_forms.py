@@ -25,7 +25,9 @@ MARKDOWN = re.compile(r"([\\`*_~|\[\]()<>#])")
 def write_body(hook: AlertHook, event: Mapping[str, Any]) -> Json:
     """The JSON body of an event for an address, in the form of that address."""
     write = FORMS.get(hook.form)
-    return dict(event) if write is None else write(event, hook)
+    if write is None:
+        return dict(event)
+    return write(event, hook)
 
 
 def _slack(event: Mapping[str, Any], hook: AlertHook) -> Json:
@@ -148,4 +150,6 @@ def _markdown(text: str) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 1]}…"

@@ -60,7 +60,9 @@ class BudgetWatch:
             stored = self._documents.get(KIND, KEY)
         except GatewayError:
             return []
-        return [SpentBudget(*row) for row in orjson.loads(stored)] if stored else []
+        if stored:
+            return [SpentBudget(*row) for row in orjson.loads(stored)]
+        return []
 
 
 def counts_of(found: list[SpentBudget]) -> Samples:
@@ -89,10 +91,19 @@ def change_of(subject: str, one: SpentBudget) -> StateChange:
     facts |= {"threshold_percent": one.reached} if one.reached else {}
     facts |= {"resets_at": one.resets_at} if one.resets_at else {}
     if one.kind == CREDITS:
-        event = "credits.spent" if one.wholly else "credits.low"
-        state = "has no credits left" if one.wholly else f"has {left} USD of credits left"
+        if one.wholly:
+            event = "credits.spent"
+        else:
+            event = "credits.low"
+        if one.wholly:
+            state = "has no credits left"
+        else:
+            state = f"has {left} USD of credits left"
         return StateChange(event, subject, f"organization {one.scope_id} {state}", remedy=FUND, facts=facts)
-    event = "budget.spent" if one.wholly else "budget.nearly_spent"
+    if one.wholly:
+        event = "budget.spent"
+    else:
+        event = "budget.nearly_spent"
     state = f"{one.percent} % of its {'period ' if one.resets_at else ''}limit of {limit} USD"
     message = f"{one.scope} {one.scope_id} spent {state}"
     stage = str(one.reached)
@@ -101,5 +112,8 @@ def change_of(subject: str, one: SpentBudget) -> StateChange:
 
 def _mended(subject: str, one: SpentBudget) -> StateChange:
     facts: dict[str, object] = {"scope": one.scope, "id": one.scope_id, "organization": one.organization}
-    event = "credits.back" if one.kind == CREDITS else "budget.back"
+    if one.kind == CREDITS:
+        event = "credits.back"
+    else:
+        event = "budget.back"
     return StateChange(event, subject, f"{one.scope} {one.scope_id} has room again", INFO, facts=facts)

@@ -38,8 +38,13 @@ class FinishedRequest(Struct, frozen=True, eq=False):
     @property
     def attempts(self) -> list[Attempt]:
         """Its upstream calls in order; empty when it was refused before any."""
-        outcome = self.context.outcome if self.context is not None else None
-        return outcome.attempts if outcome is not None else []
+        if self.context is not None:
+            outcome = self.context.outcome
+        else:
+            outcome = None
+        if outcome is not None:
+            return outcome.attempts
+        return []
 
     @property
     def refused(self) -> bool:

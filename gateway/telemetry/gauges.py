@@ -91,4 +91,6 @@ def merge(name: str, values: list[float]) -> float:
     """One gauge of a node, merged from those of its workers."""
     if name in SMALLEST:
         return min(values)
-    return max(values) if name in LARGEST else sum(values)
+    if name in LARGEST:
+        return max(values)
+    return sum(values)

@@ -37,6 +37,8 @@ def _change_of(key: str, end: date, days: int) -> StateChange:
 
 def _read_day(text: str) -> date | None:
     try:
-        return date.fromisoformat(text[:10]) if text else None
+        if text:
+            return date.fromisoformat(text[:10])
+        return None
     except ValueError:
         return None

@@ -41,8 +41,14 @@ class ProviderChanges:
             return
         if self._ended.get(subject, float("-inf")) > self._clock.monotonic() - SAME_S:
             return
-        named = f"credential {credential} of {target}" if credential else target
-        event = REFUSED if credential and kind == "refused" else "provider.resting"
+        if credential:
+            named = f"credential {credential} of {target}"
+        else:
+            named = target
+        if credential and kind == "refused":
+            event = REFUSED
+        else:
+            event = "provider.resting"
         message = f"{named} is cooling down for {seconds:.0f} s: {POLICIES[kind].text}"
         level = INFO if kind == "limited" else WARNING
         facts |= {"reason": kind, "seconds": round(seconds)}
@@ -55,5 +61,8 @@ class ProviderChanges:
         if len(self._ended) > MOST_ENDED:
             self._ended.clear()
         self._ended[subject] = self._clock.monotonic()
-        event = "credential.back" if before == REFUSED else "provider.back"
+        if before == REFUSED:
+            event = "credential.back"
+        else:
+            event = "provider.back"
         self._states.resolve(StateChange(event, subject, f"{target} answers again", INFO, facts=facts))

@@ -65,7 +65,10 @@ class ReadableLine:
     def line_of(self, finished: FinishedRequest) -> bytes:
         """The line of a request."""
         context = finished.context
-        outcome = context.outcome if context is not None else None
+        if context is not None:
+            outcome = context.outcome
+        else:
+            outcome = None
         if context is None or outcome is None or not outcome.attempts:
             return self._unserved(finished, context)
         attempts = outcome.attempts
@@ -81,7 +84,10 @@ class ReadableLine:
         if count > 1:
             cost_nusd += sum(attempt.charge.total for attempt in attempts[:-1])
             provider_s += sum(attempt.ended - attempt.started for attempt in attempts[:-1])
-        rest = f" finish={last.finish}" if last.finish else ""
+        if last.finish:
+            rest = f" finish={last.finish}"
+        else:
+            rest = ""
         if outcome.cached or last.first_at or finished.error is not None or count > 1:
             rest = self._stream_of(context, outcome) + rest + _failure_of(finished)
         if usage is not None:
@@ -143,7 +149,10 @@ class ReadableLine:
     def _stream_of(self, context: RequestContext, outcome: Outcome) -> str:
         """The first content of a stream, and whether it came from the cache."""
         last = outcome.attempts[-1]
-        first = f" first_token_ms={(last.first_at - context.started) * 1000:.1f}" if last.first_at else ""
+        if last.first_at:
+            first = f" first_token_ms={(last.first_at - context.started) * 1000:.1f}"
+        else:
+            first = ""
         return first + (field("cached", True) if outcome.cached else "")
 
     def _remember_owner(self, caller: Caller) -> str:
@@ -194,8 +203,13 @@ def _tried(attempt: Attempt, error: GatewayError, with_text: bool) -> dict[str, 
         "code": error.code,
         "key": attempt.target.credential.ident,
     }
-    text = upstream_text(error) if with_text else ""
-    return fact | {UPSTREAM_ERROR: text} if text else fact
+    if with_text:
+        text = upstream_text(error)
+    else:
+        text = ""
+    if text:
+        return fact | {UPSTREAM_ERROR: text}
+    return fact
 
 
 def field(name: str, value: Any) -> str:
@@ -205,4 +219,6 @@ def field(name: str, value: Any) -> str:
 
 
 def _quote(text: str) -> str:
-    return text if PLAIN.fullmatch(text) else orjson.dumps(text).decode()
+    if PLAIN.fullmatch(text):
+        return text
+    return orjson.dumps(text).decode()

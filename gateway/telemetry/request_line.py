@@ -70,7 +70,10 @@ class RequestLines:
     """Writes a line for each request but probes that were answered well. `write` takes whole lines."""
 
     def __init__(self, form: Literal["text", "json"], write: Callable[[str], object]) -> None:
-        self._line_of = json_line if form == "json" else ReadableLine().line_of
+        if form == "json":
+            self._line_of = json_line
+        else:
+            self._line_of = ReadableLine().line_of
         self._write = write
         self._ended: list[FinishedRequest] = []  # their lines are still to be made
         self._lines: list[bytes] = []

@@ -99,7 +99,10 @@ class RequestLog:
         """Log the metadata of a request, and a request that got a replayed answer, which has no usage row."""
         owner = _owner_of(finished)
         context = finished.context
-        tags = context.metadata if context is not None else {}
+        if context is not None:
+            tags = context.metadata
+        else:
+            tags = {}
         if owner is None or not finished.paid or not (tags or finished.replayed):
             return
         if (finished.refused or finished.replayed) and not self._may_write(owner):
@@ -135,7 +138,10 @@ class RequestLog:
         return allowance.take(now) and self._all.take(now)
 
     def _count(self, finished: FinishedRequest, owner: Ids) -> None:
-        code = finished.error.code if finished.error is not None else ""
+        if finished.error is not None:
+            code = finished.error.code
+        else:
+            code = ""
         kind = LogEntry(bytes(16), *owner, 1, *_measured(finished), "", "", _clean(code)[:64] or None)
         if kind in self._flood or len(self._flood) < KINDS:
             self._flood[kind] = self._flood.get(kind, 0) + 1
@@ -166,7 +172,10 @@ def _owner_of(finished: FinishedRequest) -> Ids | None:
 def _entry_of(finished: FinishedRequest, owner: Ids, tags: Mapping[str, str]) -> LogEntry:
     context = finished.context
     error = finished.error
-    label = finished.shown_id if finished.shown_id != finished.request_id else ""
+    if finished.shown_id != finished.request_id:
+        label = finished.shown_id
+    else:
+        label = ""
     return LogEntry(
         bytes.fromhex(finished.request_id),
         *owner,
@@ -183,7 +192,10 @@ def _entry_of(finished: FinishedRequest, owner: Ids, tags: Mapping[str, str]) ->
 def _measured(finished: FinishedRequest) -> tuple[int, str, str]:
     """Status, operation and path."""
     context = finished.context
-    operation = context.operation if context is not None else ""
+    if context is not None:
+        operation = context.operation
+    else:
+        operation = ""
     return finished.status, operation, finished.operation.partition(" ")[2][:255]
 
 

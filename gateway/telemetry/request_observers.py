@@ -125,7 +125,10 @@ class OperationReporter:
     def of_stream(self, arrival: Arrival, status: int, started: float) -> None:
         """Report a streamed response when it ends; it may have failed after it began."""
         context = arrival.context
-        outcome = context.outcome if context is not None else None
+        if context is not None:
+            outcome = context.outcome
+        else:
+            outcome = None
         if context is None or outcome is None or not outcome.attempts:
             self(arrival, status, started)
             return

@@ -186,4 +186,6 @@ def read_literal(text: str) -> Address | None:
         address = ipaddress.ip_address(text)
     except ValueError:
         return None
-    return None if getattr(address, "scope_id", None) else address
+    if getattr(address, "scope_id", None):
+        return None
+    return address

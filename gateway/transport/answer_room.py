@@ -69,5 +69,8 @@ class HeldAnswer(Struct, eq=False):
 
     def _fits(self, size: int) -> bool:
         budget = self._room.budget
-        share = 1.0 if budget.held_by(self._owner) <= self._size else SHARE
+        if budget.held_by(self._owner) <= self._size:
+            share = 1.0
+        else:
+            share = SHARE
         return budget.has_room(self._owner, size, share)

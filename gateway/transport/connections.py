@@ -52,7 +52,10 @@ class UpstreamConnection:
         sock.settimeout(0.0)  # the waiting is done here: once, and without a timer for each
         self._sock = sock
         # The C functions themselves, where no layer of TLS lies between.
-        direct = sock if isinstance(sock, SSLSocket) else sock._sock
+        if isinstance(sock, SSLSocket):
+            direct = sock
+        else:
+            direct = sock._sock
         self._receive = direct.recv
         self._send = direct.send
         hub = get_hub()
@@ -227,7 +230,9 @@ class UpstreamConnection:
             return self._sock.recv(RECEIVE_BYTES)
         except OSError as error:
             # The system's own time-out of a connection has a number.
-            return None if isinstance(error, TimeoutError) and error.errno is None else b""
+            if isinstance(error, TimeoutError) and error.errno is None:
+                return None
+            return b""
         finally:
             self._sock.settimeout(0.0)
 
@@ -239,7 +244,10 @@ class UpstreamConnection:
             return
         if not self.status:
             # The parser passes over empty lines before a head.
-            self.received = self.received + data if self.received else data.lstrip(b"\r\n")
+            if self.received:
+                self.received = self.received + data
+            else:
+                self.received = data.lstrip(b"\r\n")
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -361,7 +369,9 @@ def told_idle_s(received: bytes) -> float:
     """How long a server says that it keeps a connection without a request (RFC 2068, 19.7.1.1), less the time that its
     word to the contrary may be on its way: what is sent while it closes is lost, and a paid request not sent again."""
     found = KEPT.search(received, 0, received.find(END))
-    return max(0.0, int(found[1]) - CLOSING_S) if found is not None else NEVER
+    if found is not None:
+        return max(0.0, int(found[1]) - CLOSING_S)
+    return NEVER
 
 
 def _refuse(_: object) -> Any:

@@ -20,11 +20,16 @@ def read_fields(received: bytes) -> dict[str, str]:
     keys = "\n".join(names).lower().split("\n")
     values = list(map(str.strip, texts, repeat(BLANKS)))
     headers = dict(zip(keys, values, strict=True))
-    return headers if len(headers) == len(keys) else _join_repeated(keys, values)
+    if len(headers) == len(keys):
+        return headers
+    return _join_repeated(keys, values)
 
 
 def _join_repeated(keys: list[str], values: list[str]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for key, text in zip(keys, values, strict=True):
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        if key in headers:
+            headers[key] = f"{headers[key]}, {text}"
+        else:
+            headers[key] = text
     return headers

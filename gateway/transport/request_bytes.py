@@ -62,7 +62,10 @@ def read_url(url: str, trusted: bool, named: bool = False) -> UpstreamAddress:
     if any(c <= " " or c == "\x7f" for c in url):
         raise _invalid("The provider's address holds a space or control character.")
     shown = f"[{host}]" if ":" in host else host
-    header = shown if port == PORTS[parts.scheme] else f"{shown}:{port}"
+    if port == PORTS[parts.scheme]:
+        header = shown
+    else:
+        header = f"{shown}:{port}"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return UpstreamAddress(Origin(parts.scheme, host, port, trusted, named), header, target)
 
@@ -127,7 +130,9 @@ def write_head(method: str, place: UpstreamAddress, headers: Mapping[str, str]) 
 def _ascii_host(host: str) -> str:
     if not host or "%" in host:
         raise ValueError("no host")
-    return host if host.isascii() else host.encode("idna").decode("ascii").lower()
+    if host.isascii():
+        return host
+    return host.encode("idna").decode("ascii").lower()
 
 
 def _invalid(message: str) -> UpstreamUnreachable:

@@ -42,7 +42,10 @@ class PacedSocket:
         while self.messages and not self._ended:
             self._taken.clear()
             self._taken.wait()
-        data = b"" if self._ended else self._channel.receive(size)
+        if self._ended:
+            data = b""
+        else:
+            data = self._channel.receive(size)
         self.heard += 1
         return data
 

@@ -65,7 +65,9 @@ OPENING = frozenset(
 
 def sendable(number: int) -> int:
     """The code of a close frame; FAULT for one that no frame may have."""
-    return FAULT if number in UNSENDABLE or not 1000 <= number <= 4999 else number
+    if number in UNSENDABLE or not 1000 <= number <= 4999:
+        return FAULT
+    return number
 
 
 def shortened(reason: str) -> str:
@@ -227,7 +229,10 @@ class WebSocket:
         if self._connection.state is ConnectionState.OPEN:
             self._refuse(self.code, self.reason)
             return
-        code = NORMAL if self.code in UNSENDABLE else self.code
+        if self.code in UNSENDABLE:
+            code = NORMAL
+        else:
+            code = self.code
         self.close(code)
 
     def _fits(self, size: int) -> bool:

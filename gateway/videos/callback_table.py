@@ -57,7 +57,9 @@ class Callbacks:
     def of(self, job_id: str) -> Callback | None:
         """The callback of a job; None without one."""
         rows = self._fetch(f"SELECT {COLUMNS} FROM video_callback WHERE id = ?", (PREFIX + job_id,))
-        return Callback(*rows[0]) if rows else None
+        if rows:
+            return Callback(*rows[0])
+        return None
 
     def due(self, now_us: int, of_one: int, limit: int) -> list[tuple[str, Callback]]:
         """Those to be sent now with their projects ("": the job is gone), at most `of_one` of a project: of each the
@@ -69,7 +71,9 @@ class Callbacks:
         columns = ", ".join(f"{name} = ?" for name in values)
         sql = f"UPDATE video_callback SET {columns} WHERE id = ? AND due_at = ?"
         changed = self.database.execute(sql, (*values.values(), callback.id, callback.due_at)).rowcount
-        return callback._replace(**values) if changed else None
+        if changed:
+            return callback._replace(**values)
+        return None
 
     def _fetch(self, sql: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         return self.database.read(lambda: self.database.fetch(sql, params))

@@ -81,7 +81,10 @@ class Deliveries:
             self._transport, task.callback_url, self._secret_of(job, task), callback.id, body, now
         )
         tried = [*callback.tried, Attempted(now, status, problem[:500])]
-        wait_us = next_wait_us(len(tried)) if problem else None
+        if problem:
+            wait_us = next_wait_us(len(tried))
+        else:
+            wait_us = None
         if not problem:
             self._change(callback, DELIVERED, None, tried)
         elif wait_us is not None:

@@ -55,7 +55,10 @@ class VideoContents:
         if kept.asks:
             load = partial(self._load, job, task)
             # Without its prompt there is a caller of whom nothing is kept, not even for a moment.
-            video = self._whole.open(job.id, load) if self._sealed.text(job.wish) else load()
+            if self._sealed.text(job.wish):
+                video = self._whole.open(job.id, load)
+            else:
+                video = load()
             return _in_hand(video, job.id, ranged)
         target = self._targets.find(job.organization, task)
         file = VideoFile(url=kept.url, file=kept.file, media_type=kept.media_type)
@@ -83,7 +86,10 @@ def _passed(reply: UpstreamReply, kept: KeptFile) -> VideoContent:
     if "content-encoding" in reply.headers:  # it is unpacked here, so its length is another
         headers.pop("content-length", None)
     media = reply.headers.get("content-type", "")
-    headers["content-type"] = media if media.startswith("video/") else kept.media_type
+    if media.startswith("video/"):
+        headers["content-type"] = media
+    else:
+        headers["content-type"] = kept.media_type
     headers["accept-ranges"] = "bytes"
     return VideoContent(reply.status, headers, _Pieces(reply))
 

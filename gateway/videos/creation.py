@@ -134,7 +134,10 @@ class VideoCreation:
         caller = context.caller
         now = self._clock.now_us()
         left_us = round(max(0.0, context.deadline - self._clock.monotonic()) * SECOND_US)
-        prompt = "" if keeps_nothing(caller.rules) else wanted.prompt[:SHOWN_PROMPT]
+        if keeps_nothing(caller.rules):
+            prompt = ""
+        else:
+            prompt = wanted.prompt[:SHOWN_PROMPT]
         return VideoJob(
             id=PREFIX + context.request_id,
             organization=caller.organization_id,
@@ -216,7 +219,9 @@ class VideoCreation:
             found = self._jobs.find(job.id)
         except Unavailable:
             return None
-        return found if found is not None and found.state in RUNNING else None
+        if found is not None and found.state in RUNNING:
+            return found
+        return None
 
     def _cancel(self, task: Task, outcome: Outcome) -> None:
         """Nobody will ever ask for it: end it where that can be done."""

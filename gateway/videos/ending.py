@@ -69,7 +69,10 @@ class Endings:
 
     def give_up(self, job: VideoJob, task: Task, state: str, code: str, message: str) -> VideoJob | None:
         """There will be no video: everything that was held is free again."""
-        record = job_rows.failed(task.record, code, self._clock.now_us()) if task.record is not None else None
+        if task.record is not None:
+            record = job_rows.failed(task.record, code, self._clock.now_us())
+        else:
+            record = None
         return self._end(job, task, MOVES[job.state, state], JobOutcome(code=code, message=message), record, "")
 
     def lose(self, job: VideoJob, task: Task) -> VideoJob | None:
@@ -95,7 +98,9 @@ class Endings:
             settled = self._holds.settle(job.id, outcome.cost_nusd, charged, write)
         except MovedOn:
             return None
-        return ended[-1] if settled else None
+        if settled:
+            return ended[-1]
+        return None
 
     def _record(
         self,
@@ -109,7 +114,10 @@ class Endings:
         moved = self._jobs.change(job, **values)
         if moved is None:
             raise MovedOn
-        cost_nusd = 0 if record is None else record.cost_nusd
+        if record is None:
+            cost_nusd = 0
+        else:
+            cost_nusd = record.cost_nusd
         self._holds.settle(job.id + OWN_KEY, cost_nusd, True, _nothing)
         if record is not None:
             self._database.execute(RECORD.sql, record)
@@ -128,7 +136,10 @@ class Endings:
 def _as_it_began(target: Target, task: Task) -> Target:
     """With the prices that were reserved for and told, whatever the catalogue says by now, and the key whose limit
     counts it, whichever asks for it by now."""
-    mapping = target.mapping if task.prices is None else replace(target.mapping, prices=(task.prices,))
+    if task.prices is None:
+        mapping = target.mapping
+    else:
+        mapping = replace(target.mapping, prices=(task.prices,))
     credential = replace(target.credential, ident=task.credential, source=task.source, bounded=task.bounded)
     return replace(target, mapping=mapping, credential=credential)
 

@@ -93,7 +93,9 @@ class VideoJobs:
             sql = f"{sql} AND due_at = ?"
             params = [*params, job.due_at]
         changed: int = self.database.execute(sql, params).rowcount
-        return job._replace(**values) if changed else None
+        if changed:
+            return job._replace(**values)
+        return None
 
     def delete(self, ident: str) -> None:
         """Remove a job and its callback, if there are any."""
@@ -105,7 +107,10 @@ class VideoJobs:
 
     def page(self, owner: JobOwner, after: str, limit: int, newest_first: bool) -> list[VideoJob]:
         """So many jobs of an owner that follow `after` ("": from the start) in the order of their making."""
-        order, sign = ("DESC", "<") if newest_first else ("ASC", ">")
+        if newest_first:
+            order, sign = ("DESC", "<")
+        else:
+            order, sign = ("ASC", ">")
         conditions = "project = ? AND state <> ? "
         params = [owner.project, CREATING]
         if owner.api_key:

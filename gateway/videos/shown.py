@@ -61,4 +61,6 @@ class Presenter:
 
 
 def _seconds(at_us: int | None) -> int | None:
-    return None if at_us is None else at_us // SECOND_US
+    if at_us is None:
+        return None
+    return at_us // SECOND_US

@@ -76,7 +76,9 @@ class Sealed:
 
     def files(self, sealed: str) -> tuple[KeptFile, ...]:
         """() where there are none."""
-        return FILES.decode(self._vault.open(sealed)) if sealed else ()
+        if sealed:
+            return FILES.decode(self._vault.open(sealed))
+        return ()
 
     def text(self, sealed: str) -> str:
         found: Any = json.decode(self._vault.open(sealed)) if sealed else ""
@@ -105,7 +107,10 @@ class Targets:
 
     def find(self, organization_id: str, task: Task) -> Target:
         """The target of a job's calls. NotFound where mapping or credential are there no more; Unavailable."""
-        found = self._custom(organization_id, task) if task.provider.partition(":")[0] == CUSTOM else self._listed(task)
+        if task.provider.partition(":")[0] == CUSTOM:
+            found = self._custom(organization_id, task)
+        else:
+            found = self._listed(task)
         if found is not None:
             mapping, provider = found
             credential = self._credentials.again(mapping, organization_id, task.source, task.credential)
@@ -121,8 +126,12 @@ class Targets:
             return None
         fitting = (one for one in model.mappings if one.provider == task.provider and one.region == task.region)
         mapping = next(fitting, None)
-        return None if mapping is None else (mapping, provider)
+        if mapping is None:
+            return None
+        return (mapping, provider)
 
     def _custom(self, organization_id: str, task: Task) -> Any:
         found = self._custom_models.again(organization_id, task.provider, task.model)
-        return None if found is None else (found.mapping, found.provider)
+        if found is None:
+            return None
+        return (found.mapping, found.provider)

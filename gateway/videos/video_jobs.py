@@ -127,7 +127,9 @@ class Videos:
     def of_log(self, log_id: str) -> VideoJob | None:
         """The job that a log tells of, whoever asks; None without one. Unavailable."""
         job = self.jobs.find(PREFIX + log_id)
-        return job if job is not None and is_shown(job) else None
+        if job is not None and is_shown(job):
+            return job
+        return None
 
     def check_open(self, job: VideoJob) -> None:
         """Gone (project_archived, organization_blocked) where the keys of a job's project open nothing any more: links
@@ -140,7 +142,9 @@ class Videos:
     def link_of_log(self, log_id: str, base_url: str) -> str:
         """The address that opens the video of a log without a key; "" while there is none. Unavailable."""
         job = self.of_log(log_id)
-        return self.presenter.link(log_id, base_url) if job is not None and job.state == COMPLETED else ""
+        if job is not None and job.state == COMPLETED:
+            return self.presenter.link(log_id, base_url)
+        return ""
 
     def purge(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Remove what ended long ago. Unavailable: the next round does it."""

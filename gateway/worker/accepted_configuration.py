@@ -65,7 +65,9 @@ refusal = Note()
 
 def current() -> Accepted | None:
     """What the master accepted; None in a process without one."""
-    return _current[0] if _current else None
+    if _current:
+        return _current[0]
+    return None
 
 
 def check() -> Accepted:
@@ -138,7 +140,10 @@ def renew() -> list[str]:
 
 def refuse(error: Exception) -> None:
     """Have every worker say that a change is not in force."""
-    what = "the catalogue" if isinstance(error, CatalogueError) else "the configuration"
+    if isinstance(error, CatalogueError):
+        what = "the catalogue"
+    else:
+        what = "the configuration"
     refusal.write(f"a change of {what} was refused, what was before is in force: {count_of(str(error).splitlines())}")
 
 
@@ -157,7 +162,9 @@ def fingerprint(chosen: Settings) -> tuple[tuple[str, int, int], ...]:
 
 
 def count_of(problems: list[str] | tuple[str, ...]) -> str:
-    return f"{len(problems)} mistakes" if len(problems) > 1 else "a mistake"
+    if len(problems) > 1:
+        return f"{len(problems)} mistakes"
+    return "a mistake"
 
 
 def in_one_line(problems: list[str] | tuple[str, ...]) -> str:

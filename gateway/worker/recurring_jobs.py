@@ -276,7 +276,9 @@ def read_reports(documents: Documents) -> dict[str, JobReport]:
 def read_report(documents: Documents, name: str) -> JobReport | None:
     """The last round of a rare job of the installation, whoever did it; None before the first. Unavailable."""
     stored = documents.get(KIND, name)
-    return JobReport(**orjson.loads(stored)) if stored else None
+    if stored:
+        return JobReport(**orjson.loads(stored))
+    return None
 
 
 def make_background(services: Services) -> Background:

@@ -27,4 +27,6 @@ def find_gossip_store(store: StoreServices, settings: Settings) -> GossipStore |
     if store.redis is not None:
         return RedisGossipStore(store.redis)
     alone = store.database.kind == "sqlite" and settings.server.workers == 1
-    return None if alone else DatabaseGossipStore(store.database)
+    if alone:
+        return None
+    return DatabaseGossipStore(store.database)

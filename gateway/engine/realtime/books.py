@@ -158,7 +158,10 @@ class SessionBooks:
         attempt = turn.attempt
         parts = self._parts
         attempt.ended = parts.clock.monotonic()
-        attempt.finish = "error" if error is not None else "client_disconnect"
+        if error is not None:
+            attempt.finish = "error"
+        else:
+            attempt.finish = "client_disconnect"
         attempt.error = error or Cancelled(LEFT)
         attempt.status = 0
         if attempt.first_at or error is None:

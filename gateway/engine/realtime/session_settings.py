@@ -30,12 +30,16 @@ class SessionSettings:
     @property
     def heard(self) -> SessionPlace | None:
         """What transcribes, by the provider's word where there is one."""
-        return self._heard if self._told_heard else self._asked
+        if self._told_heard:
+            return self._heard
+        return self._asked
 
     @property
     def expected(self) -> SessionPlace | None:
         """What will transcribe what is said now."""
-        return (self._asked or self.heard) if self._updates else self.heard
+        if self._updates:
+            return self._asked or self.heard
+        return self.heard
 
     def transcribe(self, model: str) -> str:
         """The provider's name of a model that is to transcribe from now on. Errors of `hears`."""
@@ -71,7 +75,10 @@ class SessionSettings:
             self.most_output = event.most_output
         if event.transcriber is not None:
             self._told_heard = True
-            self._heard = self._known.get(event.transcriber, self._asked) if event.transcriber else None
+            if event.transcriber:
+                self._heard = self._known.get(event.transcriber, self._asked)
+            else:
+                self._heard = None
 
 
 def _is_more(limit: int, before: int) -> bool:

@@ -160,9 +160,15 @@ class SessionTurns:
         return turn
 
     def _request(self, most_output: int | None) -> RealtimeRequest:
-        wanted = self.settings.most_output if most_output is None else most_output
+        if most_output is None:
+            wanted = self.settings.most_output
+        else:
+            wanted = most_output
         most = self._place.target.mapping.max_output or self._default_output
-        output = most if wanted == UNLIMITED else min(wanted, most)
+        if wanted == UNLIMITED:
+            output = most
+        else:
+            output = min(wanted, most)
         return request_of(self._place.requested_model, RealtimeInput(), self.conversation.most_tokens, output)
 
     def _begin(self, response: str) -> None:
@@ -203,7 +209,10 @@ class SessionTurns:
         if name:
             self._ended.append(name)
         # Zeros for an answer: nobody counted.
-        usage = event.usage if event.usage is not None and counts_anything(event.usage) else None
+        if event.usage is not None and counts_anything(event.usage):
+            usage = event.usage
+        else:
+            usage = None
         error = _error_of(event, usage is not None or bool(turn.attempt.first_at))
         if usage is None and error is None:
             usage = self.conversation.estimate(turn.text_made, turn.sound_made)
@@ -267,4 +276,6 @@ def _error_of(event: ServerEvent, came: bool) -> GatewayError | None:
     """Why a response is none; one that was cancelled is an answer, as far as it came."""
     if event.finish == "error":
         return UpstreamFailed(f"The provider failed to respond{f': {event.fault}' if event.fault else ''}.")
-    return Cancelled(LEFT) if event.finish == "cancelled" and not came else None
+    if event.finish == "cancelled" and not came:
+        return Cancelled(LEFT)
+    return None

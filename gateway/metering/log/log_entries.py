@@ -40,7 +40,9 @@ class LogEntry(NamedTuple):
     @property
     def tags(self) -> dict[str, str]:
         """The caller's metadata, {} when there is none."""
-        return orjson.loads(self.metadata) if self.metadata else {}
+        if self.metadata:
+            return orjson.loads(self.metadata)
+        return {}
 
 
 FIELDS = ", ".join(LogEntry._fields)

@@ -63,12 +63,16 @@ class LoggedRequest:
     @property
     def last(self) -> UsageRecord | None:
         """The attempt that the caller's answer came from; None for a request that was refused before any."""
-        return self.attempts[-1] if self.attempts else None
+        if self.attempts:
+            return self.attempts[-1]
+        return None
 
     @property
     def requests(self) -> int:
         """How many requests it stands for."""
-        return self.entry.requests if self.entry else 1
+        if self.entry:
+            return self.entry.requests
+        return 1
 
     @property
     def operation(self) -> str:
@@ -78,7 +82,9 @@ class LoggedRequest:
     def path(self) -> str:
         """ "" where it is not known."""
         row = self.entry or self.payload
-        return row.path if row else ""
+        if row:
+            return row.path
+        return ""
 
     @property
     def asked(self) -> str:
@@ -88,24 +94,32 @@ class LoggedRequest:
     @property
     def source(self) -> str:
         row = self.last or self.entry
-        return row.source if row else ""
+        if row:
+            return row.source
+        return ""
 
     @property
     def label(self) -> str:
         """The caller's own x-request-id."""
         row = self.last or self.entry
-        return (row.label or "") if row else ""
+        if row:
+            return row.label or ""
+        return ""
 
     @property
     def tags(self) -> dict[str, str]:
         """The caller's metadata."""
-        return self.entry.tags if self.entry else {}
+        if self.entry:
+            return self.entry.tags
+        return {}
 
     @property
     def served(self) -> UsageRecord | None:
         """The attempt that answered; None when nothing did."""
         last = self.last
-        return last if last is not None and last.error is None else None
+        if last is not None and last.error is None:
+            return last
+        return None
 
     @property
     def status(self) -> int:
@@ -124,7 +138,9 @@ class LoggedRequest:
         """The code that the caller was told, or that their answer ended with; "" for a good one."""
         if self.entry is not None and self.entry.error:
             return self.entry.error
-        return (self.last.error or "") if self.last else ""
+        if self.last:
+            return self.last.error or ""
+        return ""
 
     @property
     def codes(self) -> set[str]:
@@ -133,7 +149,9 @@ class LoggedRequest:
 
     @property
     def finish(self) -> str:
-        return self.last.finish if self.last else ""
+        if self.last:
+            return self.last.finish
+        return ""
 
     @property
     def streamed(self) -> bool:
@@ -206,7 +224,9 @@ def find_request(database: Database, request_id: str) -> LoggedRequest | None:
     except ValueError:
         return None
     found = database.read(lambda: read_requests(database, [request]))
-    return found[0] if found else None
+    if found:
+        return found[0]
+    return None
 
 
 def _attempts_of(database: Database, requests: Iterable[bytes]) -> dict[bytes, list[UsageRecord]]:

@@ -76,7 +76,10 @@ def search(
 
 def _search(database: Database, scopes: Sequence[LogScope], wanted: LogFilter, before: bytes, limit: int) -> LogPage:
     sources = [source for scope in scopes for source in _sources(scope, wanted)]
-    oldest = b"" if wanted.from_us is None else first_id(wanted.from_us)
+    if wanted.from_us is None:
+        oldest = b""
+    else:
+        oldest = first_id(wanted.from_us)
     if wanted.to_us is not None:
         before = min(before, first_id(wanted.to_us))
     found: list[LoggedRequest] = []
@@ -111,7 +114,10 @@ def _look(
     database: Database, source: _Source, oldest: bytes, before: bytes, limit: int
 ) -> tuple[list[bytes], bytes | None]:
     """What a source has, and how far back it was looked at; None: to its end."""
-    used = used_within(database, source.keys, oldest, before) if source.keys else None
+    if source.keys:
+        used = used_within(database, source.keys, oldest, before)
+    else:
+        used = None
     if used is None:
         return _scan(database, source, oldest, before, limit, DEPTH)
     met: list[bytes] = []
@@ -132,7 +138,10 @@ def _scan(
     database: Database, source: _Source, oldest: bytes, before: bytes, limit: int, depth: int
 ) -> tuple[list[bytes], bytes | None]:
     """As `_look`, of one range, and of no more than `depth` rows of it."""
-    floor = _floor(database, source, oldest, before, depth) if source.more else None
+    if source.more:
+        floor = _floor(database, source, oldest, before, depth)
+    else:
+        floor = None
     met = _ask(database, source, floor or oldest, before, limit)
     return met, met[-1] if len(met) == limit else floor
 
@@ -142,7 +151,9 @@ def _floor(database: Database, source: _Source, oldest: bytes, before: bytes, de
     clauses, params = _base(source, oldest, before)
     sql = f"SELECT request FROM {source.table} WHERE {clauses} ORDER BY request DESC LIMIT 1 OFFSET ?"
     row = database.execute(sql, (*params, depth)).fetchone()
-    return None if row is None else bytes(row[0])
+    if row is None:
+        return None
+    return bytes(row[0])
 
 
 def _count(database: Database, source: _Source, oldest: bytes, before: bytes, most: int) -> int:
@@ -176,7 +187,10 @@ def _sources(scope: LogScope, wanted: LogFilter) -> list[_Source]:
         return [_Source("request_log", (project,), own)]
     tables = _tables(wanted)
     both = len(tables) == 2
-    driver = "label" if wanted.label else "error" if wanted.error and both else ""
+    if wanted.label:
+        driver = "label"
+    else:
+        driver = "error" if wanted.error and both else ""
     if driver:
         base = (project, (driver, wanted.label or wanted.error))
         return [_Source(table, base, (*own, *_more(table, wanted, driver, both))) for table in tables]
@@ -195,7 +209,9 @@ def _tables(wanted: LogFilter) -> tuple[str, ...]:
     """Usage rows alone for what only they tell, log entries alone for what only these tell, else both."""
     if wanted.status in range(400, 500) and wanted.status != Cancelled.status:
         return ("log_entry",)
-    return ("usage",) if wanted.provider or wanted.status in range(1, 400) else ("usage", "log_entry")
+    if wanted.provider or wanted.status in range(1, 400):
+        return ("usage",)
+    return ("usage", "log_entry")
 
 
 def _owned(scope: LogScope) -> tuple[Condition, ...]:
@@ -210,7 +226,10 @@ def _more(table: str, wanted: LogFilter, driver: str, both: bool) -> list[Condit
     """What else a row of `table` must meet, as far as it alone tells: `both` tables may tell of the model, and of what
     different attempts may meet one thing only, by which the rows are found (`driver`) or which they are asked for."""
     more: list[Condition] = [] if wanted.source is None else [("source = ?", (wanted.source,))]
-    model = "" if driver == "error" else wanted.model
+    if driver == "error":
+        model = ""
+    else:
+        model = wanted.model
     if table == "log_entry":
         if model and both:
             more.append(("asked = ?", (model,)))

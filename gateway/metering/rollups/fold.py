@@ -24,7 +24,10 @@ def fold(groups: Iterable[Group], names: Mapping[tuple[bytes, int], set[str]]) -
             places.append((Series.KEY_SOURCE, key, hour, source, ""))
         for place in places:
             known = sums.get(place)
-            sums[place] = values if known is None else [a + b for a, b in zip(known, values, strict=True)]
+            if known is None:
+                sums[place] = values
+            else:
+                sums[place] = [a + b for a, b in zip(known, values, strict=True)]
     return sums
 
 

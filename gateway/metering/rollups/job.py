@@ -131,7 +131,9 @@ class Rollups:
     def _end_of_batch(self, start_us: int, until_us: int) -> int:
         sql = "SELECT posted_at FROM usage WHERE posted_at >= ? AND posted_at < ? ORDER BY posted_at LIMIT 1 OFFSET ?"
         found = self._database.execute(sql, (start_us, until_us, self._rows)).fetchone()
-        return max(start_us + 1, found[0]) if found else until_us
+        if found:
+            return max(start_us + 1, found[0])
+        return until_us
 
     def _sum_batch(self, start_us: int, end_us: int, purged: bytes) -> tuple[list[Group], list[Group]]:
         params = (start_us, end_us)
@@ -161,11 +163,16 @@ class Rollups:
         """All attempts of a request come together."""
         sql = "SELECT request FROM usage WHERE request > ? ORDER BY request LIMIT 1 OFFSET ?"
         found = self._database.execute(sql, (last, self._rows)).fetchone()
-        return bytes(found[0]) if found else None
+        if found:
+            return bytes(found[0])
+        return None
 
     def _add(self, state: State, groups: Sequence[Group], after: dict[str, Any]) -> State:
         """Add groups and move on, in one transaction."""
-        known = self._database.report(partial(self._known_names, places_of(groups))) if groups else {}
+        if groups:
+            known = self._database.report(partial(self._known_names, places_of(groups)))
+        else:
+            known = {}
         sums = compute(fold, groups, admit_names(groups, known))
         ranges = ranges_of(groups)
         now_us = self._database.now_us()

@@ -39,7 +39,10 @@ def look_again(database: Database, state: State, thorough: bool = False) -> Stat
             state = _mark_posted(database, state, start_us, end_us)
     for writer, since_us, at_us in database.read(partial(_read_marks, database)):
         state = _mark_posted(database, state, since_us - MADE_US, state.watermark, (writer, at_us))
-    last = state.counted[-1] if state.counted else None
+    if state.counted:
+        last = state.counted[-1]
+    else:
+        last = None
     if thorough or (last is not None and last[0] // AGAIN_EVERY_US != last[1] // AGAIN_EVERY_US):
         state = _compare_posted(database, state, state.watermark - AGAIN_US)
     return state
@@ -95,7 +98,10 @@ def _steps(database: Database, low: bytes, end: bytes) -> Iterator[tuple[bytes, 
         read = partial(database.fetch, sql, (low, end, STEP_ROWS))
         beyond = database.report(read)
         # All rows of a request have its id, so that more of them than a step has make it longer.
-        high = max(bytes(beyond[0][0]), low + b"\0") if beyond else end
+        if beyond:
+            high = max(bytes(beyond[0][0]), low + b"\0")
+        else:
+            high = end
         yield low, high
         if high == end:
             return
@@ -125,7 +131,10 @@ def _mark_posted(
     log.info("rows were committed late: %d hours are computed anew", len(ranges))
 
     def write() -> State:
-        counted = state.counted if mark else ((start_us, end_us, count),)
+        if mark:
+            counted = state.counted
+        else:
+            counted = ((start_us, end_us, count),)
         moved = advance_state(database, state, counted=counted)
         widen_hours(database, ranges, dirty=True, late_us=database.now_us())
         if mark:
@@ -153,7 +162,10 @@ def _compare_posted(database: Database, state: State, since_us: int) -> State:
 def _differs(database: Database, state: State, hour: int, ids: tuple[str, str]) -> bool:
     def read() -> bool:
         known = database.execute("SELECT low, high FROM rollup_hour WHERE hour = ?", (hour,)).fetchone()
-        low, high = ids if known is None else (min(ids[0], known[0]), max(ids[1], known[1]))
+        if known is None:
+            low, high = ids
+        else:
+            low, high = (min(ids[0], known[0]), max(ids[1], known[1]))
         start_us = hour * HOUR_US
         params = (start_us, start_us + HOUR_US, bytes.fromhex(low), bytes.fromhex(high), state.watermark)
         rows = database.execute(

@@ -158,7 +158,9 @@ class UsagePurge:
         for one in self.partitions.ranges():
             if one.name.endswith(("_first", "_past")) and one.high is not None:
                 return min(cut, one.high)
-        return b"" if self.partitions.exist() else cut
+        if self.partitions.exist():
+            return b""
+        return cut
 
     def _delete(self, cut: bytes, go_on: GoOn) -> int:
         return self._repeat(partial(self._step, cut), go_on)
@@ -273,7 +275,10 @@ class UsagePurge:
         one, and that is the one REMOVED from now on. How many rows it held."""
         held = read_held(self._database, [hour]).get(hour, 0)
         rows = {int(part): int(count or 0) for part, count in self._database.fetch(OF_PARTS, (hour,))}
-        larger = held if rows.get(held, 0) >= rows.get(1 - held, 0) else 1 - held
+        if rows.get(held, 0) >= rows.get(1 - held, 0):
+            larger = held
+        else:
+            larger = 1 - held
         if 1 - larger in rows:
             self._database.execute(MERGE, (larger, hour, 1 - larger))
             emptied = f"DELETE FROM rollup WHERE hour = ? AND series >= 0 AND series < {DAILY} AND part = ?"

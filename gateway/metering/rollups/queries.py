@@ -149,7 +149,9 @@ def ask_columns(database: Database, question: RollupQuestion) -> list[StepColumn
 def _read_numbers(text: str) -> list[int]:
     numbers: list[int] = orjson.loads(text)
     # Beyond 64 bits PostgreSQL is exact still, and SQLite gives the nearest double.
-    return numbers if max(numbers) < LEAST_BEYOND else [int(number) for number in json.loads(text)]
+    if max(numbers) < LEAST_BEYOND:
+        return numbers
+    return [int(number) for number in json.loads(text)]
 
 
 def is_filled(database: Database) -> bool:
@@ -162,7 +164,9 @@ def rows_begin_us(database: Database) -> int:
     """Since when all usage rows are there still; before that moment some or all were removed. 0: none was. Inside a
     read."""
     state = read_state(database)
-    return time_of(bytes.fromhex(state.purged)) if state is not None and state.purged else 0
+    if state is not None and state.purged:
+        return time_of(bytes.fromhex(state.purged))
+    return 0
 
 
 def _runs(database: Database, question: RollupQuestion) -> list[HourRun]:
@@ -247,8 +251,12 @@ def _statement(
 
 def _bucket_sql(bucket: Bucket, minutes: int | None) -> str:
     if bucket == "day":
-        return f"hour / {HOURS}" if minutes is None else f"(hour * 60 + {minutes}) / {DAY_MINUTES}"
-    return "hour" if bucket == "hour" else "0"
+        if minutes is None:
+            return f"hour / {HOURS}"
+        return f"(hour * 60 + {minutes}) / {DAY_MINUTES}"
+    if bucket == "hour":
+        return "hour"
+    return "0"
 
 
 def _is_apart(question: RollupQuestion) -> bool:

@@ -85,7 +85,10 @@ class _ImageReader(WholeImages):
             urls = [part["image"] for part in parts if part.get("image")]
             reported = wire.get("usage") or {}
             count = read_count(reported.get("image_count")) or len(urls)
-            edges = f"{reported['width']}x{reported['height']}" if "width" in reported and "height" in reported else ""
+            if "width" in reported and "height" in reported:
+                edges = f"{reported['width']}x{reported['height']}"
+            else:
+                edges = ""
             ident = str(wire.get("request_id") or "")
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
@@ -122,4 +125,6 @@ def _size_of(wanted: ImagesInput, target: Target) -> str:
         size: str = target.mapping.extra[RATIO_SIZES][wanted.aspect_ratio]
         return size
     width, _, height = wanted.size.partition("x")
-    return f"{width}*{height}" if width.isdecimal() and height.isdecimal() else ""
+    if width.isdecimal() and height.isdecimal():
+        return f"{width}*{height}"
+    return ""

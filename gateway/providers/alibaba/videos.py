@@ -54,7 +54,10 @@ class AlibabaVideos(JobReader):
         wanted: VideosInput = request.content()
         shape = fit(wanted, target.mapping)
         files = Base64Files()
-        whole = _older if target.mapping.extra.get(FORM) == SIZE else _usual
+        if target.mapping.extra.get(FORM) == SIZE:
+            whole = _older
+        else:
+            whole = _usual
         given, parameters = whole(wanted, shape, target, files)
         parameters |= {"duration": shape.seconds, "watermark": False}
         if target.mapping.video_audio and target.mapping.video_without_audio:

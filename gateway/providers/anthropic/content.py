@@ -46,9 +46,9 @@ def write_part(part: Part, *, addresses: bool = True) -> Block | None:
     opaque token. NotSupported for what the format has no field for, or an address where the host takes none."""
     match part:
         case Text() | Refusal():
-            return (
-                _marked({"type": "text", "text": part.text}, getattr(part, "cache", None)) if _has_text(part) else None
-            )
+            if _has_text(part):
+                return _marked({"type": "text", "text": part.text}, getattr(part, "cache", None))
+            return None
         case Reasoning():
             return _write_reasoning(part)
         case ToolCall():
@@ -62,7 +62,10 @@ def write_part(part: Part, *, addresses: bool = True) -> Block | None:
         case VendorPart(vendor=vendor) if vendor == NAME:
             return part.body
         case _:
-            kind = part.kind if isinstance(part, VendorPart) else type(part).__name__.lower()
+            if isinstance(part, VendorPart):
+                kind = part.kind
+            else:
+                kind = type(part).__name__.lower()
             raise NotSupported(f"This provider does not take a part of type {kind}.", param="messages")
 
 
@@ -87,7 +90,9 @@ def _marked(block: Block, mark: CacheMark | None) -> Block:
 
 
 def write_mark(mark: CacheMark) -> dict[str, str]:
-    return {"type": "ephemeral", "ttl": mark.ttl} if mark.ttl else {"type": "ephemeral"}
+    if mark.ttl:
+        return {"type": "ephemeral", "ttl": mark.ttl}
+    return {"type": "ephemeral"}
 
 
 def _write_reasoning(part: Reasoning) -> Block | None:
@@ -101,7 +106,10 @@ def _write_reasoning(part: Reasoning) -> Block | None:
 
 
 def _write_call(part: ToolCall) -> Block:
-    kind = "server_tool_use" if part.executed else "tool_use"
+    if part.executed:
+        kind = "server_tool_use"
+    else:
+        kind = "tool_use"
     block = {"type": kind, "id": call_id(part.id), "name": part.name, "input": read_arguments(part)}
     return _marked(block, part.cache)
 
@@ -128,7 +136,10 @@ def _write_result(part: ToolResult, addresses: bool) -> Block:
 def _write_image(media: Media, addresses: bool) -> dict[str, str]:
     if media.data:
         seen = next((kind for start, kind in IMAGE_STARTS if media.data.startswith(start)), media.media_type)
-        kind = "image/jpeg" if seen == "image/jpg" else seen or "image/png"
+        if seen == "image/jpg":
+            kind = "image/jpeg"
+        else:
+            kind = seen or "image/png"
         if kind not in IMAGE_TYPES:
             raise NotSupported(f"This provider does not take images of type {kind}.", param="messages")
         return {"type": "base64", "media_type": kind, "data": media.data}

@@ -85,7 +85,10 @@ def limit_marks(tools: list[Block], system: list[Block], turns: list[Turn], warn
     marked = [block for block in (*tools, *system) if MARK in block]
     for turn in turns:
         for block in turn["content"]:
-            inner = block.get("content") if block["type"] == "tool_result" else None
+            if block["type"] == "tool_result":
+                inner = block.get("content")
+            else:
+                inner = None
             marked += [one for one in inner if MARK in one] if isinstance(inner, list) else []
             if MARK in block:
                 marked.append(block)

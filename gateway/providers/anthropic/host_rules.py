@@ -69,7 +69,10 @@ def locate(target: Target, stream: bool) -> str:
     base, _, query = target.address.partition("?")
     base = base.rstrip("/")
     if RAW_PREDICT in target.quirks:
-        verb = "streamRawPredict" if stream else "rawPredict"
+        if stream:
+            verb = "streamRawPredict"
+        else:
+            verb = "rawPredict"
         url = f"{_regional(base, target)}/models/{quote(target.mapping.external_id, safe='@')}:{verb}"
     else:
         url = base + PATH
@@ -78,7 +81,9 @@ def locate(target: Target, stream: bool) -> str:
     secret = target.credential.secret
     if secret and auth.startswith("query:"):
         arguments.append(f"{auth[len('query:') :]}={quote(secret, safe='')}")
-    return f"{url}?{'&'.join(arguments)}" if arguments else url
+    if arguments:
+        return f"{url}?{'&'.join(arguments)}"
+    return url
 
 
 def _regional(base: str, target: Target) -> str:
@@ -86,7 +91,10 @@ def _regional(base: str, target: Target) -> str:
     region = target.settings.get("region", "")
     if urlsplit(base).netloc != GLOBAL_HOST or region in ("", "global"):
         return base
-    host = f"aiplatform.{region}.rep.googleapis.com" if region in JOINT_REGIONS else f"{region}-{GLOBAL_HOST}"
+    if region in JOINT_REGIONS:
+        host = f"aiplatform.{region}.rep.googleapis.com"
+    else:
+        host = f"{region}-{GLOBAL_HOST}"
     return base.replace(GLOBAL_HOST, host, 1)
 
 
@@ -98,7 +106,10 @@ def way_of(request: ChatRequest, target: Target, stream: bool, tokens: Tokens | 
     if way is None:
         headers = write_headers(request, target, tokens)
         headers["content-type"] = "application/json"
-        headers["accept"] = "text/event-stream" if stream else "application/json"
+        if stream:
+            headers["accept"] = "text/event-stream"
+        else:
+            headers["accept"] = "application/json"
         way = Way(locate(target, stream), headers)
         if lasting:
             target.memo[WAY, stream] = way
@@ -118,7 +129,10 @@ def write_headers(request: ChatRequest, target: Target, tokens: Tokens | None) -
     if auth == SIGNED or (auth == OAUTH and secret.lstrip().startswith("{") and tokens is None):
         raise NotSupported(f"Provider {target.provider.id} cannot be reached by this protocol.")
     if secret and auth == OAUTH:
-        bearer = tokens(secret) if tokens is not None and secret.lstrip().startswith("{") else secret
+        if tokens is not None and secret.lstrip().startswith("{"):
+            bearer = tokens(secret)
+        else:
+            bearer = secret
         headers["authorization"] = f"Bearer {bearer}"
     elif secret and auth == "bearer":
         headers["authorization"] = f"Bearer {secret}"
@@ -133,8 +147,14 @@ def _allowed_betas(request: ChatRequest, target: Target) -> list[str]:
     if not betas:
         return []
     listed = target.mapping.extra.get("betas")
-    usual = COMMON_BETAS if {RAW_PREDICT, PLAIN_TOOLS} & set(target.quirks) else OWN_BETAS
-    known = frozenset(listed) if listed is not None else usual
+    if {RAW_PREDICT, PLAIN_TOOLS} & set(target.quirks):
+        usual = COMMON_BETAS
+    else:
+        usual = OWN_BETAS
+    if listed is not None:
+        known = frozenset(listed)
+    else:
+        known = usual
     return [name for name in dict.fromkeys(betas) if name in known]
 
 

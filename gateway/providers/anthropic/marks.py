@@ -20,7 +20,9 @@ def apply_policy(body: Body, policy: str) -> Body:
     """The body as `policy` has it: a copy where it changes."""
     if policy == AUTOMATIC and not _is_marked(body):
         return _add(body)
-    return _strip(body) if policy == DISABLED and _is_marked(body) else body
+    if policy == DISABLED and _is_marked(body):
+        return _strip(body)
+    return body
 
 
 def _is_marked(body: Body) -> bool:
@@ -64,9 +66,13 @@ def _end(messages: list[Any]) -> set[tuple[int, int]]:
     row = len(messages) - 1
     content = _get(messages[row], "content")
     if isinstance(content, str):
-        return {(row, 0)} if content.strip() else set()
+        if content.strip():
+            return {(row, 0)}
+        return set()
     fitting = [column for column, block in enumerate(content or ()) if _takes_mark(block)]
-    return {(row, fitting[-1])} if fitting else set()
+    if fitting:
+        return {(row, fitting[-1])}
+    return set()
 
 
 def _takes_mark(block: Any) -> bool:
@@ -86,7 +92,9 @@ def _marked(message: Any, columns: set[int]) -> Any:
 def _mark_system(system: Any) -> Any:
     """The instructions with a mark on the last long one."""
     if isinstance(system, str):
-        return [{"type": "text", "text": system, MARK: EPHEMERAL}] if len(system) >= LONG else system
+        if len(system) >= LONG:
+            return [{"type": "text", "text": system, MARK: EPHEMERAL}]
+        return system
     long = [place for place, block in enumerate(system) if len(_get(block, "text") or "") >= LONG]
     return [_set(block, MARK, EPHEMERAL) if place in long[-1:] else block for place, block in enumerate(system)]
 
@@ -117,12 +125,18 @@ def _without(value: Any) -> Any:
 
 def _blocks(holder: Any) -> list[Any]:
     content = _get(holder, "content")
-    return content if isinstance(content, list) else []
+    if isinstance(content, list):
+        return content
+    return []
 
 
 def _get(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+    if isinstance(value, dict):
+        return value.get(name)
+    return getattr(value, name, None)
 
 
 def _set(value: Any, name: str, new: Any) -> Any:
-    return {**value, name: new} if isinstance(value, dict) else structs.replace(value, **{name: new})
+    if isinstance(value, dict):
+        return {**value, name: new}
+    return structs.replace(value, **{name: new})

@@ -128,4 +128,7 @@ def _cap(body: dict[str, Any], cap: int) -> None:
     budget = getattr(thinking, "budget_tokens", None)
     if budget is not None and budget >= cap:
         fits = cap > LEAST_BUDGET
-        body["thinking"] = {"type": "enabled", "budget_tokens": cap - 1} if fits else {"type": "disabled"}
+        if fits:
+            body["thinking"] = {"type": "enabled", "budget_tokens": cap - 1}
+        else:
+            body["thinking"] = {"type": "disabled"}

@@ -46,7 +46,10 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
 
 def read_stop(reason: Any, parts: tuple[Part, ...] = ()) -> FinishReason:
     """A stop_reason; servers that leave it out are understood by what they made."""
-    known = dialect.STOP_READ.get(reason) if isinstance(reason, str) else None
+    if isinstance(reason, str):
+        known = dialect.STOP_READ.get(reason)
+    else:
+        known = None
     called = any(isinstance(part, ToolCall) and not part.executed for part in parts)
     return known or ("tool_calls" if called else "stop")
 
@@ -57,7 +60,9 @@ def read_tier(usage: Any) -> str:
     if not isinstance(usage, dict):
         return ""
     tier = dialect.tier_of(usage) or word(usage.get("service_tier"))
-    return "default" if tier == "standard" else tier
+    if tier == "standard":
+        return "default"
+    return tier
 
 
 def read_block(block: dict[str, Any]) -> Part:
@@ -80,4 +85,6 @@ def read_block(block: dict[str, Any]) -> Part:
 
 
 def word(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""

@@ -86,9 +86,14 @@ def _write_tool(tool: Tool, conversation: Conversation, target: Target, warnings
         case VendorTool(vendor=vendor) if vendor == NAME:
             return dict(tool.body)
         case VendorTool(kind="tool_search"):
-            return dict(TOOL_SEARCH) if _defers(conversation) else None
+            if _defers(conversation):
+                return dict(TOOL_SEARCH)
+            return None
         case _:
-            kind = tool.kind if isinstance(tool, VendorTool) else "custom"
+            if isinstance(tool, VendorTool):
+                kind = tool.kind
+            else:
+                kind = "custom"
             raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
 
 

@@ -80,7 +80,10 @@ class AnthropicStreamReader(WireStream):
                 wire = self._read_joined(data)
                 if wire is None:
                     return self._fail(batch, self._unreadable(name, data)), True
-            kind = wire.get("type") if type(wire) is dict else None
+            if type(wire) is dict:
+                kind = wire.get("type")
+            else:
+                kind = None
             if kind == "error" or kind is None:
                 return self._fail(batch, stream_failure(wire)), True
             if kind == "message_stop":
@@ -126,18 +129,24 @@ class AnthropicStreamReader(WireStream):
 
     def _used(self) -> Usage | None:
         usage = dialect.read_usage(self._wire_usage)
-        return with_shown(usage, self._searches) if self._searches and usage is not None else usage
+        if self._searches and usage is not None:
+            return with_shown(usage, self._searches)
+        return usage
 
     def _open(self, wire: dict[str, Any]) -> list[Event]:
         number = number_in(wire["index"])
         block = wire["content_block"]
         kind = block["type"]
         if kind == "text":
-            return [TextDelta(block["text"], number)] if block.get("text") else []
+            if block.get("text"):
+                return [TextDelta(block["text"], number)]
+            return []
         if kind == "thinking":
             text = word(block.get("thinking"))
             signature = word(block.get("signature"))
-            return [ReasoningDelta(text, signature, vendor=dialect.NAME, block=number)] if text or signature else []
+            if text or signature:
+                return [ReasoningDelta(text, signature, vendor=dialect.NAME, block=number)]
+            return []
         if kind == "redacted_thinking":
             return [ReasoningDelta(sealed=text_in(block["data"]), vendor=dialect.NAME, block=number)]
         if kind in CALLS:
@@ -176,14 +185,18 @@ class AnthropicStreamReader(WireStream):
             return [ReasoningDelta(signature=text_in(delta["signature"]), vendor=dialect.NAME, block=number)]
         if kind == "citations_delta":
             source = read_citation(delta["citation"])
-            return [SourceFound(source, number)] if source is not None else []
+            if source is not None:
+                return [SourceFound(source, number)]
+            return []
         return []
 
     def _close(self, wire: dict[str, Any]) -> list[Event]:
         number = number_in(wire["index"])
         whole = self._inputs.pop(number, "")
         done: list[Event] = [BlockDone(number)]
-        return [ToolCallDelta(number, whole), *done] if whole else done
+        if whole:
+            return [ToolCallDelta(number, whole), *done]
+        return done
 
     def _turn(self, wire: dict[str, Any]) -> list[Event]:
         """message_delta: why it stopped, and the usage so far."""
@@ -195,7 +208,9 @@ class AnthropicStreamReader(WireStream):
             self._stop = read_stop(delta["stop_reason"])
             self._stop_sequence = word(delta.get("stop_sequence"))
         usage = self._used()
-        return [Progress(usage)] if usage is not None else []
+        if usage is not None:
+            return [Progress(usage)]
+        return []
 
     def _last(self) -> Finished | Failed:
         usage = self._used()

@@ -74,7 +74,10 @@ def _adaptive(ask: ReasoningOptions) -> dict[str, str]:
 def _budget(ask: ReasoningOptions, max_tokens: int) -> int:
     """The thinking budget in tokens; at least a fifth of the output limit is left for the answer where possible."""
     wanted = ask.budget or BUDGETS.get(ask.effort, USUAL_BUDGET)
-    most = max_tokens - 1 if ask.budget else max(LEAST_BUDGET, max_tokens * 4 // 5)
+    if ask.budget:
+        most = max_tokens - 1
+    else:
+        most = max(LEAST_BUDGET, max_tokens * 4 // 5)
     return max(LEAST_BUDGET, min(wanted, most, max_tokens - 1, MOST_BUDGET))
 
 

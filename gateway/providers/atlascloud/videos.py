@@ -78,7 +78,9 @@ class AtlasCloudVideos(JobReader):
         if state == "completed":
             withheld = True in (data.get("has_nsfw_contents") or [])
             outputs = data.get("outputs") or [""]
-            return ended("failed", target, refused=True) if withheld and not outputs[0] else completed(outputs[0])
+            if withheld and not outputs[0]:
+                return ended("failed", target, refused=True)
+            return completed(outputs[0])
         if state in ("failed", "expired"):
             return ended(state, target, message=data.get("error") or wire.get("message"))
         return VideoStatus(state)

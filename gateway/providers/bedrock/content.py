@@ -102,13 +102,18 @@ class PartWriter:
             if part.vendor != SIGNER or not part.signature:
                 return []
             return [_reasoning({"text": part.text, "signature": part.signature})]
-        return [_reasoning({"text": part.text})] if self._replay and part.text else []
+        if self._replay and part.text:
+            return [_reasoning({"text": part.text})]
+        return []
 
     def _write_result(self, part: ToolResult) -> list[Block]:
         """The result; what the model takes in no result stands behind it in the same message."""
         written = [block for one in part.parts for block in self.write(one)]
         inner = [block for block in written if "cachePoint" not in block]
-        points = [block for block in written if "cachePoint" in block][-1:] if part.cache is None else []
+        if part.cache is None:
+            points = [block for block in written if "cachePoint" in block][-1:]
+        else:
+            points = []
         kept = inner
         moved = []
         if not self._family.full_results:
@@ -188,7 +193,10 @@ def _source(media: Media) -> Block:
 def _write_image(media: Media) -> Block:
     seen = next((kind for start, kind in IMAGE_STARTS if media.data.startswith(start)), "")
     kind = seen or media.media_type.rpartition("/")[2] or media.url.rpartition(".")[2].lower()
-    kind = "jpeg" if kind == "jpg" else kind or "png"
+    if kind == "jpg":
+        kind = "jpeg"
+    else:
+        kind = kind or "png"
     source = _source(media)
     if kind not in IMAGE_FORMATS:
         raise NotSupported(f"This provider does not take images of type {kind}.", param="messages")

@@ -33,7 +33,10 @@ def write_turns(
             _add_instructions(message, system, turns, family, writer)
             continue
         blocks = _write_message(message, writer, warnings)
-        role = "assistant" if message.role == "assistant" else "user"
+        if message.role == "assistant":
+            role = "assistant"
+        else:
+            role = "user"
         moved = [block for block in blocks if role == "assistant" and not _is_assistants(block)]
         _add(turns, role, [block for block in blocks if block not in moved])
         _add(turns, "user", moved)
@@ -94,7 +97,10 @@ def _settle(turn: Turn) -> None:
         rest: list[Block] = []
         goal = rest
         for block in content:
-            goal = first if "toolResult" in block else goal if POINT in block else rest
+            if "toolResult" in block:
+                goal = first
+            else:
+                goal = goal if POINT in block else rest
             goal.append(block)
         content = turn["content"] = first + rest
     if any("document" in block for block in content) and not any("text" in block for block in content):

@@ -68,7 +68,10 @@ class BedrockConverse:
         url = locate(target, stream)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = WHOLE
-        headers["accept"] = STREAMED if stream else WHOLE
+        if stream:
+            headers["accept"] = STREAMED
+        else:
+            headers["accept"] = WHOLE
         payload = json.encode(body)
         headers = self._authorize("POST", url, headers, payload, target)
         return Call("POST", url, headers, payload, stream, tuple(warnings))
@@ -88,9 +91,14 @@ class BedrockConverse:
 def locate(target: Target, stream: bool) -> str:
     """The URL of the call; the model's id (or ARN) is one segment of the path."""
     base, _, query = target.address.partition("?")
-    verb = "converse-stream" if stream else "converse"
+    if stream:
+        verb = "converse-stream"
+    else:
+        verb = "converse"
     url = f"{base.rstrip('/')}/model/{quote(target.mapping.external_id, safe='~')}/{verb}"
-    return f"{url}?{query}" if query else url
+    if query:
+        return f"{url}?{query}"
+    return url
 
 
 def region_of(url: str, target: Target) -> str:
@@ -100,4 +108,6 @@ def region_of(url: str, target: Target) -> str:
     if found:
         return found[1]
     chosen = target.settings.get("region", "")
-    return chosen if REGION.fullmatch(chosen) else DEFAULT_REGION
+    if REGION.fullmatch(chosen):
+        return chosen
+    return DEFAULT_REGION

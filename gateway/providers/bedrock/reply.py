@@ -78,7 +78,9 @@ def read_finish(reason: str) -> FinishReason:
 def read_stop(wire: dict[str, Any]) -> str:
     """The stop sequence that ended the answer, if the model reports it."""
     reported = (wire.get("additionalModelResponseFields") or {}).get("stop_sequence")
-    return reported if isinstance(reported, str) else ""
+    if isinstance(reported, str):
+        return reported
+    return ""
 
 
 def read_tier(wire: dict[str, Any]) -> str:
@@ -106,7 +108,9 @@ def read_block(block: dict[str, Any]) -> Part | None:
     """The part of a content block; None for kinds that say nothing to a caller."""
     match block:
         case {"text": str(text)}:
-            return Text(text) if text else None
+            if text:
+                return Text(text)
+            return None
         case {"toolUse": call}:
             side: ExecutedBy = "provider" if call.get("type") == "server_tool_use" else ""
             arguments = orjson.dumps(call.get("input") or {}).decode()
@@ -132,7 +136,9 @@ def read_source(citation: dict[str, Any]) -> Source | None:
     url = text_in((place.get("web") or {}).get("url") or citation.get("source") or "")
     quote = "".join(piece.get("text") or "" for piece in citation.get("sourceContent") or ())
     title = text_in(citation.get("title") or "")
-    return Source(url, title, quote, place=_read_place(place)) if url or title or quote else None
+    if url or title or quote:
+        return Source(url, title, quote, place=_read_place(place))
+    return None
 
 
 def _read_place(location: dict[str, Any]) -> SourceRange | None:
@@ -148,7 +154,10 @@ def _read_place(location: dict[str, Any]) -> SourceRange | None:
 
 def read_image(image: dict[str, Any]) -> Image:
     source = image["source"]
-    kind = f"image/{image['format']}" if image.get("format") else ""
+    if image.get("format"):
+        kind = f"image/{image['format']}"
+    else:
+        kind = ""
     if source.get("bytes"):
         return Image(Media(kind, data=text_in(source["bytes"])))
     return Image(Media(kind, url=text_in(source["s3Location"]["uri"])))

@@ -70,7 +70,10 @@ def _write_tool(tool: Tool, family: Family, target: Target, warnings: list[str])
     if not isinstance(tool, FunctionTool):
         if isinstance(tool, VendorTool) and tool.kind == "tool_search":
             return []  # deferred tools are simply all there
-        kind = tool.kind if isinstance(tool, VendorTool) else KINDS[type(tool)]
+        if isinstance(tool, VendorTool):
+            kind = tool.kind
+        else:
+            kind = KINDS[type(tool)]
         raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
     strict = bool(tool.strict) and target.mapping.json_output_schema
     schema = write_schema(tool.schema, ANTHROPIC_OUTPUT if strict else BEDROCK, f"tool {tool.name}", warnings)
@@ -91,7 +94,9 @@ def write_schema(schema: dict[str, Any] | None, grammar: Grammar, where: str, wa
     if rewritten.dropped:
         gone = ", ".join(sorted(rewritten.dropped))
         warnings.append(f"Left out of the schema of {where}, for this provider does not take it: {gone}.")
-    return {"type": "object", **rewritten.schema} if grammar is BEDROCK else rewritten.schema
+    if grammar is BEDROCK:
+        return {"type": "object", **rewritten.schema}
+    return rewritten.schema
 
 
 def _write_tools(
@@ -130,7 +135,10 @@ def _write_choice(choice: ToolChoice, family: Family, config: dict[str, Any]) ->
         raise NotSupported("This provider has no web search.", param="tool_choice")
     if choice.mode in ("required", "tool") and choice.mode not in family.choices:
         raise NotSupported("This model cannot be forced to that call here (`tool_choice`).", param="tool_choice")
-    config["toolChoice"] = {"tool": {"name": choice.name}} if choice.mode == "tool" else {CHOICES[choice.mode]: {}}
+    if choice.mode == "tool":
+        config["toolChoice"] = {"tool": {"name": choice.name}}
+    else:
+        config["toolChoice"] = {CHOICES[choice.mode]: {}}
 
 
 def _write_format(

@@ -69,7 +69,9 @@ def host_of(url: str) -> str:
     parts = urlsplit(url)
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host
-    return host if parts.port in (None, DEFAULT_PORTS.get(parts.scheme)) else f"{host}:{parts.port}"
+    if parts.port in (None, DEFAULT_PORTS.get(parts.scheme)):
+        return host
+    return f"{host}:{parts.port}"
 
 
 def _canonical(method: str, url: str, headers: dict[str, str], body: bytes) -> str:

@@ -73,7 +73,10 @@ class BedrockStreamReader(WireStream):
         return self._end([], self._last() if self._finish is not None else Failed(truncated(), self._usage))
 
     def _take(self, frame: Frame, batch: Batch) -> bool:
-        wire = self._read(frame.payload) if frame.payload else {}
+        if frame.payload:
+            wire = self._read(frame.payload)
+        else:
+            wire = {}
         if frame.name == "metadata":
             self._usage = read_usage(wire.get("usage")) or self._usage
             self._tier = read_tier(wire)
@@ -107,7 +110,10 @@ class BedrockStreamReader(WireStream):
         start = wire["start"]
         call = start.get("toolUse")
         if call:
-            side = "provider" if call.get("type") == "server_tool_use" else ""
+            if call.get("type") == "server_tool_use":
+                side = "provider"
+            else:
+                side = ""
             block = self._block(index, "toolUse")
             batch.append(ToolCallDelta(block, id=text_in(call["toolUseId"]), name=text_in(call["name"]), executed=side))
             self._content = True

@@ -91,7 +91,10 @@ def _write_thinking(
             _extra(body)["thinking"] = {"type": "enabled", "budget_tokens": _budget(ask, limits["maxTokens"])}
     elif not obstacle:
         # Newer models show no thinking unless requested; a caller who asks for reasoning wants to see it.
-        display = "omitted" if ask.show == "omitted" else "summarized"
+        if ask.show == "omitted":
+            display = "omitted"
+        else:
+            display = "summarized"
         _extra(body)["thinking"] = {"type": "adaptive", "display": display}
         if ask.effort or ask.budget:
             known = target.mapping.reasoning_efforts or RISING[1:]
@@ -105,7 +108,10 @@ def _write_thinking(
 
 def _budget(ask: ReasoningOptions, limit: int) -> int:
     """Tokens for reasoning; at least a fifth of the limit stays for the answer itself where that fits."""
-    most = limit - 1 if ask.budget else max(LEAST_BUDGET, limit * 4 // 5)
+    if ask.budget:
+        most = limit - 1
+    else:
+        most = max(LEAST_BUDGET, limit * 4 // 5)
     return max(LEAST_BUDGET, min(ask.budget or BUDGETS[_effort(ask)], most, limit - 1, MOST_BUDGET))
 
 

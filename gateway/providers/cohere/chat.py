@@ -35,7 +35,10 @@ class CohereChat:
         body = {"model": target.mapping.external_id, "stream": stream, **write_body(request, target, warnings)}
         url, headers = address_of(target, PATH)
         headers["content-type"] = "application/json"
-        headers["accept"] = "text/event-stream" if stream else "application/json"
+        if stream:
+            headers["accept"] = "text/event-stream"
+        else:
+            headers["accept"] = "application/json"
         return Call("POST", url, headers, json.encode(body), stream, tuple(warnings))
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:

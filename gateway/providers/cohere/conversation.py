@@ -36,7 +36,9 @@ def write_messages(messages: Iterable[Message], *, thinks: bool, warnings: list[
                 _add(turns, {"role": "user", "content": [_write_part(part) for part in message.parts]})
     if not turns:
         return [{"role": "user", "content": system}]
-    return [{"role": "system", "content": system}, *turns] if system else turns
+    if system:
+        return [{"role": "system", "content": system}, *turns]
+    return turns
 
 
 def _add(turns: list[Wire], turn: Wire) -> None:

@@ -66,6 +66,12 @@ class CohereEmbeddings(WrittenCodec):
             tokens = billed.get("input_tokens")
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
-        used = None if tokens is None else Usage(input=read_count(tokens))
-        upstream_id = sent.id if isinstance(sent.id, str) else ""
+        if tokens is None:
+            used = None
+        else:
+            used = Usage(input=read_count(tokens))
+        if isinstance(sent.id, str):
+            upstream_id = sent.id
+        else:
+            upstream_id = ""
         return EmbeddingsResult(read_vectors(sent.embeddings.float), usage=used, upstream_id=upstream_id)

@@ -74,7 +74,10 @@ def read_sources(citation: dict[str, Any]) -> tuple[Source, ...]:
     """The sources of one citation: a page where the document or the tool's output reports its address."""
     start = citation.get("start")
     end = citation.get("end")
-    place = (start, end) if type(start) is int and type(end) is int else (-1, -1)
+    if type(start) is int and type(end) is int:
+        place = (start, end)
+    else:
+        place = (-1, -1)
     return tuple(_read_source(one, word(citation.get("text")), place) for one in citation.get("sources") or ())
 
 
@@ -87,4 +90,6 @@ def _read_source(wire: dict[str, Any], quote: str, place: tuple[int, int]) -> So
 
 
 def word(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""

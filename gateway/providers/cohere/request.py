@@ -51,7 +51,10 @@ def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> Bod
         _write_choice(conversation.tool_choice, body)
     if conversation.response_format is not None and conversation.response_format.kind != "text":
         body["response_format"] = _write_format(conversation.response_format, bool(tools), warnings)
-    thinking = _write_thinking(conversation.reasoning) if thinks else {}
+    if thinks:
+        thinking = _write_thinking(conversation.reasoning)
+    else:
+        thinking = {}
     if thinking:
         body["thinking"] = thinking
     _write_sampling(conversation.sampling, target, body, warnings)
@@ -61,9 +64,14 @@ def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> Bod
 def _write_tools(conversation: Conversation, warnings: list[str]) -> list[Body]:
     """The `tools` list; a forced call of one tool is a list of that tool alone."""
     choice = conversation.tool_choice
-    only = choice.name if choice is not None and choice.mode == "tool" else ""
+    if choice is not None and choice.mode == "tool":
+        only = choice.name
+    else:
+        only = ""
     written = [_write_tool(tool, warnings) for tool in conversation.tools if not _is_idle(tool)]
-    return [tool for tool in written if tool["function"]["name"] == only] if only else written
+    if only:
+        return [tool for tool in written if tool["function"]["name"] == only]
+    return written
 
 
 def _is_idle(tool: Tool) -> bool:
@@ -74,7 +82,10 @@ def _is_idle(tool: Tool) -> bool:
 def _write_tool(tool: Tool, warnings: list[str]) -> Body:
     """A function; its parameters are required, if only empty ones."""
     if not isinstance(tool, FunctionTool):
-        kind = tool.kind if isinstance(tool, VendorTool) else type(tool).__name__.lower()
+        if isinstance(tool, VendorTool):
+            kind = tool.kind
+        else:
+            kind = type(tool).__name__.lower()
         raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
     parameters: Body = {"type": "object", "properties": {}}
     if tool.schema:
@@ -95,7 +106,10 @@ def _warn_of_loss(what: str, dropped: tuple[str, ...], warnings: list[str]) -> N
 def _write_choice(choice: ToolChoice | None, body: Body) -> None:
     if choice is None or choice.mode in ("auto", "web_search"):
         return
-    body["tool_choice"] = "NONE" if choice.mode == "none" else "REQUIRED"
+    if choice.mode == "none":
+        body["tool_choice"] = "NONE"
+    else:
+        body["tool_choice"] = "REQUIRED"
 
 
 def _write_format(wanted: ResponseFormat, tools: bool, warnings: list[str]) -> Body:
@@ -117,7 +131,9 @@ def _write_thinking(ask: ReasoningOptions) -> Body:
     budget = ask.budget or BUDGETS.get(ask.effort)
     if budget:
         return {"type": "enabled", "token_budget": budget}
-    return {"type": "enabled"} if ask.effort or ask.enabled else {}
+    if ask.effort or ask.enabled:
+        return {"type": "enabled"}
+    return {}
 
 
 def _write_sampling(sampling: Sampling, target: Target, body: Body, warnings: list[str]) -> None:

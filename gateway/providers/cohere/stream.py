@@ -51,7 +51,10 @@ class CohereStreamReader(WireStream):
                 wire = self._read_joined(data)
                 if wire is None:
                     return self._fail(batch, self._unreadable(name, data)), True
-            kind = wire.get("type") if type(wire) is dict else None
+            if type(wire) is dict:
+                kind = wire.get("type")
+            else:
+                kind = None
             try:
                 if kind == END:
                     return self._end(batch, self._last(wire.get("delta") or {})), True
@@ -90,7 +93,9 @@ class CohereStreamReader(WireStream):
 
     def _plan(self, wire: Wire) -> list[Event]:
         text = wire["delta"]["message"].get("tool_plan")
-        return [ReasoningDelta(text, block=self._block(*PLAN))] if text else []
+        if text:
+            return [ReasoningDelta(text, block=self._block(*PLAN))]
+        return []
 
     def _call(self, wire: Wire) -> list[Event]:
         self._called = True
@@ -99,12 +104,16 @@ class CohereStreamReader(WireStream):
 
     def _arguments(self, wire: Wire) -> list[Event]:
         text = wire["delta"]["message"]["tool_calls"]["function"].get("arguments")
-        return [ToolCallDelta(self._block("call", wire.get("index")), text)] if text else []
+        if text:
+            return [ToolCallDelta(self._block("call", wire.get("index")), text)]
+        return []
 
     def _close(self, wire: Wire) -> list[Event]:
         """The end of a call. Texts stay open: their citations may follow."""
         number = self._blocks.get(("call", wire.get("index") or 0))
-        return [BlockDone(number)] if number is not None and wire["type"] == "tool-call-end" else []
+        if number is not None and wire["type"] == "tool-call-end":
+            return [BlockDone(number)]
+        return []
 
     def _cite(self, wire: Wire) -> list[Event]:
         citation = wire["delta"]["message"]["citations"]

@@ -26,7 +26,10 @@ class DeepInfraRerank(RerankCodec):
         return f"/inference/{quote(target.mapping.external_id, safe='/')}"
 
     def body(self, wanted: RerankInput, target: Target) -> Json:
-        count = len(wanted.documents) if target.mapping.extra.get(EACH) else 1
+        if target.mapping.extra.get(EACH):
+            count = len(wanted.documents)
+        else:
+            count = 1
         return {"queries": [wanted.query] * count, "documents": wanted.documents}
 
     def result(self, wire: Json) -> RerankResult:

@@ -71,16 +71,25 @@ class GoogleEmbeddings(WrittenCodec):
         """The vectors of either answer. UpstreamFailed when it is no list of them, or is empty."""
         sent = read_apart(ANSWER, reply.read_all())
         try:
-            found, tokens = _read_batch(sent) if sent.predictions is None else _read_predictions(sent.predictions)
+            if sent.predictions is None:
+                found, tokens = _read_batch(sent)
+            else:
+                found, tokens = _read_predictions(sent.predictions)
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
         return EmbeddingsResult(read_vectors(found), usage=None if tokens is None else Usage(input=tokens))
 
 
 def _batch(wanted: EmbeddingsInput, target: Target) -> bytes:
-    more = {} if wanted.dimensions is None else {"outputDimensionality": wanted.dimensions}
+    if wanted.dimensions is None:
+        more = {}
+    else:
+        more = {"outputDimensionality": wanted.dimensions}
     name = target.mapping.external_id
-    model = name if "/" in name else f"models/{name}"
+    if "/" in name:
+        model = name
+    else:
+        model = f"models/{name}"
     requests = [{"model": model, "content": {"parts": [{"text": one}]}, **more} for one in wanted.inputs]
     return json.encode({"requests": requests})
 
@@ -101,5 +110,8 @@ def _read_batch(sent: SentBatch) -> tuple[list[Raw], int | None]:
 def _read_predictions(predictions: list[SentPrediction]) -> tuple[list[Raw], int | None]:
     rows = [one.embeddings for one in predictions]
     counts = [(row.statistics or {}).get("token_count") for row in rows]
-    tokens = None if any(one is None for one in counts) else sum(read_count(one) for one in counts)
+    if any(one is None for one in counts):
+        tokens = None
+    else:
+        tokens = sum(read_count(one) for one in counts)
     return [row.values for row in rows], tokens

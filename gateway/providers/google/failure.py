@@ -25,7 +25,10 @@ def read_failure(reply: UpstreamReply, target: Target) -> GatewayError:
     error = _error_of(body)
     explanation = explain(body, (target.credential.secret,))
     status = error.get("status")
-    status = status if isinstance(status, str) else ""
+    if isinstance(status, str):
+        status = status
+    else:
+        status = ""
     reason = next((d["reason"] for d in _details(error) if isinstance(d.get("reason"), str)), "")
     explanation = dataclasses.replace(explanation, code=(reason or status).lower(), kind=status.lower())
     wait = retry_after(reply.headers)
@@ -46,13 +49,20 @@ def _error_of(body: bytes) -> dict[str, Any]:
         return {}
     if isinstance(wire, list):
         wire = wire[0] if wire else None
-    error = wire.get("error") if isinstance(wire, dict) else None
-    return error if isinstance(error, dict) else {}
+    if isinstance(wire, dict):
+        error = wire.get("error")
+    else:
+        error = None
+    if isinstance(error, dict):
+        return error
+    return {}
 
 
 def _details(error: dict[str, Any]) -> list[dict[str, Any]]:
     details = error.get("details")
-    return [entry for entry in details if isinstance(entry, dict)] if isinstance(details, list) else []
+    if isinstance(details, list):
+        return [entry for entry in details if isinstance(entry, dict)]
+    return []
 
 
 def _delay(error: dict[str, Any]) -> float | None:

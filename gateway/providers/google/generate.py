@@ -77,7 +77,10 @@ class GoogleGenerate:
         if way is None:
             headers = {name.lower(): value for name, value in target.provider.headers.items()}
             headers["content-type"] = "application/json"
-            headers["accept"] = "text/event-stream" if stream else "application/json"
+            if stream:
+                headers["accept"] = "text/event-stream"
+            else:
+                headers["accept"] = "application/json"
             if tier:
                 headers |= {TIER_HEADER: tier, **SHARED_HEADER}
             self.authorize(headers, target)
@@ -126,10 +129,15 @@ def address_of(target: Target, method: str) -> str:
     """The URL of a method. An external id with a slash is a path of its own (tunedModels/x, endpoints/1)."""
     base, _, query = target.address.partition("?")
     name = quote(target.mapping.external_id, safe="/@:-._~")
-    path = name if "/" in name else f"models/{name}"
+    if "/" in name:
+        path = name
+    else:
+        path = f"models/{name}"
     arguments = [part for part in (query, "alt=sse" if method == STREAMED else "") if part]
     url = f"{base.rstrip('/')}/{path}:{method}"
-    return f"{url}?{'&'.join(arguments)}" if arguments else url
+    if arguments:
+        return f"{url}?{'&'.join(arguments)}"
+    return url
 
 
 def _tier(request: ChatRequest, target: Target) -> str:
@@ -137,4 +145,6 @@ def _tier(request: ChatRequest, target: Target) -> str:
     tier = request.options.service_tier
     if not tier or tier in USUAL_TIERS:
         return ""
-    return tier if tier in target.provider.service_tiers or tier in target.mapping.service_tiers else ""
+    if tier in target.provider.service_tiers or tier in target.mapping.service_tiers:
+        return tier
+    return ""

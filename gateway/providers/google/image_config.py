@@ -20,12 +20,16 @@ SIZES_FROM = 3  # the generation before makes images of one size
 
 def ratios_of(traits: Traits) -> tuple[str, ...]:
     """The aspect ratios of a model that makes images by generateContent."""
-    return RATIOS + LONG_RATIOS if traits.generation >= LONG_FROM and not traits.pro else RATIOS
+    if traits.generation >= LONG_FROM and not traits.pro:
+        return RATIOS + LONG_RATIOS
+    return RATIOS
 
 
 def sizes_of(traits: Traits) -> tuple[str, ...]:
     """The sizes of such a model."""
-    return IMAGE_SIZES if traits.generation >= SIZES_FROM else (USUAL_SIZE,)
+    if traits.generation >= SIZES_FROM:
+        return IMAGE_SIZES
+    return (USUAL_SIZE,)
 
 
 def write_image_output(

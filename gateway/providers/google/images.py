@@ -50,7 +50,10 @@ class GoogleImages(WrittenCodec, WholeImages):
         warnings: list[str] = []
         wanted = _fit(asked, target, predicts, warnings)
         files = Base64Files()
-        body = _predict(wanted) if predicts else _generate(wanted, traits_of(target), files)
+        if predicts:
+            body = _predict(wanted)
+        else:
+            body = _generate(wanted, traits_of(target), files)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
@@ -72,11 +75,17 @@ class _ImageReader(WholeImages):
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
         wire = read_object(reply.read_all())
         try:
-            found, blocked = _predictions(wire) if "predictions" in wire else _parts(wire)
+            if "predictions" in wire:
+                found, blocked = _predictions(wire)
+            else:
+                found, blocked = _parts(wire)
             images = tuple(Image(Media(media_type=kind, data=data)) for kind, data in found)
             reported = wire.get("usageMetadata")
             count = len(images)
-            usage = _usage_of(reported, count, self._key) if reported else Usage(images=count, price_key=self._key)
+            if reported:
+                usage = _usage_of(reported, count, self._key)
+            else:
+                usage = Usage(images=count, price_key=self._key)
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
         if not images and not blocked:
@@ -143,7 +152,9 @@ def size_of(wanted: ImagesInput) -> str:
     longest = max(edges, default=0)
     if longest <= LARGE_EDGE:
         return ""
-    return LARGE_SIZE if longest <= HUGE_EDGE else HUGE_SIZE
+    if longest <= HUGE_EDGE:
+        return LARGE_SIZE
+    return HUGE_SIZE
 
 
 def _parts(wire: dict[str, Any]) -> tuple[list[tuple[str, str]], bool]:

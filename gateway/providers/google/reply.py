@@ -99,14 +99,18 @@ def read_part(wire: dict[str, Any]) -> ReadPart | None:
     """
     if wire.keys() == TEXT_ALONE:
         only = _text(wire["text"])
-        return Text(only) if only else None
+        if only:
+            return Text(only)
+        return None
     signature = _text(wire.get("thoughtSignature"))
     vendor = dialect.NAME if signature else ""
     thought = wire.get("thought") is True
     if "functionCall" in wire:
         return _read_call(wire["functionCall"], signature)
     if "inlineData" in wire:
-        return None if thought else _read_inline(wire)
+        if thought:
+            return None
+        return _read_inline(wire)
     for kind in FOREIGN:
         if kind in wire:
             return VendorPart(dialect.NAME, kind, wire)
@@ -138,7 +142,9 @@ def _read_inline(wire: dict[str, Any]) -> Image | VendorPart:
 
 def finish_of(reason: str, calls: bool) -> FinishReason:
     finish = dialect.FINISH_READ.get(reason, "stop")
-    return "tool_calls" if calls and finish == "stop" else finish
+    if calls and finish == "stop":
+        return "tool_calls"
+    return finish
 
 
 def failed_finish(reason: str, message: Any) -> GatewayError:
@@ -169,7 +175,9 @@ def count_searches(groundings: Iterable[Any], model: str) -> int:
     }
     if not queries:
         return 0
-    return len(queries) if generation_of(model) >= BILLED_BY_QUERY else min(len(queries), 1)
+    if generation_of(model) >= BILLED_BY_QUERY:
+        return len(queries)
+    return min(len(queries), 1)
 
 
 def read_sources(grounding: dict[str, Any], text: str) -> tuple[Source, ...]:
@@ -201,4 +209,6 @@ def _characters(raw: bytes, start: int, end: Any) -> tuple[int, int]:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""

@@ -176,7 +176,9 @@ def _level(effort: str, target: Target, traits: Traits) -> str:
     levels = [level for level in LEVELS if level in target.mapping.reasoning_efforts] or list(traits.usual_levels)
     rank = LOWER_EFFORTS.index(effort)
     fitting = [level for level in levels if LOWER_EFFORTS.index(level) <= rank]
-    return fitting[-1] if fitting else levels[0]
+    if fitting:
+        return fitting[-1]
+    return levels[0]
 
 
 def _effort_of(budget: int | None) -> str:
@@ -186,5 +188,8 @@ def _effort_of(budget: int | None) -> str:
 
 
 def _clamp(budget: int, traits: Traits) -> int:
-    low, high = PRO_BUDGET if traits.pro or traits.levels else LITE_BUDGET if traits.lite else FLASH_BUDGET
+    if traits.pro or traits.levels:
+        low, high = PRO_BUDGET
+    else:
+        low, high = LITE_BUDGET if traits.lite else FLASH_BUDGET
     return min(max(budget, low), high)

@@ -83,17 +83,26 @@ class _SoundReader(PiecesReader):
         wire = read_object(body)
         try:
             feedback = wire.get("promptFeedback") or {}
-            parts = [] if feedback.get("blockReason") else wire["candidates"][0].get("content", {}).get("parts", [])
+            if feedback.get("blockReason"):
+                parts = []
+            else:
+                parts = wire["candidates"][0].get("content", {}).get("parts", [])
             found = [part["inlineData"] for part in parts if "inlineData" in part]
             samples = b"".join(decode_base64(one["data"]) for one in found)
-            rate = RATE.search(found[0].get("mimeType", "")) if found else None
+            if found:
+                rate = RATE.search(found[0].get("mimeType", ""))
+            else:
+                rate = None
             usage = _usage_of(wire)
             model = wire.get("modelVersion") or ""
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
         if not samples:
             raise UpstreamFailed(EMPTY, upstream_status=200)
-        sound = as_wav(samples, int(rate[1]) if rate else USUAL_RATE) if self._wav else samples
+        if self._wav:
+            sound = as_wav(samples, int(rate[1]) if rate else USUAL_RATE)
+        else:
+            sound = samples
         return sound, usage, model if isinstance(model, str) else ""
 
 

@@ -88,7 +88,9 @@ class GoogleStreamReader(WireStream):
 
     def finish(self, events: list[tuple[str, bytes]]) -> Batch:
         batch, done = self.take(events)
-        return batch if done else self._end(batch, self._last(batch))
+        if done:
+            return batch
+        return self._end(batch, self._last(batch))
 
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
@@ -126,7 +128,10 @@ class GoogleStreamReader(WireStream):
         if not self._started:
             self._started = True
             model = chunk.get("modelVersion")
-            self._model = model if isinstance(model, str) else ""
+            if isinstance(model, str):
+                self._model = model
+            else:
+                self._model = ""
             ident = chunk.get("responseId")
             batch.append(Started(self._model, ident if isinstance(ident, str) else ""))
         # Cumulative: the last one wins.
@@ -198,7 +203,10 @@ def _sources(choice: _Choice, number: int) -> list[Event]:
     grounding = next((found for found in reversed(choice.groundings) if found.get("groundingChunks")), None)
     if grounding is None or not choice.texts:
         return []
-    text = "".join(next(iter(choice.texts.values()))) if len(choice.texts) == 1 else ""
+    if len(choice.texts) == 1:
+        text = "".join(next(iter(choice.texts.values())))
+    else:
+        text = ""
     block = max(choice.texts)
     try:
         return [SourceFound(source, block, number) for source in read_sources(grounding, text)]

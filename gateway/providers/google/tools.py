@@ -56,7 +56,10 @@ def _write_function(tool: FunctionTool, traits: Traits, warnings: list[str]) -> 
 
 def write_schema(schema: dict[str, Any], traits: Traits, *, tool: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A schema in the model's grammar and the words that were lost; `tool`: it must describe an object."""
-    grammar = GOOGLE_JSON if traits.json_schema else GOOGLE
+    if traits.json_schema:
+        grammar = GOOGLE_JSON
+    else:
+        grammar = GOOGLE
     written = rewrite(schema, grammar if tool else OUTPUTS[grammar.name])
     return written.schema, written.dropped
 

@@ -47,7 +47,9 @@ class Traits:
         if self.open:
             return ("minimal", "high")
         if self.pro:
-            return ("low", "high") if self.generation == 3 else ("low", "medium", "high")
+            if self.generation == 3:
+                return ("low", "high")
+            return ("low", "medium", "high")
         return ("minimal", "low", "medium", "high")
 
     @property
@@ -93,7 +95,9 @@ def generation_of(name: str) -> float:
 def numbered_generation(name: str) -> float:
     """The generation in the name of a model of the numbered family; 0.0 for all others."""
     found = NUMBERED.search(name)
-    return float(found[1]) if found else 0.0
+    if found:
+        return float(found[1])
+    return 0.0
 
 
 def makes_images(mapping: Mapping) -> bool:

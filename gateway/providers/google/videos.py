@@ -101,7 +101,9 @@ class GoogleVideos(JobReader):
         if not videos:
             reasons = "; ".join(one for one in answer.get("raiMediaFilteredReasons") or [] if isinstance(one, str))
             withheld = bool(answer.get("raiMediaFilteredCount") or reasons)
-            return ended("failed", target, message=reasons, refused=True) if withheld else completed("")
+            if withheld:
+                return ended("failed", target, message=reasons, refused=True)
+            return completed("")
         return VideoStatus("completed", 100, files=(_file(videos[0]),))
 
     def content(self, file: VideoFile, target: Target) -> Call:
@@ -125,7 +127,10 @@ def _image(picture: Picture, files: Base64Files) -> dict[str, str]:
 def _file(video: dict[str, Any]) -> VideoFile:
     """Where it is, or the bytes themselves."""
     kind = video.get("mimeType")
-    kind = kind if isinstance(kind, str) and kind.startswith("video/") else "video/mp4"
+    if isinstance(kind, str) and kind.startswith("video/"):
+        kind = kind
+    else:
+        kind = "video/mp4"
     place = video.get("gcsUri")
     if place:
         if not place.startswith(STORED) or "/" not in place.removeprefix(STORED):
@@ -134,6 +139,9 @@ def _file(video: dict[str, Any]) -> VideoFile:
     given = video[BYTES]
     if not given:
         raise ValueError("no bytes")
-    data = given if isinstance(given, StoredFile) else StoredFile.of(decode_base64(given))
+    if isinstance(given, StoredFile):
+        data = given
+    else:
+        data = StoredFile.of(decode_base64(given))
     found = type_of(data.read(HEAD))
     return VideoFile(data=data, media_type=found if found.startswith("video/") else kind)

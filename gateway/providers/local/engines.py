@@ -29,13 +29,19 @@ class LocalModel:
 
 def read_list(wire: Any) -> list[LocalModel]:
     """The models of a list {data: [{id, …}]}, without odd and repeated entries. ValueError for another shape."""
-    entries = wire.get("data") if isinstance(wire, dict) else None
+    if isinstance(wire, dict):
+        entries = wire.get("data")
+    else:
+        entries = None
     if not isinstance(entries, list):
         raise ValueError("not a list of models")
     more = {entry.get("name"): entry for entry in wire.get("models") or () if isinstance(entry, dict)}
     found: dict[str, LocalModel] = {}
     for entry in entries[:MODEL_LIMIT]:
-        name = entry.get("id") if isinstance(entry, dict) else None
+        if isinstance(entry, dict):
+            name = entry.get("id")
+        else:
+            name = None
         if isinstance(name, str) and 0 < len(name) <= NAME_LENGTH and name.isprintable():
             found.setdefault(name, _read_entry(name, entry, more.get(name) or {}))
     return list(found.values())
@@ -43,13 +49,19 @@ def read_list(wire: Any) -> list[LocalModel]:
 
 def _read_entry(name: str, entry: dict[str, Any], more: dict[str, Any]) -> LocalModel:
     reported = entry.get("meta")
-    meta = reported if isinstance(reported, dict) else {}
+    if isinstance(reported, dict):
+        meta = reported
+    else:
+        meta = {}
     sizes = (entry.get("max_model_len"), entry.get("max_context_length"), meta.get("n_ctx"), meta.get("n_ctx_train"))
     served = LocalModel(name, next((size for size in map(_size, sizes) if size), 0))
     kind = entry.get("type")
     if kind in ("llm", "vlm", "embeddings"):
         reported = entry.get("capabilities")
-        tools = "tool_use" in reported if isinstance(reported, list) else True
+        if isinstance(reported, list):
+            tools = "tool_use" in reported
+        else:
+            tools = True
         return replace(served, tools=tools, vision=kind == "vlm", embeds=kind == "embeddings")
     reported = more.get("capabilities")
     if isinstance(reported, list) and reported:
@@ -78,7 +90,9 @@ def read_details(served: LocalModel, wire: Any) -> LocalModel:
 
 
 def _size(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
+    if type(value) is int and value > 0:
+        return value
+    return 0
 
 
 def write_model(provider: Provider, served: LocalModel) -> Model:

@@ -135,7 +135,9 @@ class Discovery:
             headers["content-type"] = "application/json"
         method = "POST" if body else "GET"
         answer = self._asker.request(method, url, headers, body, timeout_s=ASK_S, max_bytes=BYTES_LIMIT, trusted=True)
-        return orjson.loads(answer.body) if answer.status == 200 else None
+        if answer.status == 200:
+            return orjson.loads(answer.body)
+        return None
 
     def _merge(self) -> bool:
         current = self._current.current()

@@ -80,7 +80,10 @@ class MiniMaxVideos(JobReader):
         shape = fit(wanted, target.mapping)
         files = Base64Files()
         first = _is_first(target)
-        body = _first_body(wanted, shape, target, files) if first else _second_body(wanted, shape, files)
+        if first:
+            body = _first_body(wanted, shape, target, files)
+        else:
+            body = _second_body(wanted, shape, files)
         body |= {"model": target.mapping.external_id, "duration": shape.seconds}
         body["resolution"] = shape.resolution.upper()
         warnings = sound_warning(wanted, target)
@@ -140,7 +143,9 @@ def _is_first(target: Target) -> bool:
 def _rooted(target: Target) -> Target:
     """The address without its version, which depends on the model here."""
     version = next((one for one in VERSIONS if target.address.endswith(one)), "")
-    return dataclasses.replace(target, address=target.address.removesuffix(version)) if version else target
+    if version:
+        return dataclasses.replace(target, address=target.address.removesuffix(version))
+    return target
 
 
 def _first_body(wanted: VideosInput, shape: VideoShape, target: Target, files: Base64Files) -> dict[str, Any]:

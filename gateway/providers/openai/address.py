@@ -23,7 +23,10 @@ def way_of(target: Target, path: str, stream: bool, tokens: Tokens | None = None
     if way is None:
         url, headers = address_of(target, path, tokens)
         headers["content-type"] = "application/json"
-        headers["accept"] = "text/event-stream" if stream else "application/json"
+        if stream:
+            headers["accept"] = "text/event-stream"
+        else:
+            headers["accept"] = "application/json"
         way = Way(url, headers)
         if is_lasting(target):
             target.memo[path, stream] = way
@@ -67,4 +70,6 @@ def address_of(target: Target, path: str, tokens: Tokens | None = None) -> tuple
 def _dated(base: str, path: str, target: Target) -> str:
     """The base for a dated version of the service: the model stands in the path, but for what names it in the body."""
     root = base.rstrip("/").removesuffix(target.provider.version_path).rstrip("/") + "/openai"
-    return root if path == NAMED_IN_BODY else f"{root}/deployments/{quote(target.mapping.external_id, safe='')}"
+    if path == NAMED_IN_BODY:
+        return root
+    return f"{root}/deployments/{quote(target.mapping.external_id, safe='')}"

@@ -69,7 +69,10 @@ class OpenAIEmbeddings:
         try:
             rows = sorted(sent.data, key=attrgetter("index"))
             usage = sent.usage
-            used = Usage(input=read_count(usage.get("prompt_tokens", usage.get("total_tokens")))) if usage else None
+            if usage:
+                used = Usage(input=read_count(usage.get("prompt_tokens", usage.get("total_tokens"))))
+            else:
+                used = None
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
         vectors = read_vectors([row.embedding for row in rows], VECTOR)

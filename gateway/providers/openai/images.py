@@ -82,21 +82,30 @@ class OpenAIImages(WrittenCodec, WholeImages):
             refuse_marks(wanted, target)
             body |= _inlined([data_url(one, files) for one in wanted.pictures], inline, target)
         streams = _streams(wanted, target)
-        path = EDIT if wanted.pictures and target.mapping.extra.get(IN_OBJECTS) else MAKE
+        if wanted.pictures and target.mapping.extra.get(IN_OBJECTS):
+            path = EDIT
+        else:
+            path = MAKE
         way = way_of(target, path, streams, self._tokens)
         return Call("POST", way.url, way.headers, files.encode(body), streams, tuple(warnings), way=way, reader=reader)
 
     def _form(
         self, body: dict[str, Any], wanted: ImagesInput, target: Target, warnings: tuple[str, ...], reader: Any
     ) -> Call:
-        name = "image[]" if len(wanted.pictures) > 1 else "image"
+        if len(wanted.pictures) > 1:
+            name = "image[]"
+        else:
+            name = "image"
         files = [_upload(name, one, number) for number, one in enumerate(wanted.pictures)]
         files += [_upload(name, one, 0) for name in MARKS if (one := getattr(wanted, name)) is not None]
         form = FormBody([(field, _form_text(value)) for field, value in body.items()], files)
         url, headers = address_of(target, EDIT, self._tokens)
         streams = _streams(wanted, target)
         headers["content-type"] = form.content_type
-        headers["accept"] = EVENT_STREAM if streams else "application/json"
+        if streams:
+            headers["accept"] = EVENT_STREAM
+        else:
+            headers["accept"] = "application/json"
         return Call("POST", url, headers, form, streams, warnings, reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
@@ -169,7 +178,9 @@ def _inlined(found: list[str], field: str, target: Target) -> dict[str, Any]:
     if len(objects) > MOST_OBJECTS:
         what = f"{target.mapping.key} reads up to {MOST_OBJECTS} images."
         raise NotSupported(what, param="images", code="unsupported_input")
-    return {field: objects[0]} if len(objects) == 1 else {f"{field}s": objects}
+    if len(objects) == 1:
+        return {field: objects[0]}
+    return {f"{field}s": objects}
 
 
 def _kind_of(data: str, reported: str) -> str:
@@ -230,7 +241,9 @@ def _body(wanted: ImagesInput, target: Target) -> dict[str, Any]:
 
 
 def _form_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def _upload(name: str, picture: Picture, number: int) -> UploadPart:

@@ -141,7 +141,9 @@ def _read(text: str | bytes) -> ServerEvent:
     if event.type in TEXTS:
         return ServerEvent(id=_text(event.response_id), text_length=len(event.delta))
     read = READERS.get(event.type)
-    return ServerEvent() if read is None else read(event)
+    if read is None:
+        return ServerEvent()
+    return read(event)
 
 
 def _mended(text: str | bytes) -> RealtimeEvent:
@@ -160,7 +162,10 @@ def _done(event: RealtimeEvent) -> ServerEvent:
     response = _object(event.response)
     status = _text(response.get("status"))
     details = response.get("status_details")
-    fault = details.get("error") if isinstance(details, dict) else None
+    if isinstance(details, dict):
+        fault = details.get("error")
+    else:
+        fault = None
     return ServerEvent(
         "done",
         _text(response.get("id")),
@@ -177,12 +182,21 @@ def _refused(event: RealtimeEvent) -> ServerEvent:
 def _settings(event: RealtimeEvent) -> ServerEvent:
     session = _object(event.session)
     audio = session.get("audio")
-    sound = audio.get("input") if isinstance(audio, dict) else None
-    holder = sound if isinstance(sound, dict) else session
+    if isinstance(audio, dict):
+        sound = audio.get("input")
+    else:
+        sound = None
+    if isinstance(sound, dict):
+        holder = sound
+    else:
+        holder = session
     turns = holder.get("turn_detection", {})
     listens = turns is not None and not (isinstance(turns, dict) and turns.get("create_response") is False)
     limit = session.get("max_output_tokens", session.get("max_response_output_tokens"))
-    name = "transcription" if holder is sound else "input_audio_transcription"
+    if holder is sound:
+        name = "transcription"
+    else:
+        name = "input_audio_transcription"
     heard = holder.get(name)
     return ServerEvent(
         "settings",
@@ -226,11 +240,15 @@ def _object(raw: msgspec.Raw) -> dict[str, Any]:
         found = orjson.loads(bytes(raw))
     except orjson.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    if isinstance(found, dict):
+        return found
+    return {}
 
 
 def _text(value: Any) -> str:
-    return value[:256] if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value[:256]
+    return ""
 
 
 def _usage_of(reported: Any) -> Usage | None:
@@ -246,7 +264,10 @@ def _usage_of(reported: Any) -> Usage | None:
     again = read_count(given.get("cached_tokens"))
     sound_again = read_count(cached.get("audio_tokens"))
     image_again = read_count(cached.get("image_tokens"))
-    text_again = read_count(cached.get("text_tokens")) if cached else max(0, again - sound_again)
+    if cached:
+        text_again = read_count(cached.get("text_tokens"))
+    else:
+        text_again = max(0, again - sound_again)
     written = read_count(reported.get("output_tokens"))
     spoken = min(read_count(made.get("audio_tokens")), written)
     heard_again = min(sound_again, sound)
@@ -265,4 +286,6 @@ def _usage_of(reported: Any) -> Usage | None:
 
 def _part(holder: dict[str, Any], name: str) -> dict[str, Any]:
     found = holder.get(name)
-    return found if isinstance(found, dict) else {}
+    if isinstance(found, dict):
+        return found
+    return {}

@@ -147,7 +147,9 @@ def arguments_text(function: dict[str, Any]) -> str:
     arguments = function.get("arguments")
     if isinstance(arguments, dict | list):
         arguments = function["arguments"] = orjson.dumps(arguments).decode()
-    return arguments if isinstance(arguments, str) else ""
+    if isinstance(arguments, str):
+        return arguments
+    return ""
 
 
 def flatten_content(holder: dict[str, Any]) -> None:
@@ -162,7 +164,10 @@ def flatten_content(holder: dict[str, Any]) -> None:
             continue
         if part.get("type") == "thinking":
             inner = part.get("thinking")
-            pieces = inner if isinstance(inner, list) else [{"text": inner}]
+            if isinstance(inner, list):
+                pieces = inner
+            else:
+                pieces = [{"text": inner}]
             thoughts += [text_of(piece.get("text")) for piece in pieces if isinstance(piece, dict)]
         else:
             text.append(text_of(part.get("text")))
@@ -175,11 +180,17 @@ def read_annotations(holder: dict[str, Any]) -> tuple[Source, ...]:
     """Citations of a message or delta: {type: url_citation, url_citation: {url, title, start_index, end_index}}."""
     found = []
     for entry in holder.get("annotations") or ():
-        citation = entry.get("url_citation") if isinstance(entry, dict) else None
+        if isinstance(entry, dict):
+            citation = entry.get("url_citation")
+        else:
+            citation = None
         if isinstance(citation, dict) and text_of(citation.get("url")):
             start = citation.get("start_index")
             end = citation.get("end_index")
-            place = (start, end) if type(start) is int and type(end) is int else (-1, -1)
+            if type(start) is int and type(end) is int:
+                place = (start, end)
+            else:
+                place = (-1, -1)
             found.append(Source(citation["url"], text_of(citation.get("title")), "", *place))
     return tuple(found)
 
@@ -191,12 +202,17 @@ def read_sources(wire: dict[str, Any]) -> tuple[Source, ...]:
         entries = [entry for entry in listed if isinstance(entry, dict) and text_of(entry.get("url"))]
         return tuple(Source(entry["url"], text_of(entry.get("title"))) for entry in entries)
     cited = wire.get("citations")
-    return tuple(Source(url) for url in cited if isinstance(url, str)) if isinstance(cited, list) else ()
+    if isinstance(cited, list):
+        return tuple(Source(url) for url in cited if isinstance(url, str))
+    return ()
 
 
 def read_image(wire: Any) -> Image:
     """A made image: {type: image_url, image_url: {url}} with an address or a data URL."""
-    holder = wire.get("image_url") if isinstance(wire, dict) else None
+    if isinstance(wire, dict):
+        holder = wire.get("image_url")
+    else:
+        holder = None
     url = text_of(holder.get("url") if isinstance(holder, dict) else holder)
     if url.startswith("data:"):
         head, _, data = url[5:].partition(",")
@@ -205,4 +221,6 @@ def read_image(wire: Any) -> Image:
 
 
 def text_of(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""

@@ -68,7 +68,9 @@ def write_body(request: ChatRequest, replay_reasoning: bool, warnings: list[str]
 
 def shorten_user(user: str) -> str:
     """A name that the service takes: one that is too long, as agents make them of device and session, as its hash."""
-    return user if len(user) <= USER_LIMIT else hashlib.sha256(user.encode(errors="replace")).hexdigest()
+    if len(user) <= USER_LIMIT:
+        return user
+    return hashlib.sha256(user.encode(errors="replace")).hexdigest()
 
 
 def _write_sampling(conversation: Conversation, body: dict[str, Any], warnings: list[str]) -> None:
@@ -96,7 +98,9 @@ def _effort(ask: ReasoningOptions) -> str:
         return ask.effort
     if ask.budget:
         return next((effort for limit, effort in EFFORT_BY_BUDGET if ask.budget <= limit), "high")
-    return "none" if ask.enabled is False else ""
+    if ask.enabled is False:
+        return "none"
+    return ""
 
 
 def _write_tools(tools: tuple[Tool, ...], body: dict[str, Any], warnings: list[str]) -> list[dict[str, Any]]:
@@ -145,7 +149,10 @@ def _write_search(tool: WebSearch, warnings: list[str]) -> dict[str, Any]:
 def _write_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
     if choice.mode != "tool":
         return choice.mode
-    kind = "custom" if any(isinstance(t, CustomTool) and t.name == choice.name for t in tools) else "function"
+    if any(isinstance(t, CustomTool) and t.name == choice.name for t in tools):
+        kind = "custom"
+    else:
+        kind = "function"
     return {"type": kind, kind: {"name": choice.name}}
 
 

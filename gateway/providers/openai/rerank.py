@@ -15,5 +15,8 @@ class OpenAIRerank(RerankCodec):
     def result(self, wire: Json) -> RerankResult:
         reported = wire.get("usage") or {}
         used = tokens_used(reported.get("total_tokens", reported.get("prompt_tokens")))
-        rows = wire["results"] if "results" in wire else wire["data"]
+        if "results" in wire:
+            rows = wire["results"]
+        else:
+            rows = wire["data"]
         return RerankResult(read_scores(rows), usage=used, model=wire.get("model") or "")

@@ -64,7 +64,10 @@ class InputWriter:
             self._add_message("user", tuple(waiting))
 
     def _write_result(self, result: ToolResult) -> Item:
-        kind = "custom_tool_call_output" if result.call_id in self._custom else "function_call_output"
+        if result.call_id in self._custom:
+            kind = "custom_tool_call_output"
+        else:
+            kind = "function_call_output"
         content = [write_part(part) for part in result.parts]
         output: Any = content
         if all(part["type"] == "input_text" for part in content):
@@ -99,9 +102,15 @@ class InputWriter:
 
     def _add_reasoning(self, part: Reasoning) -> None:
         """Only what this very account sealed can be read there again; all other reasoning is left out on purpose."""
-        sealed = open_seal(part.sealed, self._origin) if part.vendor == dialect.NAME else ""
+        if part.vendor == dialect.NAME:
+            sealed = open_seal(part.sealed, self._origin)
+        else:
+            sealed = ""
         if sealed:
-            summary = [{"type": "summary_text", "text": part.text}] if part.text and part.summary else []
+            if part.text and part.summary:
+                summary = [{"type": "summary_text", "text": part.text}]
+            else:
+                summary = []
             self._items.append({"type": "reasoning", "summary": summary, "encrypted_content": sealed})
 
     def _write_call(self, call: ToolCall) -> Item:
@@ -117,7 +126,9 @@ def open_seal(text: str, origin: str) -> str:
     token = dialect.read_token(text)
     if token is None:
         return text
-    return token.payload if token.vendor == dialect.NAME and token.origin == origin else ""
+    if token.vendor == dialect.NAME and token.origin == origin:
+        return token.payload
+    return ""
 
 
 def retarget(items: Any, origin: str) -> Any:

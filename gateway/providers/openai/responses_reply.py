@@ -50,12 +50,19 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
 def read_usage(wire: Wire) -> Usage | None:
     """The usage of a response, the tools that its provider ran included; None when it reports none."""
     usage = dialect.read_usage(wire.get("usage"))
-    tools = dialect.count_tools(wire) if isinstance(wire.get("output"), list) else {}
+    if isinstance(wire.get("output"), list):
+        tools = dialect.count_tools(wire)
+    else:
+        tools = {}
     if usage is None:
-        return structs.replace(NOTHING, **tools) if tools else None
+        if tools:
+            return structs.replace(NOTHING, **tools)
+        return None
     if usage.cache_write and kept_long(wire.get("prompt_cache_options")):
         usage = structs.replace(usage, cache_write=0, cache_write_1h=usage.cache_write)
-    return structs.replace(usage, **tools) if tools else usage
+    if tools:
+        return structs.replace(usage, **tools)
+    return usage
 
 
 def kept_long(options: Any) -> bool:
@@ -68,7 +75,9 @@ def read_finish(wire: Wire, calls: bool) -> FinishReason:
     if wire.get("status") == "incomplete":
         details = wire.get("incomplete_details") or {}
         return dialect.INCOMPLETE_READ.get(text_of(details.get("reason")), "length")
-    return "tool_calls" if calls else "stop"
+    if calls:
+        return "tool_calls"
+    return "stop"
 
 
 def read_failure(wire: Wire) -> GatewayError:
@@ -123,7 +132,10 @@ def read_source(annotation: Any) -> Source | None:
         return None
     start = annotation.get("start_index")
     end = annotation.get("end_index")
-    place = (start, end) if type(start) is int and type(end) is int else (-1, -1)
+    if type(start) is int and type(end) is int:
+        place = (start, end)
+    else:
+        place = (-1, -1)
     return Source(text_of(annotation["url"]), text_of(annotation.get("title")), "", *place)
 
 
@@ -159,4 +171,6 @@ def call_id_of(item: Wire) -> str:
 
 
 def text_of(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""

@@ -154,8 +154,13 @@ def _write_function(tool: FunctionTool, searching: bool) -> dict[str, Any]:
 
 def _write_grammar(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
     """A custom tool's format: what chat completions nest under `grammar` stands here at the top."""
-    inner = wanted.get("grammar") if wanted else None
-    return {"type": "grammar", **inner} if isinstance(inner, dict) else wanted
+    if wanted:
+        inner = wanted.get("grammar")
+    else:
+        inner = None
+    if isinstance(inner, dict):
+        return {"type": "grammar", **inner}
+    return wanted
 
 
 def _write_search(tool: WebSearch, warnings: list[str]) -> dict[str, Any]:
@@ -178,5 +183,8 @@ def _write_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
         return {"type": "web_search"}
     if choice.mode != "tool":
         return choice.mode
-    kind = "custom" if any(isinstance(t, CustomTool) and t.name == choice.name for t in tools) else "function"
+    if any(isinstance(t, CustomTool) and t.name == choice.name for t in tools):
+        kind = "custom"
+    else:
+        kind = "function"
     return {"type": kind, "name": choice.name}

@@ -36,14 +36,19 @@ class ResponsesStreamReader(WireStream):
     """Reads one stream."""
 
     def __init__(self, relayed: bool) -> None:
-        self._rebuilder = None if relayed else EventRebuilder()
+        if relayed:
+            self._rebuilder = None
+        else:
+            self._rebuilder = EventRebuilder()
         self._calls = False
         self._done: set[int] = set()  # output items that came whole
         self._call_ids: dict[int, str] = {}
 
     def finish(self, events: list[tuple[str, bytes]]) -> Batch:
         batch, done = self.take(events, cut=True)
-        return batch if done else self._fail(batch, truncated())
+        if done:
+            return batch
+        return self._fail(batch, truncated())
 
     def take(self, events: list[tuple[str, bytes]], cut: bool = False) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal. `cut`: they end with the stream."""
@@ -112,7 +117,10 @@ class ResponsesStreamReader(WireStream):
             self._content = self._content or len(batch) > before
             return
         shown = not kind.endswith((".added", ".in_progress")) or kind == "response.output_text.annotation.added"
-        size = len(wire["delta"]) if type(wire.get("delta")) is str else 0
+        if type(wire.get("delta")) is str:
+            size = len(wire["delta"])
+        else:
+            size = 0
         self._content = self._content or shown
         batch.append(NativeChunk(dialect.NAME, wire, shown, size, kind))
 
@@ -132,5 +140,8 @@ class ResponsesStreamReader(WireStream):
         if is_empty(self._content, reason, self._usage):
             return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
         tier = text_of(response.get("service_tier"))
-        native = response if self._rebuilder is None else {}
+        if self._rebuilder is None:
+            native = response
+        else:
+            native = {}
         return Finished(reason, self._usage, service_tier=tier, reasons=(reason,), native=native)

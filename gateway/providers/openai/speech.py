@@ -59,7 +59,10 @@ class OpenAISpeech(PiecesCodec):
             body["stream_format"] = "sse"
         url, headers = address_of(target, PATH, self._tokens)
         headers["content-type"] = "application/json"
-        headers["accept"] = EVENT_STREAM if ASKS_EVENTS in target.mapping.extra else "*/*"
+        if ASKS_EVENTS in target.mapping.extra:
+            headers["accept"] = EVENT_STREAM
+        else:
+            headers["accept"] = "*/*"
         return Call("POST", url, headers, json.encode(body), True, tuple(warnings))
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
@@ -79,10 +82,14 @@ class _SoundEvents:
         if wire["type"] == "speech.audio.delta":
             sound = b64decode(wire["audio"], validate=True)
             self._content = self._content or bool(sound)
-            return MediaPiece(sound) if sound else None
+            if sound:
+                return MediaPiece(sound)
+            return None
         if wire["type"] == "speech.audio.done":
             empty = UpstreamFailed(EMPTY, upstream_status=200)
-            return Finished("stop", _usage_of(wire)) if self._content else Failed(empty)
+            if self._content:
+                return Finished("stop", _usage_of(wire))
+            return Failed(empty)
         return None
 
 

@@ -115,7 +115,9 @@ class ChatStreamReader(WireStream):
 
     def finish(self, events: list[tuple[str, bytes]]) -> Batch:
         batch, done = self.take(events)
-        return batch if done else self._end(batch, self._last(False))
+        if done:
+            return batch
+        return self._end(batch, self._last(False))
 
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
@@ -269,7 +271,10 @@ class ChatStreamReader(WireStream):
             choice.by_index[ident if index is None else index] = known
             call["id"] = known.id
             if call.get("type") not in CALL_TYPES:
-                call["type"] = "custom" if "custom" in call else "function"
+                if "custom" in call:
+                    call["type"] = "custom"
+                else:
+                    call["type"] = "function"
         elif ident:
             call["id"] = known.id
         call["index"] = known.slot
@@ -278,7 +283,10 @@ class ChatStreamReader(WireStream):
         return known, fresh
 
     def _rebuild(self, chunk: dict[str, Any], batch: Batch) -> None:
-        sources = read_sources(chunk) if any(choice.get("finish_reason") for choice in chunk["choices"]) else ()
+        if any(choice.get("finish_reason") for choice in chunk["choices"]):
+            sources = read_sources(chunk)
+        else:
+            sources = ()
         for wire in chunk["choices"]:
             number = wire.get("index") or 0
             choice = self._choice(wire)
@@ -357,7 +365,9 @@ class ChatStreamReader(WireStream):
 
 def _delta_of(choice: dict[str, Any]) -> dict[str, Any]:
     delta = choice.get("delta")
-    return delta if type(delta) is dict else NO_FUNCTION
+    if type(delta) is dict:
+        return delta
+    return NO_FUNCTION
 
 
 def _is_text(choices: list[dict[str, Any]]) -> bool:

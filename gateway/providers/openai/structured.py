@@ -91,13 +91,18 @@ def mend_moderations(wire: Json) -> None:
 def read_usage(reported: Json | None, pages: Json | None, answered: Any = None) -> Usage | None:
     """Tokens, pages, or both; None where neither is given. The pages that were `answered` count where their number is
     not reported."""
-    counted = read_count(pages.get("pages_processed")) if pages else 0
+    if pages:
+        counted = read_count(pages.get("pages_processed"))
+    else:
+        counted = 0
     basis: UsageBasis = "provider"
     if not counted and isinstance(answered, list):
         counted = len(answered)
         basis = "estimated"
     if not reported:
-        return Usage(pages=counted, basis=basis) if counted else None
+        if counted:
+            return Usage(pages=counted, basis=basis)
+        return None
     read = reported.get("input_tokens", reported.get("prompt_tokens", reported.get("total_tokens")))
     output = reported.get("output_tokens", reported.get("completion_tokens"))
     return Usage(input=read_count(read), output=read_count(output), pages=counted, basis=basis)

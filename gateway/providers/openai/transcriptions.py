@@ -64,9 +64,15 @@ class OpenAITranscriptions(WrittenCodec):
         body = FormBody(fields, [UploadPart("file", wanted.filename, wanted.media_type, wanted.sound)])
         url, headers = address_of(target, self._path, self._tokens)
         headers["content-type"] = body.content_type
-        headers["accept"] = EVENT_STREAM if streams else "application/json"
+        if streams:
+            headers["accept"] = EVENT_STREAM
+        else:
+            headers["accept"] = "application/json"
         least_ms = target.mapping.extra.get(LEAST_AUDIO, 0) * SECOND_MS
-        reader = _LengthReader(self, least_ms) if least_ms else None
+        if least_ms:
+            reader = _LengthReader(self, least_ms)
+        else:
+            reader = None
         return Call("POST", url, headers, body, streams, tuple(warnings), reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
@@ -169,7 +175,9 @@ def _listed(name: str, values: tuple[str, ...], target: Target, warnings: list[s
 
 def _granularities(wanted: TranscriptionInput) -> tuple[str, ...]:
     """Subtitles are made of segments."""
-    return ("segment",) if wanted.format in ("srt", "vtt") else ()
+    if wanted.format in ("srt", "vtt"):
+        return ("segment",)
+    return ()
 
 
 def _read(wire: dict[str, Any]) -> TranscriptionResult:
@@ -220,11 +228,17 @@ def read_usage(reported: dict[str, Any] | None, duration: float | None) -> Usage
     """Tokens or seconds; a provider that reports no seconds, or zero, may report the duration of the audio."""
     reported = reported or {}
     seconds = reported.get("seconds") or reported.get("prompt_audio_seconds") or duration
-    length_ms = read_count(float(seconds) * SECOND_MS) if seconds is not None else 0
+    if seconds is not None:
+        length_ms = read_count(float(seconds) * SECOND_MS)
+    else:
+        length_ms = 0
     if "input_tokens" in reported:
         details = reported.get("input_token_details") or {}
         heard = read_count(details.get("audio_tokens"))
-        text = read_count(details.get("text_tokens")) if details else read_count(reported["input_tokens"])
+        if details:
+            text = read_count(details.get("text_tokens"))
+        else:
+            text = read_count(reported["input_tokens"])
         return Usage(
             input=text, input_audio=heard, output=read_count(reported.get("output_tokens")), audio_ms=length_ms
         )
@@ -234,7 +248,9 @@ def read_usage(reported: dict[str, Any] | None, duration: float | None) -> Usage
             output=read_count(reported.get("completion_tokens")),
             audio_ms=length_ms,
         )
-    return Usage(audio_ms=length_ms) if length_ms else None
+    if length_ms:
+        return Usage(audio_ms=length_ms)
+    return None
 
 
 def _read_event(wire: dict[str, Any]) -> Event | None:

@@ -25,7 +25,10 @@ class TypedEvents:
     def take(self, pieces: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         batch: Batch = []
         for name, data in pieces:
-            found = None if data == DONE_MARK else self._read(name, data)
+            if data == DONE_MARK:
+                found = None
+            else:
+                found = self._read(name, data)
             if found is not None:
                 batch += found if isinstance(found, list) else [found]
                 if isinstance(batch[-1], Finished | Failed):
@@ -34,7 +37,9 @@ class TypedEvents:
 
     def finish(self, pieces: list[tuple[str, bytes]]) -> Batch:
         batch, done = self.take(pieces)
-        return batch if done else [*batch, Failed(truncated())]
+        if done:
+            return batch
+        return [*batch, Failed(truncated())]
 
     def fail(self, error: GatewayError) -> Batch:
         return self._opened([Failed(error)])
@@ -52,7 +57,10 @@ class TypedEvents:
                 return Failed(stream_failure(wire))
             return self._read_event(wire)
         except orjson.JSONDecodeError:
-            told = text_failure(data) if name == ERROR else UpstreamFailed(NOT_JSON, upstream_status=200)
+            if name == ERROR:
+                told = text_failure(data)
+            else:
+                told = UpstreamFailed(NOT_JSON, upstream_status=200)
             return Failed(told)
         except SHAPE_ERRORS:
             return Failed(UpstreamFailed(ODD, upstream_status=200))

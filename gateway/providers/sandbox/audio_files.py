@@ -38,7 +38,10 @@ def make(format: str, seconds: float, text: str) -> bytes:
 def text_of(data: bytes) -> str | None:
     """The text that a file of `make` holds; None for any other."""
     samples = _samples_of(data)
-    hidden = _bits_to_bytes(samples) if samples is not None else data
+    if samples is not None:
+        hidden = _bits_to_bytes(samples)
+    else:
+        hidden = data
     at = hidden.find(MARK)
     if at < 0:
         return None

@@ -24,7 +24,10 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     """The answer to a checked body, as a stream when it asks for one."""
     prompt = read_prompt(body)
     answers = answer(prompt, persona.voice, directives)
-    usage = None if directives.no_usage else write_usage(prompt, answers, directives.cached)
+    if directives.no_usage:
+        usage = None
+    else:
+        usage = write_usage(prompt, answers, directives.cached)
     deltas = _interleave([_deltas(one, directives.chunk) for one in answers])
     if prompt.stream:
         frames = tuple(_frames(prompt, deltas, usage, directives.no_choices))
@@ -43,7 +46,9 @@ def write_completion(
         for index, one in enumerate(answers)
     ]
     whole = {**_head(prompt, "chat.completion"), "choices": choices}
-    return {**whole, "usage": usage} if usage else whole
+    if usage:
+        return {**whole, "usage": usage}
+    return whole
 
 
 def write_usage(prompt: Prompt, answers: tuple[SandboxAnswer, ...], cached: int) -> dict[str, Any]:
@@ -114,7 +119,10 @@ def _deltas(one: SandboxAnswer, size: int) -> list[tuple[dict[str, Any], str | N
 
 
 def _use_deltas(use: ToolUse, place: int, size: int) -> Iterator[dict[str, Any]]:
-    kind, field = ("custom", "input") if use.custom else ("function", "arguments")
+    if use.custom:
+        kind, field = ("custom", "input")
+    else:
+        kind, field = ("function", "arguments")
     yield {"index": place, "id": use.id, "type": kind, kind: {"name": use.name, field: ""}}
     for piece in slice_text(use.arguments, size):
         yield {"index": place, kind: {field: piece}}

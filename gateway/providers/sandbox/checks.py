@@ -33,7 +33,10 @@ def missing(param: str) -> Exception:
 
 
 def wrong_type(value: Any, param: str, wanted: str) -> Exception:
-    got = "null" if value is None else KINDS[type(value)]
+    if value is None:
+        got = "null"
+    else:
+        got = KINDS[type(value)]
     return refuse(f"Invalid type for '{param}': expected {wanted}, but got {got} instead.", param, "invalid_type")
 
 

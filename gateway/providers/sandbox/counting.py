@@ -7,7 +7,10 @@ MEDIA_BYTES_A_TOKEN = 1000
 
 def count(text: str) -> int:
     """Tokens of a text: its UTF-8 bytes / 4, rounded up."""
-    size = len(text) if text.isascii() else len(text.encode())
+    if text.isascii():
+        size = len(text)
+    else:
+        size = len(text.encode())
     return -(-size // TOKEN_BYTES)
 
 

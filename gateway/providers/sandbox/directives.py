@@ -56,7 +56,9 @@ class Directives:
         """Seconds between two chunks: `pace`, else what `rate` (tokens a second) makes of `chunk`."""
         if self.pace:
             return self.pace / 1000
-        return self.chunk / self.rate if self.rate else 0.0
+        if self.rate:
+            return self.chunk / self.rate
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,9 @@ def read_brackets(text: str) -> tuple[Bracket, ...]:
 
 def strip(text: str) -> str:
     """The text without its directives."""
-    return BRACKET.sub("", text).strip() if "[[" in text else text
+    if "[[" in text:
+        return BRACKET.sub("", text).strip()
+    return text
 
 
 def apply(base: Directives, brackets: Iterable[Bracket], model: str, attempts: Mapping[str, int]) -> Directives:

@@ -69,7 +69,10 @@ def write_vector(vector: list[float]) -> orjson.Fragment:
 def embed(one: Input, size: int) -> list[float]:
     """A vector of length 1: each word (or token number) adds or takes one at a place that its hash tells."""
     found: dict[int, float] = {}
-    words = strip(one).lower().split() if isinstance(one, str) else [str(token) for token in one]
+    if isinstance(one, str):
+        words = strip(one).lower().split()
+    else:
+        words = [str(token) for token in one]
     for word in words or [""]:
         number = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "big")
         place = (number >> 1) % size
@@ -98,7 +101,10 @@ def _input(value: Any, param: str) -> None:
         text = f"Invalid '{param}': array too long. Expected an array with maximum length {MOST_INPUTS}."
         raise refuse(text, param, "array_above_max_length")
     for place, one in enumerate(inputs):
-        where = param if inputs is not value else f"{param}[{place}]"
+        if inputs is not value:
+            where = param
+        else:
+            where = f"{param}[{place}]"
         tokens = isinstance(one, list) and all(type(token) is int for token in one)
         if not (tokens or isinstance(one, str)):
             raise wrong_type(one, where, "a string or an array of integers")

@@ -38,7 +38,10 @@ def refuse(message: str, param: str = "", code: str = "", status: int = 400) -> 
 
 def write_refusal(error: GatewayError) -> bytes:
     """A failed check as its wire body."""
-    kind = WORDS[401][0] if error.status < 500 else WORDS[500][0]
+    if error.status < 500:
+        kind = WORDS[401][0]
+    else:
+        kind = WORDS[500][0]
     return orjson.dumps(_envelope(error.message, kind, error.param or None, error.code or None))
 
 

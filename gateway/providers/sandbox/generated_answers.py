@@ -63,7 +63,9 @@ def _choice(prompt: Prompt, voice: Voice, directives: Directives, number: int) -
     reasoning = _reason(prompt, voice, directives, seed)
     made = _say(prompt, voice, directives, seed)
     limited = _limit(replace(made, reasoning=reasoning), prompt.limit)
-    return replace(limited, finish=directives.finish) if directives.finish else limited
+    if directives.finish:
+        return replace(limited, finish=directives.finish)
+    return limited
 
 
 def _say(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> SandboxAnswer:
@@ -84,8 +86,13 @@ def _say(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> San
 def _reason(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> str:
     tokens = directives.reasoning
     if tokens is None:
-        tokens = EFFORT_TOKENS[prompt.effort] if voice == "reasoning" else 0
-    return write_thoughts(prompt.text, seed, tokens) if tokens else ""
+        if voice == "reasoning":
+            tokens = EFFORT_TOKENS[prompt.effort]
+        else:
+            tokens = 0
+    if tokens:
+        return write_thoughts(prompt.text, seed, tokens)
+    return ""
 
 
 def _limit(made: SandboxAnswer, limit: int | None) -> SandboxAnswer:
@@ -108,7 +115,9 @@ def _limit(made: SandboxAnswer, limit: int | None) -> SandboxAnswer:
 
 def _stop(prompt: Prompt, text: str) -> str:
     places = [place for place in (text.find(stop) for stop in prompt.stops) if place >= 0]
-    return text[: min(places)] if places else text
+    if places:
+        return text[: min(places)]
+    return text
 
 
 def _notes(prompt: Prompt) -> str:
@@ -183,7 +192,9 @@ def _choose_tools(prompt: Prompt, voice: Voice, directives: Directives) -> list[
     chosen = named or [tool for tool in offered if tool.name in text] or offered[:1]
     if directives.parallel and not named:
         chosen = [offered[place % len(offered)] for place in range(directives.parallel)]
-    return chosen if prompt.parallel else chosen[:1]
+    if prompt.parallel:
+        return chosen
+    return chosen[:1]
 
 
 def _named_by_directive(offered: list[Tool], names: tuple[str, ...]) -> list[Tool]:

@@ -103,7 +103,10 @@ def _first_block(value: int) -> str:
     length = abs(value).bit_length()
     if not length:
         return UNCHANGED
-    written = value if value > 0 else value + (1 << length) - 1
+    if value > 0:
+        written = value
+    else:
+        written = value + (1 << length) - 1
     return f"{LONG_CODE + length - 1:05b}{written:0{length}b}0"
 
 

@@ -43,7 +43,10 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     made = body.get("output_format") or "png"
     quality = body.get("quality") or "medium"
     shared = {"size": f"{width}x{height}", "quality": quality, "output_format": made}
-    usage = {} if directives.no_usage else {"usage": _usage_of(body, prompt, quality, number)}
+    if directives.no_usage:
+        usage = {}
+    else:
+        usage = {"usage": _usage_of(body, prompt, quality, number)}
 
     def draw(what: str) -> dict[str, str]:
         return {"b64_json": b64encode(image_files.make(made, width, height, f"{prompt} {what}")).decode()}
@@ -52,7 +55,10 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
         data = [draw(str(place)) for place in range(number)]
         whole: dict[str, Any] = {"created": 1, "data": data, **shared, **usage}
         return Response(orjson.dumps(whole), bare=orjson.dumps({**whole, "data": []}))
-    kind = "image_edit" if _pictures_in(body) else "image_generation"
+    if _pictures_in(body):
+        kind = "image_edit"
+    else:
+        kind = "image_generation"
     shown = [
         {"type": f"{kind}.partial_image", "partial_image_index": place, **draw(f"on its way {place}"), **shared}
         for place in range(int(body.get("partial_images") or 0))

@@ -151,7 +151,10 @@ class InstanceGenerator:
         return flat
 
     def _parts(self, flat: Schema, depth: int) -> list[Schema]:
-        parts = [self._follow(flat["$ref"])] if "$ref" in flat else []
+        if "$ref" in flat:
+            parts = [self._follow(flat["$ref"])]
+        else:
+            parts = []
         parts.extend(flat.get("allOf", ()))
         for key in ("anyOf", "oneOf"):
             if flat.get(key):
@@ -187,7 +190,10 @@ class InstanceGenerator:
         required = flat.get("required") or []
         self._spend(len(properties) + len(required))
         needed = dict.fromkeys(required)
-        names = list(required) if self._lean(depth) else list(dict.fromkeys([*properties, *required]))
+        if self._lean(depth):
+            names = list(required)
+        else:
+            names = list(dict.fromkeys([*properties, *required]))
         most = flat.get("maxProperties", len(names))
         chosen = set([*needed, *(name for name in names if name not in needed)][: max(most, len(needed))])
         self._count(sum(map(len, chosen)))
@@ -266,7 +272,9 @@ def _number(flat: Schema, turn: int, whole: bool) -> int | float:
         value = _on_grid(value, step, low, high)
     if (low is not None and value < low) or (high is not None and value > high):
         raise refuse("The schema's limits leave no number between them.")
-    return int(value) if whole else value
+    if whole:
+        return int(value)
+    return value
 
 
 def _limits(flat: Schema, step: float) -> tuple[float | None, float | None]:
@@ -275,7 +283,10 @@ def _limits(flat: Schema, step: float) -> tuple[float | None, float | None]:
     highs = [flat[key] for key in ("maximum", "exclusiveMaximum") if _is_number(flat.get(key))]
     low = max(lows, default=None)
     high = min(highs, default=None)
-    inset = step if step == 1 or low is None or high is None else min(step, (high - low) / 4)
+    if step == 1 or low is None or high is None:
+        inset = step
+    else:
+        inset = min(step, (high - low) / 4)
     if low is not None and low == flat.get("exclusiveMinimum"):
         low += inset
     if high is not None and high == flat.get("exclusiveMaximum"):
@@ -303,7 +314,10 @@ def _string(flat: Schema, name: str, turn: int) -> str:
         return write_match(flat["pattern"], least)
     if flat.get("format") in FORMATS:
         return FORMATS[flat["format"]]
-    text = f"sample {name}" if not turn else f"sample {name} {turn + 1}"
+    if not turn:
+        text = f"sample {name}"
+    else:
+        text = f"sample {name} {turn + 1}"
     if len(text) > most:
         text = str(turn + 1).rjust(min(most, 1 + len(str(turn))), "s")[:most]
     return text.ljust(least, ".")

@@ -63,6 +63,12 @@ def _size(data: str, param: str) -> int:
 
 
 def _attach(kind: str, media_type: str, size: int, name: str = "") -> Attachment:
-    label = f"{name}, {media_type}" if name else media_type
-    tokens = IMAGE_TOKENS if kind == "image" else count_media(size)
+    if name:
+        label = f"{name}, {media_type}"
+    else:
+        label = media_type
+    if kind == "image":
+        tokens = IMAGE_TOKENS
+    else:
+        tokens = count_media(size)
     return Attachment(kind, f"[{kind}: {label}, {size} bytes]", tokens)

@@ -53,7 +53,10 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
         raise refuse(f"The sandbox directive 'flag' knows no category {unknown[0][:64]!r}.", "input")
     value = body["input"]
     texts = _read_texts(value)
-    judged = texts if isinstance(value, str) or all(isinstance(one, str) for one in value) else ["\n".join(texts)]
+    if isinstance(value, str) or all(isinstance(one, str) for one in value):
+        judged = texts
+    else:
+        judged = ["\n".join(texts)]
     whole = {
         "id": "modr-" + hashlib.sha256(orjson.dumps(value)).hexdigest()[:32],
         "model": body["model"],

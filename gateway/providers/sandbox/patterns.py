@@ -165,7 +165,10 @@ def _class(state: _Pattern) -> str:
 
 def _spans(state: _Pattern) -> tuple[tuple[str, str], ...]:
     """One member of a class as ranges (first and last character); a shorthand such as \\w counts as its ASCII ones."""
-    shorthand = state.text[state.place + 1 : state.place + 2] if state.peek() == "\\" else ""
+    if state.peek() == "\\":
+        shorthand = state.text[state.place + 1 : state.place + 2]
+    else:
+        shorthand = ""
     if shorthand in SHORTHANDS:
         state.place += 2
         return SHORTHANDS[shorthand]
@@ -179,7 +182,9 @@ def _spans(state: _Pattern) -> tuple[tuple[str, str], ...]:
 
 def _member(state: _Pattern) -> str:
     head = state.take()
-    return _escape(state) if head == "\\" else head
+    if head == "\\":
+        return _escape(state)
+    return head
 
 
 def _repeat(state: _Pattern, piece: str) -> str:
@@ -189,7 +194,10 @@ def _repeat(state: _Pattern, piece: str) -> str:
     if state.peek() in ("?", "+"):
         state.take()
     least, most = bounds
-    times = least + state.extra if most is None else min(most, least + state.extra)
+    if most is None:
+        times = least + state.extra
+    else:
+        times = min(most, least + state.extra)
     if times * len(piece) > LONGEST:
         raise refuse(f"The sandbox makes no string longer than {LONGEST} characters.")
     return piece * times

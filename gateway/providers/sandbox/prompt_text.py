@@ -127,7 +127,9 @@ def digest(body: dict[str, Any]) -> str:
 
 def _media_of(message: dict[str, Any]) -> list[Any]:
     content = message.get("content")
-    return [part for part in content if part["type"] != "text"] if isinstance(content, list) else []
+    if isinstance(content, list):
+        return [part for part in content if part["type"] != "text"]
+    return []
 
 
 def _read_tool(tool: dict[str, Any]) -> Tool:
@@ -155,19 +157,27 @@ def _read_results(messages: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]
 
 
 def _read_stops(stop: str | list[str] | None) -> tuple[str, ...]:
-    stops = [stop] if isinstance(stop, str) else stop or []
+    if isinstance(stop, str):
+        stops = [stop]
+    else:
+        stops = stop or []
     return tuple(one for one in stops if one)
 
 
 def _tier(requested: str | None) -> str:
-    return requested if requested and requested != "auto" else "default"
+    if requested and requested != "auto":
+        return requested
+    return "default"
 
 
 def _count_prompt(body: dict[str, Any], every: list[tuple[Attachment, ...]]) -> int:
     texts = sum(count(read_text(message)) for message in body["messages"])
     calls = [call[call["type"]] for message in body["messages"] for call in message.get("tool_calls") or ()]
     called = sum(count(call["name"]) + count(call.get("arguments") or call.get("input") or "") for call in calls)
-    tools = count(orjson.dumps(body["tools"]).decode()) if body.get("tools") else 0
+    if body.get("tools"):
+        tools = count(orjson.dumps(body["tools"]).decode())
+    else:
+        tools = 0
     return texts + called + tools + sum(one.tokens for some in every for one in some)
 
 

@@ -29,7 +29,10 @@ def write_answer(subject: str, seed: str, tokens: int | None, limit: int | None)
     `tokens` fixes its exact length; else it is the whole sentences (at least one) that fit into `limit`, at most
     1,000 tokens, or into 64 tokens when there is no limit.
     """
-    lead = f'Here is a sandbox answer about "{clip(subject, 12)}". ' if subject else "Here is a sandbox answer. "
+    if subject:
+        lead = f'Here is a sandbox answer about "{clip(subject, 12)}". '
+    else:
+        lead = "Here is a sandbox answer. "
     sentences = _sentences(seed)
     if tokens is not None:
         return fill(lead, sentences, tokens)
@@ -44,7 +47,10 @@ def write_answer(subject: str, seed: str, tokens: int | None, limit: int | None)
 
 def write_thoughts(subject: str, seed: str, tokens: int) -> str:
     """Reasoning text of exactly `tokens` tokens."""
-    lead = f'The question is "{clip(subject, 12)}". ' if subject else "The question is short. "
+    if subject:
+        lead = f'The question is "{clip(subject, 12)}". '
+    else:
+        lead = "The question is short. "
     rest = (f"{word}, {sentence[0].lower()}{sentence[1:]}" for word, sentence in _steps(seed))
     return fill(lead, rest, tokens)
 

@@ -239,23 +239,35 @@ class SandboxSession:
         item = {"id": about["item_id"], "type": "message", "role": "assistant", "status": "in_progress", "content": []}
         yield {"type": "response.created", "response": _response(response, "in_progress")}
         yield {"type": "response.output_item.added", "response_id": response, "output_index": 0, "item": item}
-        part = {"type": "output_audio", "transcript": ""} if spoken else {"type": "output_text", "text": ""}
+        if spoken:
+            part = {"type": "output_audio", "transcript": ""}
+        else:
+            part = {"type": "output_text", "text": ""}
         yield {"type": "response.content_part.added", **about, "content_index": 0, "part": part}
         made = ""
-        kind = "response.output_audio_transcript" if spoken else "response.output_text"
+        if spoken:
+            kind = "response.output_audio_transcript"
+        else:
+            kind = "response.output_text"
         for piece in slice_text(text, PIECE_TOKENS):
             if self._cancelled or self.closed:
                 break
             made += piece
             yield {"type": f"{kind}.delta", **about, "content_index": 0, "delta": piece}
-        seconds = min(MOST_SOUND_S, len(made) / CHARACTERS_A_SECOND) if spoken and not self._cancelled else 0.0
+        if spoken and not self._cancelled:
+            seconds = min(MOST_SOUND_S, len(made) / CHARACTERS_A_SECOND)
+        else:
+            seconds = 0.0
         if seconds:
             yield from _sound(seconds, made, about)
         name = "transcript" if spoken else "text"
         yield {"type": f"{kind}.done", **about, "content_index": 0, name: made}
         part = {**part, name: made}
         yield {"type": "response.content_part.done", **about, "content_index": 0, "part": part}
-        status = "cancelled" if self._cancelled else "completed"
+        if self._cancelled:
+            status = "cancelled"
+        else:
+            status = "completed"
         item |= {"status": "incomplete" if self._cancelled else "completed", "content": [part]}
         yield {"type": "response.output_item.done", "response_id": response, "output_index": 0, "item": item}
         done = _response(response, status) | {"output": [item], "usage": self._usage(made, seconds)}

@@ -190,7 +190,10 @@ def _read_form(raw: bytes, kind: str) -> dict[str, Any]:
 
 def _read_body(raw: bytes, kind: str) -> dict[str, Any]:
     try:
-        body = _read_form(raw, kind) if kind.startswith("multipart/form-data") else orjson.loads(raw)
+        if kind.startswith("multipart/form-data"):
+            body = _read_form(raw, kind)
+        else:
+            body = orjson.loads(raw)
     except MultipartError as error:
         raise refuse("The form could not be parsed.") from error
     except orjson.JSONDecodeError as error:

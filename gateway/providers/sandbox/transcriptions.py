@@ -32,9 +32,15 @@ def directive_text(body: dict[str, Any]) -> str:
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
     """The answer to a checked body."""
     held = audio_files.text_of(body["file"])
-    text = strip(held) if held is not None else f"A sound of {len(body['file'])} bytes."
+    if held is not None:
+        text = strip(held)
+    else:
+        text = f"A sound of {len(body['file'])} bytes."
     duration = round(len(text) / CHARACTERS_A_SECOND, 2)
-    usage = {"usage": {"type": "duration", "seconds": duration}} if not directives.no_usage else {}
+    if not directives.no_usage:
+        usage = {"usage": {"type": "duration", "seconds": duration}}
+    else:
+        usage = {}
     if body.get("stream") == "true":
         pieces = slice_text(text, TOKENS_A_PIECE)
         frames = [write_event({"type": "transcript.text.delta", "delta": one}) for one in pieces]

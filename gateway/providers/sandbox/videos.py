@@ -80,7 +80,10 @@ def directive_text(body: dict[str, Any]) -> str:
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
     """The job that begins now."""
-    end = "refused" if directives.refusal else "ready"
+    if directives.refusal:
+        end = "refused"
+    else:
+        end = "ready"
     takes_ms = round((TAKES_S if directives.takes is None else directives.takes) * 1000)
     now_ms = Clock().now_us() // 1000
     job = SandboxVideo(now_ms, takes_ms, body.get("seconds") or LENGTHS[0], body.get("size") or USUAL_SIZE, end)

@@ -51,7 +51,10 @@ def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
         return _tagged(_as_version(HEAD + b",".join(entries) + END, version))
 
     tag, shared = holder.remember((*key, version), lambda: compute(make))
-    own = services.routing.custom_catalogue.of(caller) if _reads_own(caller) else None
+    if _reads_own(caller):
+        own = services.routing.custom_catalogue.of(caller)
+    else:
+        own = None
     if own is None or not own.current().models:
         return listing.reply(inbound, holder, tag, shared)
     source = own

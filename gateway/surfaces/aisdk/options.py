@@ -29,8 +29,13 @@ def read_mark(options: Any) -> CacheMark | None:
 
 def read_own(options: Any) -> dict[str, Any]:
     """Our own namespace; empty where there is none."""
-    own = options.get(OWN) if type(options) is dict else None
-    return own if type(own) is dict else NONE
+    if type(options) is dict:
+        own = options.get(OWN)
+    else:
+        own = None
+    if type(own) is dict:
+        return own
+    return NONE
 
 
 def read_signature(options: Any) -> tuple[str, str]:
@@ -62,14 +67,20 @@ def write_reasoning(part: Reasoning) -> dict[str, Any]:
             own[name] = value
     if part.summary:
         own[SUMMARY] = True
-    return {OWN: own} if own else {}
+    if own:
+        return {OWN: own}
+    return {}
 
 
 def write_signature(signature: str, vendor: str) -> dict[str, Any]:
     """The metadata of a signed text or call; empty when it is not signed."""
-    return {OWN: {SIGNATURE: signature, VENDOR: vendor}} if signature else {}
+    if signature:
+        return {OWN: {SIGNATURE: signature, VENDOR: vendor}}
+    return {}
 
 
 def word(own: dict[str, Any], name: str) -> str:
     value = own.get(name)
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""

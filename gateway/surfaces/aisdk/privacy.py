@@ -12,7 +12,9 @@ MEMBER = "headers"
 
 def without_headers(body: bytes) -> bytes:
     """The body without the member, all else byte for byte; nothing of one that is no JSON object."""
-    return _strip(body) if len(body) < caps.LARGE else compute(_strip, body)
+    if len(body) < caps.LARGE:
+        return _strip(body)
+    return compute(_strip, body)
 
 
 def _strip(body: bytes) -> bytes:
@@ -20,4 +22,6 @@ def _strip(body: bytes) -> bytes:
         members = msgspec.json.decode(body, type=dict[str, Raw])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return b""
-    return msgspec.json.encode(members) if members.pop(MEMBER, None) is not None else body
+    if members.pop(MEMBER, None) is not None:
+        return msgspec.json.encode(members)
+    return body

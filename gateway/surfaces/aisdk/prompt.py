@@ -44,7 +44,10 @@ class Prompt:
     def _read(self, message: wire.AnyMessage, place: int) -> Message | None:
         """The message, None when nothing is left of it."""
         options = message.options
-        mark = read_mark(options) if options is not None else None
+        if options is not None:
+            mark = read_mark(options)
+        else:
+            mark = None
         self.count += 1
         if isinstance(message, wire.SystemMessage):
             self.marked = self.marked or mark is not None
@@ -62,7 +65,9 @@ class Prompt:
             self.count += max(0, len(parts) - 1)
         if not parts:
             return None
-        return said if mark is None else self._mark_last(said, mark)
+        if mark is None:
+            return said
+        return self._mark_last(said, mark)
 
     def _user(self, content: list[Any], place: int) -> tuple[Part, ...]:
         return tuple(
@@ -133,7 +138,9 @@ class Prompt:
             text = output.reason or DENIED
         else:
             text = output.value
-        return (self._text(text, None, None),) if text else ()
+        if text:
+            return (self._text(text, None, None),)
+        return ()
 
     def _item(self, item: wire.Item, path: str) -> Part | None:
         """An item of a tool's result; None for what is ignored."""
@@ -172,7 +179,10 @@ class Prompt:
         return part
 
     def _mark(self, options: Any) -> CacheMark | None:
-        mark = read_mark(options) if options is not None else None
+        if options is not None:
+            mark = read_mark(options)
+        else:
+            mark = None
         self.marked = self.marked or mark is not None
         return mark
 
@@ -195,7 +205,10 @@ class Prompt:
 
 def _arguments(raw: Raw | UnsetType) -> str:
     """The arguments of a call as the model wrote them: an object, or the text that was no JSON."""
-    text = "" if isinstance(raw, UnsetType) else _text_of(raw)
+    if isinstance(raw, UnsetType):
+        text = ""
+    else:
+        text = _text_of(raw)
     if not text.startswith('"'):
         return text
     arguments: str = orjson.loads(text)

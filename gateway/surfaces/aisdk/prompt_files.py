@@ -56,7 +56,10 @@ def read_media(data: str, kind: str, path: str, name: str = "", mark: CacheMark 
     kind = kind.strip().lower().partition(";")[0]
     family = kind.partition("/")[0]
     if data[:8].lower().startswith(WEB):
-        known = "" if kind == family or kind.endswith("/*") else kind
+        if kind == family or kind.endswith("/*"):
+            known = ""
+        else:
+            known = kind
         return _part(family, Media(known, url=data), name, mark)
     if data[:5].lower() == "data:":
         head, comma, data = data[5:].partition(",")
@@ -88,7 +91,9 @@ def _part(family: str, media: Media, name: str, mark: CacheMark | None) -> Part:
 def _sniff(family: str, data: str) -> str:
     """The media type that the first bytes tell; that of most images where they tell none."""
     if family != IMAGE:
-        return f"{family}/wav" if family == AUDIO else "application/octet-stream"
+        if family == AUDIO:
+            return f"{family}/wav"
+        return "application/octet-stream"
     return f"{IMAGE}/" + next((kind for start, kind in STARTS if data.startswith(start)), "png")
 
 

@@ -46,13 +46,17 @@ class SearchOrder:
     def end(self, block: int) -> list[Json]:
         """The block is whole."""
         known = self._known.get(block)
-        return self._write_call(known) if known is not None else []
+        if known is not None:
+            return self._write_call(known)
+        return []
 
     def found(self, body: Json) -> list[Json]:
         """A provider's own block with what a search found; nothing for any other block."""
         ident, pages = searches.found_in(body)
         known = next((one for one in self._known.values() if one.id == ident), None)
-        return self._answer(known, pages) if known is not None else []
+        if known is not None:
+            return self._answer(known, pages)
+        return []
 
     def cite(self, source: Source, batch: Batch) -> list[Json]:
         """A source, after the calls and results of all searches so far; the others of its `batch` are found as well."""
@@ -60,7 +64,10 @@ class SearchOrder:
             # A provider that reports its sources alone searched nevertheless.
             self._known[-1] = _Search(f"search_{self._request_id}")
             self._waiting.append(self._known[-1])
-        parts = self._answer_all(searches.found_of(_sources_of(batch))) if self._waiting else []
+        if self._waiting:
+            parts = self._answer_all(searches.found_of(_sources_of(batch)))
+        else:
+            parts = []
         ident = f"src_{self._request_id}_{self._cited}"
         self._cited += 1
         return [*parts, searches.write_source(source, ident)]
@@ -79,7 +86,9 @@ class SearchOrder:
             return []
         parts = self._write_call(known)
         known.answered = True
-        return [*parts, searches.write_result(known.id, self._name, pages)] if self._name else []
+        if self._name:
+            return [*parts, searches.write_result(known.id, self._name, pages)]
+        return []
 
     def _write_call(self, known: _Search) -> list[Json]:
         if known.called or not self._name:

@@ -30,9 +30,15 @@ def write_result(ident: str, name: str, found: list[Json]) -> Json:
 def write_source(source: Source, ident: str) -> Json:
     """A page, or a place in what the caller gave."""
     if source.url:
-        title = {"title": source.title} if source.title else {}
+        if source.title:
+            title = {"title": source.title}
+        else:
+            title = {}
         return {"type": "source", "sourceType": "url", "id": ident, "url": source.url, **title}
-    kind = PAGED if source.place is not None and source.place.kind == "pages" else PLAIN
+    if source.place is not None and source.place.kind == "pages":
+        kind = PAGED
+    else:
+        kind = PLAIN
     return {
         "type": "source",
         "sourceType": "document",
@@ -67,4 +73,6 @@ def _query_of(arguments: str) -> str:
         return ""
     queries = given.get("queries")
     query = given.get("query") or (queries[0] if isinstance(queries, list) and queries else "")
-    return query if isinstance(query, str) else ""
+    if isinstance(query, str):
+        return query
+    return ""

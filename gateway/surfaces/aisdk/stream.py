@@ -97,9 +97,15 @@ class _Stream:
 
     def fail(self, error: GatewayError) -> bytes:
         """The error, and a finish that nobody takes for a good one. What is open stays open."""
-        start = b"" if self._begun else self._start(served=False)
+        if self._begun:
+            start = b""
+        else:
+            start = self._start(served=False)
         begun = bool(self._facts.outcome.attempts)
-        usage, metadata = writer.write_costs(self._facts) if begun else (writer.write_no_costs(), {})
+        if begun:
+            usage, metadata = writer.write_costs(self._facts)
+        else:
+            usage, metadata = (writer.write_no_costs(), {})
         finish = {"type": "finish", "finishReason": writer.FAILED, "usage": usage}
         frame = self._frame(error_part(error, self._facts.context.shown_id))
         return start + frame + self._frame(writer.with_metadata(finish, metadata))
@@ -198,7 +204,10 @@ class _Stream:
         """A piece of a call; begun once its name is known. One that the provider runs is a search."""
         if event.executed or self._searches.has(event.block):
             return [*self._close(), *self._searches.run(event)]
-        parts = self._close() if event.block not in self._calls else []
+        if event.block not in self._calls:
+            parts = self._close()
+        else:
+            parts = []
         call = self._calls.setdefault(event.block, _Call())
         call.id = call.id or event.id
         call.name = call.name or event.name

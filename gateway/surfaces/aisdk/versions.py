@@ -22,7 +22,9 @@ def takes_addresses(version: int) -> bool:
 
 def step_down(part: Json, version: int) -> Json:
     """A stream part or content part as a client of `version` knows it."""
-    return part if version == NEWEST else _take(part, part["type"], version)
+    if version == NEWEST:
+        return part
+    return _take(part, part["type"], version)
 
 
 def step_body_down(body: Json, version: int) -> Json:

@@ -88,13 +88,19 @@ def as_link(media: Media) -> str:
 
 def write_file(media: Media, usual_type: str) -> Json:
     kind = media.media_type or usual_type
-    data = {"type": "url", "url": media.url} if media.url else {"type": "data", "data": media.data}
+    if media.url:
+        data = {"type": "url", "url": media.url}
+    else:
+        data = {"type": "data", "data": media.data}
     return {"type": "file", "mediaType": kind, "data": data}
 
 
 def write_call(ident: str, name: str, arguments: str, custom: bool, signature: str, vendor: str) -> Json:
     """A call that the caller has to run. `input` is JSON text; free text is a JSON string."""
-    text = orjson.dumps(arguments).decode() if custom else arguments or "{}"
+    if custom:
+        text = orjson.dumps(arguments).decode()
+    else:
+        text = arguments or "{}"
     call: Json = {"type": "tool-call", "toolCallId": ident, "toolName": name, "input": text}
     return with_metadata(call, write_signature(signature, vendor))
 

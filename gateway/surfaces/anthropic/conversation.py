@@ -202,13 +202,18 @@ def _read_search(tool: dict[str, Any]) -> WebSearch:
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    return tuple(word for word in value if isinstance(word, str)) if isinstance(value, list) else ()
+    if isinstance(value, list):
+        return tuple(word for word in value if isinstance(word, str))
+    return ()
 
 
 def _read_choice(choice: schema.ToolChoice | None) -> ToolChoice | None:
     if choice is None:
         return None
-    name = choice.name if isinstance(choice, schema.NamedChoice) else ""
+    if isinstance(choice, schema.NamedChoice):
+        name = choice.name
+    else:
+        name = ""
     if name == SEARCH_NAME:
         return ToolChoice("web_search")
     return ToolChoice(MODES[str(choice.__struct_config__.tag)], name)
@@ -217,7 +222,9 @@ def _read_choice(choice: schema.ToolChoice | None) -> ToolChoice | None:
 def _read_format(body: schema.Prompt) -> ResponseFormat | None:
     config = body.output_config
     wanted = (config.format if config else None) or body.output_format
-    return None if wanted is None else ResponseFormat("json_schema", "response", schema=wanted.schema, strict=True)
+    if wanted is None:
+        return None
+    return ResponseFormat("json_schema", "response", schema=wanted.schema, strict=True)
 
 
 def _read_reasoning(body: schema.Prompt) -> ReasoningOptions:
@@ -234,7 +241,10 @@ def _read_reasoning(body: schema.Prompt) -> ReasoningOptions:
 
 
 def _read_sampling(body: schema.MessagesBody) -> Sampling:
-    parallel = False if getattr(body.tool_choice, "disable_parallel_tool_use", False) else None
+    if getattr(body.tool_choice, "disable_parallel_tool_use", False):
+        parallel = False
+    else:
+        parallel = None
     return Sampling(
         max_tokens=body.max_tokens,
         temperature=body.temperature,

@@ -25,7 +25,9 @@ from gateway.surfaces.anthropic.opaque_tokens import REASONING, OpaqueToken, is_
 
 
 def read_mark(control: wire.CacheControl | None) -> CacheMark | None:
-    return None if control is None else CacheMark(control.ttl or "")
+    if control is None:
+        return None
+    return CacheMark(control.ttl or "")
 
 
 def read_blocks(content: Iterable[Struct]) -> tuple[Part, ...]:

@@ -233,7 +233,9 @@ def _asks_thinking(thinking: schema.Thinking | None) -> bool:
 def _forced(choice: schema.ToolChoice | None) -> str:
     if isinstance(choice, schema.AnyChoice):
         return "required"
-    return "tool" if isinstance(choice, schema.NamedChoice) else ""
+    if isinstance(choice, schema.NamedChoice):
+        return "tool"
+    return ""
 
 
 def _session(metadata: schema.Metadata | None) -> str:
@@ -245,8 +247,13 @@ def _session(metadata: schema.Metadata | None) -> str:
         inner = orjson.loads(user)
     except orjson.JSONDecodeError:
         return user
-    session = inner.get("session_id") if isinstance(inner, dict) else None
-    return session if isinstance(session, str) and session else user
+    if isinstance(inner, dict):
+        session = inner.get("session_id")
+    else:
+        session = None
+    if isinstance(session, str) and session:
+        return session
+    return user
 
 
 def _native(body: schema.MessagesBody, prompt: PromptSummary) -> Native | None:

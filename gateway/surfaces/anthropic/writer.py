@@ -22,7 +22,10 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
         usage = body.get("usage") or {}
     else:
         choice = result.choices[0]
-        write = write_silent if facts.hides_reasoning else write_part
+        if facts.hides_reasoning:
+            write = write_silent
+        else:
+            write = write_part
         body = {
             "type": "message",
             "role": "assistant",
@@ -40,7 +43,9 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
 def write_stop(reason: FinishReason, called: bool) -> str:
     """The stop_reason. Clients run tools on tool_use alone, so calls decide between it and end_turn."""
     if reason in ("stop", "tool_calls"):
-        return "tool_use" if called else "end_turn"
+        if called:
+            return "tool_use"
+        return "end_turn"
     return STOP_WRITE[reason]
 
 
@@ -83,11 +88,15 @@ def write_silent(part: Part) -> list[Block]:
 
 def _write_text(part: Text) -> list[Block]:
     if not part.text:
-        return [mark(TEXT, part.vendor, part.signature)] if part.signature else []
+        if part.signature:
+            return [mark(TEXT, part.vendor, part.signature)]
+        return []
     block: Block = {"type": "text", "text": part.text}
     if part.sources:
         block["citations"] = [write_citation(source) for source in part.sources]
-    return [mark(NEXT, part.vendor, part.signature), block] if part.signature else [block]
+    if part.signature:
+        return [mark(NEXT, part.vendor, part.signature), block]
+    return [block]
 
 
 def write_reasoning(part: Reasoning) -> Block:
@@ -118,8 +127,13 @@ def _write_call(part: ToolCall) -> list[Block]:
             return []
         return [{"type": "server_tool_use", "id": part.id, "name": part.name, "input": read_input(part.arguments)}]
     call: Block = {"type": "tool_use", "id": part.id, "name": part.name}
-    call["input"] = {"input": part.arguments} if part.custom else read_input(part.arguments)
-    return [mark(CALL + part.id, part.vendor, part.signature), call] if part.signature else [call]
+    if part.custom:
+        call["input"] = {"input": part.arguments}
+    else:
+        call["input"] = read_input(part.arguments)
+    if part.signature:
+        return [mark(CALL + part.id, part.vendor, part.signature), call]
+    return [call]
 
 
 def read_input(arguments: str) -> dict[str, Any]:
@@ -128,7 +142,9 @@ def read_input(arguments: str) -> dict[str, Any]:
         value = orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:
         value = arguments
-    return value if isinstance(value, dict) else {"input": value}
+    if isinstance(value, dict):
+        return value
+    return {"input": value}
 
 
 def write_image(image: Image) -> str:

@@ -121,7 +121,9 @@ def _name_agent(agent: str) -> str:
         return agent or "an unnamed program"
     browser = next((name for mark, name in BROWSERS.items() if mark in agent), "")
     system = next((name for mark, name in SYSTEMS.items() if mark in agent), "")
-    return f"{browser} on {system}" if browser and system else browser or agent
+    if browser and system:
+        return f"{browser} on {system}"
+    return browser or agent
 
 
 def _page(services: Services, inbound: Inbound, visitor: Visitor, error: GatewayError | None = None) -> Outbound:

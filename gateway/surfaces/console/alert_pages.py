@@ -48,7 +48,9 @@ def _add(services: Services, visitor: Visitor, given: dict[str, str]) -> str:
 
 def _test(services: Services, visitor: Visitor, given: dict[str, str]) -> str:
     delivered, result = services.telemetry.alerts.test(given["organization"], given.get("hook", "")[:80])
-    return "The test was taken." if delivered else f"The test was not taken: {result}"
+    if delivered:
+        return "The test was taken."
+    return f"The test was not taken: {result}"
 
 
 def _remove(services: Services, visitor: Visitor, given: dict[str, str]) -> str:

@@ -85,7 +85,10 @@ def _open(services: Services, inbound: Inbound) -> tuple[str, InvitationInfo]:
     except NotFound:
         raise NotFound(UNKNOWN) from None
     if info.status in ENDED:
-        visitor = find_visitor(services, inbound) if info.status == "accepted" else None
+        if info.status == "accepted":
+            visitor = find_visitor(services, inbound)
+        else:
+            visitor = None
         mine = visitor is not None and visitor.session.email == info.email
         raise Gone(MINE.format(info.organization_name) if mine else ENDED[info.status])
     return token, info

@@ -100,7 +100,10 @@ def _list_keys(visitor: Visitor, projects: list[ProjectInfo]) -> list[KeyInfo]:
     found = []
     for organization_id, mine in visitor.memberships.items():
         places = [project.id for project in projects if project.organization_id == organization_id]
-        member_id = "" if mine.role in MANAGERS else mine.id
+        if mine.role in MANAGERS:
+            member_id = ""
+        else:
+            member_id = mine.id
         found += keys.list_keys(database, project_ids=places, member_id=member_id, newest=SHOWN + 1)
     return sorted(found, key=lambda key: key.id, reverse=True)
 

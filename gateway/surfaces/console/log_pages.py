@@ -107,7 +107,9 @@ def _show_row(one: LoggedRequest) -> dict[str, Any]:
 
 
 def _tokens(one: LoggedRequest) -> str:
-    return f"{one.input_tokens:,} / {one.output_tokens:,}" if one.attempts else ""
+    if one.attempts:
+        return f"{one.input_tokens:,} / {one.output_tokens:,}"
+    return ""
 
 
 def _find_decision(visitor: Visitor, one: LoggedRequest) -> str:
@@ -137,11 +139,15 @@ def _words(name: str) -> str:
 
 
 def _text(value: object) -> str:
-    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return {True: "yes", False: "no"}.get(value, str(value))
+    return str(value)
 
 
 def _own_address(inbound: Inbound) -> str:
-    return f"{inbound.path}?{inbound.query}" if inbound.query else inbound.path
+    if inbound.query:
+        return f"{inbound.path}?{inbound.query}"
+    return inbound.path
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -72,4 +72,6 @@ def read_form(inbound: Inbound) -> dict[str, str]:
 def own_path(text: str) -> str:
     """`text` when it is a path of this site, else the page after sign-in: nobody is led elsewhere."""
     inside = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable() and text.isascii()
-    return text if inside and "\\" not in text else AFTER_SIGN_IN
+    if inside and "\\" not in text:
+        return text
+    return AFTER_SIGN_IN

@@ -93,7 +93,10 @@ def _ranked(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """One line for each model, key or person, dearest first."""
     together: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for part in parts:
-        name = f"{part['provider']}/{part['id']}" if "provider" in part else part["description"] or part["id"]
+        if "provider" in part:
+            name = f"{part['provider']}/{part['id']}"
+        else:
+            name = part["description"] or part["id"]
         together[name, part["id"]].append(part)  # several keys or people may have the same name
     lines = [{"name": name, **_sum(rows)} for (name, _), rows in together.items()]
     return sorted(lines, key=lambda line: (-line["nano"], -line["count"], line["name"]))[:SHOWN]
@@ -108,7 +111,9 @@ def _credits(services: Services, visitor: Visitor) -> list[tuple[str, str]]:
 
 
 def _left(balance: Balance) -> str:
-    return "unlimited" if balance.unlimited else format_usd(balance.balance_nusd)
+    if balance.unlimited:
+        return "unlimited"
+    return format_usd(balance.balance_nusd)
 
 
 OPERATIONS: tuple[Operation, ...] = (Operation("GET", PATH, as_page(show)),)

@@ -47,7 +47,9 @@ def as_page(view: Handler) -> Handler:
 def login_path(target: str = AFTER_SIGN_IN, **fields: str) -> str:
     """The path of the sign-in that goes on at `target`; `fields` fill its form."""
     query = ({} if target == AFTER_SIGN_IN else {"redirect": target}) | fields
-    return f"{LOGIN}?{urlencode(query)}" if query else LOGIN
+    if query:
+        return f"{LOGIN}?{urlencode(query)}"
+    return LOGIN
 
 
 def find_visitor(services: Services, inbound: Inbound) -> Visitor | None:
@@ -97,7 +99,10 @@ def pressed(buttons: Mapping[str, T], given: FormFields, name: str = "action") -
 
 def make_csrf(services: Services, visitor: Visitor | None, subject: str) -> str:
     """What a form must bring back: bound to the session, where there is one, and to what is decided."""
-    session = "nobody" if visitor is None else visitor.session.id
+    if visitor is None:
+        session = "nobody"
+    else:
+        session = visitor.session.id
     return hash_token(f"csrf\n{session}\n{subject}", services.store.secrets.hash_keys[0])
 
 

@@ -49,7 +49,10 @@ def add(visitor: Visitor, inbound: Inbound) -> Outbound:
         routing_key=given["routingKey"],
         actor=visitor.user_id,
     )
-    secret = made.secret if made.form == WEBHOOK else None
+    if made.form == WEBHOOK:
+        secret = made.secret
+    else:
+        secret = None
     return json_reply({"alert": {**show_hook(made), "secret": secret}}, inbound.shown_id, 201)
 
 

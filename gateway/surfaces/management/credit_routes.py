@@ -111,7 +111,10 @@ def list_audit(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     found = audit.list_entries(
         visitor.services.store.database, organization_id, limit=given["limit"], before=given.get("before", 0)
     )
-    more = found[-1].seq if len(found) == given["limit"] else None
+    if len(found) == given["limit"]:
+        more = found[-1].seq
+    else:
+        more = None
     return {"entries": [show_entry(entry) for entry in found], "next": more}
 
 

@@ -80,7 +80,10 @@ def export_usage(visitor: Visitor, inbound: Inbound) -> Outbound:
     )
     database = visitor.services.store.database
     since_us = database.read(lambda: rows_begin_us(database))
-    more = [(ROWS_SINCE, to_iso(since_us))] if span.start_us < since_us else []
+    if span.start_us < since_us:
+        more = [(ROWS_SINCE, to_iso(since_us))]
+    else:
+        more = []
     return _download(visitor, given, "usage", tabular.write_rows(pages, USAGE_COLUMNS, given["format"]), more)
 
 
@@ -138,7 +141,10 @@ def _download(
 ) -> Outbound:
     project_id = given.get("projectId", "")
     form = given["format"]
-    owners = [visitor.project(project_id).organization_id] if project_id else sorted(visitor.memberships)
+    if project_id:
+        owners = [visitor.project(project_id).organization_id]
+    else:
+        owners = sorted(visitor.memberships)
     return download(visitor, owners, f"{name}.{form}", tabular.MEDIA[form], pieces, more)
 
 

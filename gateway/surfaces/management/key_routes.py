@@ -123,7 +123,10 @@ def _show_all(visitor: Visitor, found: list[KeyInfo]) -> list[dict[str, Any]]:
     statuses = visitor.services.management.budgets.statuses([key.id for key in found])
     placed: dict[str, list[RuleInfo]] = {key.id: [] for key in found}
     for organization_id in {key.organization_id for key in found}:
-        scope_id = found[0].id if len(found) == 1 else ""
+        if len(found) == 1:
+            scope_id = found[0].id
+        else:
+            scope_id = ""
         for rule in list_rules(visitor.services.store.database, organization_id, "key", scope_id):
             placed.get(rule.scope_id, []).append(rule)
     return [show_key(key, statuses[key.id], placed[key.id]) for key in found]

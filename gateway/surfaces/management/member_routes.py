@@ -52,7 +52,10 @@ def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     given = require_some(read_body(MemberChange, inbound))
     member = _other(visitor, inbound)
     _check_role(visitor, member.organization_id, given.get("role", ""))
-    active = given["status"] == "active" if "status" in given else None
+    if "status" in given:
+        active = given["status"] == "active"
+    else:
+        active = None
     return {"member": _update(visitor, member, role=given.get("role"), active=active)}
 
 

@@ -158,7 +158,10 @@ def remove_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def _show(visitor: Visitor, info: organizations.OrganizationInfo) -> dict[str, Any]:
     """With the balance for owners and admins only."""
     role = visitor.member(info.id).role
-    balance = visitor.services.management.ledger.balance(info.id) if role in MANAGERS else None
+    if role in MANAGERS:
+        balance = visitor.services.management.ledger.balance(info.id)
+    else:
+        balance = None
     return show_organization(info, role, balance)
 
 

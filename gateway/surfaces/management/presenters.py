@@ -29,11 +29,15 @@ ROUTING = "routing"
 
 
 def usd(amount_nusd: int | None) -> str | None:
-    return None if amount_nusd is None else format_usd(amount_nusd)
+    if amount_nusd is None:
+        return None
+    return format_usd(amount_nusd)
 
 
 def iso(at_us: int | None) -> str | None:
-    return None if at_us is None else to_iso(at_us)
+    if at_us is None:
+        return None
+    return to_iso(at_us)
 
 
 def show_limits(status: Status) -> dict[str, Any]:

@@ -59,7 +59,10 @@ def sign_out_everywhere(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def show_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Whether a second factor is enabled, and how many recovery codes are left; never its secret."""
     standing = visitor.services.management.second_factors.find(visitor.user_id)
-    since = to_iso(standing.since_us) if standing.active else None
+    if standing.active:
+        since = to_iso(standing.since_us)
+    else:
+        since = None
     return {"active": standing.active, "since": since, "recoveryCodesLeft": standing.codes_left}
 
 

@@ -93,7 +93,10 @@ def get_session(services: Services, inbound: Inbound) -> Outbound:
         session = visit(services, token).session
     except Unauthenticated:
         return json_reply(b"null", inbound.shown_id)
-    headers = [write_cookie(inbound, token)] if by_cookie and session.refreshed else []
+    if by_cookie and session.refreshed:
+        headers = [write_cookie(inbound, token)]
+    else:
+        headers = []
     body = {"user": show_user(session), "session": show_session(session)}
     return json_reply(body, inbound.shown_id, headers=headers)
 

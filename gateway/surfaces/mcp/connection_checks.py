@@ -81,7 +81,10 @@ def mend(error: GatewayError, inbound: Inbound) -> GatewayError:
 
 def _challenge(error: GatewayError, inbound: Inbound, problem: str) -> GatewayError:
     """The error with what leads clients to a token (RFC 9728, section 5.1; RFC 6750, section 3)."""
-    detail = f'error="{problem}", ' if problem else ""
+    if problem:
+        detail = f'error="{problem}", '
+    else:
+        detail = ""
     where = f'resource_metadata="{inbound.base_url}{METADATA}"'
     error.headers = (*error.headers, ("WWW-Authenticate", f'Bearer {detail}scope="{scopes.TOOLS}", {where}'))
     return error

@@ -46,7 +46,10 @@ def _chat_here(read_chat: ReadChat, ctx: ToolContext, raw: bytes) -> tuple[str, 
     context = _context_of(ctx, ChatRequest.operation)
     _, request = caps.read(services.settings.limits, raw, read_chat, services.settings.limits, raw)
     answer = services.engine.chat.generate(context, request)
-    parts = answer.result.choices[0].parts if answer.result.choices else ()
+    if answer.result.choices:
+        parts = answer.result.choices[0].parts
+    else:
+        parts = ()
     used = Facts(context, answer.outcome, "").usage
     return "".join(part.text for part in parts if isinstance(part, Text)), used.input_total, used.output_total
 

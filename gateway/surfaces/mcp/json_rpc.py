@@ -139,7 +139,9 @@ def ident_of(raw: bytes) -> str | int | None:
         ident = compute_if(len(raw) > LARGE, msgspec.json.decode, raw, type=_Identified).id
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
-    return ident if _is_ident(ident) else None
+    if _is_ident(ident):
+        return ident
+    return None
 
 
 def _is_ident(ident: Any) -> TypeGuard[str | int]:

@@ -68,8 +68,14 @@ def list_image_models(ctx: ToolContext, arguments: tool_schemas.AnyArguments) ->
 
 
 def _image_line(entry: Json, default: str) -> str:
-    marked = " (default)" if entry["id"] == default else ""
-    price = "" if entry["requestPrice"] is None else f", ${entry['requestPrice']:g} an image"
+    if entry["id"] == default:
+        marked = " (default)"
+    else:
+        marked = ""
+    if entry["requestPrice"] is None:
+        price = ""
+    else:
+        price = f", ${entry['requestPrice']:g} an image"
     return f"- **{entry['id']}**{marked}: {entry['name']}, by {', '.join(entry['providers'])}{price}"
 
 
@@ -88,7 +94,10 @@ def _visible(
     day = day_of(at_us)
     refuse = predicate(caller.rules, at_us)
     catalogue = services.routing.catalogue.current()
-    own = services.routing.custom_catalogue.of(caller) if caller.key_kind == "user" else None
+    if caller.key_kind == "user":
+        own = services.routing.custom_catalogue.of(caller)
+    else:
+        own = None
     rooms = [(catalogue, list(catalogue.models.values()))]
     if own is not None:
         rooms.insert(0, (own.current(), listing.own_models(catalogue, own.current())))
@@ -127,7 +136,10 @@ def _providers(mappings: list[Mapping]) -> list[str]:
 def _line(entry: Json) -> str:
     can = [name for name, able in entry["capabilities"].items() if able]
     price = f"${entry['pricing']['input']} in, ${entry['pricing']['output']} out a token"
-    context = f"{entry['context_length']} tokens" if entry["context_length"] else "unknown"
+    if entry["context_length"]:
+        context = f"{entry['context_length']} tokens"
+    else:
+        context = "unknown"
     return (
         f"- **{entry['id']}**: by {', '.join(entry['providers'])}; {'free' if entry['free'] else price}; "
         f"context {context}; {', '.join(can) or 'text'}"
@@ -136,10 +148,14 @@ def _line(entry: Json) -> str:
 
 def _rates(ctx: ToolContext, mapping: Mapping) -> TokenRates:
     prices = prices_at(mapping.prices, ctx.services.clock.now_us())
-    return prices.base if prices is not None else UNPRICED
+    if prices is not None:
+        return prices.base
+    return UNPRICED
 
 
 def _image_price(rates: TokenRates) -> float | None:
     """US dollars of one image, where it has a price of its own."""
     known = rates.per_image.get("default", min(rates.per_image.values(), default=None))
-    return None if known is None else usd_number(known) / MILLION
+    if known is None:
+        return None
+    return usd_number(known) / MILLION

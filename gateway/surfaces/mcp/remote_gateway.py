@@ -127,7 +127,10 @@ def chat(ctx: ToolContext, address: str, body: Json) -> tuple[str, int, int]:
     """The text of a chat completion, and the tokens of prompt and completion."""
     sent = _ask(ctx, address, CHAT, body, SentCompletion)
     used = sent.usage or SentUsage()
-    text = sent.choices[0].message.content if sent.choices else ""
+    if sent.choices:
+        text = sent.choices[0].message.content
+    else:
+        text = ""
     return text or "", used.prompt_tokens, used.completion_tokens
 
 
@@ -138,7 +141,10 @@ def images(ctx: ToolContext, address: str, wanted: ImagesInput, model: str) -> I
         if value := getattr(wanted, name):
             body[name] = value
     sent = _ask(ctx, address, IMAGES, body, SentImages)
-    warnings = sent.metadata.warnings if sent.metadata else []
+    if sent.metadata:
+        warnings = sent.metadata.warnings
+    else:
+        warnings = []
     return ImagesResult(tuple(Image(_media_of(one)) for one in sent.data), warnings=tuple(warnings))
 
 
@@ -193,7 +199,13 @@ def _refusal(status: int, raw: bytes, retry_after: str) -> GatewayError:
             pass
     text = sent_error.message or f"The gateway that generates answered with status {status}."
     if status == 429:
-        wait_s = float(retry_after) if WAIT.fullmatch(retry_after) else 1.0
+        if WAIT.fullmatch(retry_after):
+            wait_s = float(retry_after)
+        else:
+            wait_s = 1.0
         return RateLimited(text, retry_after=min(wait_s, LONGEST_WAIT_S))
-    code = sent_error.code if CODE.fullmatch(sent_error.code) else None
+    if CODE.fullmatch(sent_error.code):
+        code = sent_error.code
+    else:
+        code = None
     return UpstreamFailed(text, status=status if 400 <= status < 600 else None, code=code)

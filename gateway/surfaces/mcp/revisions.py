@@ -31,7 +31,10 @@ def is_stateless(inbound: Inbound, call: MethodCall) -> bool:
     """Whether the message declares its own version; Fault for one that contradicts its headers."""
     header = inbound.header(VERSION_HEADER)
     meta = call.params.get("_meta")
-    version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+    if isinstance(meta, dict):
+        version = meta.get(VERSION_KEY)
+    else:
+        version = None
     if header != STATELESS and (version is None or version in VERSIONS):
         return False
     if not isinstance(meta, dict) or missing(meta):

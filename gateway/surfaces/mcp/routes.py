@@ -70,19 +70,27 @@ class Endpoint:
         if call is None:
             return Outbound(202, [*http_responses.PRIVATE, ("x-request-id", inbound.shown_id)])
         ctx = begin(services, inbound, caller)
-        return self._reply(ctx, call) if session is None else self._bring(ctx, call, session)
+        if session is None:
+            return self._reply(ctx, call)
+        return self._bring(ctx, call, session)
 
     def _failed_call(self, services: Services, inbound: Inbound, error: Unavailable) -> Outbound:
         """The reply to a tool call whose caller cannot be known, because the store is away: a tool error, which a model
         can read. Raises `error` for all other messages, and where the answer belongs to a stream."""
-        call = json_rpc.read(services.settings.limits, inbound.body) if inbound.method == "POST" else None
+        if inbound.method == "POST":
+            call = json_rpc.read(services.settings.limits, inbound.body)
+        else:
+            call = None
         if call is None or inbound.query or not self._methods.calls_a_tool(call):
             raise error
         try:
             stateless = revisions.is_stateless(inbound, call)
         except Fault:
             raise error from None
-        result = revisions.complete(failed(error)) if stateless else failed(error)
+        if stateless:
+            result = revisions.complete(failed(error))
+        else:
+            result = failed(error)
         outbound = http_responses.json_reply(json_rpc.result_of(call, result), inbound.shown_id)
         outbound.failure = error
         return outbound

@@ -65,7 +65,10 @@ def _write_all(folder: str, stem: str, ending: str, images: list[Media]) -> list
 def _write(room: int, stem: str, ending: str, data: bytes) -> str:
     """A new file below the open folder; what lies there already, a link too, is never followed nor overwritten."""
     for number in range(MOST_TRIES):
-        name = f"{stem}.{ending}" if not number else f"{stem}-{number + 1}.{ending}"
+        if not number:
+            name = f"{stem}.{ending}"
+        else:
+            name = f"{stem}-{number + 1}.{ending}"
         try:
             file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=room)
         except FileExistsError:

@@ -88,7 +88,10 @@ class StreamSession:
     def send(self, call: MethodCall, outbound: Outbound) -> Outbound:
         """Bring the body of an answer to the stream; what is answered in its place. An answer that is too long for it
         is told there as an error. RateLimited where too much waits there already."""
-        body = outbound.body if isinstance(outbound.body, bytes) else b""
+        if isinstance(outbound.body, bytes):
+            body = outbound.body
+        else:
+            body = b""
         if len(body) > LONGEST_MESSAGE:
             body = orjson.dumps(json_rpc.refusal_of(call, _too_long(len(body))))
         if body and not self._services.store.mailboxes.post(self._key_id, self._place, self._name, body):
@@ -100,7 +103,10 @@ class StreamSession:
 def session_of(services: Services, inbound: Inbound, caller: Caller) -> StreamSession | None:
     """The session that a message names; None for one that wants its answer at once. Forbidden for one that this key
     has not open."""
-    name = inbound.arguments().get(SESSION) if inbound.query else None
+    if inbound.query:
+        name = inbound.arguments().get(SESSION)
+    else:
+        name = None
     if name is None:
         return None
     place = services.store.mailboxes.find(caller.key_id, name)

@@ -91,7 +91,9 @@ def read(kind: type[T], given: Any) -> T:
 
 def _whole(value: Any) -> Any:
     """JSON does not tell 20.0 from 20, and programs that know one kind of number write either."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def _explain(text: str, kind: type) -> InvalidRequest:

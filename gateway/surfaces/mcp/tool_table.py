@@ -48,7 +48,9 @@ class Toolbox:
         self.shown = [tool.show() for tool in self._tools.values()]
 
     def find(self, name: Any) -> OfferedTool | None:
-        return self._tools.get(name) if isinstance(name, str) else None
+        if isinstance(name, str):
+            return self._tools.get(name)
+        return None
 
 
 def call(tool: OfferedTool, ctx: ToolContext, given: Any) -> tuple[Json, GatewayError | None]:

@@ -52,6 +52,8 @@ def within(reach: frozenset[str], refuse: Predicate | None) -> Predicate:
     def check(mapping: Mapping, provider: Provider) -> str | None:
         if mapping.key not in reach:
             return "no credential"
-        return refuse(mapping, provider) if refuse is not None else None
+        if refuse is not None:
+            return refuse(mapping, provider)
+        return None
 
     return check

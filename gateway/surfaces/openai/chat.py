@@ -18,7 +18,10 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat")
     limits = services.settings.limits
     raw = inbound.body
-    body, request = read_here(limits, raw) if len(raw) < caps.LARGE else read(limits, raw)
+    if len(raw) < caps.LARGE:
+        body, request = read_here(limits, raw)
+    else:
+        body, request = read(limits, raw)
     if body.user is not None or body.metadata is not None:
         attribution.add_body(context, body.user, body.metadata)
     if type(body) is chat_schema.OlderBody:

@@ -118,7 +118,9 @@ def _signed(parts: tuple[Part, ...], marks: ReasoningMarks) -> tuple[Part, ...]:
 def _parts(message: schema.AnyMessage, place: int) -> tuple[Part, ...]:
     content = message.content
     if isinstance(content, str):
-        return (Text(content),) if content else ()
+        if content:
+            return (Text(content),)
+        return ()
     if not content:
         return ()
     return tuple(_part(part, f"messages.{place}.content.{number}") for number, part in enumerate(content))
@@ -166,7 +168,9 @@ def _media(text: str, path: str, *, bare: bool = False) -> Media:
 
 
 def _mark(control: schema.CacheControl | None) -> CacheMark | None:
-    return None if control is None else CacheMark(control.ttl or "")
+    if control is None:
+        return None
+    return CacheMark(control.ttl or "")
 
 
 def _tool(tool: object, place: int) -> Tool:
@@ -192,8 +196,13 @@ def _asked_search(body: schema.ChatBody) -> tuple[WebSearch, ...]:
     """The web search that a field beside the tools asks for, if one does."""
     wanted = body.web_search_options
     if wanted is None:
-        return (WebSearch(),) if body.web_search else ()
-    where = wanted.user_location.approximate if wanted.user_location else None
+        if body.web_search:
+            return (WebSearch(),)
+        return ()
+    if wanted.user_location:
+        where = wanted.user_location.approximate
+    else:
+        where = None
     tool = schema.WebSearchTool(user_location=where, search_context_size=wanted.search_context_size)
     return (_web_search(tool),)
 
@@ -266,7 +275,10 @@ def _format(chosen: object) -> ResponseFormat | None:
 
 def _reasoning(body: schema.ChatBody, effort: Effort | Literal[""]) -> ReasoningOptions:
     options = body.reasoning or schema.Reasoning()
-    enabled = None if not effort and not options.max_tokens else effort != "none" or bool(options.max_tokens)
+    if not effort and not options.max_tokens:
+        enabled = None
+    else:
+        enabled = effort != "none" or bool(options.max_tokens)
     return ReasoningOptions(effort=effort, budget=options.max_tokens, enabled=enabled, mode=options.mode or "")
 
 

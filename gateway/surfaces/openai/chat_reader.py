@@ -91,7 +91,10 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
     prompt = _summarize(body.messages)
     marks = (rare or not prompt.plain) and MARK_WORD in raw
     special = rare and any(READ_SPECIAL(body))
-    effort = (body.reasoning_effort or (body.reasoning.effort if body.reasoning else None) or "") if special else ""
+    if special:
+        effort = body.reasoning_effort or (body.reasoning.effort if body.reasoning else None) or ""
+    else:
+        effort = ""
     options = _options(body, not prompt.plain and BREAKPOINT_WORD in raw)
     draws = options.image_config is not None
     return ChatRequest(
@@ -249,23 +252,32 @@ def _size(tool: object) -> int:
     if type(tool) is not schema.FunctionTool:
         return len(encode(tool))
     spec = tool.function
-    parameters = 0 if spec.parameters is schema.UNSET else len(memoryview(spec.parameters))
+    if spec.parameters is schema.UNSET:
+        parameters = 0
+    else:
+        parameters = len(memoryview(spec.parameters))
     return len(spec.name) + len(spec.description or "") + parameters
 
 
 def _shape_size(format: object) -> int:
     """Bytes of the schema that the answer has to follow: the model reads it."""
-    return len(encode(format.json_schema)) if type(format) is schema.JsonSchemaFormat else 0
+    if type(format) is schema.JsonSchemaFormat:
+        return len(encode(format.json_schema))
+    return 0
 
 
 def _forced(choice: object) -> str:
     if choice is None or choice in ("auto", "none"):
         return ""
     if isinstance(choice, schema.AllowedChoice):
-        return "required" if choice.allowed_tools.mode == "required" else ""
+        if choice.allowed_tools.mode == "required":
+            return "required"
+        return ""
     if isinstance(choice, schema.WebSearchChoice):
         return "web_search"
-    return "required" if choice == "required" else "tool"
+    if choice == "required":
+        return "required"
+    return "tool"
 
 
 def _options(body: schema.ChatBody, breakpoints: bool) -> Options:

@@ -385,7 +385,10 @@ def _check_together(body: ChatBody) -> None:
 
 def require_object(raw: Raw | UnsetType, param: str, *, optional: bool = False) -> None:
     """Raises InvalidRequest unless the JSON text is an object (or null or absent, when `optional`)."""
-    start = b"null" if raw is UNSET else bytes(memoryview(raw)[:4])
+    if raw is UNSET:
+        start = b"null"
+    else:
+        start = bytes(memoryview(raw)[:4])
     if start[:1] == b"{" or (optional and start == b"null"):
         return
     raise invalid(param, "expected an object with a JSON Schema")

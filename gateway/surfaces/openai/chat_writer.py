@@ -51,7 +51,10 @@ class ChatFacts(AnswerFacts, Interface):
 
 def reply(result: ChatResult, facts: ChatFacts) -> bytes:
     """The body of a chat completion. A relayed one keeps the upstream's choices and nothing else of it."""
-    native = result.native.body if result.native is not None else None
+    if result.native is not None:
+        native = result.native.body
+    else:
+        native = None
     metadata = facts.metadata()
     tier = facts.service_tier
     if native is None and _cites_documents(result):
@@ -118,7 +121,10 @@ def _finish(reason: Any) -> str | None:
 
 def _choice(choice: Choice, index: int) -> dict[str, Any]:
     text = _only_text(choice)
-    message = _message(choice) if text is None else {"role": "assistant", "content": text}
+    if text is None:
+        message = _message(choice)
+    else:
+        message = {"role": "assistant", "content": text}
     return {"index": index, "message": message, "finish_reason": dialect.FINISH_WRITE[choice.finish]}
 
 
@@ -127,7 +133,9 @@ def _only_text(choice: Choice) -> str | None:
     if len(choice.parts) != 1:
         return None
     part = choice.parts[0]
-    return part.text if isinstance(part, Text) and not part.sources and not part.signature else None
+    if isinstance(part, Text) and not part.sources and not part.signature:
+        return part.text
+    return None
 
 
 def _message(choice: Choice) -> dict[str, Any]:
@@ -292,7 +300,10 @@ class _Stream:
     def _call(self, event: ToolCallDelta) -> bytes:
         """A piece of a tool call; calls are numbered in the order in which they begin, block for block."""
         key = (event.choice, event.block)
-        inner = "input" if event.custom else "arguments"
+        if event.custom:
+            inner = "input"
+        else:
+            inner = "arguments"
         if event.executed or key in self._hidden:
             # Only the first piece names who runs the call.
             self._hidden.add(key)
@@ -328,7 +339,9 @@ class _Stream:
         if event.vendor or event.signature or event.sealed:
             piece = Reasoning(event.text, event.signature, event.sealed, event.vendor, event.ident, event.summary)
             delta["reasoning_details"] = write_block(piece, self._reasoning[key])
-        return self._chunk(event.choice, delta) if delta else b""
+        if delta:
+            return self._chunk(event.choice, delta)
+        return b""
 
     def _finish(self, event: Finished) -> bytes:
         """Finish chunks for the choices that have none yet, then usage and metadata, then [DONE]."""
@@ -339,7 +352,10 @@ class _Stream:
             sent.append(self._chunk(choice, {"tool_calls": [call]}))
         for choice in sorted(self._begun | {0} | set(range(len(event.reasons)))):
             if choice not in self._ended:
-                reason = event.reasons[choice] if choice < len(event.reasons) else event.reason
+                if choice < len(event.reasons):
+                    reason = event.reasons[choice]
+                else:
+                    reason = event.reason
                 sent.append(self._chunk(choice, {}, dialect.FINISH_WRITE[reason]))
         try:
             sent.append(self._tail())

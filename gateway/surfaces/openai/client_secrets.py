@@ -82,7 +82,10 @@ def make_secret(services: Services, inbound: Inbound) -> Outbound:
             error.code = "invalid_request"
         raise
     lock = _lock(services, context, body.session)
-    seconds = body.expires_after.seconds if body.expires_after is not None else None
+    if body.expires_after is not None:
+        seconds = body.expires_after.seconds
+    else:
+        seconds = None
     value, ends_at = services.accounts.realtime_secrets.make(context.caller, lock, seconds)
     answer = {"value": value, "expires_at": ends_at, "session": _shown(lock)}
     return http_responses.json_reply(answer, context.shown_id)
@@ -122,7 +125,10 @@ def _read_transcriber(heard: Transcriber | None | UnsetType) -> str | None:
     """The model that transcribes what is said; "" for none, None where that is left open."""
     if heard is UNSET:
         return None
-    model = heard.model if isinstance(heard, Transcriber) else ""
+    if isinstance(heard, Transcriber):
+        model = heard.model
+    else:
+        model = ""
     if heard is not None and not model:
         raise _invalid("session.audio.input.transcription.model", "Name the model that transcribes, or send null.")
     return model

@@ -142,7 +142,10 @@ def prompts_of(body: CompletionBody) -> tuple[str, ...]:
     """The prompts, at least one. InvalidRequest for token numbers: they mean something else to each model, so that a
     model other than the one whose tokenizer made them would go on with nonsense."""
     prompt = body.prompt
-    prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
+    if isinstance(prompt, str):
+        prompts = (prompt,)
+    else:
+        prompts = tuple(prompt)
     if not prompts or len(prompts) > MOST_PROMPTS or not all(isinstance(one, str) for one in prompts):
         raise invalid("prompt", f"give a text or up to {MOST_PROMPTS} of them; token numbers are not taken")
     return prompts
@@ -184,11 +187,16 @@ def _task(wanted: Completion) -> tuple[Message, ...]:
 
 def _no_thinking(wanted: Completion) -> ReasoningOptions:
     """Nobody waits at a cursor for thoughts."""
-    return ReasoningOptions(effort="none", enabled=False) if wanted.suffix else ReasoningOptions()
+    if wanted.suffix:
+        return ReasoningOptions(effort="none", enabled=False)
+    return ReasoningOptions()
 
 
 def _sampling(body: CompletionBody) -> Sampling:
-    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    if isinstance(body.stop, str):
+        stop = [body.stop]
+    else:
+        stop = body.stop or []
     stops = tuple(islice((one for one in stop if one), MOST_STOPS))
     return Sampling(
         max_tokens=body.max_tokens or None,

@@ -36,7 +36,9 @@ class Echo(NamedTuple):
     choices: int
 
     def before(self, choice: int) -> str:
-        return self.text if choice < self.choices else ""
+        if choice < self.choices:
+            return self.text
+        return ""
 
 
 def reply(result: ChatResult, facts: Facts, echo: Echo, *, unfence: bool) -> bytes:
@@ -62,8 +64,13 @@ def last_frame(facts: Facts, tail: dict[str, Any]) -> bytes:
 
 def _text(choice: Choice, unfence: bool) -> str:
     text = "".join(part.text for part in choice.parts if isinstance(part, Text))
-    fenced = FENCED.match(text) if unfence else None
-    return fenced[1] if fenced else text
+    if unfence:
+        fenced = FENCED.match(text)
+    else:
+        fenced = None
+    if fenced:
+        return fenced[1]
+    return text
 
 
 def _choice(index: int, text: str, finish: FinishReason | None = None) -> dict[str, Any]:
@@ -120,7 +127,10 @@ class _Stream:
     def _text_of(self, choice: int) -> "_Plain | _Unfenced":
         if choice not in self._texts:
             unfence = self._unfence and not self._facts.serving.target.completes
-            self._texts[choice] = _Unfenced() if unfence else _Plain()
+            if unfence:
+                self._texts[choice] = _Unfenced()
+            else:
+                self._texts[choice] = _Plain()
             self._texts[choice].echo = self._echo.before(choice)
         return self._texts[choice]
 
@@ -139,7 +149,10 @@ class _Stream:
         sent: list[bytes] = []
         for choice in sorted({0, *self._texts, *range(len(event.reasons))}):
             state = self._text_of(choice)
-            reason = event.reasons[choice] if choice < len(event.reasons) else event.reason
+            if choice < len(event.reasons):
+                reason = event.reasons[choice]
+            else:
+                reason = event.reason
             text = state.echo + state.end()
             more = {"choices": [_choice(self._first + choice, text, reason)]}
             sent.append(compute_if(len(text) >= LARGE, self._frame, more))
@@ -179,7 +192,9 @@ def _before_fence(text: str) -> int:
         at = len(text) - ticks
     else:
         at = len(text)
-    return at - 1 if text[at - 1 : at] == "\n" else at
+    if text[at - 1 : at] == "\n":
+        return at - 1
+    return at
 
 
 class _Plain:
@@ -232,4 +247,6 @@ class _Unfenced:
     def end(self) -> str:
         text = self._held
         self._held = ""
-        return re.sub(r"\n?```\s*\Z", "", text) if self._fenced else text
+        if self._fenced:
+            return re.sub(r"\n?```\s*\Z", "", text)
+        return text

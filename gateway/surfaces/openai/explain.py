@@ -38,7 +38,10 @@ def look_up(services: Services, inbound: Inbound) -> Outbound:
     of their own keys, a customer key its own."""
     caller = auth.caller_of(services, inbound)
     log_id = inbound.params["log_id"]
-    mine = {"key_id": caller.key_id} if caller.key_kind != "user" else {}
+    if caller.key_kind != "user":
+        mine = {"key_id": caller.key_id}
+    else:
+        mine = {}
     if caller.role not in MANAGERS:
         mine["member_id"] = caller.member_id
     body = {"object": KIND, "log_id": log_id, **services.routing.decisions.find(caller.project_id, log_id, **mine)}

@@ -142,7 +142,10 @@ def _address_of(row: Raw, param: str) -> str:
         found = compute_if(memoryview(row).nbytes > caps.LARGE, ROW.decode, row).get("image_url")
     except DecodeError:
         raise invalid(param, "an object with an image_url") from None
-    found = found.get("url") if isinstance(found, dict) else found
+    if isinstance(found, dict):
+        found = found.get("url")
+    else:
+        found = found
     if not isinstance(found, str) or not found.startswith(("https://", "http://", "data:")):
         raise invalid(param, "an https address or a data URL")
     return found
@@ -231,7 +234,10 @@ def _stream(services: Services, context: RequestContext, request: ImagesRequest)
     stream = services.engine.executor.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
-    kind = "image_generation" if request.operation == ImagesRequest.operation else "image_edit"
+    if request.operation == ImagesRequest.operation:
+        kind = "image_generation"
+    else:
+        kind = "image_edit"
     frames = http_responses.write_frames(stream, partial(_write_events, facts, kind, []), error_frame)
     return http_responses.stream_reply(frames, context.shown_id, headers)
 

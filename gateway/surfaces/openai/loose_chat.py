@@ -82,7 +82,10 @@ def _messages(messages: list[Any]) -> Iterator[Any]:
             open_calls |= {name: ident for name in _legacy_call(message, ident)}
         elif role == "function":
             name = message.get("name")
-            name = name if isinstance(name, str) and name else "function"
+            if isinstance(name, str) and name:
+                name = name
+            else:
+                name = "function"
             if name not in open_calls:
                 call = {"id": ident, "type": "function", "function": {"name": name, "arguments": "{}"}}
                 yield {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -100,7 +103,9 @@ def _legacy_call(message: Json, ident: str) -> tuple[str, ...]:
     if not isinstance(call, dict) or message.get("tool_calls"):
         return ()
     message["tool_calls"] = [{"id": ident, "type": "function", "function": _function(call)}]
-    return (call["name"],) if isinstance(call.get("name"), str) else ()
+    if isinstance(call.get("name"), str):
+        return (call["name"],)
+    return ()
 
 
 def _mend_calls(message: Json, ident: str) -> None:
@@ -111,11 +116,17 @@ def _mend_calls(message: Json, ident: str) -> None:
         if not isinstance(call, dict):
             continue
         if not call.get("type"):
-            call["type"] = "custom" if isinstance(call.get("custom"), dict) else "function"
+            if isinstance(call.get("custom"), dict):
+                call["type"] = "custom"
+            else:
+                call["type"] = "function"
         if isinstance(call.get("function"), dict):
             call["function"] = _function(call["function"])
         if not call.get("id") and len(calls) == 1:
-            call["id"] = ident if number == 0 else f"{ident}_{number}"
+            if number == 0:
+                call["id"] = ident
+            else:
+                call["id"] = f"{ident}_{number}"
 
 
 def _function(function: Json) -> Json:
@@ -123,7 +134,9 @@ def _function(function: Json) -> Json:
     arguments = function.get("arguments")
     if isinstance(arguments, dict):
         return {**function, "arguments": orjson.dumps(arguments).decode()}
-    return {**function, "arguments": ""} if arguments is None else function
+    if arguments is None:
+        return {**function, "arguments": ""}
+    return function
 
 
 def _mend_parts(message: Json) -> None:

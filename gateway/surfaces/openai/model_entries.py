@@ -166,7 +166,10 @@ def _offered(catalogue: Catalogue, model: Model, query: Query) -> list[Mapping]:
 
 def _shown(mappings: list[Mapping], query: Query, day: str) -> list[Mapping]:
     """The mappings that pass the query's filters of state: an entry is left out by the dates that it would show."""
-    entries = [[one] for one in mappings] if query.mapped else [mappings]
+    if query.mapped:
+        entries = [[one] for one in mappings]
+    else:
+        entries = [mappings]
     return [
         one
         for entry in entries
@@ -319,7 +322,9 @@ def _pseudo_entry(ident: str, name: str, description: str, among: Sequence[Mappi
         mappings=(mapping,),
     )
     pseudo = Catalogue((model,), (Provider(PSEUDO_PROVIDER, "LLM Gateway", "openai"),), {})
-    return _mapped_entry(pseudo, model, mapping, 0) if mapped else _model_entry(pseudo, model, [mapping], 0)
+    if mapped:
+        return _mapped_entry(pseudo, model, mapping, 0)
+    return _model_entry(pseudo, model, [mapping], 0)
 
 
 def _inputs(model: Model, mappings: list[Mapping]) -> list[str]:
@@ -348,7 +353,9 @@ def _parameters(model: Model, mappings: list[Mapping]) -> list[str]:
 
 def _limits(model: Model) -> dict[str, str]:
     seconds = model.max_video_seconds
-    return {"max_video_duration_seconds": str(seconds)} if seconds else {}
+    if seconds:
+        return {"max_video_duration_seconds": str(seconds)}
+    return {}
 
 
 def _unix(day: str) -> int:
@@ -359,4 +366,6 @@ def _unix(day: str) -> int:
 
 
 def _iso(day: str) -> str:
-    return f"{day}T00:00:00.000Z" if day else ""
+    if day:
+        return f"{day}T00:00:00.000Z"
+    return ""

@@ -45,7 +45,9 @@ class Audience:
     @property
     def shows(self) -> Predicate | None:
         """What is refused of the catalogue: by the rules, and beyond reach."""
-        return self.refuse if self.reach is None else within(self.reach, self.refuse)
+        if self.reach is None:
+            return self.refuse
+        return within(self.reach, self.refuse)
 
 
 PUBLIC = Audience()
@@ -71,7 +73,9 @@ def audience_of(services: Services, inbound: Inbound) -> Audience:
 
 def _caller(services: Services, inbound: Inbound) -> Caller | None:
     token = auth.token_of(inbound)
-    return services.accounts.authentication.caller(token) if token else None
+    if token:
+        return services.accounts.authentication.caller(token)
+    return None
 
 
 def handle_models(services: Services, inbound: Inbound) -> Outbound:
@@ -89,7 +93,10 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
     tag, body = _listed(services, query, audience)
     # One with an organization's own models is remembered with them.
     own = audience.own is not None and audience.own.current().models
-    holder = audience.own if own and audience.own is not None else services.routing.catalogue
+    if own and audience.own is not None:
+        holder = audience.own
+    else:
+        holder = services.routing.catalogue
     return listing.reply(inbound, holder, tag, body)
 
 
@@ -101,7 +108,10 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
     for entry in _matching(services, ident, audience):
         return Outbound(200, [JSON, *HEADERS, ("x-request-id", inbound.shown_id)], orjson.dumps(entry))
     near = catalogue.suggest(ident)
-    hint = f" Did you mean {', '.join(near)}?" if near else ""
+    if near:
+        hint = f" Did you mean {', '.join(near)}?"
+    else:
+        hint = ""
     raise NotFound(f"The model '{ident[:100]}' does not exist.{hint}", param="model", code="model_not_found")
 
 
@@ -113,7 +123,10 @@ def _matching(services: Services, ident: str, audience: Audience) -> Iterator[di
         own = audience.own.current()
         yield from write_entries(own, own_models(catalogue, own, ident), Query(), at_us, audience.refuse)
     model = catalogue.find(ident if "/" not in ident else ident.split("/", 1)[1].split(":", 1)[0])
-    wanted = model.id if model is not None and "/" not in ident else ident
+    if model is not None and "/" not in ident:
+        wanted = model.id
+    else:
+        wanted = ident
     query = Query(include_deactivated=True, mapped="/" in ident)
     models = () if model is None else (model,)
     pseudo = pseudo_entries(query, among=choices_of(services, None))

@@ -38,7 +38,9 @@ def write_pricing(mapping: Mapping, at_us: int, names: tuple[str, ...]) -> dict[
 def _base_rates(lists: tuple[Prices, ...], day: str) -> TokenRates:
     """The base of the newest price list that has begun, else of the oldest."""
     begun = [prices for prices in lists if prices.from_date <= day] or list(lists[:1])
-    return begun[-1].base if begun else NO_RATES
+    if begun:
+        return begun[-1].base
+    return NO_RATES
 
 
 def highest_of(among: Sequence[Mapping]) -> tuple[Prices, ...]:

@@ -142,8 +142,12 @@ def _count_pages(address: str, kind: str) -> tuple[int, int]:
         raise invalid(f"document.{kind}", "the data URL is not valid base64") from None
     if is_pdf(data):
         facts = READER.read(data)
-        return (MOST_PAGES, 1) if facts is None else (min(facts.most_pages, MOST_PAGES), min(facts.pages, MOST_PAGES))
-    return (1, 1) if type_of(data) in ONE_PAGE else (MOST_PAGES, 1)
+        if facts is None:
+            return (MOST_PAGES, 1)
+        return (min(facts.most_pages, MOST_PAGES), min(facts.pages, MOST_PAGES))
+    if type_of(data) in ONE_PAGE:
+        return (1, 1)
+    return (MOST_PAGES, 1)
 
 
 def write(body: Json, facts: Facts) -> Json:

@@ -62,7 +62,10 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
     # What is said in a session is not retained.
     inbound.payload = context.payload = None
     session, first = _open(services, context, model, opened, who, inbound)
-    subprotocol = SUBPROTOCOL if SUBPROTOCOL in handshake.offered else None
+    if SUBPROTOCOL in handshake.offered:
+        subprotocol = SUBPROTOCOL
+    else:
+        subprotocol = None
     takeover = Takeover(services, session, handshake, inbound, subprotocol, first)
     return Outbound(101, [], iter(()), takeover=takeover)
 

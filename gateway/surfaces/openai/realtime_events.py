@@ -72,7 +72,10 @@ class OpenAIEvents:
         raw = text.encode()
         wire = caps.read(self._limits, raw, _decode, raw)
         given = wire.get("event_id")
-        ident = given if isinstance(given, str) and 0 < len(given) <= LONGEST_ID else f"event_{new_hex()}"
+        if isinstance(given, str) and 0 < len(given) <= LONGEST_ID:
+            ident = given
+        else:
+            ident = f"event_{new_hex()}"
         try:
             return self._read(wire, ident, len(raw))
         except GatewayError as error:
@@ -177,7 +180,10 @@ class OpenAIEvents:
 
     def _check_item(self, item: Any, place: str) -> None:
         """Items that instruct the model are refused where a client secret has the instructions."""
-        role = item.get("role") if isinstance(item, dict) else None
+        if isinstance(item, dict):
+            role = item.get("role")
+        else:
+            role = None
         if self._lock.instructions and role not in TALKERS:
             raise _refuse(f"{place}.role", "instructions_locked", INSTRUCTIONS_LOCKED)
 
@@ -187,7 +193,10 @@ class OpenAIEvents:
             if name not in holder:
                 continue
             wanted = holder[name]
-            model = wanted.get("model") if isinstance(wanted, dict) else None
+            if isinstance(wanted, dict):
+                model = wanted.get("model")
+            else:
+                model = None
             model = model if isinstance(model, str) else ""
             if isinstance(wanted, dict) and not model and self.heard:
                 wanted["model"] = model = self.heard
@@ -269,12 +278,17 @@ def _limit(holder: Json) -> int | None:
     if not given:
         return None
     limited = all(type(value) is int and value > 0 for value in given)
-    return max(given) if limited else UNLIMITED
+    if limited:
+        return max(given)
+    return UNLIMITED
 
 
 def _weigh(item: Any, event: ClientEvent) -> None:
     """Count sound and images of an item as such, and not as the text that they come as."""
-    parts = item.get("content") if isinstance(item, dict) else None
+    if isinstance(item, dict):
+        parts = item.get("content")
+    else:
+        parts = None
     for part in parts if isinstance(parts, list) else []:
         if isinstance(part, dict):
             sound = size_of(part.get("audio"))

@@ -59,7 +59,9 @@ class _Block:
 
 def vendor_of(name: Any) -> str:
     """The vendor that a `format` stands for; a format of no known vendor is its own name, "unknown" is none."""
-    return "" if not isinstance(name, str) or name == UNKNOWN else REASONING_VENDORS.get(name, name)
+    if not isinstance(name, str) or name == UNKNOWN:
+        return ""
+    return REASONING_VENDORS.get(name, name)
 
 
 def format_of(vendor: str) -> str:
@@ -120,7 +122,9 @@ def _merge(blocks: list[_Block], item: dict[str, Any], ident: str, vendor: str) 
 
 def _word(item: dict[str, Any], name: str) -> str:
     value = item.get(name)
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 def write_details(parts: Sequence[Part]) -> list[dict[str, Any]]:

@@ -74,7 +74,10 @@ def speak(services: Services, inbound: Inbound) -> Outbound:
 def read(body: SpeechBody) -> SpeechRequest:
     """The neutral request."""
     own = isinstance(body.voice, OwnVoice)
-    voice = body.voice.id if isinstance(body.voice, OwnVoice) else body.voice or ""
+    if isinstance(body.voice, OwnVoice):
+        voice = body.voice.id
+    else:
+        voice = body.voice or ""
     wanted = SpeechInput(body.input, voice, body.response_format or "", body.speed or 1.0, body.instructions or "", own)
     size = len((wanted.text + wanted.instructions).encode("utf-8", "replace"))
     needs = Requirements(stream=True, max_tokens=0, prompt_bytes=size, messages=1, units=units_of(wanted))
@@ -87,7 +90,10 @@ def _reply(services: Services, stream: StreamedAnswer, facts: Facts, format: str
     batches = iter(stream)
     try:
         first, ended = _next_piece(batches)
-        second, ended = (b"", True) if ended else _next_piece(batches)
+        if ended:
+            second, ended = (b"", True)
+        else:
+            second, ended = _next_piece(batches)
     except BaseException:
         stream.close()
         raise
@@ -149,7 +155,10 @@ def foreseen_cost(outcome: Outcome, at_us: int) -> tuple[str, str]:
     mapping = outcome.serving.target.mapping
     units = outcome.request.requirements.units
     likely = estimate(units, mapping, outcome.request.requirements.prompt_bytes)
-    name = COST if likely.characters and not likely.output_audio else ESTIMATED_COST
+    if likely.characters and not likely.output_audio:
+        name = COST
+    else:
+        name = ESTIMATED_COST
     return name, format_usd(cost_of(likely, mapping, at_us).total)
 
 

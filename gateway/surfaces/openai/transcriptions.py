@@ -154,7 +154,9 @@ def _number(text: str) -> str | float:
         value = float(text)
     except ValueError:
         return text
-    return int(value) if value.is_integer() else value
+    if value.is_integer():
+        return int(value)
+    return value
 
 
 def _words(form: Form, *names: str) -> tuple[str, ...]:
@@ -188,7 +190,10 @@ def _write(result: TranscriptionResult, chosen: str, facts: Facts, headers: list
     written: dict[str, Any] = {"text": result.text}
     if chosen != "json":
         written = {"task": facts.context.operation.removesuffix("s").replace("translation", "translate")} | written
-        written["task"] = "translate" if facts.context.operation == TranslationRequest.operation else "transcribe"
+        if facts.context.operation == TranslationRequest.operation:
+            written["task"] = "translate"
+        else:
+            written["task"] = "transcribe"
         written |= {"language": result.language, "duration": result.duration, "segments": result.segments}
     else:
         written["language"] = result.language or None  # some clients cannot do without

@@ -129,7 +129,9 @@ def _addresses(body: VideoFields) -> dict[str, list[str]]:
 
 def _url(given: Any) -> str:
     """What a text or an object with one address names."""
-    return given if isinstance(given, str) else str(getattr(given, given.__struct_fields__[0]))
+    if isinstance(given, str):
+        return given
+    return str(getattr(given, given.__struct_fields__[0]))
 
 
 def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
@@ -139,7 +141,10 @@ def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
         if value == "":
             continue
         nested = NESTED.fullmatch(written)
-        name = nested[1] if nested else written.removesuffix("[]")
+        if nested:
+            name = nested[1]
+        else:
+            name = written.removesuffix("[]")
         if name in LISTS:
             values.setdefault(name, []).append(value)
         else:
@@ -228,7 +233,9 @@ def _one(found: Pictures, name: str) -> Picture | None:
     pictures = found.get(name, [])
     if len(pictures) > 1:
         raise invalid(name, "send one")
-    return pictures[0] if pictures else None
+    if pictures:
+        return pictures[0]
+    return None
 
 
 def _https(given: Any, param: str) -> str:
@@ -256,7 +263,10 @@ def _hide_secret(payload: Payload | None, body: VideoFields | None = None) -> No
     of parts: only a short one is read for that, and of a longer one nothing is kept."""
     if payload is None or not MAY_HAVE_SECRET.search(payload.sent):
         return
-    kept = b"" if body is None else orjson.dumps({"model": body.model, "prompt": body.prompt})
+    if body is None:
+        kept = b""
+    else:
+        kept = orjson.dumps({"model": body.model, "prompt": body.prompt})
     if body is not None or len(payload.sent) <= SMALL:
         with suppress(orjson.JSONDecodeError, AttributeError):
             kept = orjson.dumps({name: value for name, value in orjson.loads(payload.sent).items() if name != SECRET})

@@ -46,7 +46,9 @@ def flat_name(namespace: str | None, name: str) -> str:
     """The one name that a tool of a namespace has where there are no namespaces."""
     if not namespace:
         return name
-    return f"{namespace}{name}" if namespace.endswith("__") else f"{namespace}__{name}"
+    if namespace.endswith("__"):
+        return f"{namespace}{name}"
+    return f"{namespace}__{name}"
 
 
 def decode_conversation(
@@ -120,7 +122,10 @@ class _Messages:
         custom = isinstance(item, schema.CustomCall)
         name = self._names[item.call_id] = flat_name(item.namespace, item.name)
         signature, vendor = self._marks.get(item.call_id, ("", ""))
-        text = item.input if isinstance(item, schema.CustomCall) else item.arguments
+        if isinstance(item, schema.CustomCall):
+            text = item.input
+        else:
+            text = item.arguments
         return ToolCall(item.call_id, name, text, signature=signature, vendor=vendor, custom=custom)
 
     def _result(self, item: schema.FunctionOutput | schema.CustomOutput, path: str) -> ToolResult:
@@ -152,7 +157,10 @@ class _Messages:
             return  # its findings are in the text that follows
         if isinstance(item.body.get("call_id"), str):
             self._names[item.body["call_id"]] = item.kind
-        data = item.body.get("result") if item.kind == IMAGE_CALL else None
+        if item.kind == IMAGE_CALL:
+            data = item.body.get("result")
+        else:
+            data = None
         if isinstance(data, str) and data:
             self._made.append(Image(Media(media_type=f"image/{item.body.get('output_format') or 'png'}", data=data)))
         else:
@@ -173,7 +181,9 @@ def _call_marks(found: Iterable[tuple[str, shapes.Item]]) -> dict[str, tuple[str
 def read_content(content: str | list[Any], path: str) -> tuple[Part, ...]:
     """The parts of a message or of a tool's output."""
     if isinstance(content, str):
-        return (Text(content),) if content else ()
+        if content:
+            return (Text(content),)
+        return ()
     return tuple(_part(part, f"{path}.{number}") for number, part in enumerate(content))
 
 
@@ -233,7 +243,9 @@ def _tools(tool: shapes.Tool, most: int | None) -> tuple[Tool, ...]:
             return tuple(_named(inner, tool.name) for inner in tool.tools)
         case schema.WebSearchTool():
             # A search of stored pages only is an offer that most models do without.
-            return () if tool.external_web_access is False else (_search(tool, most),)
+            if tool.external_web_access is False:
+                return ()
+            return (_search(tool, most),)
         case _:
             return (VendorTool(dialect.NAME, tool.kind, tool.body),)
 

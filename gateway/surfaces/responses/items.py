@@ -93,8 +93,12 @@ def kind_of(item: dict[str, Any]) -> str:
     """The type of an item; a message and a reference may leave it out (easy_input_message.py, ItemReference)."""
     kind = item.get("type")
     if kind is None:
-        return "message" if "role" in item else REFERENCE if set(item) == {"id"} else ""
-    return kind if isinstance(kind, str) else ""
+        if "role" in item:
+            return "message"
+        return REFERENCE if set(item) == {"id"} else ""
+    if isinstance(kind, str):
+        return kind
+    return ""
 
 
 def read_item(item: dict[str, Any], path: str) -> Item:
@@ -114,7 +118,10 @@ def read_item(item: dict[str, Any], path: str) -> Item:
 def read_tool(tool: dict[str, Any], path: str) -> Tool:
     """One entry of `tools`. InvalidRequest with the dotted path of what is wrong."""
     kind = tool.get("type")
-    shape = TOOLS.get(kind) if isinstance(kind, str) else None
+    if isinstance(kind, str):
+        shape = TOOLS.get(kind)
+    else:
+        shape = None
     if shape is not None:
         return _convert(tool, shape, path)
     if kind in FOREIGN_TOOLS:
@@ -124,7 +131,9 @@ def read_tool(tool: dict[str, Any], path: str) -> Tool:
 
 def write_item(item: Item) -> dict[str, Any]:
     """The item as a JSON object, as it is stored and shown."""
-    return item.body if isinstance(item, schema.VendorItem) else to_builtins(item)
+    if isinstance(item, schema.VendorItem):
+        return item.body
+    return to_builtins(item)
 
 
 def user_text(text: str) -> dict[str, Any]:

@@ -41,7 +41,10 @@ def _tool(tool: Any) -> Any:
     if kind not in OWN_TOOLS:
         return tool
     inner = tool.get(kind)
-    flat = {name: value for name, value in tool.items() if name != kind} if isinstance(inner, dict) else dict(tool)
+    if isinstance(inner, dict):
+        flat = {name: value for name, value in tool.items() if name != kind}
+    else:
+        flat = dict(tool)
     flat |= inner if isinstance(inner, dict) else {}
     if "input_schema" in flat and "parameters" not in flat:
         flat["parameters"] = flat.pop("input_schema")
@@ -72,7 +75,9 @@ def _message(message: Json) -> Json:
 def _content(content: Any, text: str) -> Any:
     if isinstance(content, dict):
         content = [content]
-    return [_part(part, text) for part in content] if isinstance(content, list) else content
+    if isinstance(content, list):
+        return [_part(part, text) for part in content]
+    return content
 
 
 def _part(part: Any, text: str) -> Any:
@@ -86,7 +91,10 @@ def _part(part: Any, text: str) -> Any:
     if kind in ("text", None) and isinstance(part.get("text"), str):
         return {**part, "type": text}
     if image is not None and kind in ("image_url", "image", "input_image", None):
-        value = image if isinstance(image, dict) else {"url": image}
+        if isinstance(image, dict):
+            value = image
+        else:
+            value = {"url": image}
         detail = part.get("detail") or value.get("detail")
         return {"type": "input_image", "image_url": value.get("url"), **({"detail": detail} if detail else {})}
     return part

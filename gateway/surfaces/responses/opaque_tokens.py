@@ -37,7 +37,9 @@ class SealedMarks:
 def seal_reasoning(part: Reasoning, origin: str) -> str:
     """The opaque token of a reasoning block, "" when nothing of it means anything to its vendor."""
     if part.vendor == dialect.NAME:
-        return dialect.write_token(dialect.NAME, origin, part.sealed) if part.sealed else ""
+        if part.sealed:
+            return dialect.write_token(dialect.NAME, origin, part.sealed)
+        return ""
     if not part.vendor or not (part.signature or part.sealed):
         return ""
     packed = {"text": part.text, "signature": part.signature, "sealed": part.sealed, "id": part.ident}
@@ -102,4 +104,6 @@ def _unpack(payload: str, path: str) -> dict[str, Any]:
 
 def _word(packed: dict[str, Any], name: str) -> str:
     value = packed.get(name)
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""

@@ -89,7 +89,10 @@ def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> Re
     try:
         return _read(body, history, own)
     except InvalidRequest:
-        body.tools = loose_responses.tools(body.tools) if body.tools else body.tools
+        if body.tools:
+            body.tools = loose_responses.tools(body.tools)
+        else:
+            body.tools = body.tools
         body.tool_choice = loose_responses.choice(body.tool_choice)
         return _read(body, history, loose_responses.items(own))
 
@@ -197,17 +200,29 @@ class _Survey:
     def needs(self) -> Requirements:
         body = self._body
         tools = self._tools
-        wanted = body.text.format if body.text else None
+        if body.text:
+            wanted = body.text.format
+        else:
+            wanted = None
         shape = len(json.encode(wanted)) if type(wanted) is schema.JsonSchemaFormat else 0  # the model reads it
-        effort = (body.reasoning.effort or "") if body.reasoning else ""
-        forced = _forced(body.tool_choice) if tools else ""
+        if body.reasoning:
+            effort = body.reasoning.effort or ""
+        else:
+            effort = ""
+        if tools:
+            forced = _forced(body.tool_choice)
+        else:
+            forced = ""
         searches = forced == "web_search" or any(_searches(tool) for tool in tools)
         functions = any(type(tool) in FUNCTIONS for tool in tools)
         hosted = any(_is_foreign(tool) for tool in tools)
         # Offered beside functions a hosted tool can be left out; forced, or where one must be called and is all there
         # is, it cannot.
         needed = forced == "required" and not functions
-        named = _names_hosted(body.tool_choice) if tools else ""
+        if tools:
+            named = _names_hosted(body.tool_choice)
+        else:
+            named = ""
         return Requirements(
             stream=bool(body.stream),
             tools=functions,
@@ -249,18 +264,29 @@ def _forced(choice: str | Json | None) -> str:
     if isinstance(choice, str):
         return "required"
     if choice["type"] == "allowed_tools":
-        return "required" if choice["mode"] == "required" else ""
-    return "web_search" if choice["type"].startswith("web_search") else "tool"
+        if choice["mode"] == "required":
+            return "required"
+        return ""
+    if choice["type"].startswith("web_search"):
+        return "web_search"
+    return "tool"
 
 
 def _names_hosted(choice: str | Json | None) -> str:
     """The hosted tool that must be called, if the choice names one."""
-    kind = choice["type"] if isinstance(choice, dict) else ""
-    return kind if kind in shapes.FOREIGN_TOOLS else ""
+    if isinstance(choice, dict):
+        kind = choice["type"]
+    else:
+        kind = ""
+    if kind in shapes.FOREIGN_TOOLS:
+        return kind
+    return ""
 
 
 def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-8", "replace"))
 
 
 def _options(body: schema.ResponsesBody) -> Options:
@@ -326,7 +352,9 @@ def _native_tool(tool: Json) -> Json:
     if known is None:
         return tool
     kept = {name: value for name, value in tool.items() if name in known}
-    return {"parameters": None, "strict": None, **kept} if tool["type"] == "function" else kept
+    if tool["type"] == "function":
+        return {"parameters": None, "strict": None, **kept}
+    return kept
 
 
 def _names(tools: list[shapes.Tool]) -> dict[str, tuple[str, str]]:
@@ -342,7 +370,10 @@ def _echo(body: schema.ResponsesBody) -> Json:
     """What a response repeats of its request (response.py)."""
     reasoning = body.reasoning or schema.ReasoningRequest()
     echo: Json = {name: getattr(body, name) for name in ECHOED}
-    text = to_builtins(body.text) if body.text else {}
+    if body.text:
+        text = to_builtins(body.text)
+    else:
+        text = {}
     return echo | {
         "background": False,
         "metadata": body.metadata or {},

@@ -90,7 +90,10 @@ def _keeper(services: Services, context: RequestContext, turn: reader.ResponseTu
     `store: false`, and a turn that would go on from it is told that it is not there."""
 
     def keep(response: dict) -> bool:
-        earlier = [PastTurn(previous, turn.history, [])] if turn.history else []
+        if turn.history:
+            earlier = [PastTurn(previous, turn.history, [])]
+        else:
+            earlier = []
         try:
             services.engine.responses.keep(context.caller, StoredResponse(response, earlier, turn.items), previous)
         except GatewayError as error:
@@ -143,7 +146,10 @@ def count(services: Services, inbound: Inbound) -> Outbound:
     )
     turn = compute_if(_is_large(raw, size), _read, limits, raw, body, history, own)
     needs = turn.request.requirements
-    images, files = (0, needs.media) if needs.documents else (needs.media, 0)
+    if needs.documents:
+        images, files = (0, needs.media)
+    else:
+        images, files = (needs.media, 0)
     tokens = estimate_tokens(needs.prompt_bytes, needs.messages, images, files, needs.tools)
     return http_responses.json_reply({"object": "response.input_tokens", "input_tokens": tokens}, context.shown_id)
 

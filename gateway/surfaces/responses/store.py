@@ -169,7 +169,10 @@ def is_reasoning(item: Json) -> bool:
 
 def is_mark(item: Json) -> bool:
     """Whether a reasoning item holds nothing but marks of other parts."""
-    token = dialect.read_token(item.get("encrypted_content")) if item.get("type") == "reasoning" else None
+    if item.get("type") == "reasoning":
+        token = dialect.read_token(item.get("encrypted_content"))
+    else:
+        token = None
     return token is not None and token.origin == MARKS
 
 

@@ -123,7 +123,10 @@ class _Stream:
         return self._emit(event)
 
     def _output(self) -> list[Json]:
-        made = self._assembler.items if self._assembler is not None else []
+        if self._assembler is not None:
+            made = self._assembler.items
+        else:
+            made = []
         return made or [self._relayed[index] for index in sorted(self._relayed)]
 
     def _finish(self, event: Finished) -> bytes:

@@ -129,7 +129,9 @@ def failure(
 
 
 def status_of(finish: FinishReason) -> str:
-    return INCOMPLETE if finish in dialect.INCOMPLETE_WRITE else COMPLETED
+    if finish in dialect.INCOMPLETE_WRITE:
+        return INCOMPLETE
+    return COMPLETED
 
 
 def origin(facts: ResponseFacts) -> str:

@@ -62,11 +62,15 @@ class LiveResponse:
     @property
     def last(self) -> str | None:
         """The id of its last item."""
-        return self._items[-1]["id"] if self._items else None
+        if self._items:
+            return self._items[-1]["id"]
+        return None
 
     @property
     def _kind(self) -> str:
-        return "response.output_audio_transcript" if self.spoken else "response.output_text"
+        if self.spoken:
+            return "response.output_audio_transcript"
+        return "response.output_text"
 
     def _object(self, status: str) -> Json:
         return {
@@ -107,7 +111,10 @@ class LiveResponse:
         if self._message is not None:
             return []
         self._message = self._add({"type": "message", "role": "assistant", "content": []})
-        part = {"type": "audio", "transcript": ""} if self.spoken else {"type": "text", "text": ""}
+        if self.spoken:
+            part = {"type": "audio", "transcript": ""}
+        else:
+            part = {"type": "text", "text": ""}
         return [
             *self._added(self._message, previous),
             {"type": "response.content_part.added", **self._place(), "part": part},
@@ -118,7 +125,10 @@ class LiveResponse:
             return []
         name = "transcript" if self.spoken else "text"
         place = self._place()
-        kind = "output_audio" if self.spoken else "output_text"
+        if self.spoken:
+            kind = "output_audio"
+        else:
+            kind = "output_text"
         self._message |= {"status": status, "content": [{"type": kind, name: self._text}]}
         part = {"type": "audio" if self.spoken else "text", name: self._text}
         return [

@@ -106,7 +106,10 @@ class LiveCommands:
             text = "Items of this model's provider are in the order in which they come."
             raise unsupported("previous_item_id", text, code="unsupported_item")
         given = item.get("id")
-        ident = given if isinstance(given, str) and given else f"item_{new_hex()}"
+        if isinstance(given, str) and given:
+            ident = given
+        else:
+            ident = f"item_{new_hex()}"
         if item.get("type") == "message":
             turn = turn_of(item)
             self._drop(ident)
@@ -146,7 +149,10 @@ class LiveCommands:
         options = members(wire.get("response") or {}, "response")
         spoken = self._check_options(options)
         response = state.respond(options.get("metadata"), spoken)
-        open_turn = state.turns[-1] if state.turns else None
+        if state.turns:
+            open_turn = state.turns[-1]
+        else:
+            open_turn = None
         if open_turn is not None and (not open_turn.cancelled or not open_turn.begun):
             # The model goes on with the turn in which it called, or had not begun when it was told to stop: what was
             # admitted for it holds for both.

@@ -55,7 +55,10 @@ def turn_of(item: Json) -> Json:
 
 
 def _part_of(part: Any, place: str) -> Json:
-    kind = part.get("type") if isinstance(part, dict) else None
+    if isinstance(part, dict):
+        kind = part.get("type")
+    else:
+        kind = None
     if kind in ("input_text", "output_text") and isinstance(part.get("text"), str):
         return {"text": part["text"]}
     if kind == "input_audio" and isinstance(part.get("audio"), str):
@@ -71,7 +74,10 @@ def _part_of(part: Any, place: str) -> Json:
 
 def _picture_of(part: Json, place: str) -> Json:
     given = part.get("image_url")
-    found = PICTURE.match(given) if isinstance(given, str) else None
+    if isinstance(given, str):
+        found = PICTURE.match(given)
+    else:
+        found = None
     if found is None or not isinstance(given, str):
         raise _unsupported(f"{place}.image_url", "Images of this model are data URLs (data:image/png;base64,…).")
     if not is_base64(given, found.end()):
@@ -92,7 +98,10 @@ def result_of(item: Json, names: dict[str, str]) -> Json:
 
 def _response_of(output: Any) -> Json:
     """An object as it is; anything else as the `output` of one, as the reference has it."""
-    found = compute_if(len(output) > LARGE, _read, output) if isinstance(output, str) else None
+    if isinstance(output, str):
+        found = compute_if(len(output) > LARGE, _read, output)
+    else:
+        found = None
     if isinstance(found, dict):
         return found
     size_within(output)

@@ -116,7 +116,9 @@ class LiveSession:
 
     def _patience(self) -> float | None:
         due = self._answers.due()
-        return None if due is None else max(due - Clock.monotonic(), 0.001)
+        if due is None:
+            return None
+        return max(due - Clock.monotonic(), 0.001)
 
     def _take(self, source: LiveConnection | None, item: Json | str | GatewayError | None) -> bool:
         """Something that came. Whether the session goes on."""
@@ -176,7 +178,10 @@ class LiveSession:
         state = self._state
         self._connection.abort()
         if not state.stale:
-            self._short = self._short + 1 if Clock.monotonic() - self._opened < SHORT_S else 0
+            if Clock.monotonic() - self._opened < SHORT_S:
+                self._short = self._short + 1
+            else:
+                self._short = 0
         if self._short > MOST_SHORT:
             raise UpstreamFailed("The provider ends each connection of this session soon after it took it.")
         try:

@@ -85,7 +85,10 @@ class Answers:
             state.append(response.last)
             turn.response = None
         if counted is not None:
-            fault = turn.reason.lower() if status == "failed" else ""
+            if status == "failed":
+                fault = turn.reason.lower()
+            else:
+                fault = ""
             state.mean("done", wire, id=turn.ident, usage=turn.usage, finish=ENDS[status], fault=fault)
         elif wire is not None:
             state.say(wire)
@@ -128,7 +131,10 @@ class Answers:
             size = len(data) * 3 // 4
             if turn is None:
                 return
-            events = turn.response.sound(data, self._state.last) if turn.response is not None and self._spoken else []
+            if turn.response is not None and self._spoken:
+                events = turn.response.sound(data, self._state.last)
+            else:
+                events = []
             self._pass_on(events, sound_bytes=size)
         elif text := _text(part.get("text")):
             self._take_text(text)
@@ -136,7 +142,10 @@ class Answers:
     def _take_text(self, text: str) -> None:
         turn = self._current()
         if turn is not None:
-            events = [] if turn.response is None else turn.response.text(text, self._state.last)
+            if turn.response is None:
+                events = []
+            else:
+                events = turn.response.text(text, self._state.last)
             self._pass_on(events, text_length=len(text))
 
     @property
@@ -284,18 +293,26 @@ def read_usage(wire: Any) -> Usage | None:
 
 
 def _as_picture(entry: Any) -> Any:
-    return {**entry, "modality": IMAGE} if isinstance(entry, dict) and entry.get("modality") == VIDEO else entry
+    if isinstance(entry, dict) and entry.get("modality") == VIDEO:
+        return {**entry, "modality": IMAGE}
+    return entry
 
 
 def _object(holder: Json, name: str) -> Json:
     found = holder.get(name)
-    return found if isinstance(found, dict) else {}
+    if isinstance(found, dict):
+        return found
+    return {}
 
 
 def _list(holder: Json, name: str) -> list[Any]:
     found = holder.get(name)
-    return found if isinstance(found, list) else []
+    if isinstance(found, list):
+        return found
+    return []
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""

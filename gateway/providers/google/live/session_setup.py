@@ -95,14 +95,22 @@ class LiveSettings:
 
     def instructions(self, text: str | None = None) -> Json:
         """The system instruction, or another `text`."""
-        said = self.session["instructions"] if text is None else text
+        if text is None:
+            said = self.session["instructions"]
+        else:
+            said = text
         return {"parts": [{"text": said}]}
 
     def tools(self) -> list[Json]:
         """The functions. The model waits for the results of those that it calls, as callers of this format expect."""
-        wanted = [] if self.session["tool_choice"] == "none" else self.session["tools"]
+        if self.session["tool_choice"] == "none":
+            wanted = []
+        else:
+            wanted = self.session["tools"]
         declared = compute_if(self._large, lambda: [self._declare(tool) for tool in wanted])
-        return [{"functionDeclarations": declared}] if declared else []
+        if declared:
+            return [{"functionDeclarations": declared}]
+        return []
 
     def caller_name(self, name: str) -> str:
         """What the caller calls a function."""
@@ -131,7 +139,10 @@ class LiveSettings:
             made["tools"] = tools
         if self.transcribes:
             language = sound["input"]["transcription"].get("language")
-            made["inputAudioTranscription"] = {"languageCodes": [language]} if language else {}
+            if language:
+                made["inputAudioTranscription"] = {"languageCodes": [language]}
+            else:
+                made["inputAudioTranscription"] = {}
         if session["truncation"] == "auto":
             made["contextWindowCompression"] = {"slidingWindow": {}}
         return made
@@ -150,7 +161,10 @@ class LiveSettings:
             if detection.get(ours) is not None:
                 automatic[theirs] = detection[ours]
         interrupts = detection.get("interrupt_response") is not False
-        handling = "START_OF_ACTIVITY_INTERRUPTS" if interrupts else "NO_INTERRUPTION"
+        if interrupts:
+            handling = "START_OF_ACTIVITY_INTERRUPTS"
+        else:
+            handling = "NO_INTERRUPTION"
         return {"automaticActivityDetection": automatic, "activityHandling": handling}
 
     def _declare(self, tool: Json) -> Json:
@@ -219,7 +233,10 @@ class LiveSettings:
                 self.session["audio"][side][name] = read(self, member)
 
     def _read_format(self, value: Any) -> Json:
-        given = members(value, "session.audio.input.format") if value is not None else PCM
+        if value is not None:
+            given = members(value, "session.audio.input.format")
+        else:
+            given = PCM
         if given.get("type") != PCM["type"] or given.get("rate") not in (None, RATE):
             raise unsupported("session.audio.input.format", "Sound of this model is audio/pcm at 24000 Hz.")
         return PCM
@@ -294,7 +311,9 @@ def invalid(param: str, reason: str) -> InvalidRequest:
 
 
 def _usual_voice(target: Target) -> str:
-    return target.mapping.voices[0] if target.mapping.voices else ""
+    if target.mapping.voices:
+        return target.mapping.voices[0]
+    return ""
 
 
 def members(value: Any, place: str) -> Json:

@@ -39,7 +39,10 @@ class LiveTurn:
 
     def count(self, usage: Usage) -> None:
         """What the provider counts of it comes in parts."""
-        self.usage = usage if self.usage is None else added((self.usage, usage))
+        if self.usage is None:
+            self.usage = usage
+        else:
+            self.usage = added((self.usage, usage))
 
 
 @dataclass(eq=False)

@@ -107,7 +107,10 @@ def refusal(code: int, reason: str) -> HandshakeRefused:
 
 def not_callers(refused: HandshakeRefused) -> HandshakeRefused:
     """The same where what was refused is nothing that the caller chose."""
-    refused.status = 502 if refused.status == STATUSES[INVALID] else refused.status
+    if refused.status == STATUSES[INVALID]:
+        refused.status = 502
+    else:
+        refused.status = refused.status
     return refused
 
 
