@@ -3,6 +3,7 @@
 import ast
 import re
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -32,10 +33,10 @@ RANKS = {
     "gateway.runtime.byte_budget": -1.8,
     "gateway.runtime.byte_ranges": -1.5,
     "gateway.runtime.call_merging": -1.5,
-    "gateway.runtime": -2,  # the package itself: empty
-    "gateway.control": 0,  # the package itself: empty
-    "gateway.worker": 5.9,  # the package itself: empty
-    "gateway.application": 9,  # the package itself: empty
+    "gateway.runtime": -2,
+    "gateway.control": 0,
+    "gateway.worker": 5.9,
+    "gateway.application": 9,
     "gateway": -2,  # the package itself: its version
     "gateway.transport": -1,
     "gateway.store": -1,
@@ -486,3 +487,30 @@ def test_no_two_modules_share_a_base_name() -> None:
 def test_every_interface_name_is_used_by_several_modules() -> None:
     stems = [path.stem for path in FILES]
     assert {name for name in INTERFACE_NAMES if stems.count(name) < 2} == set()
+
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def drawn_layers() -> list[list[str]]:
+    """The packages and modules in each line of the drawing, from top to bottom."""
+    drawing = ARCHITECTURE.split("## The layers")[1].split("```")[1]
+    known = {path.stem for path in GATEWAY.glob("*.py")} | {path.parent.name for path in GATEWAY.glob("*/__init__.py")}
+    lines = [re.split(r"\s{2,}", line.strip(" │")) for line in drawing.splitlines()]
+    return [[name for name in line if name in known] for line in lines]
+
+
+def test_the_drawing_shows_every_package_once() -> None:
+    known = {path.stem for path in GATEWAY.glob("*.py")} | {path.parent.name for path in GATEWAY.glob("*/__init__.py")}
+    drawn = [name for line in drawn_layers() for name in line]
+    assert sorted(drawn) == sorted(known - {"__init__"})
+
+
+def test_the_drawing_has_the_order_of_the_ranks() -> None:
+    def ranks_in(name: str) -> list[float]:
+        layer = f"gateway.{name}"
+        return [rank for known, rank in RANKS.items() if known == layer or known.startswith(f"{layer}.")]
+
+    lines = [[rank for name in line for rank in ranks_in(name)] for line in drawn_layers() if line]
+    for upper, lower in pairwise(lines):
+        assert min(upper) >= max(lower), (upper, lower)

@@ -62,6 +62,7 @@ TRIED_THROUGH = {
     "runtime/merged_iterators.py": ("flows/test_several_answers.py",),
     "metering/recent_usage.py": ("unit/surfaces/management/test_rate_routes.py",),
     "metering/rollups/": ("unit/metering/rollups/test_job.py",),
+    "application/": ("flows/test_boot.py", "flows/test_health_and_edges.py"),
     "neutral/": ("unit/neutral/test_json_extraction.py", "contract/test_every_protocol.py"),
     "oauth/": ("unit/oauth/test_grants.py", "flows/test_oauth.py"),
     "operator/": ("unit/operator/test_command.py", "unit/operator/test_money.py"),

@@ -296,12 +296,12 @@ def _hoist(spec: APISpec, value: Any, known: set[str]) -> Any:
 
 
 def _name_of(schema: Any) -> str:
-    """Schemas of one name in two files get different names: that of their file goes in front."""
-    if isinstance(schema, type):
-        kind = schema
-    else:
-        kind = type(schema)
-    return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
+    """The name of a schema in the description: the subject of its file and its class, as in `keys.NewKey`."""
+    kind = schema if isinstance(schema, type) else type(schema)
+    subject = kind.__module__.rpartition(".")[2]
+    if subject.endswith("_routes"):
+        subject = subject.removesuffix("_routes") + "s"
+    return f"{subject}.{kind.__name__}"
 
 
 def _identify(operation: Operation) -> str:

@@ -190,7 +190,7 @@ def test_a_surface_is_added_by_its_folder(outside, settings) -> None:
         ("import acme_nothing", "acme_nothing"),
         ("EXTENSION = None", "no EXTENSION"),
         (
-            "from gateway import extensions as e\nEXTENSION = e.Extension(protocols={'openai': 1})",
+            "from gateway.worker import extensions as e\nEXTENSION = e.Extension(protocols={'openai': 1})",
             "openai already",
         ),
     ],

@@ -126,7 +126,7 @@ def test_an_endless_number_of_models_is_a_bounded_number_of_series(gateway: Loca
 
 
 def test_the_port_of_its_own_needs_no_token_and_serves_nothing_else(gateway: LocalGateway, text: str) -> None:
-    address = f"http://127.0.0.1:{gateway.worker.services.settings.metrics.port}"
+    address = f"http://127.0.0.1:{gateway.services.settings.metrics.port}"
     answer = httpx.get(f"{address}/metrics")
     assert answer.status_code == 200 and "llmgateway_requests_total" in answer.text
     assert httpx.get(f"{address}/v1/models").status_code == 404

@@ -62,7 +62,7 @@ def test_nothing_else_is_inside(inside: set[str]) -> None:
 
 def test_an_installed_package_finds_its_files(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
-    code = "from gateway import settings; settings.load({}); print(settings.ROOT)"
+    code = "from gateway.configuration import settings; settings.load({}); print(settings.ROOT)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == str(tmp_path / "gateway"), done.stderr
 

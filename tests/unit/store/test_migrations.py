@@ -23,7 +23,7 @@ COLUMN = (
 RUNNER = """
 import sys
 from pathlib import Path
-from gateway import settings
+from gateway.configuration import settings
 from gateway.clock import Clock
 from gateway.store.database import open_database
 from gateway.store.migrations import migrate

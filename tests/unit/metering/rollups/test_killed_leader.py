@@ -16,7 +16,7 @@ from gateway.metering.rollups.purge import UsagePurge
 # Works until the statement that begins with argv[2] was sent argv[3] times, and dies with its transaction open.
 WORKER = """
 import os, signal, sys
-from gateway import settings
+from gateway.configuration import settings
 from gateway.clock import Clock
 from gateway.metering.rollups import job, purge
 from gateway.store.database import Database, open_database
