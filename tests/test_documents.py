@@ -100,10 +100,10 @@ def test_every_setting_is_told_what_it_is() -> None:
 
 
 def test_every_table_has_a_line_that_shows_what_bounds_it(sqlite_database: Database) -> None:
-    """So that none is added that callers can fill unnoticed: docs/operating.md, "What grows, and what bounds it"."""
+    """So that none is added that callers can fill unnoticed: docs/storage.md, "What grows, and what bounds it"."""
     sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     there = [row[0] for row in sqlite_database.read(lambda: sqlite_database.execute(sql).fetchall())]
-    section = (ROOT / "docs" / "operating.md").read_text().split("By table of the database:")[1].split("\n## ")[0]
+    section = (ROOT / "docs" / "storage.md").read_text().split("By table of the database:")[1].split("\n## ")[0]
     rows = [line.split("|")[1:4] for line in section.splitlines() if line.startswith("| `")]
     assert sorted(name for tables, _, _ in rows for name in re.findall(r"`(\w+)`", tables)) == sorted(there)
     assert all(bound.strip() for _, _, bound in rows)
@@ -129,8 +129,8 @@ FIGURES: dict[str, tuple[int, ...]] = {
 
 @pytest.mark.parametrize("what", FIGURES)
 def test_the_figures_of_a_bound_are_those_of_the_code(what: str) -> None:
-    """docs/operating.md, "What grows, and what bounds it"."""
-    section = (ROOT / "docs" / "operating.md").read_text().split("## What grows")[1].split("\n## ")[0]
+    """docs/storage.md, "What grows, and what bounds it"."""
+    section = (ROOT / "docs" / "storage.md").read_text().split("## What grows")[1].split("\n## ")[0]
     (line,) = (line for line in section.splitlines() if line.startswith(f"| {what}"))
     told = {int(figure.replace(",", "")) for figure in re.findall(r"\b\d[\d,]*\b", line)}
     assert set(FIGURES[what]) <= told

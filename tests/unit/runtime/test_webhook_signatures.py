@@ -55,7 +55,7 @@ def test_the_official_client_takes_a_delivery() -> None:
 
 
 def test_what_the_page_shows_a_receiver_to_check_takes_ours_and_nothing_else() -> None:
-    (recipe,) = (one for one in blocks() if one.page == "docs/operating.md" and "webhook-signature" in one.text)
+    (recipe,) = (one for one in blocks() if one.page == "docs/health.md" and "webhook-signature" in one.text)
     named: dict = {}
     exec(recipe.text, named)
     secret, now, body = webhook_signatures.make_secret(), int(time.time()), b'{"type":"test"}'

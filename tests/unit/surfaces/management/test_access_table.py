@@ -1,4 +1,4 @@
-"""Every route with every kind of credential, by both lanes, in one table: docs/access.md. WRITE_GOLDENS=1 writes it."""
+"""Every route with every kind of credential, by both lanes, in one table: docs/permissions.md. WRITE_GOLDENS=1 writes it."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from gateway.surfaces.http import Operation
 
 pytestmark = pytest.mark.slow
 
-PAGE = ROOT / "docs" / "access.md"
+PAGE = ROOT / "docs" / "permissions.md"
 SESSIONS = ("developer", "admin", "owner")
 REFUSED = frozenset(("invalid_api_key", "session_invalid", "permission_denied", "metrics_token"))
 METRICS_TOKEN = "an operator's token of some length"
