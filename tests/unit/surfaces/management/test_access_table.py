@@ -1,4 +1,4 @@
-"""Every route with every kind of credential, by both lanes, in one table: docs/permissions.md. WRITE_GOLDENS=1 writes it."""
+"""Call every route with every kind of credential and compare with docs/permissions.md (WRITE_GOLDENS=1 writes it)."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -25,13 +25,14 @@ SESSIONS = ("developer", "admin", "owner")
 REFUSED = frozenset(("invalid_api_key", "session_invalid", "permission_denied", "metrics_token"))
 METRICS_TOKEN = "an operator's token of some length"
 LAST = ("PATCH /projects/<project_id>", "DELETE /projects/<project_id>", "DELETE /orgs/<organization_id>")
-HEAD = """# Who may call what
+HEAD = """# Permissions of each route
 
-Every route with every kind of credential, as a gateway answers: ● is let in, · is refused (401, 403, or sent to the
-sign-in page). Keys and sessions are of the organization that the route names, a stranger's session is of another one;
-the operator is an owner of the first organization, the metrics token is that of `GATEWAY_METRICS_TOKEN`. Whether a
-developer reaches a *thing* depends on whose it is ([roles](management.md#roles)): here keys and requests are the
-developer's own. This page is written by a test, and a route that is not in it fails that test.
+This table shows which credentials each route accepts: ● means accepted, · means refused (401, 403, or a redirect to the
+sign-in page). Keys and sessions belong to the organization that the route names; a stranger's session to another
+organization. The operator is an owner of the first organization. The metrics token is the value of
+`GATEWAY_METRICS_TOKEN`. For some routes, the permissions of developers depend on the owner of the key or request
+([roles](management.md#roles)); in this table it is the developer. [Access rules](access-rules.md) restrict models,
+providers and prices. A test generates this page, and fails if a route is missing.
 
 """
 
