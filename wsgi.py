@@ -1,4 +1,4 @@
-"""The WSGI application: `gunicorn wsgi:app`."""
+"""WSGI entry point: `gunicorn wsgi:app`."""
 
 from gateway.application.starting import start
 

@@ -7,7 +7,7 @@ import sys
 
 __version__ = "1.0.0"
 
-# Read by any Python 3, before a line that an old one would stumble over.
+# This line must parse on any Python 3, and run before the first syntax that an older version rejects.
 if sys.version_info < (3, 11):  # noqa: UP036
     raise SystemExit(
         "error: llmgateway needs Python 3.11 or later, and {} is Python {}; with a newer one installed: "

@@ -1,4 +1,4 @@
-"""The only reader of wall and monotonic time; tests put another Clock in its place."""
+"""The only source of wall-clock and monotonic time; tests replace it with another Clock."""
 
 import time
 from datetime import UTC, datetime
@@ -10,12 +10,12 @@ DAY_US = 24 * HOUR_US
 
 
 class Clock:
-    """Times are integer microseconds since the epoch (UTC); durations come from `monotonic()` seconds."""
+    """Reads the time: integer microseconds since the epoch (UTC); durations use `monotonic()` seconds."""
 
     def now_us(self) -> int:
         return time.time_ns() // 1000
 
-    # The function itself: it is asked a dozen times in each request.
+    # The function itself, without a method around it, because each request calls it about a dozen times.
     monotonic = staticmethod(time.monotonic)
 
     def now(self) -> datetime:
@@ -23,14 +23,14 @@ class Clock:
 
 
 def to_iso(at_us: int) -> str:
-    """Microseconds to ISO 8601 in UTC with milliseconds, e.g. 2026-01-15T08:30:00.000Z."""
+    """Format microseconds as ISO 8601 in UTC with milliseconds, e.g. 2026-01-15T08:30:00.000Z."""
     seconds, micro = divmod(at_us, SECOND_US)
     stamp = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{stamp}.{micro // 1000:03d}Z"
 
 
 def from_datetime(moment: datetime) -> int:
-    """An aware datetime as microseconds since the epoch."""
+    """Convert an aware datetime to microseconds since the epoch."""
     whole = moment.astimezone(UTC)
     return int(whole.timestamp()) * SECOND_US + whole.microsecond
 

@@ -1,4 +1,4 @@
-"""The one error tree.
+"""The exception hierarchy of all errors that a caller can see.
 
 GatewayError
 ├── caller's fault: InvalidRequest (400) ─ ContentRefused, UnknownModel, NotSupported, RequestTooLarge (413),
@@ -20,12 +20,12 @@ decides whether another provider is tried. Statuses follow the HTTP reference of
 
 from typing import Any
 
-# The header of answers and errors alike that tells how many upstream calls were made.
+# Header of responses and errors that holds the number of upstream calls.
 ATTEMPTS = "x-llmgateway-attempts"
 
 
-# Characters of a message that are shown: what a caller sent is repeated by its beginning only, and how the text ends,
-# which tells what to do, stays.
+# Characters of a message that are shown. Only the beginning of quoted caller input is kept; the end of the message
+# stays because it says what to do.
 LONGEST_MESSAGE = 2_000
 SHOWN_START = 1_400
 SHOWN_END = 400
@@ -41,14 +41,14 @@ def _cut(text: str) -> str:
 class GatewayError(Exception):
     """An error that a caller may see. `message` says what to do and never holds a secret.
 
-    `param` names the offending field ("" when none), `retry_after` is seconds, `status` and `code` may be
-    narrowed per instance, `details` are extra members of the error object (strings), `upstream_status` the
-    status that the provider answered (0 when it answered none), `headers` are added to the answer.
+    `param` names the offending field ("" when none), `retry_after` is seconds, `status` and `code` may be narrowed per
+    instance, `details` are extra members of the error object (strings), `upstream_status` is the status of the
+    provider's response (0 without a response), `headers` are added to the response.
 
-    `upstream_text` is the provider's own error text, scrubbed, for operators and logs; callers see `message`.
-    `spent` is what the provider counted before it failed (a neutral Usage), to be metered; None when it told none.
-    `whose` tells operators whose request it was where nobody was let in (key, project, organization, member); it is
-    logged and never sent.
+    `upstream_text` is the provider's own error text, scrubbed, for operators and logs; callers see `message`. `spent`
+    is the usage that the provider counted before it failed (a neutral Usage), to be metered; None when it reported
+    none. `caller_ids` identifies the caller of a rejected request for operators (key, project, organization, member);
+    it is logged and never sent.
     """
 
     kind = "internal"
@@ -57,7 +57,7 @@ class GatewayError(Exception):
     blame = "gateway"
     upstream_text: str = ""
     spent: object | None = None
-    whose: "tuple[str, str, str, str] | None" = None
+    caller_ids: "tuple[str, str, str, str] | None" = None
 
     def __init__(
         self,
@@ -105,13 +105,13 @@ class UnknownModel(InvalidRequest):
 
 
 class NotSupported(InvalidRequest):
-    """The model or every provider of it lacks what the request needs."""
+    """No provider of the model supports a feature that the request requires."""
 
     code = "model_not_supported"
 
 
 class ContentNeeded(NotSupported):
-    """The target loads no URLs: it can be used once the content has been fetched."""
+    """The target does not load URLs: it can be used after the content has been fetched."""
 
 
 class RequestTooLarge(InvalidRequest):
@@ -133,7 +133,7 @@ class RangeNotSatisfiable(InvalidRequest):
 
 
 class IdempotencyKeyReused(InvalidRequest):
-    """The same Idempotency-Key came with another request."""
+    """The Idempotency-Key was already used for a different request."""
 
     status = 422
     code = "idempotency_key_reused"
@@ -175,7 +175,7 @@ class Conflict(GatewayError):
 
 
 class IdempotencyInFlight(Conflict):
-    """The first request under the same Idempotency-Key is not answered yet."""
+    """The first request with this Idempotency-Key is still in progress."""
 
     code = "idempotency_in_flight"
 
@@ -202,8 +202,11 @@ class OutOfCredits(GatewayError):
 
 
 class RateLimited(GatewayError):
-    """`standings` are those of the limits that refused (limits.rates.RateLimitStatus), for formats with headers of
-    their own for them."""
+    """A rate limit rejected the request.
+
+    `standings` are the states of the limits that were exceeded (limits.rates.RateLimitStatus), for API formats that
+    report them in their own headers.
+    """
 
     kind = "rate_limited"
     status = 429
@@ -213,7 +216,7 @@ class RateLimited(GatewayError):
 
 
 class Cancelled(GatewayError):
-    """The caller hung up; recorded, never sent."""
+    """The caller disconnected. The error is recorded and never sent."""
 
     kind = "cancelled"
     status = 499
@@ -229,13 +232,13 @@ class UpstreamFailed(GatewayError):
 
 
 class UpstreamUnreachable(UpstreamFailed):
-    """No connection, no name, connection reset before an answer."""
+    """The connection or the name lookup failed, or the connection was reset before a response."""
 
     code = "fetch_failed"
 
 
 class ConnectFailed(UpstreamUnreachable):
-    """No connection at all: refused, no route, no such name. Nothing answers at that address."""
+    """No connection was established: refused, no route or no such host."""
 
 
 class UpstreamTimeout(UpstreamFailed):
@@ -245,7 +248,7 @@ class UpstreamTimeout(UpstreamFailed):
 
 
 class ConnectTimeout(UpstreamTimeout):
-    """No connection in time: nothing answers at that address."""
+    """The connection was not established in time."""
 
 
 class UpstreamRateLimited(UpstreamFailed):
@@ -255,7 +258,7 @@ class UpstreamRateLimited(UpstreamFailed):
 
 
 class UpstreamOverloaded(UpstreamFailed):
-    """The provider has too much to do (503, 529)."""
+    """The provider is overloaded (status 503 or 529)."""
 
     kind = "overloaded"
     status = 529
@@ -263,7 +266,7 @@ class UpstreamOverloaded(UpstreamFailed):
 
 
 class UpstreamRefused(UpstreamFailed):
-    """The provider refused our credential, our account, or does not know the model."""
+    """The provider rejected the credential or the account, or does not know the model."""
 
     code = "upstream_refused"
 
@@ -282,7 +285,7 @@ class NoProviderLeft(GatewayError):
 
 
 class Unavailable(GatewayError):
-    """A store of ours is unavailable: unknown is not denied."""
+    """A database or store of the gateway is unavailable, so the request can be neither allowed nor denied."""
 
     kind = "unavailable"
     status = 503
@@ -302,11 +305,11 @@ class Overloaded(GatewayError):
 
 
 class Internal(GatewayError):
-    """Shown for an unexpected exception; the log has the cause under the request id."""
+    """An unexpected exception; the log holds its cause under the request id."""
 
 
 class Interrupted(GatewayError):
-    """The request under this Idempotency-Key began and its answer is lost; it is not done again."""
+    """The request under this Idempotency-Key was started and its response was lost; it is not repeated."""
 
     kind = "unavailable"
     code = "interrupted"

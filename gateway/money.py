@@ -1,7 +1,7 @@
-"""Exact money: integer nano-dollars (n$, 10⁻⁹ USD); decimals only at the edge; rounding in one place.
+"""Exact money: integer nano-dollars (n$, 10⁻⁹ USD). Decimals appear only at the interfaces.
 
-A token can cost less than one nano-dollar, so prices are integers per million units. Each cost component is
-rounded once, half up; totals are sums of components, so parts always add up.
+A token can cost less than one nano-dollar, so prices are integers per million units. Each cost component is rounded
+once, half up; totals are sums of components, so parts always add up.
 """
 
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
@@ -9,8 +9,8 @@ from functools import lru_cache
 
 NANO = 1_000_000_000
 MILLION = 1_000_000
-# Bounds far above anything real, so that no sum of what is stored leaves 64 bits: of an amount that somebody sets, of
-# the price of one unit, of what one call is billed, and of what one budget counts in all.
+# Upper bounds far above any real amount, so that sums of stored values fit 64 bits: for an amount set by an operator,
+# for the price of one unit, for the cost of one call and for the total of one budget.
 MOST_AMOUNT_NUSD = 1_000_000_000 * NANO
 MOST_PRICE_USD = 1_000
 MOST_CALL_NUSD = 10_000 * NANO
@@ -18,7 +18,10 @@ MOST_SETTLED_NUSD = 1_000_000_000 * NANO
 
 
 def parse_usd(text: str | int | Decimal) -> int:
-    """A decimal dollar amount ("12.34") as nano-dollars. ValueError if not finite, finer than 1 n$ or too large."""
+    """Parse a decimal dollar amount ("12.34") into nano-dollars.
+
+    Raise ValueError if it is not finite, finer than 1 n$ or too large.
+    """
     try:
         amount = Decimal(str(text).strip())
     except InvalidOperation:
@@ -35,8 +38,8 @@ def parse_usd(text: str | int | Decimal) -> int:
 
 @lru_cache(maxsize=256)
 def format_usd(nano: int) -> str:
-    """Nano-dollars as the shortest exact decimal string, e.g. 12340000000 → "12.34"."""
-    if 0 < nano < NANO:  # as nearly all costs are
+    """Format nano-dollars as the shortest exact decimal string, e.g. 12340000000 → "12.34"."""
+    if 0 < nano < NANO:  # nearly all costs are in this range
         return "0." + str(nano).zfill(9).rstrip("0")
     sign = "-" if nano < 0 else ""
     whole, rest = divmod(abs(nano), NANO)
@@ -46,14 +49,15 @@ def format_usd(nano: int) -> str:
 
 
 def usd_number(nano: int) -> float:
-    """Nano-dollars as a JSON number of dollars: the double nearest to the exact amount (replies only)."""
+    """Convert nano-dollars to a JSON number of dollars: the nearest double (for responses only)."""
     return nano / NANO
 
 
 def price_per_million(text: str) -> int:
-    """A price in USD per unit ("0.00000015", "0.15e-6") as integer nano-dollars per million units. ValueError.
+    """Parse a price in USD per unit ("0.00000015", "0.15e-6") into integer nano-dollars per million units.
 
-    Prices in the wild are at most 10⁻¹⁵ USD fine; a finer one is rounded half up here, once, at load.
+    Published prices have at most 15 decimals; a finer price is rounded half up here, once, when it is loaded. Raise
+    ValueError if the text is not a price.
     """
     try:
         price = Decimal(text.strip())
@@ -67,7 +71,7 @@ def price_per_million(text: str) -> int:
 
 
 def format_price(per_million: int) -> str:
-    """Nano-dollars per million units as USD per unit, plain decimal without exponent ("0.00000015")."""
+    """Format nano-dollars per million units as USD per unit, without an exponent ("0.00000015")."""
     if not per_million:
         return "0"
     text = f"{Decimal(per_million).scaleb(-15):f}"
@@ -77,9 +81,9 @@ def format_price(per_million: int) -> str:
 
 
 def parse_fraction(text: str | int | float | Decimal) -> int:
-    """A decimal fraction between 0 and 1, both excluded ("0.2"), as parts per million.
+    """Parse a decimal fraction between 0 and 1, both excluded ("0.2"), into parts per million.
 
-    ValueError if it is none, or finer than a millionth.
+    Raise ValueError if it is not such a fraction or is finer than a millionth.
     """
     try:
         parts = Decimal(str(text).strip()) * MILLION
@@ -93,10 +97,10 @@ def parse_fraction(text: str | int | float | Decimal) -> int:
 
 
 def format_fraction(ppm: int) -> str:
-    """Parts per million as the shortest decimal fraction, e.g. 200000 → "0.2"."""
+    """Format parts per million as the shortest decimal fraction, e.g. 200000 → "0.2"."""
     return format_usd(ppm * (NANO // MILLION))
 
 
 def cost(units: int, per_million: int) -> int:
-    """units × price, rounded half up to whole nano-dollars (both non-negative)."""
+    """Multiply units by a price; the result is rounded half up to whole nano-dollars (both are non-negative)."""
     return (units * per_million + MILLION // 2) // MILLION

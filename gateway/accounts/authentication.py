@@ -95,7 +95,7 @@ class Refused:
 
     def error(self) -> GatewayError:
         made = self.kind(self.message, code=self.code)
-        made.whose = self.whose
+        made.caller_ids = self.whose
         return made
 
 

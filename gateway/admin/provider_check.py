@@ -166,10 +166,10 @@ class ProviderCheck:
         else:
             known = ""
         caller = Caller("", "user", "", organization_id, "", "", "", "owner", mode="api-keys")
-        offer = self._custom_models.offer(caller, name, model or known)
-        if offer is None:
+        custom_model = self._custom_models.custom_model(caller, name, model or known)
+        if custom_model is None:
             raise InvalidRequest(f"There is no custom provider {name} to test.", param="provider")
-        return offer.mapping, offer.provider
+        return custom_model.mapping, custom_model.provider
 
     def _ms(self, started: float) -> int:
         return round((self._clock.monotonic() - started) * 1000)

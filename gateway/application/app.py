@@ -1,6 +1,7 @@
-"""The application: services wired, surfaces mounted, logging set up."""
+"""The application: builds the services, mounts the surfaces and sets up logging."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from flask import Flask, Response, request
@@ -33,7 +34,7 @@ NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade reques
 
 
 class Application:
-    """The WSGI callable, with what the server asks of it (see its package)."""
+    """The WSGI callable, with the attributes that the server needs (see `gateway/server`)."""
 
     def __init__(
         self, wsgi: Callable[..., Iterable[bytes]], flask: Flask, services: Services, background: Background
@@ -53,14 +54,16 @@ class Application:
         self.refused = reporter_of(services.settings.server, services.telemetry.requests)
         self.watch = services.watch
         self.background = background
-        own = services.settings.metrics
-        self._metrics_port = open_metrics_port(own.host, own.port, lambda: expose(services)) if own.port else None
+        metrics = services.settings.metrics
+        self._metrics_port = None
+        if metrics.port:
+            self._metrics_port = open_metrics_port(metrics.host, metrics.port, partial(expose, services))
         self._lines = logging_setup.request_lines(services.settings.log)
         if self._lines is not None:
             services.telemetry.requests.observe(self._lines)
 
     def close(self) -> None:
-        """Called last in a worker: end its recurring work, then everything else."""
+        """Stop the recurring jobs, then close everything else. Called last in a worker."""
         self.background.stop()
         self.services.close()
         if self._metrics_port is not None:
@@ -75,10 +78,15 @@ class Application:
 def create_app(
     settings: configuration.Settings | None = None, services: Services | None = None, before: StateLog | None = None
 ) -> Application:
-    """Everything put together; tests hand in their own settings or services. `before` is the log of an earlier try."""
+    """Build the whole application; tests pass their own settings or services.
+
+    `before` is the state log of an earlier attempt.
+    """
     chosen = settings or (services.settings if services else configuration.load())
     logging_setup.set_up(chosen.log)
-    surface_table.add(surface for one in extensions.load(chosen.server.extensions) for surface in one.surfaces)
+    surface_table.add(
+        surface for extension in extensions.load(chosen.server.extensions) for surface in extension.surfaces
+    )
     wired = services or build(chosen, before)
     try:
         wired.start()
@@ -86,9 +94,11 @@ def create_app(
         wired.close()
         raise
     background = make_background(wired)
-    wired.telemetry.jobs = lambda: [
-        JobHealth(one.name, one.at_us, one.error, one.good_us) for one in background.reports()
-    ]
+
+    def job_health() -> list[JobHealth]:
+        return [JobHealth(report.name, report.at_us, report.error, report.good_us) for report in background.reports()]
+
+    wired.telemetry.jobs = job_health
     background.start()
     addresses = Addresses(operation.path for operation in surface_table.operations())
     flask = _mount(wired, addresses)
@@ -96,7 +106,10 @@ def create_app(
     hosts = Hosts(chosen.server.allowed_hosts, chosen.server.public_url)
     report = reporter_of(chosen.server, wired.telemetry.requests)
     middleware = Middleware(flask.wsgi_app, addresses, pages, surface_table.errors_at, hosts, report)
-    wsgi = _express(middleware, wired, addresses, pages, hosts) if chosen.server.express_lane else middleware
+    if chosen.server.express_lane:
+        wsgi: Callable[..., Iterable[bytes]] = _express(middleware, wired, addresses, pages, hosts)
+    else:
+        wsgi = middleware
     return Application(wsgi, flask, wired, background)
 
 
@@ -104,14 +117,18 @@ def _mount(services: Services, addresses: Addresses) -> Flask:
     flask = Flask("gateway", static_folder=None)
     mount(flask, services, surface_table.SURFACES)
     report = reporter_of(services.settings.server, services.telemetry.requests)
-    flask.register_error_handler(HTTPException, lambda error: _http_error(error, report, addresses))
+
+    def answer_error(error: HTTPException) -> Response:
+        return _http_error(error, report, addresses)
+
+    flask.register_error_handler(HTTPException, answer_error)
     return flask
 
 
 def reporter_of(
     server: configuration.Server, requests: RequestObservers
 ) -> Callable[[GatewayError, str, Mapping[str, Any]], None]:
-    """What tells of requests that no operation has seen."""
+    """Return a function that reports requests that were rejected before they reached an operation."""
     proxies = make_proxies(server)
 
     def report(error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
@@ -125,7 +142,11 @@ def _express(
     middleware: Middleware, services: Services, addresses: Addresses, pages: Browsers, hosts: Hosts
 ) -> ExpressLane:
     server = services.settings.server
-    hot = {(o.method, o.path): guard(services, o) for o in surface_table.operations() if o.hot}
+    hot = {
+        (operation.method, operation.path): guard(services, operation)
+        for operation in surface_table.operations()
+        if operation.hot
+    }
     return ExpressLane(
         middleware,
         hot,
@@ -148,12 +169,14 @@ def _crashed(inbound: Inbound, error: Exception) -> Outbound:
 def _http_error(
     error: HTTPException, report: Callable[[GatewayError, str, Mapping[str, Any]], None], addresses: Addresses
 ) -> Response:
-    """Werkzeug's own refusals (no such path or method) in the error format of the path's surface; OPTIONS is none."""
-    ours: GatewayError
+    """Convert Werkzeug's own errors (unknown path or method) to the error format of the path's surface; answer
+    OPTIONS.
+    """
+    gateway_error: GatewayError
     if request.headers.get("Upgrade", "").lower() == "websocket" and error.code in NO_RULE:
-        # Clients try a WebSocket first and fall back to HTTP at once only when told that there is none.
+        # Clients try a WebSocket first and fall back to HTTP at once only after a clear rejection.
         hint = surface_table.instead_of(request.path) or "use HTTP."
-        ours = InvalidRequest(
+        gateway_error = InvalidRequest(
             f"There is no WebSocket at {request.path}; {hint}", status=426, code="websocket_not_supported"
         )
     elif error.code == 405 and not surface_table.is_absent(request.path):
@@ -161,16 +184,20 @@ def _http_error(
         if request.method == "OPTIONS":
             return respond(Outbound(204, [("Allow", allowed)]))
         text = f"{request.method} is not possible at {request.path}; use {allowed}."
-        ours = MethodNotAllowed(text, headers=(("Allow", allowed),))
+        gateway_error = MethodNotAllowed(text, headers=(("Allow", allowed),))
     elif error.code in (404, 405):
+        hint = surface_table.instead_of(request.path) or ""
         meant = addresses.nearest(request.path)
-        hint = surface_table.instead_of(request.path) or (
-            f"did you mean {meant}?" if meant else "/docs lists what there is."
-        )
-        ours = NotFound(f"There is nothing at {request.path}; {hint}")
+        if not hint and meant:
+            hint = f"did you mean {meant}?"
+        elif not hint:
+            hint = "/docs lists all paths."
+        gateway_error = NotFound(f"There is nothing at {request.path}; {hint}")
     else:
-        ours = Internal(error.description or "The request failed.", status=error.code)
-    report(ours, request.environ.get(REQUEST_ID, ""), request.environ)
+        gateway_error = Internal(error.description or "The request failed.", status=error.code)
+    report(gateway_error, request.environ.get(REQUEST_ID, ""), request.environ)
     return respond(
-        http_responses.error_reply(ours, surface_table.errors_at(request.path), request.environ.get(REQUEST_ID, ""))
+        http_responses.error_reply(
+            gateway_error, surface_table.errors_at(request.path), request.environ.get(REQUEST_ID, "")
+        )
     )

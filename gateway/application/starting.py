@@ -1,4 +1,6 @@
-"""The application of a worker that cannot serve yet: it answers probes, refuses the rest, and tries again by itself."""
+"""The application of a worker that cannot serve yet: it answers probes, rejects other requests and retries the
+start.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -34,12 +36,15 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 2.0
-REFUSED = "This server is starting and cannot reach what it needs yet; try again."
+NOT_READY = "This server is starting and cannot reach its dependencies yet; try again."
 
 
 class StartingApplication:
-    """Stands in for `Application` until `make` gives one. `reason` is why it does not, in words for probes. What it
-    refuses has its line in the log as every request has, and the same id and headers on its answer."""
+    """Replaces `Application` until `make` succeeds.
+
+    `reason` says in plain words why the start failed, for probes. Rejected requests are logged like all others and get
+    the usual id and headers.
+    """
 
     express = None
 
@@ -52,8 +57,10 @@ class StartingApplication:
         self.reason = ""
         server = chosen.server
         self._proxies = make_proxies(server)
-        self._operations = {(one.method, one.path): name_of(one) for one in surface_table.operations()}
-        # Nobody reads the counts of a worker that cannot serve yet.
+        self._operations = {
+            (operation.method, operation.path): name_of(operation) for operation in surface_table.operations()
+        }
+        # These counters are never published, because the worker cannot serve yet.
         self._requests = RequestObservers(Counters(Path(chosen.database.data_dir) / "metrics"), Clock())
         self._lines = logging_setup.request_lines(chosen.log)
         if self._lines is not None:
@@ -68,7 +75,7 @@ class StartingApplication:
         return self._middleware(environ, start_response)
 
     def refused(self, error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
-        """Tell of a request that gets `error` as its answer."""
+        """Report a request that is answered with `error`."""
         peer = self._proxies.caller(environ.get("REMOTE_ADDR", ""), read_headers(environ))
         request = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
         self._requests.refused(error, shown_id, peer, self._operations.get(request, UNMATCHED))
@@ -81,17 +88,17 @@ class StartingApplication:
         self._flush()
 
     def follow(self, replace: Callable[[Application], None]) -> None:
-        """Try again until there is an application, and hand it to `replace`."""
-        spawn(self._try_on, replace)
+        """Retry until the application is ready, and pass it to `replace`."""
+        spawn(self._retry, replace)
 
-    def _try_on(self, replace: Callable[[Application], None]) -> None:
+    def _retry(self, replace: Callable[[Application], None]) -> None:
         pause_s = FIRST_PAUSE_S
         while not self._leaving:
             pause(pause_s)
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
             try:
                 application = self._make()
-            except Exception as error:  # Whatever it is, the next try may do better, and nobody else would try.
+            except Exception as error:  # any error may be temporary, and nothing else would retry
                 self._note(error)
                 continue
             log.info("the worker is ready now")
@@ -100,7 +107,7 @@ class StartingApplication:
             return
 
     def _note(self, error: Exception) -> None:
-        """Log each reason once, with its cause where it is not one of the known."""
+        """Log each new reason once; an unexpected error is logged with its traceback."""
         known = isinstance(error, (GatewayError, settings.SettingsError))
         if known:
             reason = str(error).strip()
@@ -121,36 +128,41 @@ class StartingApplication:
     def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         return send(self._answer(environ), start_response, environ.get("REQUEST_METHOD") == "HEAD")
 
+    def _reasons(self) -> list[str]:
+        if self._leaving:
+            return ["draining", self.reason]
+        return [self.reason]
+
     def _answer(self, environ: dict[str, Any]) -> Outbound:
         path = environ["PATH_INFO"]
         shown_id = environ[REQUEST_ID]
         if path in health.LIVENESS:
             return health.write_alive()
         if path in health.READINESS:
-            return health.write_unready([*(["draining"] if self._leaving else []), self.reason])
+            return health.write_unready(self._reasons())
         if path == "/":
             version = self._chosen.server.version or __version__
             return health.write_report(version, health.unasked(self._chosen.redis.url), health.DATABASE_AWAY, shown_id)
-        refusal = Unavailable(REFUSED, retry_after=2.0)
+        refusal = Unavailable(NOT_READY, retry_after=2.0)
         self.refused(refusal, shown_id, environ)
         return http_responses.error_reply(refusal, surface_table.errors_at(path), shown_id)
 
 
 def start() -> Application | StartingApplication:
-    """The application of a worker: ready, or waiting for what it needs."""
+    """Return the worker's application: ready, or one that waits for its dependencies."""
     inherited = accepted_configuration.current()
     if inherited:
         chosen = inherited.settings
     else:
         chosen = settings.load()
     logging_setup.set_up(chosen.log)
-    told = StateLog()  # by all tries together
+    state_log = StateLog()  # shared by all attempts
 
     def make() -> Application:
         if chosen.environment.get(settings.MIGRATE_LATE):
-            with opened(states=told) as installation:
+            with opened(states=state_log) as installation:
                 migrations.migrate(installation.raw_database)
-        return create_app(chosen, before=told)
+        return create_app(chosen, before=state_log)
 
     try:
         return make()

@@ -50,7 +50,7 @@ class CustomModels:
         """The custom routes of the caller's organization."""
         return Routes(self, caller)
 
-    def offer(self, caller: Caller, name: str, model: str) -> CustomModel | None:
+    def custom_model(self, caller: Caller, name: str, model: str) -> CustomModel | None:
         """The model at the organization's provider `name`; None when it has no such provider.
 
         InvalidRequest in a project that spends credits (the platform has no key there) and for invalid prices;
@@ -62,7 +62,7 @@ class CustomModels:
                 return self._generic(caller, model)
             return None
         _check_mode(caller, name)
-        return self._offered(info, model)
+        return self._make(info, model)
 
     def again(self, organization_id: str, provider_id: str, model: str) -> CustomModel | None:
         """The model that a job began at; None where the organization does not have it any more."""
@@ -76,11 +76,11 @@ class CustomModels:
         try:
             if info is None:
                 return None
-            return self._offered(info, model)
+            return self._make(info, model)
         except InvalidRequest:
             return None
 
-    def _offered(self, info: CustomProviderInfo, model: str) -> CustomModel:
+    def _make(self, info: CustomProviderInfo, model: str) -> CustomModel:
         found = self._made.get((info.id, model))
         if found is None or found[0] is not info:
             if len(self._made) >= REMEMBERED:
@@ -122,14 +122,14 @@ class CustomModels:
 class Routes:
     """One caller's `CustomRoutes` for routing."""
 
-    __slots__ = ("_caller", "_offers")
+    __slots__ = ("_caller", "_custom_models")
 
-    def __init__(self, offers: CustomModels, caller: Caller) -> None:
-        self._offers = offers
+    def __init__(self, custom_models: CustomModels, caller: Caller) -> None:
+        self._custom_models = custom_models
         self._caller = caller
 
-    def offer(self, name: str, model: str) -> CustomModel | None:
-        return self._offers.offer(self._caller, name, model)
+    def custom_model(self, name: str, model: str) -> CustomModel | None:
+        return self._custom_models.custom_model(self._caller, name, model)
 
     def smart_models(self) -> tuple[str, ...]:
         """Empty: an organization has no list of its own."""

@@ -124,7 +124,7 @@ class Executor(Generic[R]):
         if context.payload is not None:
             context.payload.note_request(request.requested_model, request.requirements.stream)
         route_plan = self._planner.plan(context, request)
-        ignored = route_plan.plan.ask.ignored
+        ignored = route_plan.plan.request.ignored
         if ignored:
             request = replace(request, warnings=(*request.warnings, *ignored))
         return route_plan, request

@@ -92,7 +92,7 @@ def key_of(context: RequestContext, request: Request) -> Hashable | None:
 def ceiling_of(plan: Plan) -> int:
     """The size in bytes from which on a prompt may be planned differently: a limit, a price tier, or the rule for large
     prompts."""
-    output = plan.ask.requirements.max_tokens or 0
+    output = plan.request.requirements.max_tokens or 0
     tokens = LARGE_PROMPT_TOKENS
     for group in (plan.ranked, plan.excluded):
         for one in group:
@@ -104,5 +104,5 @@ def ceiling_of(plan: Plan) -> int:
 def _is_steady(plan: Plan) -> bool:
     """Whether neither chance nor key rotation nor an organization's own provider influenced the plan."""
     resolution = plan.resolution
-    fixed = plan.reason in STEADY and resolution.kind in ("pinned", "canonical") and resolution.offer is None
+    fixed = plan.reason in STEADY and resolution.kind in ("pinned", "canonical") and resolution.custom_model is None
     return fixed and all(len(one.credentials) == 1 for one in plan.order)

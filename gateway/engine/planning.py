@@ -342,7 +342,7 @@ class Planner:
         candidate = scored.candidate
         credentials = scored.credentials
         if len(credentials) > 1:
-            turn = self._turn(plan.ask.session, candidate.provider.id)
+            turn = self._turn(plan.request.session, candidate.provider.id)
             cooling = plan.cooling.get(scored.key)
             # Keys in cooldown are in order already: by the end of their cooldown.
             late = cooling.credentials if cooling else ()

@@ -95,7 +95,7 @@ def _parts_of(request: Request, target: Target, choices: int) -> list[Any]:
         return [request]
     most_tokens = mapping.extra.get(MOST_TOKENS, 0)
     # A token is at least one byte.
-    if operation.counted(request) <= most and (not most_tokens or request.requirements.prompt_bytes <= most_tokens):
+    if operation.item_count(request) <= most and (not most_tokens or request.requirements.prompt_bytes <= most_tokens):
         return [request]
     return compute_if(request.large, _list, split, request, most, most_tokens)
 

@@ -1,8 +1,8 @@
-"""Cache marks by a project's policy: added to what is long and to the end, left as the caller set them, or taken out.
+"""Cache marks under a project's policy: added to long parts and to the end, kept as the caller set them, or removed.
 
-Marks mean something to a few vendors; who knows which targets have them decides whether to ask. A caller who marks
-anything manages the cache: nothing is added then. What is marked depends on the beginning of the conversation and on
-its end alone, so that the marks of one turn lie where the next one's prompt still begins the same.
+Only a few vendors support cache marks; the calling code knows which targets do. A caller that sets any mark manages
+the cache, and no mark is added. The marks depend only on the beginning of the conversation and on its end, so that the
+marks of one turn are at positions where the next turn's prompt is still identical.
 """
 
 from msgspec import structs
@@ -14,17 +14,19 @@ AUTOMATIC = "automatic"
 CLIENT = "client"
 DISABLED = "disabled"
 LONG = 4096  # characters, about the thousand tokens below which no vendor caches
-LEAST_TURNS = 3  # from which on the end is marked: before, nothing of it is asked twice
-LONG_TEXTS = 2  # beside the instructions and the end: four marks in all
+# Number of messages from which the end is marked: a shorter conversation has no prefix that was sent before
+LEAST_TURNS = 3
+LONG_TEXTS = 2  # at most, besides the instructions and the end: vendors allow four marks
 MARKABLE = (Text, Image, File, ToolCall, ToolResult)
 INSTRUCTIONS = ("system", "developer")
 MARK = CacheMark()
 
 
 def apply_policy(request: ChatRequest, policy: str) -> ChatRequest:
-    """The request as `policy` (automatic, client, disabled) has it, for a target that knows cache marks.
+    """Return the request with the cache marks of `policy` (automatic, client, disabled), for a target that supports
+    them.
 
-    A native body stays; the options tell its protocol what to do with the marks in it.
+    A native body is kept; the options tell its protocol how to treat the marks in it.
     """
     if policy == AUTOMATIC and _is_small(request.requirements):
         return request
@@ -33,11 +35,15 @@ def apply_policy(request: ChatRequest, policy: str) -> ChatRequest:
         return request
     options = structs.replace(request.options, cache_marks=policy)
     read = request.conversation
-    return request.with_conversation(lambda: change(read()), options=options)
+
+    def decode() -> Conversation:
+        return change(read())
+
+    return request.with_conversation(decode, options=options)
 
 
 def add_marks(conversation: Conversation) -> Conversation:
-    """Marks on the last long instruction, the last long texts and, from three turns on, the last part."""
+    """Mark the last long instruction, the last long texts and, from three turns on, the last part."""
     if is_marked(conversation):
         return conversation
     places = [
@@ -55,7 +61,7 @@ def add_marks(conversation: Conversation) -> Conversation:
 
 
 def strip_marks(conversation: Conversation) -> Conversation:
-    """Without any mark, on tools neither."""
+    """Return the conversation without any mark, including those on tools."""
     if not is_marked(conversation):
         return conversation
     tools = tuple(map(_unmarked, conversation.tools))
@@ -67,13 +73,13 @@ def strip_marks(conversation: Conversation) -> Conversation:
 
 def is_marked(conversation: Conversation) -> bool:
     parts = [part for message in conversation.messages for part in message.parts]
-    inner = [one for part in parts if isinstance(part, ToolResult) for one in part.parts]
-    return any(getattr(one, "cache", None) is not None for one in (*conversation.tools, *parts, *inner))
+    result_parts = [inner for part in parts if isinstance(part, ToolResult) for inner in part.parts]
+    return any(getattr(item, "cache", None) is not None for item in (*conversation.tools, *parts, *result_parts))
 
 
-def _is_small(needs: Requirements) -> bool:
-    """Whether it has too few turns and too little text to be marked anywhere, as most have."""
-    return needs.messages < LEAST_TURNS and needs.prompt_bytes < LONG
+def _is_small(requirements: Requirements) -> bool:
+    """Return whether the request has too few turns and too little text for any mark, as most requests have."""
+    return requirements.messages < LEAST_TURNS and requirements.prompt_bytes < LONG
 
 
 def _part(conversation: Conversation, place: tuple[int, int]) -> Part:
@@ -85,7 +91,7 @@ def _is_long(part: Part) -> bool:
 
 
 def _can_end(part: Part) -> bool:
-    """Blank text and reasoning bear no mark."""
+    """Return whether a part can carry the mark at the end; blank text and reasoning cannot."""
     return isinstance(part, MARKABLE) and not (isinstance(part, Text) and not part.text.strip())
 
 

@@ -21,7 +21,10 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class FunctionTool(Struct, frozen=True):
-    """`schema` is the JSON Schema of the arguments, as the caller wrote it (None: takes none)."""
+    """A function that the model may call.
+
+    `schema` is the JSON Schema of the arguments as the caller wrote it (None: no arguments).
+    """
 
     name: str
     description: str = ""
@@ -32,7 +35,7 @@ class FunctionTool(Struct, frozen=True):
 
 
 class CustomTool(Struct, frozen=True):
-    """A tool with free-text input, optionally held to a grammar (`format` in its vendor's JSON)."""
+    """A tool with free-text input, optionally constrained by a grammar (`format` in its vendor's JSON)."""
 
     name: str
     description: str = ""
@@ -40,7 +43,7 @@ class CustomTool(Struct, frozen=True):
 
 
 class WebSearch(Struct, frozen=True, gc=False):
-    """The provider's own web search. `context_size` low, medium, high or "". Location fields are plain text."""
+    """The provider's own web search. `context_size` is low, medium, high or "". The location fields are plain text."""
 
     max_uses: int | None = None
     allowed_domains: tuple[str, ...] = ()
@@ -53,7 +56,7 @@ class WebSearch(Struct, frozen=True, gc=False):
 
 
 class VendorTool(Struct, frozen=True):
-    """A provider-defined tool that only `vendor` understands; targets of other vendors are skipped or refuse."""
+    """A provider-defined tool that only `vendor` understands; targets of other vendors are skipped or reject it."""
 
     vendor: str
     kind: str
@@ -77,8 +80,11 @@ class ResponseFormat(Struct, frozen=True):
 
 
 class ReasoningOptions(Struct, frozen=True, gc=False):
-    """`budget` (tokens) wins over `effort`. `enabled` None = as the model does by itself; `adaptive` lets the
-    model choose. `show`: "" default, "omitted", "summary", "full"."""
+    """Reasoning settings. `budget` (tokens) takes precedence over `effort`.
+
+    `enabled` None keeps the model's default; with `adaptive` the model decides. `show` is "" (default), "omitted",
+    "summary" or "full".
+    """
 
     effort: Effort | Literal[""] = ""
     budget: int | None = None
@@ -86,7 +92,7 @@ class ReasoningOptions(Struct, frozen=True, gc=False):
     adaptive: bool = False
     mode: str = ""
     show: str = ""
-    encrypted: bool = False  # the caller wants sealed reasoning back (stateless multi-turn)
+    encrypted: bool = False  # the caller requests encrypted reasoning (stateless multi-turn)
 
 
 class Sampling(Struct, frozen=True, gc=False):
@@ -104,7 +110,7 @@ class Sampling(Struct, frozen=True, gc=False):
 
 
 class Conversation(Struct, frozen=True):
-    """All that a model reads, decoded."""
+    """Everything that a model reads, decoded."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
@@ -115,17 +121,17 @@ class Conversation(Struct, frozen=True):
 
 
 class Completion(Struct, frozen=True):
-    """A text to go on with; with a suffix, a gap between the two to fill."""
+    """A text to continue; with a suffix, the gap between prompt and suffix is to be filled."""
 
     prompt: str
     suffix: str = ""
 
 
 class ChatRequest(Request, eq=False):
-    """`decode` gives a Conversation; call `conversation()`.
+    """A chat request. `decode` returns a Conversation; call `conversation()`.
 
-    `completion` is set where a text is to be completed: the conversation is the same task for a chat model. `inlined`
-    is kept once somebody made it: the same request with the bytes of all that it names by address.
+    `completion` is set for text completions: the conversation is then the same task for a chat model. `inlined` caches
+    the same request with the contents of all URLs that it refers to.
     """
 
     operation: ClassVar[str] = "chat"
@@ -134,17 +140,17 @@ class ChatRequest(Request, eq=False):
     inlined: "ChatRequest | None" = None
 
     def conversation(self) -> Conversation:
-        """The decoded conversation, built on first use. Raises InvalidRequest for what is wrong inside it."""
+        """Return the decoded conversation, built on first use. Raise InvalidRequest for invalid contents."""
         conversation: Conversation = self.content()
         return conversation
 
     def with_conversation(self, decode: Callable[[], Conversation], **changes: Any) -> "ChatRequest":
-        """The same request about another conversation, with these fields changed; all others stay."""
+        """Return the request with another conversation and these changes; all other fields stay."""
         return structs.replace(self, decode=decode, inlined=None, _decoded=None, **changes)
 
 
 class Choice(Struct, frozen=True):
-    """One answer. Parts in the order in which the model made them."""
+    """One choice of the response, with its parts in the order in which the model generated them."""
 
     parts: tuple[Part, ...]
     finish: FinishReason
@@ -153,12 +159,15 @@ class Choice(Struct, frozen=True):
 
 @dataclass(slots=True, unsafe_hash=True)
 class ChatResult:
-    """A complete answer. `native` is the upstream's own reply body when its dialect is the caller's (relay lane): then
-    the choices may be read on first use (`deferred`). A `large` one is worked on in a thread."""
+    """A complete response.
+
+    `native` is the upstream's own response body if its dialect is the caller's (relay lane); the choices may then be
+    parsed on first use (`deferred`). A `large` result is processed in a thread.
+    """
 
     choices: tuple[Choice, ...]
     usage: Usage | None = NOTHING
-    model: str = ""  # as the upstream names what answered
+    model: str = ""  # the model name that the upstream reports
     upstream_id: str = ""
     service_tier: str = ""
     warnings: tuple[str, ...] = ()
@@ -180,9 +189,11 @@ class ChatResult:
         service_tier: str,
         native: Native,
     ) -> "ChatResult":
-        """A result whose choices `read` gives of the body, at most once; it must not fail. `finish` is that of the
-        first."""
-        result = cls.__new__(cls)  # all but the choices: these have no value yet
+        """Create a result that parses its choices from the native body on first use, at most once, with `read`.
+
+        `read` must not fail. `finish` is the finish reason of the first choice.
+        """
+        result = cls.__new__(cls)  # The constructor would set the choices, which must stay unset until they are read.
         result.usage = usage
         result.model = model
         result.upstream_id = upstream_id
@@ -196,7 +207,7 @@ class ChatResult:
 
     @property
     def finish(self) -> FinishReason:
-        """How the first choice ended."""
+        """Return the finish reason of the first choice."""
         if self._finish:
             return self._finish
         if self.choices:
@@ -204,11 +215,11 @@ class ChatResult:
         return "stop"
 
     def text_length(self) -> int:
-        """The size of all text in it, for an estimate where the upstream reports no usage."""
+        """Return the length of all text, for an estimate if the upstream reports no usage."""
         return sum(text_length(part) for choice in self.choices for part in choice.parts)
 
     def __getattr__(self, name: str) -> tuple[Choice, ...]:
-        # Asked for what has no value yet, which is the choices of a deferred result alone.
+        # Called only for attributes that are unset, which are the choices of a deferred result.
         if name != "choices" or self._read is None or self.native is None:
             raise AttributeError(name)
         self.choices = choices = self._read(self.native.body)
@@ -216,12 +227,12 @@ class ChatResult:
 
 
 def split(request: ChatRequest, most: int, most_tokens: int = 0) -> Iterator[ChatRequest]:
-    """Requests for so many answers each, all of the same conversation."""
+    """Yield requests for at most `most` choices each, all with the same conversation."""
     wanted = request.requirements.n
-    for made in range(0, wanted, most):
-        n = min(most, wanted - made)
-        needs = structs.replace(request.requirements, n=n)
-        yield request.with_conversation(partial(_with_n, request, n), requirements=needs, native=None)
+    for done in range(0, wanted, most):
+        n = min(most, wanted - done)
+        requirements = structs.replace(request.requirements, n=n)
+        yield request.with_conversation(partial(_with_n, request, n), requirements=requirements, native=None)
 
 
 def _with_n(request: ChatRequest, n: int) -> Conversation:
@@ -230,16 +241,16 @@ def _with_n(request: ChatRequest, n: int) -> Conversation:
 
 
 def join(results: Sequence[ChatResult]) -> ChatResult:
-    """One result of those of `split`, their answers in order; its usage is their sum."""
+    """Merge the results of `split` into one, with the choices in order and the summed usage."""
     first = results[0]
-    reported = [one.usage for one in results if one.usage is not None]
+    reported = [result.usage for result in results if result.usage is not None]
     return ChatResult(
-        tuple(choice for one in results for choice in one.choices),
+        tuple(choice for result in results for choice in result.choices),
         structs.replace(added(reported), calls=len(results)) if len(reported) == len(results) else None,
         first.model,
         first.upstream_id,
         first.service_tier,
-        tuple(dict.fromkeys(text for one in results for text in one.warnings)),
+        tuple(dict.fromkeys(text for result in results for text in result.warnings)),
     )
 
 
@@ -248,7 +259,7 @@ def images_of(choice: Choice) -> tuple[Image, ...]:
 
 
 def sources_of(choice: Choice) -> tuple[Source, ...]:
-    found: list[Source] = []
+    sources: list[Source] = []
     for part in choice.parts:
-        found.extend(getattr(part, "sources", ()))
-    return tuple(found)
+        sources.extend(getattr(part, "sources", ()))
+    return tuple(sources)

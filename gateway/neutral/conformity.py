@@ -1,31 +1,34 @@
-"""Whether a JSON value is what a JSON Schema asks for.
+"""Check whether a JSON value conforms to a JSON Schema.
 
-Schemas come from callers. So they are interpreted and never compiled to code, references lead nowhere outside of the
-schema itself, and regular expressions (`pattern`, `patternProperties`) are not run, for one could stop a worker.
+Schemas come from callers. They are interpreted and never compiled to code, references resolve only within the schema,
+and regular expressions (`pattern`, `patternProperties`) are not run, because a single one could block a worker.
 """
 
-from collections.abc import Callable
 from typing import Any, TypeGuard
 
 Schema = dict[str, Any] | bool
-MAX_STEPS = 100_000  # nodes of value and schema that are looked at, and words in lists
+MAX_STEPS = 100_000  # visited nodes of the value and the schema, and entries of lists
 
 
 class Undecided(Exception):
-    """The schema is too deep, refers in a circle or to nothing: nobody can say."""
+    """The schema is too deep or has a circular or unresolvable reference."""
 
 
 def conforms(value: Any, schema: Any) -> bool:
-    """Whether `value` fits `schema` (JSON Schema, the words of drafts 4 to 2020-12 that structured outputs know).
-    False when the schema itself cannot be followed."""
+    """Return whether `value` conforms to `schema` (the keywords of drafts 4 to 2020-12 that structured outputs
+    support).
+
+    Return False if the schema itself cannot be evaluated.
+    """
     try:
         return _Check(schema).fits(value, schema, ())
     except (Undecided, RecursionError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
-        return False  # from the third on: words of the schema with values of a wrong kind
+        # The exceptions after the second one come from keywords of the schema that have values of a wrong type.
+        return False
 
 
 class _Check:
-    """`steps` are those taken so far. What a schema lists is read once, whatever number of values is held to it."""
+    """One evaluation. `steps` counts the work done. Lists of the schema are read once for all values."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -34,7 +37,7 @@ class _Check:
         self._listed: dict[tuple[str, int], frozenset] = {}
 
     def fits(self, value: Any, schema: Any, via: tuple[str, ...]) -> bool:
-        """`via` are the references followed at this very value, so that a circle is noticed."""
+        """Check one value. `via` holds the references followed at this value, to detect cycles."""
         self._spend(1)
         if isinstance(schema, bool):
             return schema
@@ -64,7 +67,7 @@ class _Check:
         return self._targets[ref]
 
     def _look_up(self, ref: str) -> Any:
-        """The part of the schema that a reference names (RFC 6901, in its fragment form)."""
+        """Return the part of the schema that a reference points to (a JSON Pointer in fragment form, RFC 6901)."""
         if not ref.startswith("#"):
             raise Undecided
         place = self._root
@@ -87,9 +90,9 @@ class _Check:
         else:
             listed = [kinds]
         self._spend(len(listed))
-        if any(not isinstance(kind, str) or kind not in TYPES for kind in listed):
+        if any(not isinstance(kind, str) or kind not in TYPE_NAMES for kind in listed):
             raise Undecided
-        return any(TYPES[kind](value) for kind in listed)
+        return any(_has_type(value, kind) for kind in listed)
 
     def _fits_value(self, value: Any, schema: dict[str, Any]) -> bool:
         if "const" in schema and not self._is_listed(value, schema, "const"):
@@ -107,18 +110,18 @@ class _Check:
                 listed = schema["enum"]
             else:
                 listed = (schema["const"],)
-            known = self._listed[word, id(schema)] = frozenset([self._key(one) for one in listed])
+            known = self._listed[word, id(schema)] = frozenset([self._key(item) for item in listed])
         return self._key(value) in known
 
     def _key(self, value: Any) -> Any:
-        """What values have in common when they are equal as JSON has it: true is not 1, and 1 is 1.0."""
+        """Return a key that is equal for values that are equal in JSON: true differs from 1, and 1 equals 1.0."""
         self._spend(1)
         if isinstance(value, bool):
             return "bool", value
         if isinstance(value, list):
-            return "list", tuple([self._key(one) for one in value])
+            return "list", tuple([self._key(item) for item in value])
         if isinstance(value, dict):
-            return "dict", frozenset([(name, self._key(one)) for name, one in value.items()])
+            return "dict", frozenset([(name, self._key(member)) for name, member in value.items()])
         return value
 
     def _fits_combined(self, value: Any, schema: dict[str, Any], via: tuple[str, ...]) -> bool:
@@ -150,7 +153,7 @@ class _Check:
             return False
         if not _in_range(len(value), schema, "minProperties", "maxProperties"):
             return False
-        # Names that only a pattern covers are neither known nor additional: they are let through.
+        # Names that only a pattern covers are neither known nor additional: they are accepted.
         if "patternProperties" in schema:
             rest = True
         else:
@@ -166,7 +169,7 @@ class _Check:
         if isinstance(items, list):
             leading = items
             rest = schema.get("additionalItems", True)
-        if schema.get("uniqueItems") is True and len({self._key(one) for one in value}) < len(value):
+        if schema.get("uniqueItems") is True and len({self._key(item) for item in value}) < len(value):
             return False
         return all(
             self.fits(inner, leading[place] if place < len(leading) else rest, ()) for place, inner in enumerate(value)
@@ -177,15 +180,20 @@ def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-TYPES: dict[str, Callable[[Any], bool]] = {
-    "object": lambda value: isinstance(value, dict),
-    "array": lambda value: isinstance(value, list),
-    "string": lambda value: isinstance(value, str),
-    "boolean": lambda value: isinstance(value, bool),
-    "null": lambda value: value is None,
-    "number": _is_number,
-    "integer": lambda value: _is_number(value) and value == value // 1,
-}
+def _is_integer(value: Any) -> bool:
+    return _is_number(value) and value == value // 1
+
+
+PYTHON_TYPES: dict[str, type] = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
+TYPE_NAMES = frozenset((*PYTHON_TYPES, "number", "integer"))
+
+
+def _has_type(value: Any, name: str) -> bool:
+    if name == "number":
+        return _is_number(value)
+    if name == "integer":
+        return _is_integer(value)
+    return isinstance(value, PYTHON_TYPES[name])
 
 
 def _fits_number(value: float, schema: dict[str, Any]) -> bool:

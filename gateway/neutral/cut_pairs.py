@@ -1,5 +1,7 @@
-"""Halves of surrogate pairs in JSON texts. Programs whose texts are UTF-16 cut emoji in two, and write each half as an
-escape of its own, which is no text to any reader of JSON here.
+"""Repair of lone surrogates in JSON texts.
+
+Programs with UTF-16 strings sometimes cut an emoji in two and write each half as its own escape, which JSON parsers
+reject.
 """
 
 import re
@@ -9,10 +11,10 @@ HALF = rb"\\u[dD][%b][0-9a-fA-F]{2}"
 FIRST = HALF % b"89abAB"
 SECOND = HALF % b"c-fC-F"
 HALF_BYTES = 6
-# Behind an even number of backslashes: the one that begins an escape is not itself escaped.
+# After an even number of backslashes, so that the backslash of the escape is not itself escaped.
 ESCAPE = rb"(?<!\\)((?:\\\\)*+)"
 LONE = re.compile(rb"%b(?:%b(?!%b)|(?<!%b)%b)" % (ESCAPE, FIRST, SECOND, FIRST, SECOND))
-# Finds whatever may be such a half, and soon that there is none: its matches begin with one and the same letter.
+# A fast check for candidates: the pattern starts with a literal prefix, which the engine searches quickly.
 MAYBE = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!%b)|[c-fC-F][0-9a-fA-F]{2}(?<!%b%b))" % (SECOND, FIRST, SECOND)
 )
@@ -21,24 +23,24 @@ BEGINNING = re.compile(rb'(?<=")(?=%b)' % SECOND)
 PAIR = re.compile(FIRST + SECOND)
 ESCAPES = re.compile(rb"(?<!\\)\\")
 REPLACEMENT = rb"\1\\ufffd"
-PIECE = 1 << 16  # bytes of one replacement at most: it holds the interpreter, some 8 ms at the worst
-MOST = 1 << 22  # what is longer stays as it is, and so does what is joined beyond a piece
+PIECE = 1 << 16  # bytes of one substitution, which holds the interpreter lock for at most about 8 ms
+MOST = 1 << 22  # Longer texts stay unchanged; parts of a stream are joined only up to PIECE.
 
 
 def without_halves(text: bytes) -> bytes:
-    """A JSON text with the replacement character for each half that stands alone; as long as it was."""
+    """Replace each lone surrogate by the replacement character; the length stays the same."""
     if len(text) > MOST or MAYBE.search(text) is None:
         return text
     return b"".join(LONE.sub(REPLACEMENT, piece) for piece in _pieces(text))
 
 
 def _pieces(text: bytes) -> Iterator[bytes]:
-    """Cut in front of escapes, and not between those of a pair."""
+    """Cut the text in front of escapes, but not within a surrogate pair."""
     at = 0
     while at < len(text):
-        found = ESCAPES.search(text, at + PIECE)
-        if found is not None:
-            end = found.start()
+        escape = ESCAPES.search(text, at + PIECE)
+        if escape is not None:
+            end = escape.start()
         else:
             end = len(text)
         if PAIR.match(text, end - HALF_BYTES):
@@ -48,8 +50,11 @@ def _pieces(text: bytes) -> Iterator[bytes]:
 
 
 def join_halves(text: bytes, before: bytes) -> tuple[bytes, bytes]:
-    """A JSON text that is the next piece of a stream, without lone halves, and the half that its last text ended with,
-    b"" for none; `before` is what the piece before ended with, which goes where a text begins with the other half."""
+    """Remove lone surrogates from the next piece of a JSON stream.
+
+    Return the text and the first half of a pair at its end (b"" for none); `before` is the half that the previous
+    piece ended with, and is inserted where a string begins with the second half.
+    """
     half = b""
     if len(text) <= PIECE:
         if before:

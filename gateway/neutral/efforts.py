@@ -4,8 +4,10 @@ RISING = ("minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def nearest(effort: str, offered: tuple[str, ...]) -> str:
-    """The highest level of `offered` that is not above `effort`, else the lowest; `effort` itself where none is
-    known."""
+    """Return the highest offered level that is not above `effort`, else the lowest.
+
+    Return `effort` unchanged if it or the offered levels are unknown.
+    """
     levels = [level for level in RISING if level in offered]
     if not levels or effort not in RISING:
         return effort

@@ -14,18 +14,18 @@ from gateway.errors import UpstreamFailed
 from gateway.neutral.request import Native, Request, WholeResult
 from gateway.neutral.usage import added
 
-# A text, or one already cut into tokens of the model's own tokenizer.
+# A text, or a text that is already tokenized with the model's own tokenizer.
 Input = str | list[int]
-# Numbers, or the same as base64 of little-endian 32-bit floats: whichever came, so that none is converted in vain.
+# Numbers, or base64 of little-endian 32-bit floats: kept as received to avoid needless conversions.
 Vector = list[float] | str
 Encoding = Literal["float", "base64"]
-ID_BYTES = 4  # what a token id counts as among the bytes of a prompt
-FEWEST_BYTES_A_TOKEN = 3  # where the tokens of a call are limited: prose has more, code about so many
+ID_BYTES = 4  # size that one token id adds to the bytes of a prompt
+FEWEST_BYTES_A_TOKEN = 3  # assumed where a call has a token limit: prose has more, code about as many
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingsInput:
-    """What is to be embedded. `dimensions` None: as many as the model gives."""
+    """The inputs to embed. `dimensions` None: the model's default."""
 
     inputs: tuple[Input, ...]
     dimensions: int | None = None
@@ -33,8 +33,10 @@ class EmbeddingsInput:
 
 
 class EmbeddingsRequest(Request, eq=False):
-    """`decode` gives an EmbeddingsInput. `token_ids`: how many of its inputs' tokens came as numbers; each counts four
-    bytes among `prompt_bytes`."""
+    """An embeddings request. `decode` returns an EmbeddingsInput.
+
+    `token_ids` is the number of inputs' tokens given as numbers; each adds four bytes to `prompt_bytes`.
+    """
 
     operation: ClassVar[str] = "embeddings"
 
@@ -43,13 +45,13 @@ class EmbeddingsRequest(Request, eq=False):
 
 @dataclass(slots=True, unsafe_hash=True)
 class EmbeddingsResult(WholeResult):
-    """`vectors` holds a Vector for each input, in their order."""
+    """The result. `vectors` holds one Vector for each input, in the same order."""
 
     vectors: Any
 
 
 def encode(vector: Vector, encoding: Encoding) -> Vector:
-    """The vector in the encoding that is asked for; itself where it has it. UpstreamFailed for base64 that is none."""
+    """Return the vector in the given encoding. Raise UpstreamFailed for invalid base64."""
     if encoding == "base64":
         if isinstance(vector, str):
             return vector
@@ -59,12 +61,12 @@ def encode(vector: Vector, encoding: Encoding) -> Vector:
             packed = b64decode(vector, validate=True)
             return list(struct.unpack(f"<{len(packed) // 4}f", packed))
         except (ValueError, struct.error):
-            raise UpstreamFailed("The provider sent a vector that is none.", upstream_status=200) from None
+            raise UpstreamFailed("The provider sent an invalid vector.", upstream_status=200) from None
     return vector
 
 
 def _packed(vector: list[float]) -> bytes:
-    """As 32-bit floats; what is out of their range is infinite."""
+    """Pack the vector as 32-bit floats; values outside of their range become infinite."""
     floats = array("f", vector)
     if sys.byteorder == "big":
         floats.byteswap()
@@ -72,36 +74,35 @@ def _packed(vector: list[float]) -> bytes:
 
 
 def split(request: EmbeddingsRequest, most: int, most_tokens: int = 0) -> Iterator[EmbeddingsRequest]:
-    """The request as several of at most `most` inputs each, and of about `most_tokens` together (0: no matter), in
-    their order."""
+    """Split the request into requests of at most `most` inputs and about `most_tokens` each (0: no limit), in order."""
     wanted: EmbeddingsInput = request.content()
     part: list[Input] = []
     tokens = 0
-    for one in wanted.inputs:
-        if isinstance(one, list):
-            size = len(one)
+    for item in wanted.inputs:
+        if isinstance(item, list):
+            size = len(item)
         else:
-            size = -(-_bytes_of(one) // FEWEST_BYTES_A_TOKEN)
+            size = -(-_bytes_of(item) // FEWEST_BYTES_A_TOKEN)
         if part and (len(part) >= most or (most_tokens and tokens + size > most_tokens)):
             yield _part(request, wanted, part)
             part = []
             tokens = 0
-        part.append(one)
+        part.append(item)
         tokens += size
     yield _part(request, wanted, part)
 
 
 def join(results: Sequence[EmbeddingsResult]) -> EmbeddingsResult:
-    """One result of those of `split`; its usage is their sum, None where one tells none."""
+    """Merge the results of `split` into one; its usage is their sum, or None if any is missing."""
     first = results[0]
-    reported = [one.usage for one in results]
+    usages = [result.usage for result in results]
     return EmbeddingsResult(
-        [vector for one in results for vector in one.vectors],
-        usage=added([one for one in reported if one is not None]) if all(reported) else None,
+        [vector for result in results for vector in result.vectors],
+        usage=added([usage for usage in usages if usage is not None]) if all(usages) else None,
         model=first.model,
         upstream_id=first.upstream_id,
         service_tier=first.service_tier,
-        warnings=tuple(dict.fromkeys(text for one in results for text in one.warnings)),
+        warnings=tuple(dict.fromkeys(text for result in results for text in result.warnings)),
     )
 
 
@@ -111,10 +112,10 @@ def _bytes_of(text: str) -> int:
 
 def _part(request: EmbeddingsRequest, wanted: EmbeddingsInput, inputs: list[Input]) -> EmbeddingsRequest:
     part = EmbeddingsInput(tuple(inputs), wanted.dimensions, wanted.encoding)
-    size = sum(ID_BYTES * len(one) if isinstance(one, list) else _bytes_of(one) for one in inputs)
-    needs = structs.replace(request.requirements, messages=len(inputs), prompt_bytes=size)
+    size = sum(ID_BYTES * len(item) if isinstance(item, list) else _bytes_of(item) for item in inputs)
+    requirements = structs.replace(request.requirements, messages=len(inputs), prompt_bytes=size)
     native = request.native and Native(request.native.dialect, {**request.native.body, "input": inputs})
-    ids = sum(len(one) for one in inputs if isinstance(one, list))
+    ids = sum(len(item) for item in inputs if isinstance(item, list))
     return structs.replace(
-        request, requirements=needs, decode=lambda: part, native=native, token_ids=ids, _decoded=None
+        request, requirements=requirements, decode=lambda: part, native=native, token_ids=ids, _decoded=None
     )

@@ -1,26 +1,26 @@
-"""Base64 of many megabytes, decoded in pieces: one call for all of it would keep every other thread waiting."""
+"""Base64 decoding in pieces: one call for many megabytes would block every other thread."""
 
 from base64 import b64decode
 from collections.abc import Iterator
 
 PIECE = 1 << 20  # characters, a multiple of four
-TO_STANDARD = str.maketrans("-_", "+/", " \t\r\n")  # base64 of addresses, and lines that were wrapped
+TO_STANDARD = str.maketrans("-_", "+/", " \t\r\n")  # URL-safe base64, and wrapped lines
 
 
 def decode_base64(text: str) -> bytes:
-    """The bytes of standard base64. ValueError for anything else, line breaks among it."""
+    """Decode standard base64. Raise ValueError for anything else, including line breaks."""
     return b"".join(decode_pieces(text))
 
 
 def decode_pieces(text: str, start: int = 0) -> Iterator[bytes]:
-    """The same of a text from `start` on, a piece at a time, so that no more is in memory at once."""
+    """Decode the text from `start` on, one piece at a time, to bound the memory."""
     if (len(text) - start) % 4 or text.find("=", start, max(start, len(text) - 2)) >= 0:
-        raise ValueError("the end stands before the end")
+        raise ValueError("the base64 text has padding in its middle or an incomplete group")
     for at in range(start, len(text), PIECE):
         yield b64decode(text[at : at + PIECE], validate=True)
 
 
 def mended(text: str) -> str:
-    """The text as lenient readers of base64 take it: the alphabet of addresses, line breaks, a missing end."""
+    """Normalize base64 as lenient readers accept it: URL-safe alphabet, line breaks, missing padding."""
     standard = text.translate(TO_STANDARD)
     return standard + "=" * (-len(standard) % 4)

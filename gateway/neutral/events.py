@@ -1,9 +1,9 @@
-"""Events of a streamed answer.
+"""Events of a streamed response.
 
-A stream is an iterator of **batches** (lists of events): all that one read of the upstream brought, so that one
-receive becomes one send. It has one Started first and ends with exactly one Finished or Failed. Deltas of one block
-carry the same `block` number within their `choice`; a block is of one kind and blocks start in order. An event is told
-by its very type: none is derived from.
+A stream is an iterator of **batches** (lists of events): everything that one read of the upstream returned, so that
+one receive becomes one send. It begins with exactly one Started and ends with exactly one Finished or Failed. Deltas
+of one block carry the same `block` number within their `choice`; a block has one kind and blocks start in order.
+Events are distinguished by their exact type: no event class is subclassed.
 """
 
 from collections.abc import Iterable
@@ -22,23 +22,24 @@ from gateway.neutral.usage import Usage
 class Started(Struct):
     model: str = ""
     upstream_id: str = ""
-    usage: Usage | None = None  # what is known at the start (prompt side), when the protocol tells
+    usage: Usage | None = None  # usage known at the start (prompt side), if the protocol reports it
 
 
 @final
 class MediaPiece(Struct):
-    """The next bytes of an answer that is a file: sound."""
+    """The next bytes of a response that is an audio file."""
 
     data: bytes
-    size: int = 0  # of its text
+    size: int = 0  # length of the text in it
     block: int = 0
     choice: int = 0
 
 
 @final
 class ImageMade(Struct):
-    """An image of an answer that is images; `partial` counts those that show it on its way from 0 on, -1: it is done.
-    What is "" was not told."""
+    """A generated image. `partial` numbers preliminary versions from 0 on; -1 is the final image. Fields that are ""
+    were not reported.
+    """
 
     media: Media
     partial: int = -1
@@ -46,7 +47,7 @@ class ImageMade(Struct):
     quality: str = ""
     background: str = ""
     output_format: str = ""
-    size: int = 0  # of its text
+    size: int = 0  # length of the text in it
     block: int = 0
     choice: int = 0
 
@@ -69,7 +70,7 @@ class RefusalDelta(Struct):
 
 @final
 class ReasoningDelta(Struct):
-    """Any of text, signature (may come in pieces: append) and sealed (whole)."""
+    """A piece of reasoning: any of text, signature (pieces are appended) and sealed (always whole)."""
 
     text: str = ""
     signature: str = ""
@@ -83,7 +84,9 @@ class ReasoningDelta(Struct):
 
 @final
 class ToolCallDelta(Struct):
-    """The first delta of a block carries id and name; later ones only pieces of `arguments`, of any size."""
+    """A piece of a tool call. The first delta of a block has id and name; later deltas only have pieces of
+    `arguments`.
+    """
 
     block: int
     arguments: str = ""
@@ -98,7 +101,7 @@ class ToolCallDelta(Struct):
 
 @final
 class BlockDone(Struct):
-    """The block is whole (protocols that tell). Writers that need block ends may also infer them."""
+    """The end of a block, for protocols that report it. Writers may also infer block ends."""
 
     block: int
     choice: int = 0
@@ -113,7 +116,7 @@ class SourceFound(Struct):
 
 @final
 class PartFound(Struct):
-    """A part that comes whole: an image, a foreign block."""
+    """A part that arrives whole: an image or a vendor's own block."""
 
     part: Image | VendorPart
     block: int = 0
@@ -122,7 +125,7 @@ class PartFound(Struct):
 
 @final
 class Notice(Struct):
-    """Something of the request that this target does not carry, named for the caller."""
+    """A part of the request that the target does not support, described for the caller."""
 
     message: str
     field: str = ""
@@ -130,10 +133,13 @@ class Notice(Struct):
 
 @final
 class NativeChunk(Struct):
-    """A chunk of the caller's own dialect, decoded (relay lane). `content` says whether a caller sees anything
-    in it (text, reasoning, tool call); `size` the length of that text. Only the writer of that dialect frames it.
-    `ready`, instead of a body: any number of chunks that bring one more piece of text each and nothing that a writer
-    spells otherwise, as JSON of what is relayed of them; then `size` is that of all."""
+    """A decoded chunk in the caller's own dialect (relay lane).
+
+    `content` says whether the caller sees anything in it (text, reasoning, tool call); `size` is the length of that
+    text. Only the writer of the dialect frames it. `ready` is used instead of a body for any number of chunks that
+    each bring one more piece of text and nothing that a writer would change: their JSON as it is relayed; `size` is
+    then the total.
+    """
 
     dialect: str
     body: dict[str, Any]
@@ -145,20 +151,22 @@ class NativeChunk(Struct):
 
 @final
 class Heartbeat(Struct):
-    """The upstream has said nothing for the heartbeat time."""
+    """The upstream has sent nothing for the heartbeat time."""
 
 
 @final
 class Progress(Struct):
-    """Usage so far, when the protocol reports it mid-stream; the last one wins."""
+    """Usage so far, if the protocol reports it mid-stream; the last event counts."""
 
     usage: Usage
 
 
 @final
 class Finished(Struct):
-    """The upstream's own terminal event arrived. `usage` None = the upstream told none. `reasons` by choice.
-    `native`: the complete answer as the upstream's own last event repeats it (relay lane).
+    """The upstream's own terminal event arrived.
+
+    `usage` None: the upstream reported none. `reasons` has one entry for each choice. `native` is the complete
+    response as repeated in the upstream's last event (relay lane).
     """
 
     reason: FinishReason
@@ -196,14 +204,14 @@ CONTENT = (TextDelta, RefusalDelta, ReasoningDelta, ToolCallDelta, SourceFound, 
 
 
 def has_content(event: Event) -> bool:
-    """Whether a caller sees anything of this event: after the first such one no provider is switched."""
+    """Return whether a caller sees anything of this event: after the first such event the provider is not switched."""
     if type(event) is NativeChunk:
         return event.content
     return isinstance(event, CONTENT)
 
 
 class Collector:
-    """Folds events into the ChatResult that the same answer would be without streaming."""
+    """Folds events into the ChatResult that the same response would be without streaming."""
 
     def __init__(self) -> None:
         self._blocks: dict[tuple[int, int], list[Event]] = {}
@@ -214,7 +222,10 @@ class Collector:
         self._warnings: list[str] = []
 
     def add(self, event: Event) -> None:
-        """Take one event. Raises the error of a Failed; NativeChunk cannot be folded (TypeError)."""
+        """Process one event.
+
+        Raise the error of a Failed, and TypeError for a NativeChunk, which has no neutral form.
+        """
         match event:
             case Started():
                 self._started = event
@@ -236,7 +247,7 @@ class Collector:
                 self._blocks.setdefault((event.choice, event.block), []).append(event)
 
     def result(self) -> ChatResult:
-        """The complete answer. StreamTruncated when no terminal event came."""
+        """Return the complete result. Raise StreamTruncated if there was no terminal event."""
         if self._finished is None:
             raise StreamTruncated("The provider's answer ended before it was complete.")
         finished = self._finished
@@ -264,7 +275,7 @@ class Collector:
 
 
 def collect(batches: Iterable[Batch]) -> ChatResult:
-    """Read a whole stream into one result; raises what a Failed event carries."""
+    """Read a whole stream into one result; raise the error of a Failed event."""
     collector = Collector()
     for batch in batches:
         for event in batch:
@@ -273,7 +284,7 @@ def collect(batches: Iterable[Batch]) -> ChatResult:
 
 
 def fold(deltas: list[Event]) -> Part:
-    """All deltas of one block as its part."""
+    """Merge all deltas of one block into its part."""
     first = next((d for d in deltas if not isinstance(d, SourceFound)), None)
     sources = tuple(d.source for d in _of(SourceFound, deltas))
     match first:
@@ -322,7 +333,7 @@ def _fold_call(deltas: list[ToolCallDelta]) -> ToolCall:
 
 
 def _attach(parts: list[Part], sources: tuple[Source, ...]) -> list[Part]:
-    """Sources without a block belong to the last text."""
+    """Attach the sources without a block to the last text."""
     for place in range(len(parts) - 1, -1, -1):
         part = parts[place]
         if isinstance(part, Text):

@@ -1,6 +1,6 @@
-"""What bytes are by their first ones, never by their name (the formats' own specifications)."""
+"""Detection of media types by the first bytes of a file, never by its name (source: the formats' specifications)."""
 
-HEAD = 16  # bytes that tell
+HEAD = 16  # bytes that are enough to recognize every type
 SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -14,7 +14,7 @@ SIGNATURES = (
     (b"#!AMR", "audio/amr"),
     (b"\x1a\x45\xdf\xa3", "video/webm"),
 )
-# Of containers the kind stands behind the length; a brand that is not listed is of moving pictures or of sound.
+# Container formats have their brand after the length; unlisted brands of `ftyp` are video.
 BRANDS = {
     b"avif": "image/avif",
     b"heic": "image/heic",
@@ -28,7 +28,7 @@ AIFFS = (b"AIFF", b"AIFC")
 
 
 def type_of(head: bytes) -> str:
-    """The media type of what begins so; "" for nothing that is known."""
+    """Return the media type of a file with these first bytes; "" if it is unknown."""
     if head[:4] == b"RIFF":
         return RIFFS.get(head[8:12], "")
     if head[:4] == b"FORM":
@@ -41,8 +41,10 @@ def type_of(head: bytes) -> str:
 
 
 def _frame_of(head: bytes) -> str:
-    """MPEG audio begins with the sync of a frame: layer 0 is that of ADTS, which carries AAC. The first layer is not
-    taken for sound: nobody sends it, and texts in UTF-16 begin like it."""
+    """Recognize MPEG audio by the sync word of a frame; layer 0 is ADTS, which carries AAC.
+
+    Layer I is not recognized: it is not used in practice, and UTF-16 texts begin with the same bytes.
+    """
     if len(head) < 2 or head[0] != 0xFF:
         return ""
     if head[1] & 0xF6 == 0xF0:

@@ -1,9 +1,10 @@
-"""A request to make or change images, and its result."""
+"""Requests to generate or edit images, and their result."""
 
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from msgspec import structs
@@ -13,10 +14,10 @@ from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage, added
 from gateway.runtime.large_files import StoredFile
 
-# The most that one image that is read was seen to count as, and one that is made where its mapping tells no number.
+# The highest observed token counts: for one input image, and for one generated image of a mapping without a figure.
 READ_TOKENS = 8192
 MADE_TOKENS = 16_384
-PARTIAL_TOKENS = 100  # that an image on its way counts as (Image generation guide, "Partial images cost")
+PARTIAL_TOKENS = 100  # for each preliminary image (OpenAI's image generation guide, "Partial images cost")
 LIKELY_READ = 1024
 BYTES_A_TOKEN = 4
 AUTO = "auto"
@@ -26,7 +27,7 @@ ENDINGS = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image that is read; `media_type` is what its first bytes tell."""
+    """An input image; `media_type` is detected from its first bytes."""
 
     file: StoredFile
     media_type: str
@@ -34,9 +35,12 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class ImagesInput:
-    """What is to be made. `pictures` are changed or taken as models, `mask` tells where, `markup` lies over the first
-    one and shows how; fields of "" and None were not named. `stream`: it is wanted in events, with so many
-    `partial_images` on its way where the provider shows them."""
+    """An image request.
+
+    `pictures` are edited or used as references, `mask` marks the area to change, and `markup` is drawn over the first
+    picture to show the change. Fields with "" or None were not given. `stream`: the caller requests events, with this
+    number of `partial_images` if the provider sends any.
+    """
 
     prompt: str
     n: int = 1
@@ -57,7 +61,7 @@ class ImagesInput:
 
     @property
     def marked(self) -> str:
-        """What lies over the first image: "mask", "markup" or ""."""
+        """Return which overlay the first picture has: "mask", "markup" or ""."""
         if self.mask is not None:
             return "mask"
         return "markup" if self.markup is not None else ""
@@ -68,7 +72,7 @@ class ImagesInput:
 
 
 class ImagesRequest(Request, eq=False):
-    """`decode` gives an ImagesInput."""
+    """An images request. `decode` returns an ImagesInput."""
 
     operation: ClassVar[str] = "images"
 
@@ -79,8 +83,11 @@ class ImageEditsRequest(ImagesRequest, eq=False):
 
 @dataclass(slots=True, unsafe_hash=True)
 class ImagesResult(WholeResult):
-    """`images` in base64, with the prompt that each was really made of where the provider tells it. `blocked`: the
-    provider's filter let none pass."""
+    """The generated images in base64.
+
+    `revised` holds the prompts that were actually used, if the provider reports them. `blocked`: the provider's filter
+    rejected all images.
+    """
 
     images: tuple[Image, ...]
     revised: tuple[str, ...] = ()
@@ -98,27 +105,32 @@ class ImagesResult(WholeResult):
 
 
 def shape_of(edges: str) -> float:
-    """Width by height of a ratio ("16:9") or a size ("1536x1024"); 0 for what is neither."""
-    found = SHAPE.fullmatch(edges)
-    if found:
-        return int(found[1]) / int(found[2])
+    """Return width divided by height of a ratio ("16:9") or a size ("1536x1024"); 0 for other texts."""
+    match = SHAPE.fullmatch(edges)
+    if match:
+        return int(match[1]) / int(match[2])
     return 0.0
 
 
 def nearest_shape(edges: str, offered: Iterable[str]) -> str:
-    """Of ratios or sizes the one that is most like `edges`; "" where that tells none."""
+    """Return the offered ratio or size with the shape closest to `edges`; "" if `edges` has no shape."""
     shape = shape_of(edges)
-    known = [one for one in offered if shape_of(one)]
-    if shape:
-        return min(known, key=lambda one: abs(math.log(shape_of(one) / shape)), default="")
-    return ""
+    if not shape:
+        return ""
+
+    def distance(candidate: str) -> float:
+        return abs(math.log(shape_of(candidate) / shape))
+
+    return min(filter(shape_of, offered), key=distance, default="")
 
 
 def units_of(wanted: ImagesInput) -> Units:
-    """What it may count as, whether its model is billed by images or by tokens; `output` is what its images on their
-    way count as beside the images themselves."""
+    """Return the billable units of a request, for models billed by image and by token.
+
+    `output` counts the preliminary images.
+    """
     size = len(wanted.prompt.encode("utf-8", "replace"))
-    read = len(wanted.pictures) + sum(one is not None for one in (wanted.mask, wanted.markup))
+    read = len(wanted.pictures) + sum(overlay is not None for overlay in (wanted.mask, wanted.markup))
     if wanted.stream:
         shown = wanted.partial_images * wanted.n * PARTIAL_TOKENS
     else:
@@ -131,30 +143,36 @@ def units_of(wanted: ImagesInput) -> Units:
 
 
 def split(request: ImagesRequest, most: int, most_tokens: int = 0) -> Iterator[ImagesRequest]:
-    """Requests for so many images each, all of the same prompt."""
+    """Yield requests for at most `most` images each, all with the same prompt."""
     wanted: ImagesInput = request.content()
-    for made in range(0, wanted.n, most):
-        part = replace(wanted, n=min(most, wanted.n - made))
-        needs = structs.replace(request.requirements, units=units_of(part))
-        yield structs.replace(request, requirements=needs, decode=lambda part=part: part, _decoded=None)
+    for done in range(0, wanted.n, most):
+        part = replace(wanted, n=min(most, wanted.n - done))
+        requirements = structs.replace(request.requirements, units=units_of(part))
+        yield structs.replace(request, requirements=requirements, decode=partial(_same, part), _decoded=None)
+
+
+def _same(images: ImagesInput) -> ImagesInput:
+    return images
 
 
 def join(results: Sequence[ImagesResult]) -> ImagesResult:
-    """One result of those of `split`; its usage is their sum, None where one tells none."""
+    """Merge the results of `split` into one; its usage is their sum, or None if any is missing."""
     first = results[0]
-    revised = [text for one in results for text in (*one.revised, *[""] * (len(one.images) - len(one.revised)))]
-    reported = [one.usage for one in results if one.usage is not None]
+    revised = [
+        text for result in results for text in (*result.revised, *[""] * (len(result.images) - len(result.revised)))
+    ]
+    reported = [result.usage for result in results if result.usage is not None]
     return ImagesResult(
-        tuple(image for one in results for image in one.images),
+        tuple(image for result in results for image in result.images),
         tuple(revised) if any(revised) else (),
         first.size,
         first.quality,
         first.background,
         first.output_format,
-        blocked=all(one.blocked for one in results),
+        blocked=all(result.blocked for result in results),
         usage=added(reported) if len(reported) == len(results) else None,
         model=first.model,
         upstream_id=first.upstream_id,
         service_tier=first.service_tier,
-        warnings=tuple(dict.fromkeys(text for one in results for text in one.warnings)),
+        warnings=tuple(dict.fromkeys(text for result in results for text in result.warnings)),
     )

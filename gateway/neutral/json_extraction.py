@@ -1,4 +1,4 @@
-"""Response healing: the JSON that a model meant, found in what it wrote (HTTP reference, section 2.5)."""
+"""Response healing: extraction of the JSON that a model intended from the text that it wrote."""
 
 import json
 import re
@@ -17,24 +17,27 @@ SYNTAX = "syntax_fix"
 TRUNCATION = "truncation_completion"
 COMBINED = "combined_strategies"
 
-# Possessive: where no bracket follows nothing is tried again.
+# Possessive quantifiers: no backtracking if no bracket follows.
 FENCE = re.compile(r"```[ \t]*+[\w+-]*+\s*+(?=[{\[])")
 BLANKS = "\ufeff \t\r\n"
-MAX_LENGTH = 1 << 18  # beyond it a reading in Python would take too long even in a thread of its own
-APART = 1 << 13  # from here on it is read in one
+MAX_LENGTH = 1 << 18  # beyond it, parsing in Python would take too long even in a thread
+IN_THREAD_FROM = 1 << 13  # from this length on, the work runs in a thread
 MAX_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """`text` is JSON and nothing else; `strategies` is how it was found, in order, combined_strategies last if any."""
+    """The extracted text, which is JSON and nothing else.
+
+    `strategies` lists the repairs in order, with combined_strategies last if there are several.
+    """
 
     text: str
     strategies: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Candidate:
     text: str
     value: Any
     end: int
@@ -42,15 +45,15 @@ class _Found:
 
 
 def heal(text: str, wanted: ResponseFormat) -> Healed | None:
-    """The JSON in `text`, or None: it is JSON already, or holds none of the wanted kind.
+    """Return the JSON in `text`, or None if it is already JSON or contains none of the requested kind.
 
-    Text without an object or array stays as it is: a refusal in plain words is an answer too. With a schema, only
-    what conforms to it is taken; without one, neither an array nor an empty object amid prose is, nor what the cut
-    left empty.
+    Text without an object or array stays unchanged, because a refusal in plain words is a valid response. With a
+    schema, only values that conform to it are accepted; without a schema, arrays and empty objects within prose are
+    not accepted, nor truncated values that are empty.
     """
     if wanted.kind == "text" or len(text) > MAX_LENGTH:
         return None
-    if len(text) < APART:
+    if len(text) < IN_THREAD_FROM:
         return _heal(text, wanted)
     return compute(_heal, text, wanted)
 
@@ -59,12 +62,16 @@ def _heal(text: str, wanted: ResponseFormat) -> Healed | None:
     if _parses(text):
         return None
     for places, fenced in ((_whole(text), False), (_fences(text), True), (_amid(text), False)):
-        found = [one for one in _read(text, places, fenced) if _is_wanted(one, wanted)]
-        if found:
-            best = max(found, key=lambda one: len(one.text))
+        candidates = [value for value in _read(text, places, fenced) if _is_wanted(value, wanted)]
+        if candidates:
+            best = max(candidates, key=_text_length)
             several = (COMBINED,) if len(best.strategies) > 1 else ()
             return Healed(best.text, best.strategies + several)
     return None
+
+
+def _text_length(candidate: _Candidate) -> int:
+    return len(candidate.text)
 
 
 def _whole(text: str) -> Iterator[int]:
@@ -81,9 +88,11 @@ def _amid(text: str) -> Iterator[int]:
     return (match.start() for match in re.finditer(r"[{\[]", text))
 
 
-def _read(text: str, places: Iterator[int], fenced: bool) -> Iterator[_Found]:
-    """What can be read at these places, one not within the other. Ends when as much was
-    read in vain as there is."""
+def _read(text: str, places: Iterator[int], fenced: bool) -> Iterator[_Candidate]:
+    """Yield the readable values at these positions, without nested ones.
+
+    Stop after as many characters were read in vain as the text has.
+    """
     work = tries = end = 0
     for start in places:
         if start < end:
@@ -92,17 +101,17 @@ def _read(text: str, places: Iterator[int], fenced: bool) -> Iterator[_Found]:
         if tries > MAX_TRIES or work > len(text):
             return
         try:
-            found = _read_at(text, start, fenced)
+            candidate = _read_at(text, start, fenced)
         except Unmendable as failure:
             work += failure.at - start
         else:
-            end = found.end
-            yield found
+            end = candidate.end
+            yield candidate
 
 
-def _read_at(text: str, start: int, fenced: bool) -> _Found:
+def _read_at(text: str, start: int, fenced: bool) -> _Candidate:
     mended = mend(text, start)
-    # What was right stays as it was written, blanks included.
+    # Text that needed no repair keeps its original form, including whitespace.
     if mended.fixed or mended.cut:
         exact = mended.text
     else:
@@ -110,19 +119,19 @@ def _read_at(text: str, start: int, fenced: bool) -> _Found:
     around = text[:start] + text[mended.end :]
     mixed = not fenced and bool(around.strip(BLANKS))
     named = ((MARKDOWN, fenced), (MIXED, mixed), (SYNTAX, mended.fixed), (TRUNCATION, mended.cut))
-    used = tuple(name for name, was in named if was) or (SYNTAX,)  # none: a byte order mark
+    used = tuple(name for name, was in named if was) or (SYNTAX,)  # no repair: the text has a byte order mark
     try:
-        return _Found(exact, _parse(exact), mended.end, used)
+        return _Candidate(exact, _parse(exact), mended.end, used)
     except (ValueError, RecursionError):
         raise Unmendable(mended.end) from None
 
 
-def _is_wanted(found: _Found, wanted: ResponseFormat) -> bool:
+def _is_wanted(candidate: _Candidate, wanted: ResponseFormat) -> bool:
     if wanted.kind == "json_schema" and wanted.schema is not None:
-        return conforms(found.value, wanted.schema)
-    if TRUNCATION in found.strategies and not found.value:
+        return conforms(candidate.value, wanted.schema)
+    if TRUNCATION in candidate.strategies and not candidate.value:
         return False
-    return MIXED not in found.strategies or (isinstance(found.value, dict) and bool(found.value))
+    return MIXED not in candidate.strategies or (isinstance(candidate.value, dict) and bool(candidate.value))
 
 
 def _parses(text: str) -> bool:

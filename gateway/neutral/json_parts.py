@@ -1,14 +1,16 @@
-"""How many parts a JSON text has, counted without decoding it: each takes memory, and time of a call in which no other
-thread of the process has its turn."""
+"""Counting the parts of a JSON text without decoding it.
+
+Each part takes memory, and time in the JSON decoder, which blocks all other threads of the process.
+"""
 
 import re
 
 from gateway.runtime.threads import compute, give_way
 
-SLICE = 1 << 18  # bytes counted between two turns of the event loop: 4 ms where all are commas
-PIECE = 1 << 18  # bytes of one match at most: it holds the interpreter, some 10 ms a megabyte
-# Strings as a whole, so that what stands in them is no structure. Possessive: a string without end is read once. The
-# group is its end, empty where the piece ends before it.
+SLICE = 1 << 18  # bytes counted between two turns of the event loop: at most 4 ms, if all are commas
+PIECE = 1 << 18  # bytes of one regular expression match, which holds the interpreter lock for about 10 ms per megabyte
+# Strings are matched as a whole, so that their contents do not count as structure. Possessive quantifiers read an
+# unterminated string only once. The group is the closing quote; it is empty if the piece ends before it.
 INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
 TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{\[,]', re.DOTALL)
 BACKSLASH = 0x5C
@@ -18,7 +20,7 @@ STRUCTURE = (b"{", b"[", COMMA)
 
 
 def has_more_parts(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:
-    """Whether a JSON text has more than `most` parts, or of these `marks`."""
+    """Return whether a JSON text has more than `most` parts, or more than `most` of these `marks`."""
     if len(raw) <= most:
         return False
     opening, commas = count_marks(raw)
@@ -26,7 +28,7 @@ def has_more_parts(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) 
 
 
 def count_marks(raw: bytes) -> tuple[int, int]:
-    """Marks that open something, and commas; most of them may stand in texts."""
+    """Count the opening brackets and the commas, including those within strings."""
     opening = commas = 0
     for start in range(0, len(raw), SLICE):
         opening += sum(raw.count(mark, start, start + SLICE) for mark in OPENING)
@@ -36,8 +38,10 @@ def count_marks(raw: bytes) -> tuple[int, int]:
 
 
 def has_more(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:
-    """Whether there are more marks of structure outside of strings; in pieces, so that others have their turn."""
-    found = 0
+    """Return whether there are more marks outside of strings than `most`; works in pieces so that other threads can
+    run.
+    """
+    count = 0
     at = 0
     inside = False
     while at < len(raw):
@@ -50,8 +54,8 @@ def has_more(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> boo
         for token in TOKENS.finditer(piece, start):
             closing = token[1]
             if closing is None:
-                found += token[0] in marks
-                if found > most:
+                count += token[0] in marks
+                if count > most:
                     return True
             else:
                 inside = not closing
@@ -60,7 +64,7 @@ def has_more(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> boo
 
 
 def _end_of_piece(raw: bytes, end: int) -> int:
-    """Where a piece ends that is to end at `end`: behind no backslash, since what follows belongs to it."""
+    """Return the end of a piece near `end` that does not separate a backslash from its character."""
     while end < len(raw) and raw[end - 1] == BACKSLASH:
         end += 1
     return end

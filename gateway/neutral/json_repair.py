@@ -1,6 +1,6 @@
-"""Almost-JSON as JSON: a reader that forgives what models get wrong and says what it forgave.
+"""A tolerant parser that converts almost-JSON to JSON and reports what it repaired.
 
-It works from text to text, so numbers keep every digit and keys their order; only what is wrong is rebuilt.
+It converts text to text, so numbers keep every digit and keys keep their order; only faulty parts are rebuilt.
 """
 
 import json
@@ -14,7 +14,7 @@ BLANKS = re.compile(r"(?:[\s\ufeff]++|//[^\n]*+|/\*.*?\*/|#[^\n]*+)*+", re.DOTAL
 BLANK = re.compile(r"[ \t\r\n]*")
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 NUMBER_BEGUN = re.compile(r"-?\d*\.?\d*(?:[eE][+-]?)?\d*", re.ASCII)
-PLAIN_STARTS = frozenset('{}[]",:0123456789')  # surely neither blank nor comment
+PLAIN_STARTS = frozenset('{}[]",:0123456789')  # certainly neither whitespace nor a comment
 NUMBER_STARTS = frozenset("-0123456789")
 WORD = re.compile(r"-?[A-Za-z]+")
 KEY = re.compile(r"[^\W\d][\w$-]*|\$[\w$-]*")
@@ -26,7 +26,7 @@ HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}$")
 WIDTHS = {"x": 2, "u": 4, "U": 8}
 FOREIGN = {"'": "'", "\n": "\\n", "0": "\\u0000", "v": "\\u000b", "a": "\\u0007"}
 ENDS = {'"': '"', "'": "'", "“": "”"}
-# JSON has no word for the last four; null is what JavaScript's own writer makes of them.
+# JSON has no equivalent of the last four; JavaScript's JSON.stringify writes them as null.
 WORDS = {
     "true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null",
     "NaN": "null", "nan": "null", "Infinity": "null", "-Infinity": "null", "undefined": "null",
@@ -34,7 +34,7 @@ WORDS = {
 
 
 class Unmendable(Exception):
-    """What stands there is not JSON with a slip: it is something else. `at` is where that showed."""
+    """The text is not JSON with small mistakes. `at` is the position where parsing failed."""
 
     def __init__(self, at: int = 0) -> None:
         super().__init__()
@@ -42,12 +42,15 @@ class Unmendable(Exception):
 
 
 class _Cut(Exception):
-    """The text ended where a value, or the rest of one that cannot be guessed, should have come."""
+    """The text ended where a value, or the rest of a value that cannot be guessed, was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """`text` is JSON, made from the source up to `end`; `fixed`: its syntax was wrong, `cut`: its end was missing."""
+    """The repaired JSON, made from the source up to `end`.
+
+    `fixed`: the syntax was wrong. `cut`: the end was missing.
+    """
 
     text: str
     end: int
@@ -56,7 +59,7 @@ class Mended:
 
 
 def mend(text: str, start: int) -> Mended:
-    """The object or array that begins at `start`. Unmendable when there is none, or it is wrong in other ways."""
+    """Repair the object or array that begins at `start`. Raise Unmendable if there is none or it cannot be repaired."""
     reader = _Reader(text, start)
     if text[start : start + 1] not in ("{", "["):
         raise Unmendable(start)
@@ -68,7 +71,7 @@ def mend(text: str, start: int) -> Mended:
 
 
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
-    """Where what `pattern` takes from `start` on ends; there itself when it takes nothing."""
+    """Return the end of the match of `pattern` at `start`; `start` if it does not match."""
     match = pattern.match(text, start)
     if match is None:
         return start
@@ -84,7 +87,7 @@ class _Reader:
         self.cut = False
 
     def container(self, depth: int) -> None:
-        """An object or array, closed where the text was cut."""
+        """Read an object or array; close it if the text is truncated."""
         if depth > MAX_DEPTH:
             raise Unmendable
         opening = self._take()
@@ -100,14 +103,14 @@ class _Reader:
         self.out.append(closing)
 
     def _items(self, item: Callable[[int], None], closing: str, depth: int) -> None:
-        """What is between the brackets. An item that the cut left without meaning goes, with its comma."""
+        """Read the items between the brackets. A truncated item without meaning is dropped together with its comma."""
         begun = False
         while self._next() != closing:
             mark = len(self.out)
             if begun:
                 self._expect(",")
                 if self._next() == closing:
-                    self.fixed = True  # a comma with nothing behind it
+                    self.fixed = True  # trailing comma
                     break
                 self.out.append(",")
             try:
@@ -183,7 +186,7 @@ class _Reader:
         self.out.append(meaning)
 
     def _string(self) -> None:
-        """A string in any quotes, written in double ones; closed where the text was cut."""
+        """Read a string in any kind of quotes and write it in double quotes; close it if the text is truncated."""
         quote = ENDS[self._take()]
         self.fixed = self.fixed or quote != '"'
         plain = PLAIN[quote]
@@ -207,21 +210,23 @@ class _Reader:
         self.out.append('"')
 
     def _closes(self, quote: str) -> bool:
-        """Whether a quote ends its string: an apostrophe within a word does not."""
+        """Return whether a quote ends its string: an apostrophe within a word does not."""
         return quote != "'" or CLOSING.match(self.text, self.at) is not None
 
     def _raw(self, character: str) -> None:
-        """A character that JSON wants escaped: a control character, or a double quote within other quotes."""
+        """Escape a character that JSON requires to be escaped: a control character, or a double quote within other
+        quotes.
+        """
         self.fixed = True
         self.out.append(json.dumps(character, ensure_ascii=False)[1:-1])
 
     def _escape(self) -> None:
-        """What follows a backslash. Escapes of other languages become JSON's; a lone backslash is doubled."""
+        """Convert an escape sequence. Escapes of other languages become JSON's; a lone backslash is doubled."""
         character = self._take()
         if character in WIDTHS and self._coded(character):
             return
         if not character:
-            return  # cut within the escape
+            return  # truncated within the escape
         if character in '"\\/bfnrt':
             self.out.append("\\" + character)
             return
@@ -229,7 +234,7 @@ class _Reader:
         self.out.append(FOREIGN.get(character, "\\\\" + json.dumps(character, ensure_ascii=False)[1:-1]))
 
     def _coded(self, kind: str) -> bool:
-        """A character by its number, if that is what follows; one that the end cuts is left out."""
+        """Read a numeric escape, if valid; a truncated one is dropped."""
         width = WIDTHS[kind]
         digits = self.text[self.at : self.at + width]
         if len(digits) < width:
@@ -243,7 +248,9 @@ class _Reader:
         return True
 
     def _next(self) -> str:
-        """The next character that is neither blank nor comment, not yet taken. _Cut at the end of the text."""
+        """Return the next character after whitespace and comments, without consuming it. Raise _Cut at the end of the
+        text.
+        """
         character = self.text[self.at : self.at + 1]
         if character in PLAIN_STARTS:
             return character

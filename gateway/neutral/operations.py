@@ -1,7 +1,7 @@
-"""The operations of the product that ask models for something: one entry each.
+"""The product's operations that call models, with one entry each.
 
-Surfaces are ways in (chat is asked for by four of them); what stands here holds for an operation by whatever surface.
-The names here are the only ones that catalogue entries may use.
+Surfaces are API formats (chat has four of them); these entries hold for an operation in any format. Catalogue entries
+may use only the names defined here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,19 +21,29 @@ from gateway.neutral.structured import DecisionRequest, ModerationRequest, OcrRe
 from gateway.neutral.transcriptions import TranscriptionRequest, TranslationRequest
 from gateway.neutral.videos import VideosRequest
 
-MESSAGE_TOKENS = 8  # roles and separators around each message or input
-MEDIA_TOKENS = 16_384  # an image or file that was not counted: the most that one image was seen to count as
+MESSAGE_TOKENS = 8  # tokens of roles and separators for each message or input
+MEDIA_TOKENS = 16_384  # for an image or file that was not counted: the highest observed count of one image
+
+
+def input_count(request: Request) -> int:
+    return request.requirements.messages
+
+
+def image_count(request: ImagesRequest) -> int:
+    n: int = request.content().n
+    return n
 
 
 @dataclass(frozen=True, slots=True)
 class ModelOperation:
-    """`name` is what catalogue entries, usage rows and codecs call it; `request` its neutral form.
+    """An operation. `name` is used by catalogue entries, usage rows and codecs; `request` is its neutral request type.
 
-    `prompt_tokens` gives the most tokens that a request may count as, from which its upper bound follows. `cacheable`:
-    its answers may be given again; `streams`: they may come in pieces. `check` raises UpstreamFailed for a result that
-    lacks something of what was asked for, so that another provider is tried. `split` makes several requests of one
-    whose provider does fewer in a call (the request, the most of them, the most tokens or 0), and `join` one result of
-    theirs; `counted` is how many it asks for, `limit` the field of a mapping that has the most of a call (0: any).
+    `prompt_tokens` returns the maximum number of prompt tokens of a request, from which its cost bound follows.
+    `cacheable`: responses may be served from the cache. `streams`: responses may be streamed. `check` raises
+    UpstreamFailed for an incomplete result, so that another provider is tried. If a provider handles fewer items in a
+    call, `split` makes several requests (arguments: the request, the item limit, the token limit or 0) and `join`
+    merges their results; `item_count` returns the number of items, and `limit` names the mapping's field with the item
+    limit (0: no limit).
     """
 
     name: str
@@ -44,70 +54,72 @@ class ModelOperation:
     check: Callable[[Any, Any], None] | None = None
     split: Callable[[Any, int, int], Iterator[Any]] | None = None
     join: Callable[[Sequence[Any]], Any] | None = None
-    counted: Callable[[Any], int] = lambda request: request.requirements.messages
+    item_count: Callable[[Any], int] = input_count
     limit: str = "max_inputs"
 
 
 def chat_tokens(request: ChatRequest) -> int:
-    """A token is at least one byte, so bytes bound tokens."""
-    needs = request.requirements
-    text = needs.prompt_bytes + MESSAGE_TOKENS * (needs.messages + 1)
-    if needs.media:
-        return text + (needs.media_tokens or MEDIA_TOKENS * needs.media)
+    """Return the token bound of a chat: a token is at least one byte."""
+    requirements = request.requirements
+    text = requirements.prompt_bytes + MESSAGE_TOKENS * (requirements.messages + 1)
+    if requirements.media:
+        return text + (requirements.media_tokens or MEDIA_TOKENS * requirements.media)
     return text
 
 
 def embeddings_tokens(request: EmbeddingsRequest) -> int:
-    """As of texts; token ids count one each."""
-    needs = request.requirements
-    return needs.prompt_bytes - (ID_BYTES - 1) * request.token_ids + MESSAGE_TOKENS * needs.messages
+    """Return the token bound of texts; each token id counts as one token."""
+    requirements = request.requirements
+    return requirements.prompt_bytes - (ID_BYTES - 1) * request.token_ids + MESSAGE_TOKENS * requirements.messages
 
 
 def check_vectors(request: EmbeddingsRequest, result: EmbeddingsResult) -> None:
-    """Clients tell whose a vector is by its place alone."""
+    """Check the number of vectors: clients match vectors to inputs by position only."""
     wanted = request.requirements.messages
     got = len(result.vectors)
     if got != wanted:
-        raise UpstreamFailed(f"The provider answered {wanted} inputs with {got} vectors.", upstream_status=200)
+        raise UpstreamFailed(f"The provider returned {got} vectors for {wanted} inputs.", upstream_status=200)
 
 
 def check_scores(request: RerankRequest, result: RerankResult) -> None:
-    """Each score is of a document that was sent, and no two of one."""
+    """Check that each score belongs to a document that was sent, and that no document has two."""
     indices = {index for index, _ in result.scores}
     if not indices or len(indices) < len(result.scores) or max(indices) >= request.requirements.messages:
-        raise UpstreamFailed("The provider answered with scores of other documents.", upstream_status=200)
+        raise UpstreamFailed("The provider returned scores that do not match the documents.", upstream_status=200)
 
 
 def no_tokens(request: Request) -> int:
-    """What it may count as stands in its units alone."""
+    """Return 0: the request is billed by its units only."""
     return 0
 
 
 def text_tokens(request: Request) -> int:
-    """Of a prompt that is one text: a token is at least one byte."""
+    """Return the token bound of a single text: a token is at least one byte."""
     return request.requirements.prompt_bytes + MESSAGE_TOKENS
 
 
 def judged_tokens(request: Request) -> int:
-    """Of texts with images beside them."""
+    """Return the token bound of texts with images."""
     return text_tokens(request) + MEDIA_TOKENS * request.requirements.media
 
 
 def heard_tokens(request: Request) -> int:
-    """Of a conversation that is counted as it goes on: the tokens themselves stand in for its bytes."""
+    """Return the token bound of a realtime session: `prompt_bytes` holds its token count, which is tracked during the
+    session.
+    """
     return request.requirements.prompt_bytes
 
 
-# Several images of a model that makes fewer in a call.
+# For models that generate fewer images in a call than requested.
 SEVERAL_IMAGES: dict[str, Any] = {
     "split": images.split,
     "join": images.join,
-    "counted": lambda request: request.content().n,
+    "item_count": image_count,
     "limit": "max_n",
 }
 OPERATIONS: dict[str, ModelOperation] = {
-    one.name: one
-    for one in (
+    operation.name: operation
+    for operation in (
         ModelOperation("chat", ChatRequest, chat_tokens, streams=True, split=chat.split, join=chat.join),
         ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens, check=check_vectors, split=split, join=join),
         ModelOperation("speech", SpeechRequest, text_tokens, streams=True, cacheable=False),

@@ -6,20 +6,21 @@ from msgspec import Struct
 
 
 class CacheMark(Struct, frozen=True, gc=False):
-    """A caller's wish that the prompt be cached up to and including this part. `ttl` "" = provider's default."""
+    """A request to cache the prompt up to and including this part. `ttl` "": the provider's default."""
 
     ttl: Literal["", "5m", "1h"] = ""
 
 
 RangeKind = Literal["characters", "pages", "blocks", "result"]
-ExecutedBy = Literal["", "provider"]  # the caller, or the provider itself
+ExecutedBy = Literal["", "provider"]  # "": the caller; "provider": the provider itself
 
 
 class SourceRange(Struct, frozen=True, gc=False):
-    """Where in what the caller gave: `document` counts its documents (of kind "result": its search results) from 0.
+    """A location in the caller's own documents.
 
-    `first` and `last` are characters or blocks from 0, the last one excluded, or pages from 1; -1 when unknown.
-    `file_id` names the document where it is a stored file.
+    `document` counts the documents (for kind "result": the search results) from 0. `first` and `last` are characters
+    or blocks from 0, with the last one excluded, or pages from 1; -1 if unknown. `file_id` names the document if it is
+    a stored file.
     """
 
     kind: RangeKind
@@ -30,9 +31,9 @@ class SourceRange(Struct, frozen=True, gc=False):
 
 
 class Source(Struct, frozen=True):
-    """Where a statement comes from: a page at `url`, or (`url` may be "") a `place` in the caller's own documents.
+    """The source of a statement: a page at `url`, or (`url` may be "") a `place` in the caller's own documents.
 
-    `start`/`end` are character offsets into the text part, -1 when unknown.
+    `start` and `end` are character offsets into the text part, -1 if unknown.
     """
 
     url: str
@@ -47,7 +48,7 @@ class Text(Struct, frozen=True):
     text: str
     cache: CacheMark | None = None
     sources: tuple[Source, ...] = ()
-    signature: str = ""  # opaque, bound to this part by its vendor (Google signs text parts too)
+    signature: str = ""  # opaque and bound to this part by its vendor (Google signs text parts too)
     vendor: str = ""
 
 
@@ -56,15 +57,15 @@ class Refusal(Struct, frozen=True, gc=False):
 
 
 class Media(Struct, frozen=True, gc=False):
-    """Bytes by address or inline: exactly one of `url` and `data` (base64 text) is set, or `file_id` alone."""
+    """Media by URL or inline: exactly one of `url`, `data` (base64 text) and `file_id` is set."""
 
-    media_type: str = ""  # e.g. image/png; "" when only an address is known
+    media_type: str = ""  # e.g. image/png; "" if only the URL is known
     url: str = ""
     data: str = ""
     file_id: str = ""
 
     def inline(self, usual_type: str) -> str:
-        """`data` as an address of its own (RFC 2397), of `usual_type` where none is known."""
+        """Return `data` as a data URL (RFC 2397), with `usual_type` if the media type is unknown."""
         return f"data:{self.media_type or usual_type};base64,{self.data}"
 
 
@@ -94,10 +95,11 @@ class File(Struct, frozen=True):
 
 
 class Reasoning(Struct, frozen=True, gc=False):
-    """A block of reasoning. `text` may be empty; `signature` (of the text) and `sealed` (encrypted or redacted
-    content) are opaque and mean something to `vendor` only: another vendor's are dropped on purpose, never altered.
+    """A block of reasoning.
 
-    `vendor` is a dialect name ("anthropic", "google", "responses", "openai"); `ident` the vendor's item id.
+    `text` may be empty; `signature` (of the text) and `sealed` (encrypted or redacted content) are opaque and
+    meaningful to `vendor` only: they are dropped for other vendors and never altered. `vendor` is a dialect name
+    ("anthropic", "google", "responses", "openai"); `ident` is the vendor's item id.
     """
 
     text: str = ""
@@ -109,10 +111,11 @@ class Reasoning(Struct, frozen=True, gc=False):
 
 
 class ToolCall(Struct, frozen=True):
-    """`arguments` is JSON text exactly as written by the model ("" counts as {}).
+    """A tool call. `arguments` is JSON text exactly as the model wrote it ("" counts as {}).
 
-    `signature` (with `vendor`) is an opaque mark that must come back with the call. `executed` names the side that
-    ran it: "" the caller's, "provider" a server tool. `custom` marks a free-text tool: arguments is its raw input.
+    `signature` (with `vendor`) is opaque and must be sent back with the call. `executed` names the side that ran the
+    tool: "" for the caller, "provider" for a server tool. `custom` marks a free-text tool, for which `arguments` is
+    the raw input.
     """
 
     id: str
@@ -135,8 +138,10 @@ class ToolResult(Struct, frozen=True):
 
 
 class VendorPart(Struct, frozen=True):
-    """A block that only `vendor` understands (e.g. a server tool's result): kept whole for it, or the target is
-    skipped. `kind` is its wire type, `body` its JSON value."""
+    """A block that only `vendor` understands (e.g. a server tool's result).
+
+    It is kept whole, and targets of other vendors are skipped. `kind` is its wire type, `body` its JSON value.
+    """
 
     vendor: str
     kind: str
@@ -149,19 +154,23 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
 class Message(Struct, frozen=True):
-    """Parts in order. Tool results sit in messages of role "tool", calls in those of role "assistant"."""
+    """A message with its parts in order. Tool results are in messages of role "tool", calls in messages of role
+    "assistant".
+    """
 
     role: Role
     parts: tuple[Part, ...]
     name: str = ""
 
 
-LENGTH = str.__len__  # unlike `len`, of texts alone
+LENGTH = str.__len__  # unlike `len`, accepts only strings
 
 
 def text_length(event: object) -> int:
-    """Length of the text that an event or part brings, for estimates where a provider reports no usage. TypeError for
-    what is no text: readers take a provider's words as they are."""
+    """Return the length of the text in an event or part, for estimates if a provider reports no usage.
+
+    Raise TypeError if the text is not a string: providers' values are not checked before.
+    """
     size = getattr(event, "size", None)
     if size is not None:
         return size

@@ -1,4 +1,4 @@
-"""A realtime session: what it is opened for, and what its events mean for money, whatever format they have."""
+"""A realtime session and the meaning of its events for billing, in any format."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
@@ -11,9 +11,10 @@ from gateway.neutral.usage import Units, Usage
 SessionType = Literal["realtime", "transcription"]
 REALTIME: Final = "realtime"
 TRANSCRIPTION: Final = "transcription"
-# A system prompt of the provider's own, what tools and roles add: no event tells of it.
+# The provider's own system prompt, and tokens added by tools and roles, which no event reports.
 OVERHEAD_TOKENS = 1_000
-# Sound is 24 kHz PCM, or telephone codecs of 8,000 bytes a second. A second is ten tokens, of a model's voice twenty.
+# Audio is 24 kHz PCM, or telephone codecs with 8,000 bytes a second. A second of input is ten tokens, of output
+# twenty.
 SECOND_BYTES = 48_000
 LEAST_SECOND_BYTES = 8_000
 LEAST_BYTES_A_TOKEN = 800
@@ -21,46 +22,46 @@ USUAL_BYTES_A_TOKEN = 4_800
 USUAL_BYTES_A_TOKEN_MADE = 2_400
 TEXT_BYTES_A_TOKEN = 4
 MOST_IMAGE_TOKENS = 4_096
-# Of an output limit: as much as the model gives.
+# As an output limit: the model's own maximum.
 UNLIMITED = 0
-# What is heard and transcribed apart is reserved by so much of it at the least.
+# The minimum duration that is reserved for audio that is transcribed separately.
 HEARD_MS = 120_000
 
 
 @dataclass(frozen=True, slots=True)
 class RealtimeInput:
-    """What a session is opened as: for answers ("realtime") or for the text of what is said ("transcription")."""
+    """The purpose of a session: responses ("realtime") or the text of the speech ("transcription")."""
 
     type: SessionType = "realtime"
 
 
 class RealtimeRequest(Request, eq=False):
-    """A session, or one response of it. `decode` gives a RealtimeInput."""
+    """A session, or one response in it. `decode` returns a RealtimeInput."""
 
     operation: ClassVar[str] = "realtime"
 
 
 def request_of(model: str, opened: RealtimeInput, tokens: int, most_output: int) -> RealtimeRequest:
-    """A session or a response at `model`, which reads at most `tokens` and writes at most `most_output`."""
-    needs = Requirements(stream=True, prompt_bytes=tokens, messages=1, media=1, max_tokens=most_output)
-    return RealtimeRequest(model, needs, lambda: opened)
+    """Return a request for a session or a response that reads at most `tokens` and writes at most `most_output`."""
+    requirements = Requirements(stream=True, prompt_bytes=tokens, messages=1, media=1, max_tokens=most_output)
+    return RealtimeRequest(model, requirements, lambda: opened)
 
 
 def heard_units(sound_bytes: int) -> Units:
-    """What the text of one turn of sound may count as, of which so much came by now."""
+    """Return the units of transcribing one turn of audio, of which `sound_bytes` have arrived."""
     length_ms = max(HEARD_MS, sound_bytes * 1000 // LEAST_SECOND_BYTES)
     most = Usage(input=200, input_audio=length_ms // 20, output=length_ms // 100, audio_ms=length_ms)
     return Units(most, Usage())
 
 
 class ClientEvent(Struct):
-    """An event of the caller, checked. `text` goes upstream.
+    """A validated event of the caller. `text` is sent upstream.
 
-    `begins`: "response" for one that asks for an answer, "sound" for one after which the provider may begin one by
-    itself. `text_bytes` and `sound_bytes` are what it adds to the conversation; `most_output` is an output limit that
-    it sets (UNLIMITED; None: it says nothing of it). `updates`: it sets what the session is, and is answered with that
-    or refused; `listens`: the provider may begin responses by itself from then on. `apart`: its response reads
-    something else than the conversation.
+    `begins`: "response" if it requests a response, "sound" if the provider may begin a response on its own after it.
+    `text_bytes` and `sound_bytes` are added to the conversation; `most_output` is the output limit that it sets
+    (UNLIMITED; None: no change). `updates`: it changes the session's settings, which the provider confirms or rejects;
+    `listens`: from then on the provider may begin responses on its own. `apart`: its response reads other input than
+    the conversation.
     """
 
     text: str
@@ -75,17 +76,17 @@ class ClientEvent(Struct):
 
 
 class ServerEvent(Struct):
-    """An event of the provider. `text` is what the caller is told of it, "" for nothing; `kind` is what it means here,
-    "" for nothing but content.
+    """An event of the provider. `text` is sent to the caller ("": nothing).
 
-    `started` and `done`: the response `id`, with its usage and how it ended (a finish reason, a `fault`); `refused`:
-    the caller's event `id` had no effect; `committed`, `heard` and `unheard`: the item `id` of sound that is or will be
-    transcribed, with the usage of that; `settings`: what the session is now; `account`: something of the account
-    with the provider. `text_length` and `sound_bytes` are the size of the content of the response `id` in it.
+    `kind` is its meaning for billing, "" for plain content: `started` and `done`: the response `id`, with its usage
+    and its end (a finish reason and a `fault`); `refused`: the caller's event `id` was rejected; `committed`, `heard`
+    and `unheard`: the audio item `id` that is or will be transcribed, with the usage of the transcription; `settings`:
+    the session's current settings; `account`: a message about the account with the provider. `text_length` and
+    `sound_bytes` are the size of the content that belongs to the response `id`.
 
-    Of settings `listens` tells whether the provider begins responses by itself, `most_output` the limit of each
-    (UNLIMITED; None: not told), `transcriber` the provider's name of the model that transcribes ("": none does; None:
-    not told).
+    In settings, `listens` says whether the provider begins responses on its own, `most_output` is the limit of each
+    response (UNLIMITED; None: not reported), and `transcriber` is the provider's name of the transcription model ("":
+    none; None: not reported).
     """
 
     kind: Literal["", "started", "done", "refused", "committed", "heard", "unheard", "settings", "account"] = ""
@@ -102,8 +103,11 @@ class ServerEvent(Struct):
 
 
 class SessionLock(Struct, omit_defaults=True):
-    """What a client secret settles for its sessions. `model` "": nothing. `instructions` and `voice` "": open.
-    `transcription` None: open; "": there is none."""
+    """Settings that a client secret fixes for its sessions.
+
+    `model` "": nothing is fixed. `instructions` and `voice` "": free. `transcription` None: free; "": no
+    transcription.
+    """
 
     type: SessionType = "realtime"
     model: str = ""
@@ -113,7 +117,7 @@ class SessionLock(Struct, omit_defaults=True):
 
 
 def size_of(value: Any) -> int:
-    """The bytes of a text; 0 for what is none."""
+    """Return the length of a text; 0 for other types."""
     if isinstance(value, str):
         return len(value)
     return 0

@@ -1,4 +1,4 @@
-"""What requests of all operations share: the model that is asked for, what it must be able to do, and wishes."""
+"""Base types that all operations share: the request with its requirements and options, and the result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,16 +10,18 @@ from gateway.neutral.usage import Units, Usage
 from gateway.runtime.threads import compute
 
 
-# Requirements, options and requests are made for each request: a struct costs a fraction of a data class.
+# Requirements, options and requests are created for each request: a struct costs a fraction of a data class.
 class Requirements(Struct, frozen=True, gc=False):
-    """Cheap facts for routing and admission, known without decoding the conversation.
+    """Facts for routing and admission that are known without decoding the conversation.
 
-    `prompt_bytes` is the size of all text in, `longest_input` that of the largest of texts that are read apart (0: all
-    are one prompt); `messages` their number; `media` the number of images and files.
-    Tools of providers that are offered and not forced can be left out: `search_offered` tells it of web search, and
-    `hosted` names the dialect that alone has the others. `units` is None where tokens of text tell the whole cost.
-    Of media that were counted (gateway/media/token_counting.py), `media_tokens` is the most that they can count as,
-    `likely_media_tokens` what they usually do, and `unseen_media` how many only the provider sees.
+    `prompt_bytes` is the size of all input text, `longest_input` that of the largest text if they are separate inputs
+    (0: a single prompt); `messages` is their number; `media` is the number of images and files.
+
+    Provider tools that are offered but not forced can be left out: `search_offered` marks web search, and `hosted`
+    names the only dialect that has the others. `units` is None if text tokens determine the whole cost.
+
+    For media that were counted (gateway/media/token_counting.py), `media_tokens` is the maximum token count,
+    `likely_media_tokens` the usual count, and `unseen_media` the number of media that only the provider can see.
     """
 
     stream: bool = False
@@ -39,14 +41,14 @@ class Requirements(Struct, frozen=True, gc=False):
     prompt_bytes: int = 0
     messages: int = 0
     media: int = 0
-    forced_tool: str = ""  # a tool_choice mode beyond auto and none
+    forced_tool: str = ""  # a tool_choice mode other than auto and none
     verbosity: bool = False
     vendor_only: str = ""  # dialect of a part that no other vendor understands
     penalties: bool = False
     cache_marks: bool = False
     search_offered: bool = False
     hosted: str = ""
-    keeps_reasoning: bool = False  # the caller takes reasoning and brings it back, sealed, with the next turn
+    keeps_reasoning: bool = False  # the caller requests encrypted reasoning and sends it back with the next turn
     longest_input: int = 0
     units: Units | None = None
     media_tokens: int = 0
@@ -54,11 +56,11 @@ class Requirements(Struct, frozen=True, gc=False):
     unseen_media: int = 0
 
 
-TIERS_JOINED = "+"  # between the names of service tiers that one request has at once
+TIERS_JOINED = "+"  # separates the names of service tiers if a request has several
 
 
 class Mistake(NamedTuple):
-    """A wrong value of a preference: an error where the preference has an effect, else a warning."""
+    """An invalid value of a preference: an error if the preference has an effect, else a warning."""
 
     field: str
     message: str
@@ -66,24 +68,24 @@ class Mistake(NamedTuple):
 
 
 class Options(Struct, frozen=True):
-    """Gateway-only wishes of one request. `mistakes` are the wrong values of its preferences."""
+    """Options of one request that the gateway itself handles. `mistakes` are the invalid values of its preferences."""
 
     routing: Literal["", "auto", "price", "throughput", "latency"] = ""
     free_models_only: bool = False
     no_reasoning: bool = False
     service_tier: str = ""
-    session: str = ""  # prompt_cache_key, then user: sticky session fallback
+    session: str = ""  # prompt_cache_key, else user: the fallback for sticky sessions
     prompt_cache_key: str = ""
     prompt_cache_retention: str = ""
-    cache_marks: Literal["", "automatic", "disabled"] = ""  # what becomes of cache marks in a native body
+    cache_marks: Literal["", "automatic", "disabled"] = ""  # treatment of cache marks in a native body
     heal: bool = False  # plugins: response-healing
-    hides_reasoning: bool = False  # the caller asked for none and is shown none
+    hides_reasoning: bool = False  # the caller requested no reasoning, so none is returned
     image_config: dict[str, Any] | None = None
-    extra: dict[str, Any] = {}  # known fields that one provider alone takes
+    extra: dict[str, Any] = {}  # known fields that only one provider supports
     mistakes: tuple[Mistake, ...] = ()
 
     def with_changes(self, **changes: Any) -> "Options":
-        """The options with these members changed."""
+        """Return the options with these members changed."""
         return structs.replace(self, **changes)
 
 
@@ -91,11 +93,11 @@ NO_OPTIONS = Options()
 
 
 class Native(Struct):
-    """The caller's own body, checked and free of unknown and gateway-only fields, for upstreams of one dialect.
+    """The caller's own body, validated and without unknown and gateway-only fields, for upstreams of one dialect.
 
-    `body` maps top-level field names to JSON-encodable values; it is never changed in place. It has no model,
-    stream or gateway-only field. `whole`: it may say more than the neutral form, so that two requests that are the same
-    there may still differ.
+    `body` maps top-level field names to JSON-encodable values; it is never changed in place. It has no model, stream
+    or gateway-only field. `whole`: it may contain more than the neutral form, so two requests with equal neutral forms
+    may differ.
     """
 
     dialect: str
@@ -104,11 +106,11 @@ class Native(Struct):
 
 
 class Request(Struct, eq=False):
-    """A request of any operation. `requested_model` is the model as the caller wrote it.
+    """A request of any operation. `requested_model` is the model name as the caller wrote it.
 
-    `decode` builds what is asked, in the neutral form of the operation; `content()` calls it at most once. `native` is
-    the caller's own body, where its format may be an upstream's too. `large`: its body is so large that a thread works
-    on it. `warnings` tell what of the caller's own request this one lacks.
+    `decode` builds the input in the operation's neutral form; `content()` calls it at most once. `native` is the
+    caller's own body if an upstream may use the same format. `large`: the body is processed in a thread. `warnings`
+    describe which parts of the caller's request are missing here.
     """
 
     operation: ClassVar[str] = ""
@@ -124,7 +126,7 @@ class Request(Struct, eq=False):
     _decoded: Any = None
 
     def content(self) -> Any:
-        """What is asked, decoded on first use. Raises InvalidRequest for what is wrong inside it."""
+        """Return the input, decoded on first use. Raise InvalidRequest for invalid contents."""
         if self._decoded is None:
             if self.large:
                 self._decoded = compute(self.decode)
@@ -134,26 +136,26 @@ class Request(Struct, eq=False):
 
 
 class Result(Protocol):
-    """A complete answer of any operation: what billing, logs and replies need to know of it. A dataclass."""
+    """A complete result of any operation: the members that billing, logs and responses need."""
 
     usage: Usage | None
-    model: str  # as the upstream names what answered
+    model: str  # the model name that the upstream reports
     upstream_id: str
     service_tier: str
     warnings: tuple[str, ...]
-    large: bool  # worked on in a thread
+    large: bool  # processed in a thread
 
     @property
     def finish(self) -> str: ...
 
     def text_length(self) -> int:
-        """How many characters of text were written, for an estimate where the upstream reports no usage."""
+        """Return the number of characters written, for an estimate if the upstream reports no usage."""
         ...
 
 
 @dataclass(slots=True, unsafe_hash=True, kw_only=True)
 class WholeResult:
-    """What the results of operations other than chat share: as Result has it, for an answer without text."""
+    """The members that the results of operations other than chat share: Result's, for a result without text."""
 
     usage: Usage | None = None
     model: str = ""
@@ -167,5 +169,5 @@ class WholeResult:
         return "stop"
 
     def text_length(self) -> int:
-        """Nothing: what the upstream does not count is counted by what was asked (Units)."""
+        """Return 0: usage that the upstream does not report is taken from the request's Units."""
         return 0

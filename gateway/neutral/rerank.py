@@ -1,4 +1,4 @@
-"""A request to order documents by how well they answer a query, and its result."""
+"""Requests to rank documents by relevance to a query, and their result."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,8 +6,9 @@ from typing import ClassVar
 from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage
 
-DOCUMENTS_A_SEARCH = 100  # of the unit that some vendors bill: a query with so many documents
-# Longer documents count as several: of 500 tokens each (Cohere's pricing page), a token being one byte at the least.
+DOCUMENTS_A_SEARCH = 100  # the billing unit of some vendors: one query with this number of documents
+# Longer documents count several times: once for every 500 tokens (Cohere's pricing page); a token is at least one
+# byte.
 BYTES_A_CHUNK = 2000
 LEAST_BYTES_A_CHUNK = 500
 BYTES_A_TOKEN = 4
@@ -20,21 +21,21 @@ class RerankInput:
 
 
 class RerankRequest(Request, eq=False):
-    """`decode` gives a RerankInput."""
+    """A rerank request. `decode` returns a RerankInput."""
 
     operation: ClassVar[str] = "rerank"
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class RerankResult(WholeResult):
-    """`scores` holds (index of the document, score) in any order."""
+    """The result. `scores` holds (index of the document, score) in any order."""
 
     scores: tuple[tuple[int, float], ...]
 
 
 def units_of(wanted: RerankInput) -> Units:
-    """What it may count as, by searches or by tokens: the query is read with each document."""
-    sizes = [len(one.encode("utf-8", "replace")) for one in wanted.documents]
+    """Return the billable units, by searches and by tokens: the query is read with each document."""
+    sizes = [len(document.encode("utf-8", "replace")) for document in wanted.documents]
     query = len(wanted.query.encode("utf-8", "replace"))
     read = sum(sizes) + query * len(sizes)
     most = Usage(input=read, searches=_searches(sizes, LEAST_BYTES_A_CHUNK))

@@ -1,6 +1,6 @@
-"""The headers of frames of MPEG audio and of AAC in ADTS (ISO/IEC 11172-3, 13818-3 and 13818-7)."""
+"""Parsing of frame headers of MPEG audio and of AAC in ADTS (ISO/IEC 11172-3, 13818-3 and 13818-7)."""
 
-FRAME_HEAD = 7  # bytes that tell
+FRAME_HEAD = 7  # bytes of a header
 KBPS = {
     (True, 1): (32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448),
     (True, 2): (32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384),
@@ -15,7 +15,7 @@ AAC_SAMPLES = 1024
 
 
 def mpeg_frame(head: bytes) -> tuple[int, float]:
-    """Bytes and seconds of a frame of MPEG audio; 0 bytes for what is none, free format among it."""
+    """Return the bytes and seconds of a frame of MPEG audio; 0 bytes for anything else, including free format."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return 0, 0.0
     version = head[1] >> 3 & 3
@@ -35,7 +35,7 @@ def mpeg_frame(head: bytes) -> tuple[int, float]:
 
 
 def adts_frame(head: bytes) -> tuple[int, float]:
-    """Bytes and seconds of a frame of AAC with its ADTS header; 0 bytes for what is none."""
+    """Return the bytes and seconds of a frame of AAC with its ADTS header; 0 bytes for anything else."""
     if len(head) < FRAME_HEAD or head[0] != 0xFF or head[1] & 0xF6 != 0xF0 or head[2] >> 2 & 15 >= len(AAC_RATES):
         return 0, 0.0
     size = (head[3] & 3) << 11 | head[4] << 3 | head[5] >> 5

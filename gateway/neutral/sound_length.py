@@ -1,10 +1,10 @@
-"""The length of a sound file, counted while its bytes arrive.
+"""The duration of an audio file, counted while its bytes arrive.
 
 MP3 and AAC are counted frame by frame, Ogg by the positions of its pages, WAV and PCM by their bytes. A FLAC stream
-has its length in its head; without it, and in any other container, the bytes count as PCM, which is the longest form of
-a second: no sound of that format is shorter.
+has its duration in its header; without it, and in any other container, the bytes count as uncompressed PCM, which
+gives the shortest possible duration for compressed formats.
 
-Facts: RFC 3533 and RFC 7845 (Ogg, Opus), RFC 9639 (FLAC), ID3v2.4.
+Sources: RFC 3533 and RFC 7845 (Ogg, Opus), RFC 9639 (FLAC), ID3v2.4.
 """
 
 from collections.abc import Callable
@@ -12,26 +12,28 @@ from collections.abc import Callable
 from gateway.neutral.sound_frames import FRAME_HEAD, adts_frame, mpeg_frame
 
 SECOND_MS = 1000
-PCM_RATE = 24_000  # samples a second of bare PCM: sixteen bits, one channel (OpenAI's and Google's speech guides)
+PCM_RATE = 24_000  # sample rate of raw PCM: 16 bits, one channel (OpenAI's and Google's speech guides)
 PCM_BYTES_A_SECOND = 2 * PCM_RATE
-FLAC_BYTES_A_SECOND = PCM_BYTES_A_SECOND  # what its samples take without compression
-LONGEST_HEAD = 64  # bytes within which every format here shows what it is
+FLAC_BYTES_A_SECOND = PCM_BYTES_A_SECOND  # the size of its samples without compression
+LONGEST_HEAD = 64  # bytes within which every supported format can be recognized
 OPUS_RATE = 48_000
 PAGE_HEAD = 27
 ID3_HEAD = 10
 WAV_HEAD = 44
 FLAC_HEAD = 42
-LAYER_III = (0xE6, 0xE2)  # of the second byte of a header: its bits of sync and layer, and these of layer III
+LAYER_III = (0xE6, 0xE2)  # Masks and values of the second header byte: sync and layer bits, for layer III.
 
-# Reads the unit (a frame, a page) that begins at a position: its bytes and its seconds; None where none begins, and
-# (0, 0.0) where more bytes are needed to tell.
+# A function that reads the unit (frame or page) at a position returns its bytes and seconds; None if there is none,
+# and (0, 0.0) if more bytes are needed.
 Unit = tuple[int, float]
 NEEDS_MORE: Unit = (0, 0.0)
 
 
 class SoundLength:
-    """Counts the milliseconds of one file. `add` takes its next bytes, of any number; a file of fewer than
-    LONGEST_HEAD bytes has no length."""
+    """Counts the milliseconds of one file.
+
+    `add` takes its next bytes, of any number; a file with fewer than LONGEST_HEAD bytes has no duration.
+    """
 
     __slots__ = ("_bytes", "_per_second", "_position", "_rate", "_rest", "_seconds", "_skip", "_unit")
 
@@ -82,7 +84,7 @@ class SoundLength:
             self._per_second = PCM_BYTES_A_SECOND
 
     def _read_flac(self, head: bytes) -> None:
-        packed = int.from_bytes(head[18:26], "big")  # 20 bits of rate, 8 of form, 36 of samples
+        packed = int.from_bytes(head[18:26], "big")  # 20 bits of sample rate, 8 of format, 36 of sample count
         rate = packed >> 44
         samples = packed & (1 << 36) - 1
         if rate and samples:
@@ -92,7 +94,7 @@ class SoundLength:
             self._per_second = FLAC_BYTES_A_SECOND
 
     def _count(self, data: bytes) -> None:
-        """Count the units that begin within what came. Bytes that begin none are passed over one by one."""
+        """Count the units that begin within the data. Bytes that begin no unit are skipped one by one."""
         if self._skip >= len(data):
             self._skip -= len(data)
             return
@@ -101,17 +103,17 @@ class SoundLength:
         unit = self._unit
         self._skip = 0
         while unit is not None and at < len(data):
-            found = unit(data, at)
-            if found == NEEDS_MORE:
+            frame = unit(data, at)
+            if frame == NEEDS_MORE:
                 break
-            size, seconds = found or (1, 0.0)
+            size, seconds = frame or (1, 0.0)
             at += size
             self._seconds += seconds
         self._rest = data[at:]
         self._skip = max(0, at - len(data))
 
     def _page(self, data: bytes, at: int) -> Unit | None:
-        """A page of Ogg: its position counts samples from the beginning, in each of several files that follow."""
+        """Read a page of Ogg. Its position counts samples from the start, for each of several concatenated files."""
         if len(data) - at < PAGE_HEAD:
             return NEEDS_MORE
         if data[at : at + 4] != b"OggS":
@@ -129,7 +131,7 @@ class SoundLength:
 
 
 def _nothing(data: bytes, at: int) -> Unit | None:
-    """Of a file whose head told its length."""
+    """Skip the data: the header gave the duration."""
     return len(data) - at, 0.0
 
 
@@ -143,7 +145,7 @@ def _vorbis_rate(head: bytes) -> int:
 
 
 def _frame(data: bytes, at: int) -> Unit | None:
-    """A frame of MP3 or AAC, or the tag in front of the first."""
+    """Read a frame of MP3 or AAC, or the ID3 tag before the first frame."""
     if len(data) - at < ID3_HEAD:
         return NEEDS_MORE
     if data.startswith(b"ID3", at):
@@ -155,9 +157,9 @@ def _frame(data: bytes, at: int) -> Unit | None:
         return None
     head = data[at : at + FRAME_HEAD]
     if head[1] & LAYER_III[0] == LAYER_III[1]:
-        found = mpeg_frame(head)
+        frame = mpeg_frame(head)
     else:
-        found = adts_frame(head)
-    if found[0]:
-        return found
+        frame = adts_frame(head)
+    if frame[0]:
+        return frame
     return None

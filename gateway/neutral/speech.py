@@ -1,4 +1,4 @@
-"""A request for speech: a text in, audio out, in pieces as it is made (neutral/events: MediaPiece)."""
+"""Requests for speech: text in, audio out, streamed while it is generated (`neutral/events`: MediaPiece)."""
 
 import math
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ FORMATS = {
 }
 LEAST_SPEED = 0.25
 MOST_SPEED = 4.0
-# Speakers read some 15 characters a second; vendors count 20 to 25 tokens for a second of speech. Numbers and signs are
-# read out at many times their length, so a bound has room.
+# Speakers read about 15 characters a second; vendors count 20 to 25 tokens for a second of speech. Numbers and symbols
+# take many times their length when spoken, so the bound has a margin.
 TOKENS_A_CHARACTER = 1.7
 MOST_TOKENS_A_CHARACTER = 16
 LEAST_TOKENS_A_SECOND = 20
@@ -28,8 +28,11 @@ SECOND_MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class SpeechInput:
-    """What is to be said. `voice` and `format` "": the model's own first; `own_voice`: `voice` is the id of one that
-    the caller made at the provider. `speed` 1 is the usual."""
+    """The text to speak.
+
+    `voice` and `format` "": the model's default; `own_voice`: `voice` is the id of a voice that the caller created at
+    the provider. `speed` 1 is normal.
+    """
 
     text: str
     voice: str = ""
@@ -40,23 +43,23 @@ class SpeechInput:
 
 
 class SpeechRequest(Request, eq=False):
-    """`decode` gives a SpeechInput."""
+    """A speech request. `decode` returns a SpeechInput."""
 
     operation: ClassVar[str] = "speech"
 
 
 def format_among(wanted: str, offered: tuple[str, ...]) -> str:
-    """The format that is made: the one asked for, else the first that is offered (none listed: all are)."""
+    """Return the requested format, else the first offered one (an empty list means that all are offered)."""
     return wanted or (offered[0] if offered else next(iter(FORMATS)))
 
 
 def length_as_text(sound_ms: int) -> int:
-    """The length of a text with as many tokens as sound of this duration has at the least."""
+    """Return the length of a text with the fewest tokens that audio of this duration can have."""
     return sound_ms * LEAST_TOKENS_A_SECOND * BYTES_A_TOKEN // SECOND_MS
 
 
 def units_of(wanted: SpeechInput) -> Units:
-    """What speech may count as, whether its model is billed by characters or by tokens."""
+    """Return the billable units of speech, for models billed by character and by token."""
     characters = len(wanted.text)
     longer = 1 / min(wanted.speed, 1.0)
     text = -(-len((wanted.text + wanted.instructions).encode("utf-8", "replace")) // BYTES_A_TOKEN)

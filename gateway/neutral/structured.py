@@ -1,4 +1,4 @@
-"""Operations whose body and answer are one object of their reference each: moderations, OCR, decisions."""
+"""Moderations, OCR and decisions: operations with one object as request and one as response."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -7,7 +7,7 @@ from gateway.neutral.request import Request, WholeResult
 
 
 class StructuredRequest(Request, eq=False):
-    """`decode` gives the checked body, without model and gateway-only fields."""
+    """A request with a structured body. `decode` returns the validated body, without model and gateway-only fields."""
 
 
 class ModerationRequest(StructuredRequest, eq=False):
@@ -24,12 +24,12 @@ class DecisionRequest(StructuredRequest, eq=False):
 
 @dataclass(slots=True, unsafe_hash=True)
 class StructuredResult(WholeResult):
-    """`body` is the answer in the shape of the operation's reference, without model, id and usage."""
+    """A structured result. `body` is the response in the shape of the API reference, without model, id and usage."""
 
     body: dict[str, Any] = field(hash=False)
 
     def text_length(self) -> int:
-        """The length of the text that a model wrote: that of the pages it read, or its answers."""
+        """Return the length of the text that a model wrote: the pages that it read, or its answers."""
         pages = self.body.get("pages")
         if isinstance(pages, list):
             texts = [page.get("markdown") for page in pages if isinstance(page, dict)]

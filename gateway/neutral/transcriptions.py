@@ -1,4 +1,4 @@
-"""A request for the text of an audio file, in its language or in English, and its result."""
+"""Requests for the text of an audio file, in its language or in English, and their result."""
 
 import math
 from dataclasses import dataclass, field
@@ -8,21 +8,25 @@ from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage
 from gateway.runtime.large_files import StoredFile
 
-# Providers count 10 to 33 tokens for a second of audio, and speech is some 4 tokens of text a second; bounds have room.
+# Providers count 10 to 33 tokens for a second of audio, and speech has about 4 text tokens a second; the bounds have a
+# margin.
 AUDIO_TOKENS_A_SECOND = 10
 MOST_AUDIO_TOKENS_A_SECOND = 50
 OUTPUT_TOKENS_A_SECOND = 4
 MOST_OUTPUT_TOKENS_A_SECOND = 25
 BYTES_A_TOKEN = 4
 SECOND_MS = 1000
-LEAST_AUDIO = "least_audio_s"  # of a mapping's `extra`: seconds that each call is billed at the least
+LEAST_AUDIO = "least_audio_s"  # key in a mapping's `extra`: the minimum seconds that each call is billed for
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionInput:
-    """`sound` with the media type that its first bytes tell. `format` is the caller's word for the answer ("json", …);
-    `granularities` of times: word, segment. `diarize`: who says what is told. `keywords` are words that are likely,
-    `languages` those that may be spoken, where it is not one alone."""
+    """The audio file to transcribe.
+
+    `media_type` is detected from its first bytes. `format` is the caller's response format ("json", …);
+    `granularities` of timestamps: word, segment. `diarize`: the result names the speakers. `keywords` are words that
+    are likely to occur, `languages` those that may be spoken if there are several.
+    """
 
     sound: StoredFile
     media_type: str
@@ -40,21 +44,24 @@ class TranscriptionInput:
 
 
 class TranscriptionRequest(Request, eq=False):
-    """`decode` gives a TranscriptionInput."""
+    """A transcription request. `decode` returns a TranscriptionInput."""
 
     operation: ClassVar[str] = "transcriptions"
 
 
 class TranslationRequest(TranscriptionRequest, eq=False):
-    """The same, with an English text for an answer."""
+    """A transcription request with an English text as its result."""
 
     operation: ClassVar[str] = "translations"
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class TranscriptionResult(WholeResult):
-    """`words` ({word, start, end, speaker?}) and `segments` ({id, start, end, text, speaker?, …}) are as the provider
-    has them, in seconds; `duration` None: not told."""
+    """The transcribed text.
+
+    `words` ({word, start, end, speaker?}) and `segments` ({id, start, end, text, speaker?, …}) are as the provider
+    sent them, in seconds; `duration` None: not reported.
+    """
 
     text: str
     language: str = ""
@@ -68,7 +75,7 @@ class TranscriptionResult(WholeResult):
 
 
 def units_of(wanted: TranscriptionInput, likely_ms: int, most_ms: int) -> Units:
-    """What an audio file of so many milliseconds may count as, whether its model is billed by the hour or by tokens."""
+    """Return the billable units of audio with these durations, for models billed by the hour and by token."""
     prompt = -(-len(wanted.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
     return Units(
         _units(prompt, most_ms, MOST_AUDIO_TOKENS_A_SECOND, MOST_OUTPUT_TOKENS_A_SECOND),

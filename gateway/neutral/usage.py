@@ -1,4 +1,4 @@
-"""Counts of what was used, in disjoint buckets."""
+"""Usage counts in disjoint buckets."""
 
 from collections.abc import Iterable
 from operator import attrgetter
@@ -7,22 +7,22 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 UsageBasis = Literal["provider", "drained", "estimated", "interrupted"]
-# The most that is counted of one kind in one answer: no model takes or gives a hundredth of it, and sums of several
-# fit 32 bits.
+# The highest accepted count of one kind in one response: more than a hundred times any model's limit, and sums of
+# several fit 32 bits.
 MOST_UNITS = 250_000_000
 
 
 class Usage(Struct, frozen=True, gc=False):
-    """Disjoint counts: no unit is in two buckets, except `reasoning` ⊂ `output`.
+    """Disjoint counts: no unit is in two buckets, except that `output` includes `reasoning`.
 
-    Tokens in: `input` (text, uncached), `cache_read`, `cache_write` (for minutes), `cache_write_1h`
-    (for an hour or longer), `input_audio`,
-    `input_audio_cached`, `input_image`. Tokens out: `output` (text and reasoning), `output_audio`, `output_image`.
-    Units: `searches` of the web, `file_searches`, `code_sessions` (containers that ran code), `pages`, `images` (made),
-    `characters`; `audio_ms` heard, `video_ms` made.
-    `basis` tells where the numbers come from; `price_key` which price of a table the images or the video have:
-    `quality/size` or `<resolution>[_audio|_video]`. `calls` is the number of equal calls that it is the sum of, for
-    what is priced by the call or by the size of a prompt (0: one).
+    Input tokens: `input` (uncached text), `cache_read`, `cache_write` (for minutes), `cache_write_1h` (for an hour or
+    longer), `input_audio`, `input_audio_cached`, `input_image`. Output tokens: `output` (text and reasoning),
+    `output_audio`, `output_image`. Units: `searches` of the web, `file_searches`, `code_sessions` (containers that ran
+    code), `pages`, `images` (generated), `characters`; `audio_ms` of input, `video_ms` of output.
+
+    `basis` is the source of the numbers. `price_key` selects a price from the table for images or video:
+    `quality/size` or `<resolution>[_audio|_video]`. `calls` is the number of equal calls in this sum, for prices by
+    call or by prompt size (0: one call).
     """
 
     input: int = 0
@@ -50,7 +50,7 @@ class Usage(Struct, frozen=True, gc=False):
 
     @property
     def input_total(self) -> int:
-        """All tokens in, cached ones included."""
+        """Return all input tokens, including cached ones."""
         return (
             self.input
             + self.cache_read
@@ -72,11 +72,11 @@ READ_COUNTS = attrgetter(*COUNTS)
 
 
 class Units(Struct, frozen=True):
-    """What a request asks for beside text, or by which it is priced instead: images, pages, characters, sound.
+    """Billable units of a request other than text tokens: images, pages, characters, audio.
 
-    `most` bounds it, before the call; `likely` is what is billed where nobody counted: an answer without usage, a
-    caller who disconnected, a worker that died. `unforeseen`: only the provider sees which of them it is, so a budget
-    without room for the most admits one such request at a time.
+    `most` is the upper bound before the call; `likely` is billed if there is no count: a response without usage, a
+    disconnected caller, a worker that died. `unforeseen`: only the provider sees which units apply, so a budget
+    without room for `most` admits one such request at a time.
     """
 
     most: Usage
@@ -85,23 +85,21 @@ class Units(Struct, frozen=True):
 
 
 def added(usages: Iterable[Usage]) -> Usage:
-    """The sum of counts of the same price; an estimate when one of them is."""
+    """Return the sum of counts that have the same price; it is an estimate if any of them is."""
     reported = list(usages)
-    counts = {name: total for name in COUNTS if (total := sum(getattr(one, name) for one in reported))}
-    basis = "estimated" if any(one.basis == "estimated" for one in reported) else reported[0].basis
+    counts = {name: total for name in COUNTS if (total := sum(getattr(usage, name) for usage in reported))}
+    basis = "estimated" if any(usage.basis == "estimated" for usage in reported) else reported[0].basis
     return Usage(**counts, basis=basis, price_key=reported[0].price_key)
 
 
 def with_shown(usage: Usage | None, searches: int = 0, images: int = 0) -> Usage | None:
-    """The usage with what the answer itself shows: web searches and images that its provider reports no count of."""
+    """Add the units that the response itself shows, web searches and images, if its provider reports no count of
+    them.
+    """
     if usage is not None and usage.searches:
         searches = 0
-    else:
-        searches = searches
     if usage is not None and usage.output_image:
         images = 0
-    else:
-        images = images
     if not searches and not images:
         return usage
     usage = usage or NOTHING
@@ -109,7 +107,9 @@ def with_shown(usage: Usage | None, searches: int = 0, images: int = 0) -> Usage
 
 
 def read_count(value: Any) -> int:
-    """A count from outside, within 0 and MOST_UNITS; 0 for what is none. Some write counts as floats."""
+    """Return an external count, limited to 0 and MOST_UNITS; 0 for invalid values. Some providers send counts as
+    floats.
+    """
     if type(value) is int or (type(value) is float and value == value):
         if value <= 0:
             return 0
@@ -118,12 +118,12 @@ def read_count(value: Any) -> int:
 
 
 def counts_anything(usage: Usage) -> bool:
-    """Whether any count is above zero."""
+    """Return whether any count is above zero."""
     return any(READ_COUNTS(usage))
 
 
 def within_bounds(usage: Usage) -> Usage:
-    """The same with every count that passes MOST_UNITS, or is below zero, set to that end."""
+    """Limit every count to the range from 0 to MOST_UNITS."""
     counts = {name: value for name in COUNTS if not 0 <= (value := getattr(usage, name)) <= MOST_UNITS}
     if counts:
         return structs.replace(usage, **{name: read_count(value) for name, value in counts.items()})

@@ -1,7 +1,7 @@
-"""A request for a video, the task that a provider makes of it, and the states that the task goes through.
+"""Requests for videos, the provider's task for a request, and the states of the task.
 
-A provider takes minutes: its first answer is a `VideoTask`, whose `ident` alone is needed to ask for a `VideoStatus`
-later, from any process. What a job's row has to keep of it all is plain text and counts.
+A provider takes minutes: its first response is a `VideoTask`, whose `ident` is enough to poll for a `VideoStatus`
+later, from any process. The row of a job stores only plain text and counts.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ VideoState = Literal["queued", "in_progress", "completed", "failed", "canceled",
 FINAL_STATES = frozenset(("completed", "failed", "canceled", "expired"))
 USUAL_SECONDS = 4
 USUAL_SIZE = "1280x720"
-REFUSED = "content_filter"  # the error code of what a provider's filter let not pass
-# What may be asked for where no mapping is known yet: more than any provider counts for one video.
+REFUSED = "content_filter"  # error code if a provider's filter rejected the request or the video
+# Limits that apply before a mapping is chosen: more than any provider counts for one video.
 MOST_SECONDS = 60
 MOST_TOKENS_A_SECOND = 250_000
 SECOND_MS = 1_000
@@ -26,9 +26,12 @@ SECOND_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class VideosInput:
-    """What is to be filmed. `seconds` 0, `size` "" (else width x height in pixels) and `audio` None were not named:
-    the mapping chooses. Either frames or references are given, never both; images are in hand, `reference_videos` and
-    `reference_audios` are https URLs that the provider loads itself."""
+    """A video request.
+
+    `seconds` 0, `size` "" (else width x height in pixels) and `audio` None were not given: the mapping has defaults.
+    Frames and references are never both given; images are loaded, `reference_videos` and `reference_audios` are https
+    URLs that the provider loads itself.
+    """
 
     prompt: str
     seconds: int = 0
@@ -42,24 +45,24 @@ class VideosInput:
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
-        """All images that are read."""
+        """Return all input images."""
         frames = tuple(one for one in (self.first_frame, self.last_frame) if one is not None)
         return (*frames, *self.reference_images)
 
 
 class VideosRequest(Request, eq=False):
-    """`decode` gives a VideosInput."""
+    """A videos request. `decode` returns a VideosInput."""
 
     operation: ClassVar[str] = "videos"
 
 
 @dataclass(frozen=True, slots=True)
 class VideoFile:
-    """Where a finished video is: exactly one of the three is set.
+    """The location of a finished video: exactly one of the three is set.
 
-    `url`: anybody may load it, without a credential, for a time (so it is a secret itself: it may be signed).
-    `file`: plain text that `JobCodec.content` makes the call of, which needs the provider's key. `data`: the provider
-    sent the bytes along with the state; whoever reads the status keeps or closes it.
+    `url` can be loaded without a credential for a limited time, so it is a secret itself (it may be signed). `file` is
+    plain text from which `JobCodec.content` builds the call, which needs the provider's key. `data` was sent with the
+    status; the reader of the status must keep or close it.
     """
 
     url: str = ""
@@ -70,11 +73,11 @@ class VideoFile:
 
 @dataclass(frozen=True, slots=True)
 class VideoStatus:
-    """How far a task is. `progress` is 0..100, and 0 where the provider tells none.
+    """The progress of a task. `progress` is 0 to 100, and 0 if the provider reports none.
 
-    `error_code` and `error_message` are set for "failed" and "expired", and shown to callers: scrubbed and capped;
-    `error_code` is REFUSED where a filter of the provider let the prompt, the images or the video not pass. `files` are
-    set for "completed". `video_ms` and `tokens` are what the provider counted, None where it does not say.
+    `error_code` and `error_message` are set for "failed" and "expired" and shown to callers: scrubbed and capped.
+    `error_code` is REFUSED if a filter of the provider rejected the prompt, the images or the video. `files` are set
+    for "completed". `video_ms` and `tokens` are the provider's counts, None if not reported.
     """
 
     state: VideoState
@@ -92,23 +95,28 @@ class VideoStatus:
 
 @dataclass(slots=True, unsafe_hash=True, kw_only=True)
 class VideoTask(WholeResult):
-    """What a provider accepted. `ident` is all that later calls need beside the target. `status`: what it told at once,
-    None where it has to be asked."""
+    """A task that a provider accepted.
+
+    `ident` is all that later calls need besides the target. `status` is the initial status, or None if it must be
+    polled.
+    """
 
     ident: str
     status: VideoStatus | None = None
 
 
 def edges_of(size: str) -> tuple[int, int]:
-    """Width and height of "1280x720". InvalidRequest."""
-    found = SHAPE.fullmatch(size)
-    if found is None:
-        raise InvalidRequest(f"{size[:32]!r} is not a size: width x height in pixels.", param="size")
-    return int(found[1]), int(found[2])
+    """Return width and height of "1280x720". Raise InvalidRequest for other texts."""
+    match = SHAPE.fullmatch(size)
+    if match is None:
+        raise InvalidRequest(f"{size[:32]!r} is not a valid size; use width x height in pixels.", param="size")
+    return int(match[1]), int(match[2])
 
 
 def units_of(wanted: VideosInput) -> Units:
-    """What it may count as where no mapping is known yet; `gateway/catalogue/videos.py` knows it exactly for one."""
+    """Return the billable units before a mapping is known; `gateway/catalogue/videos.py` computes them exactly for a
+    mapping.
+    """
     seconds = wanted.seconds or USUAL_SECONDS
     likely = Usage(video_ms=seconds * SECOND_MS, input_image=len(wanted.pictures))
     longest = max(wanted.seconds, MOST_SECONDS)
@@ -117,8 +125,10 @@ def units_of(wanted: VideosInput) -> Units:
 
 
 def finished_usage(reserved: Usage, status: VideoStatus) -> Usage:
-    """What a completed task counts as, of what was `reserved` for it (`most_usage`): as much as the provider counted,
-    and never more; all of it where the provider counts nothing, or zero."""
+    """Return the usage of a completed task, of which `reserved` was reserved (`most_usage`).
+
+    The provider's counts apply up to the reserved amounts; without counts, or with zero, the reserved amounts apply.
+    """
     made = min(read_count(status.video_ms) or reserved.video_ms, reserved.video_ms)
     tokens = min(read_count(status.tokens) or reserved.output, reserved.output)
     return Usage(

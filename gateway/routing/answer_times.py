@@ -1,14 +1,14 @@
-"""How long plain answers usually take: a provider that says nothing for much longer is left for another one."""
+"""Usual response times of calls without streaming, to detect a provider that hangs and switch to another one."""
 
 from bisect import bisect_left
 
 from gateway.neutral.request import Requirements
 
-# Upper bounds in seconds, by a factor of √2: from a quarter of a second to twenty minutes.
+# Upper bounds in seconds, in steps of √2: from a quarter of a second to twenty minutes.
 BOUNDS = tuple(0.25 * 2 ** (step / 2) for step in range(25))
 SHARE = 0.99
 LEAST_SEEN = 30
-# With so many answers their counts are halved, so that those of long ago fade.
+# At this number of responses all counts are halved, so that old ones lose weight.
 MOST_SEEN = 2_000
 MOST_KINDS = 64
 
@@ -16,8 +16,11 @@ Kind = tuple[int, int, str]
 
 
 class AnswerTimes:
-    """Times of the answers of one model at one provider, by kind: the size of the prompt and of the output that was
-    asked for (both by factors of eight), and the effort of reasoning."""
+    """Response times of one model at one provider, by kind of request.
+
+    The kind is the size of the prompt and of the requested output (both in steps of factor eight), and the reasoning
+    effort.
+    """
 
     __slots__ = ("_counts",)
 
@@ -25,7 +28,7 @@ class AnswerTimes:
         self._counts: dict[Kind, list[int]] = {}
 
     def observe(self, requirements: Requirements, seconds: float) -> None:
-        """Count an answer that took `seconds`."""
+        """Count a response that took `seconds`."""
         kind = _kind_of(requirements)
         counts = self._counts.get(kind)
         if counts is None:
@@ -37,7 +40,7 @@ class AnswerTimes:
             counts[:] = [count // 2 for count in counts]
 
     def usual_s(self, requirements: Requirements) -> float | None:
-        """Within how many seconds 99 of 100 answers of that kind came; None while too few are known."""
+        """Return the time in seconds within which 99 % of responses of that kind arrived; None if too few are known."""
         counts = self._counts.get(_kind_of(requirements), ())
         seen = sum(counts)
         if seen < LEAST_SEEN:

@@ -1,4 +1,4 @@
-"""Model `auto`: chooses the cheapest model that fits the request, from a list or from all."""
+"""Model `auto`: chooses the cheapest model that fits the request, from a list or from all models."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from gateway.routing.score import ScoreEntry
 from gateway.routing.tables import Tables
 
 SANDBOX = "sandbox"  # protocol of the built-in provider
-DEFAULT_OUTPUT = 4096  # output tokens to leave room for when the caller named no limit (HTTP reference, 4)
-MODELS = 3  # how many a request may go through when the providers of the first fail
-LOOK_ON = 100  # candidates that are looked at for those that follow
+DEFAULT_OUTPUT = 4096  # output tokens to leave room for if the caller set no limit
+MODELS = 3  # number of models that a request may try when the providers of the first one fail
+EXAMINED_AFTER = 100  # candidates that are examined for the following models
 FREE_ONLY = "is not free"
 NO_REASONING = "reasons"
 AGING = "is deprecated"
@@ -23,8 +23,10 @@ NO_TEXT = "makes no text"
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Entries of the chosen model, then of those that follow when its providers fail. `fallback`: it is not from the
-    configured list."""
+    """The chosen models: the entries of the first model, then of those to try when its providers fail.
+
+    `fallback`: the first model is not from the configured list.
+    """
 
     models: list[list[ScoreEntry]]
     fallback: bool
@@ -38,18 +40,21 @@ def choose(
     pin: str | None,
     strict: bool,
 ) -> ModelChoice:
-    """The cheapest models of `listed` with a candidate that passes; then of the whole catalogue unless `strict`;
-    the built-in provider only when no other has a credential. Models whose providers all cool down come last.
+    """Choose the cheapest models of `listed` with a suitable candidate; then of the whole catalogue unless `strict`.
+
+    The built-in provider is used only if no other has a credential. Models with all their providers cooling down come
+    last.
 
     `pin` is the mapping of an earlier request of this session: its model stays while it passes. Raises NotSupported
     or what the candidate filter refuses with when nothing passes.
     """
     cooling: list[list[ScoreEntry]] = []
-    for whole in (True, False):  # a model that fulfils every wish, wherever it is, before one that does not
+    # A model that fulfils every preference, from either stage, comes before one that does not.
+    for whole in (True, False):
         for number, candidates in enumerate(_stages(tables, candidate_filter, listed, options, strict)):
             late_keys = {entry.candidate.key for entries in cooling for entry in entries}
-            seen = {one.key for one in candidate_filter.excluded} | late_keys
-            fresh = (one for one in candidates if one.key not in seen)
+            seen = {excluded.key for excluded in candidate_filter.excluded} | late_keys
+            fresh = (candidate for candidate in candidates if candidate.key not in seen)
             models, late = _cheapest(tables, candidate_filter, _prefer(fresh, pin), options, whole)
             cooling += late
             if models:
@@ -59,10 +64,13 @@ def choose(
     raise _refusal(candidate_filter, options)
 
 
-def effort_of(mapping: Mapping, needs: Requirements) -> str:
-    """The reasoning effort that an automatic choice sends when the caller named none: the least the model takes
-    of minimal and low; "" where it does not reason, searches the web or was told an effort (HTTP reference, 4)."""
-    if needs.effort or needs.reasoning or needs.web_search or not mapping.reasoning:
+def effort_of(mapping: Mapping, requirements: Requirements) -> str:
+    """Return the reasoning effort that an automatic choice sends if the caller set none.
+
+    It is "minimal" or "low", the lower one that the model accepts; "" if the model does not reason, the request
+    searches the web or has an effort.
+    """
+    if requirements.effort or requirements.reasoning or requirements.web_search or not mapping.reasoning:
         return ""
     efforts = mapping.reasoning_efforts
     if "minimal" in efforts:
@@ -76,9 +84,9 @@ def _stages(
     if strict:
         return [tables.of_models(listed)]
     every = tables.of_all()
-    built_in = not any(candidate_filter.has_credential(one) for one in every if not _is_built_in(one))
+    built_in = not any(candidate_filter.has_credential(candidate) for candidate in every if not _is_built_in(candidate))
     chosen, others = (
-        (one for one in rows if _is_built_in(one) is built_in) for rows in (tables.of_models(listed), every)
+        (row for row in rows if _is_built_in(row) is built_in) for rows in (tables.of_models(listed), every)
     )
     if options.free_models_only:
         return [others]
@@ -88,28 +96,31 @@ def _stages(
 def _cheapest(
     tables: Tables, candidate_filter: CandidateFilter, candidates: Iterable[Candidate], options: Options, whole: bool
 ) -> tuple[list[list[ScoreEntry]], list[list[ScoreEntry]]]:
-    """Entries of at most MODELS models that may serve now, cheapest first, and of those before them that cool down;
-    `whole`: of models only that fulfil every wish."""
+    """Return the entries of at most MODELS ready models, cheapest first, and of cheaper models that cool down.
+
+    `whole`: only models that fulfil every preference.
+    """
     models: list[list[ScoreEntry]] = []
     cooling: list[list[ScoreEntry]] = []
-    found: set[str] = set()
-    looked_on = 0
+    chosen_ids: set[str] = set()
+    examined_after = 0
     for candidate in candidates:
-        if candidate.model.id in found:
+        if candidate.model.id in chosen_ids:
             continue
         known = len(candidate_filter.excluded)
         entries = _examine(tables, candidate_filter, candidate, options, whole)
         if entries:
-            found.add(candidate.model.id)
+            chosen_ids.add(candidate.model.id)
             cooldowns = all(
-                one.candidate.key in candidate_filter.cooling and candidate_filter.cooling[one.candidate.key].whole
-                for one in entries
+                entry.candidate.key in candidate_filter.cooling and candidate_filter.cooling[entry.candidate.key].whole
+                for entry in entries
             )
             (cooling if cooldowns else models).append(entries)
         elif models:
-            del candidate_filter.excluded[known:]  # why a model does not follow the chosen one explains nothing
-        looked_on += bool(models)
-        if len(models) >= MODELS or looked_on > LOOK_ON:
+            # reasons against models after the chosen one are not part of the explanation
+            del candidate_filter.excluded[known:]
+        examined_after += bool(models)
+        if len(models) >= MODELS or examined_after > EXAMINED_AFTER:
             break
     return models, cooling
 
@@ -117,7 +128,9 @@ def _cheapest(
 def _examine(
     tables: Tables, candidate_filter: CandidateFilter, candidate: Candidate, options: Options, whole: bool
 ) -> list[ScoreEntry]:
-    """Entries of the candidate's model, if it passes; else none, with the reason in the filter's exclusions."""
+    """Return the entries of the candidate's model if it passes; otherwise none, with the reason in the filter's
+    exclusions.
+    """
     unwanted = _unwanted(candidate, options)
     if unwanted:
         candidate_filter.exclude_for(candidate, unwanted)
@@ -125,11 +138,13 @@ def _examine(
     entry = candidate_filter.examine(candidate)
     if entry is None or (whole and entry.lacking):
         return []
-    # The model is found; which of its providers serves is decided by score.
+    # The model is chosen here; the score decides which of its providers serves the request.
     candidate_filter.excluded = [
-        one for one in candidate_filter.excluded if one.candidate.model.id != candidate.model.id
+        excluded for excluded in candidate_filter.excluded if excluded.candidate.model.id != candidate.model.id
     ]
-    return candidate_filter.sift(one for one in tables.of_model(candidate.model) if not _unwanted(one, options))
+    return candidate_filter.sift(
+        sibling for sibling in tables.of_model(candidate.model) if not _unwanted(sibling, options)
+    )
 
 
 def _unwanted(candidate: Candidate, options: Options) -> str:
@@ -148,7 +163,7 @@ def _prefer(candidates: Iterable[Candidate], pin: str | None) -> list[Candidate]
     rows = list(candidates)
     if pin is None:
         return rows
-    return sorted(rows, key=lambda one: one.key != pin)
+    return [row for row in rows if row.key == pin] + [row for row in rows if row.key != pin]
 
 
 def _is_built_in(candidate: Candidate) -> bool:

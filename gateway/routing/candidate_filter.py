@@ -1,6 +1,7 @@
-"""Which candidates may serve one request now, and why the others may not."""
+"""The filter that decides which candidates can serve a request now, and why the others cannot."""
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from gateway.catalogue.entries import Mapping, Provider
@@ -15,7 +16,7 @@ Allowed = Callable[[Mapping, Provider], str | None]
 Usable = Callable[[Mapping], tuple[KnownCredential, ...]]
 NAMED = 5  # providers or reasons that a refusal lists
 
-# How far a candidate came; the refusal of a request speaks of the ones that came furthest.
+# Stages of the filter. The error of a request describes the candidates that reached the last stage.
 CATALOGUE = "catalogue"
 OPERATION = "operation"
 CHOICE = "choice"
@@ -24,19 +25,21 @@ ABILITY = "ability"
 CREDENTIAL = "credential"
 COOLDOWN = "rest"
 BUDGET = "budget"
-# The last one is found when the request is sent, not by the filter. Kept decisions name stages by their place here.
+# BUDGET is checked when the request is sent, not by the filter. Stored decisions refer to stages by position.
 STAGES = (CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, COOLDOWN, BUDGET)
 
 
 class NoCredential(InvalidRequest):
-    """Nobody may be asked for want of a credential; `providers` are those that would do."""
+    """No credential is configured for any suitable provider; `providers` are those that would be suitable."""
 
     code = "no_provider_credential"
     providers: tuple[Provider, ...] = ()
 
 
 class Excluded(NamedTuple):
-    """A candidate that does not serve this request, how far it came and why. `until` is monotonic seconds."""
+    """A candidate that cannot serve the request, the stage that it failed and the reason. `until` is monotonic
+    seconds.
+    """
 
     key: str
     stage: str
@@ -47,8 +50,11 @@ class Excluded(NamedTuple):
 
 
 class CoolingDown(NamedTuple):
-    """What of a candidate is tried last: `whole`, or only some of its `credentials`, until `until` (monotonic).
-    `unanswered`: nothing answers there."""
+    """The part of a candidate that is tried last, until `until` (monotonic seconds).
+
+    `whole`: the whole candidate, otherwise only some of its `credentials`. `unanswered`: the provider accepts no
+    connections.
+    """
 
     until: float
     credentials: tuple[KnownCredential, ...]
@@ -58,8 +64,10 @@ class CoolingDown(NamedTuple):
 
 
 class CandidateFilter:
-    """The tests of one request. `excluded` fills as candidates fail them, `cooling` (by key) with those of the others
-    that are tried last."""
+    """The checks for one request.
+
+    `excluded` collects the candidates that fail them; `cooling` holds, by key, the others that are tried last.
+    """
 
     __slots__ = (
         "_allowed", "_blend", "_health", "_image", "_now", "_now_us", "_operation", "_organization", "_tick", "_usable",
@@ -78,8 +86,11 @@ class CandidateFilter:
         image: bool = False,
         organization: str = "",
     ) -> None:
-        """`traffic` blends the price of cached input in (large prompts, sessions); `image` compares image prices;
-        `organization` is the caller's."""
+        """Set up the checks.
+
+        `traffic` includes the price of cached input (large prompts, sessions); `image` compares image prices;
+        `organization` is the caller's.
+        """
         self._health = health
         self.demand = demand
         self._operation = operation
@@ -94,13 +105,13 @@ class CandidateFilter:
         self.cooling: dict[str, CoolingDown] = {}
 
     def sift(self, candidates: Iterable[Candidate]) -> list[ScoreEntry]:
-        """Those that pass; `lacking` of an entry names the wishes that it does not fulfil."""
+        """Return the candidates that pass; `lacking` of an entry names the preferences that it does not fulfil."""
         if self._is_plain():
             return self._pass_plain(candidates)
         return self._pass_all(candidates)
 
     def _is_plain(self) -> bool:
-        """Whether nothing but abilities, sizes, credentials and health decides: so it is for most requests."""
+        """Return whether only capabilities, sizes, credentials and health decide, as for most requests."""
         demand = self.demand
         blend_known = self._blend is None or self._blend is GENERAL
         return self._allowed is None and demand.plain and not self._image and blend_known
@@ -109,7 +120,9 @@ class CandidateFilter:
         return [entry for candidate in candidates if (entry := self.examine(candidate)) is not None]
 
     def _pass_plain(self, candidates: Iterable[Candidate]) -> list[ScoreEntry]:
-        """As `_pass_all`, with the tests of a usual request in one loop; what fails any of them is examined fully."""
+        """Do the same as `_pass_all` with the usual checks in one loop; a candidate that fails any is examined in
+        full.
+        """
         bits = self.demand.bits
         most = self.demand.max_tokens
         prompt = self.demand.tokens
@@ -150,7 +163,7 @@ class CandidateFilter:
         return entries
 
     def examine(self, candidate: Candidate) -> ScoreEntry | None:
-        """The entry of a candidate that passes every test; else None, with the reason in `excluded`."""
+        """Return the entry of a candidate that passes every check; otherwise None, with the reason in `excluded`."""
         mapping = candidate.mapping
         if candidate.barred:
             self._exclude(candidate, CATALOGUE, candidate.barred)
@@ -169,9 +182,7 @@ class CandidateFilter:
             return None
         credentials = self._usable(mapping)
         if self.demand.tier and TIER not in lacking:
-            # Only the provider itself is known to have its tiers.
-            direct = tuple(one for one in credentials if not one.base_url)
-            credentials, lacking = (direct, lacking) if direct else (credentials, (*lacking, TIER))
+            credentials, lacking = _for_tier(credentials, lacking)
         if not credentials:
             self._exclude(candidate, CREDENTIAL, "no credential")
             return None
@@ -186,17 +197,20 @@ class CandidateFilter:
         return not candidate.barred and bool(self._usable(candidate.mapping))
 
     def exclude_for(self, candidate: Candidate, reason: str) -> None:
-        """Leave a candidate out by the caller's own wish."""
+        """Exclude a candidate because of the caller's own preference."""
         self._exclude(candidate, CHOICE, reason)
 
     def _in_turn(self, candidate: Candidate, credentials: tuple[KnownCredential, ...]) -> tuple[KnownCredential, ...]:
-        """The credentials in the order in which to try them: those that cool down come last, as they
-        return; none where nothing answers and another request tried it a moment ago."""
+        """Return the credentials in the order in which to try them.
+
+        Credentials that cool down come last, by the end of their cooldown. There are none if the provider accepts no
+        connections and another request tried it a moment ago.
+        """
         ready, late, shut = self._split(candidate, credentials)
         if late:
-            late.sort(key=lambda one: one[0].until)
+            late.sort(key=_return_time)
             first = late[0][0]
-            cooling = tuple(one for _, one in late)
+            cooling = tuple(credential for _, credential in late)
             if ready:
                 which = f"{len(late)} of {len(credentials)} keys cooling down"
             else:
@@ -205,7 +219,7 @@ class CandidateFilter:
             self.cooling[candidate.key] = CoolingDown(first.until, cooling, not ready, reason, first.unanswered)
             return (*ready, *cooling)
         if not ready:
-            cause = min(shut, key=lambda pause: pause.shut_until)
+            cause = min(shut, key=attrgetter("shut_until"))
             reason = f"cooling down for {cause.until - self._now:.0f} s: {cause.text}"
             self._exclude(candidate, COOLDOWN, reason, until=cause.shut_until)
         return tuple(ready)
@@ -213,23 +227,25 @@ class CandidateFilter:
     def _split(
         self, candidate: Candidate, credentials: tuple[KnownCredential, ...]
     ) -> tuple[list[KnownCredential], list[tuple[Pause, KnownCredential]], list[Pause]]:
-        """Those ready now, those that cool down, and why others may not be tried at all."""
+        """Return the credentials that are ready, those that cool down, and the pauses of those that may not be
+        tried.
+        """
         health = self._health
         now = self._now
         whole = health.cooldown_of(candidate.key, candidate.place, now)
         ready = []
         late = []
         shut = []
-        for one in credentials:
-            own = health.credential_cooldown(candidate.key, candidate.provider.id, one, now, self._organization)
-            # Keys that are used elsewhere do not depend on how the platform's address does.
-            pauses = [pause for pause in (own, None if one.elsewhere else whole) if pause is not None]
+        for credential in credentials:
+            own = health.credential_cooldown(candidate.key, candidate.provider.id, credential, now, self._organization)
+            # Keys with another base URL are independent of the state of the platform's address.
+            pauses = [pause for pause in (own, None if credential.elsewhere else whole) if pause is not None]
             closed = [pause for pause in pauses if pause.shut_until]
             shut += closed
             if not pauses:
-                ready.append(one)
+                ready.append(credential)
             elif not closed:
-                late.append((max(pauses, key=lambda pause: pause.until), one))
+                late.append((max(pauses, key=attrgetter("until")), credential))
         return ready, late, shut
 
     def _price(self, candidate: Candidate) -> float:
@@ -253,21 +269,23 @@ class CandidateFilter:
         self.excluded.append(Excluded(candidate.key, stage, reason, candidate, lacking, until))
 
     def refusal(self, requested: str) -> GatewayError:
-        """The error of a request for which nothing passed: that of the candidates that came furthest."""
+        """Return the error for a request without any suitable candidate, based on the candidates that came furthest."""
         if not self.excluded:
-            return NoProviderLeft(f"No provider serves {requested} at present.", code="no_available_provider")
-        furthest = max(self.excluded, key=lambda one: STAGES.index(one.stage)).stage
-        rows = [one for one in self.excluded if one.stage == furthest]
+            return NoProviderLeft(f"No provider serves {requested} at the moment.", code="no_available_provider")
+        furthest = max((row.stage for row in self.excluded), key=STAGES.index)
+        rows = [row for row in self.excluded if row.stage == furthest]
         return REFUSALS[furthest](self, requested, rows)
 
     def _refuse_cooling(self, requested: str, rows: list[Excluded]) -> GatewayError:
-        wait = max(1.0, min(one.until for one in rows) - self._now)
-        reasons = "; ".join(f"{one.candidate.provider.id} {one.reason}" for one in rows[:3])
-        message = f"No provider of {requested} answers at present, and another request tries again: {reasons}."
+        wait = max(1.0, min(row.until for row in rows) - self._now)
+        reasons = "; ".join(f"{row.candidate.provider.id} {row.reason}" for row in rows[:3])
+        message = (
+            f"No provider of {requested} can be reached at the moment; another request is already retrying: {reasons}."
+        )
         return NoProviderLeft(message, retry_after=wait, headers=((ATTEMPTS, "0"),))
 
     def _refuse_operation(self, requested: str, rows: list[Excluded]) -> GatewayError:
-        offered = sorted({name for one in rows for name in one.candidate.operations})
+        offered = sorted({name for row in rows for name in row.candidate.operations})
         return NotSupported(
             f"{requested} does not serve {self._operation}; it serves {', '.join(offered) or 'nothing'}.",
             param="model",
@@ -275,12 +293,12 @@ class CandidateFilter:
         )
 
     def _refuse_credential(self, requested: str, rows: list[Excluded]) -> GatewayError:
-        providers = {one.candidate.provider.id: one.candidate.provider for one in rows}
+        providers = {row.candidate.provider.id: row.candidate.provider for row in rows}
         listed = _join_some(", ", providers)
-        unable = [one.lacking for one in self.excluded if one.stage == ABILITY and self.has_credential(one.candidate)]
+        unable = [row.lacking for row in self.excluded if row.stage == ABILITY and self.has_credential(row.candidate)]
         if unable:
             error = refuse(requested, unable, "with a credential ")
-            text = f"{error.message} Others might, but no credential is configured for them ({listed})."
+            text = f"{error.message} Other providers may support it, but have no credential ({listed})."
             missing = NoCredential(text, param=error.param, code=error.code)
         else:
             missing = NoCredential(
@@ -290,28 +308,28 @@ class CandidateFilter:
         return missing
 
     def _refuse_access(self, requested: str, rows: list[Excluded]) -> GatewayError:
-        reasons = _join_some("; ", {one.reason for one in rows})
-        return Forbidden(f"Access denied: {reasons} (asked for {requested}).", param="model", code="model_not_allowed")
+        reasons = _join_some("; ", {row.reason for row in rows})
+        return Forbidden(f"Access denied: {reasons} (model {requested}).", param="model", code="model_not_allowed")
 
     def _refuse_ability(self, requested: str, rows: list[Excluded]) -> GatewayError:
-        error = refuse(requested, [one.lacking for one in rows])
+        error = refuse(requested, [row.lacking for row in rows])
         if error.code != CODES[CONTEXT]:
             return error
-        most = max(one.candidate.ability.context for one in rows)
-        # By "prompt is too long" and "maximum context length is" coding agents know that they have to shorten.
+        most = max(row.candidate.ability.context for row in rows)
+        # Coding agents recognize "prompt is too long" and "maximum context length is" and compact their conversation.
         text = (
             f"The prompt is too long: about {self.demand.tokens} tokens > {most} maximum. "
             f"The maximum context length is {most} tokens "
-            f"for {requested}; shorten `{error.param}`, or take a model with more."
+            f"for {requested}; shorten `{error.param}`, or use a model with a longer context."
         )
         return NotSupported(text, param=error.param, code=error.code)
 
     def _refuse_catalogue(self, requested: str, rows: list[Excluded]) -> GatewayError:
-        reasons = _join_some("; ", {f"{one.candidate.provider.id}: {one.reason}" for one in rows})
+        reasons = _join_some("; ", {f"{row.candidate.provider.id}: {row.reason}" for row in rows})
         return NotSupported(f"{requested} is known but not served ({reasons}).", param="model", code="model_not_served")
 
     def _refuse_choice(self, requested: str, rows: list[Excluded]) -> GatewayError:
-        reasons = _join_some(" / ", {one.reason for one in rows})
+        reasons = _join_some(" / ", {row.reason for row in rows})
         return NotSupported(f"No model remains for {requested}; all are excluded: {reasons}.", param="model")
 
 
@@ -326,8 +344,22 @@ REFUSALS: dict[str, Callable[[CandidateFilter, str, list[Excluded]], GatewayErro
 }
 
 
+def _for_tier(
+    credentials: tuple[KnownCredential, ...], lacking: tuple[str, ...]
+) -> tuple[tuple[KnownCredential, ...], tuple[str, ...]]:
+    """Return the credentials for a request with a service tier: custom base URLs may not support the tiers."""
+    direct = tuple(credential for credential in credentials if not credential.base_url)
+    if direct:
+        return direct, lacking
+    return credentials, (*lacking, TIER)
+
+
+def _return_time(late: tuple[Pause, KnownCredential]) -> float:
+    return late[0].until
+
+
 def _join_some(between: str, words: Iterable[str]) -> str:
-    """The first few of different words, and how many more there are: `auto` may be refused hundreds of models."""
+    """Join the first few distinct words and the number of the others: `auto` may be rejected for hundreds of models."""
     names = sorted(words)
     return between.join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 

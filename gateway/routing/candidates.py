@@ -1,4 +1,4 @@
-"""Mappings made ready for planning: abilities and prices compiled once for a catalogue and a day."""
+"""Candidates: mappings with capabilities and prices that are compiled once for a catalogue and a day."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,15 +9,18 @@ from gateway.catalogue.price_rates import UNPRICED, prices_at, rates_at
 from gateway.clock import to_iso
 from gateway.routing.capabilities import UNLIMITED, Ability, read_ability
 
-VIDEO_TOKENS = 21_600  # of a second of 1280 x 720, to compare prices of seconds and of tokens
-IMAGE_TOKENS = 1056  # output tokens of one image of 1024 × 1024 at middle quality, to compare token and image prices
+VIDEO_TOKENS = 21_600  # tokens of one second of 1280 x 720, to compare prices by second and by token
+# output tokens of one image of 1024 × 1024 at medium quality, to compare prices by token and by image
+IMAGE_TOKENS = 1056
 MEDIA_RATES = ("ocr_page", "character", "input_audio_hour", "request", "web_search")
 
 
 @dataclass(frozen=True, slots=True)
 class HealthFigures:
-    """Prices for comparing, nano-dollars per million units. `mean` of input and output, or of the only unit there
-    is; `image` per image made."""
+    """Comparable prices in nano-dollars per million units.
+
+    `mean` is that of input and output, or of the only priced unit; `image` is the price of one generated image.
+    """
 
     input: int
     output: int
@@ -27,7 +30,7 @@ class HealthFigures:
 
 
 class Traffic(NamedTuple):
-    """How a caller's prompts behave: the share of input read from the provider's cache, output per input token."""
+    """The typical prompts of a caller: share of input read from the provider's cache, and output per input token."""
 
     cache_hit: float
     output_ratio: float
@@ -39,11 +42,11 @@ CODING = Traffic(0.9, 0.02)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One mapping ready for planning. `operations` are those that its mapping serves and its protocol carries.
+    """One compiled mapping. `operations` are those that the mapping serves and its protocol supports.
 
-    `handicap` is 1 - priority; `barred` says why it never serves ("": it may), `aging` that it is deprecated: an
-    automatic choice leaves it out; `flat`: not barred, and one price at all times; `blended` is that price for general
-    traffic (see `blend`).
+    `handicap` is 1 - priority. `barred` is the reason why it never serves ("": it may). `aging`: it is deprecated, so
+    an automatic choice leaves it out. `flat`: it is not barred and has a single price. `blended` is that price for
+    general traffic (see `blend`).
     """
 
     mapping: Mapping
@@ -54,7 +57,7 @@ class Candidate:
     place: str
     ability: Ability
     figures: HealthFigures
-    steps: tuple[tuple[int, HealthFigures], ...]  # (up to so many input tokens, prices)
+    steps: tuple[tuple[int, HealthFigures], ...]  # (maximum input tokens, prices)
     peaks: bool
     handicap: float
     keep_session: bool
@@ -64,7 +67,7 @@ class Candidate:
     blended: float = 0.0
 
     def figures_at(self, tokens: int, at_us: int) -> HealthFigures:
-        """Prices for a prompt of `tokens` at a moment."""
+        """Return the prices for a prompt of `tokens` at a point in time."""
         if self.peaks:
             return read_figures(rates_at(self.mapping, at_us, tokens))
         for up_to, figures in self.steps:
@@ -74,7 +77,7 @@ class Candidate:
 
 
 def blend(figures: HealthFigures, traffic: Traffic) -> float:
-    """The price of a token of large prompts: input partly read from the cache, little output; n$ per million."""
+    """Return the price of a token of large prompts in n$ per million: input partly from the cache, little output."""
     if not (figures.input or figures.output):
         return figures.mean
     read = figures.cache_read
@@ -84,7 +87,7 @@ def blend(figures: HealthFigures, traffic: Traffic) -> float:
 
 
 def place_of(mapping: Mapping) -> str:
-    """Where a mapping is served: what cools down when nothing answers there."""
+    """Return the location that serves a mapping; it cools down as a whole when it accepts no connections."""
     if mapping.region:
         return f"{mapping.provider}:{mapping.region}"
     return mapping.provider
@@ -100,8 +103,11 @@ def make_candidate(
     lost: frozenset[str] = frozenset(),
     carried: frozenset[str] | None = None,
 ) -> Candidate:
-    """Compile one mapping for the UTC day of `at_us`. `dialect`, `second` and `lost` as in `read_ability`; `carried`
-    are the operations that its protocol has a form for (None: all)."""
+    """Compile one mapping for the UTC day of `at_us`.
+
+    `dialect`, `second` and `lost` as in `read_ability`; `carried` are the operations that its protocol supports (None:
+    all).
+    """
     today = to_iso(at_us)[:10]
     prices = prices_at(mapping.prices, at_us) or Prices(UNPRICED)
     barred = _bar(mapping, provider, prices, today)
@@ -111,7 +117,7 @@ def make_candidate(
         provider=provider,
         model=model,
         key=mapping.key,
-        operations=tuple(one for one in mapping.operations if carried is None or one in carried),
+        operations=tuple(name for name in mapping.operations if carried is None or name in carried),
         place=place_of(mapping),
         ability=read_ability(mapping, model, provider, dialect, second, lost),
         figures=figures,
@@ -127,7 +133,7 @@ def make_candidate(
 
 
 def read_figures(rates: TokenRates) -> HealthFigures:
-    """Rates as comparable numbers; what has no rate of its own counts as its next of kin."""
+    """Return rates as comparable numbers; a missing rate is replaced by the closest one."""
     prompt = rates.prompt
     completion = rates.completion
     sides = [side for side in (prompt, completion) if side is not None]
@@ -135,10 +141,13 @@ def read_figures(rates: TokenRates) -> HealthFigures:
         mean = sum(sides) / len(sides)
     else:
         mean = _unit_price(rates)
+    cache_read = rates.input_cache_read
+    if cache_read is None:
+        cache_read = prompt
     return HealthFigures(
         input=prompt or 0,
         output=completion or 0,
-        cache_read=rates.input_cache_read if rates.input_cache_read is not None else prompt or 0,
+        cache_read=cache_read or 0,
         mean=mean,
         image=_image_price(rates) or mean,
     )

@@ -1,4 +1,4 @@
-"""What a request needs against what a mapping offers."""
+"""Comparison of what a request requires with what a mapping supports."""
 
 import functools
 from collections.abc import Iterable
@@ -14,10 +14,10 @@ from gateway.neutral.request import TIERS_JOINED
 
 UNLIMITED = 1 << 62
 CHARACTERS_PER_TOKEN = 4
-# Text that packs this many bytes into a token does not occur, so a prompt above it certainly does not fit.
+# No text packs more bytes into a token, so a prompt above this size certainly does not fit.
 MOST_BYTES_PER_TOKEN = 10
 
-# (field of Needs, reason): one bit each, in this order.
+# (field of Requirements, reason): one bit each, in this order.
 FLAGS: tuple[tuple[str, str], ...] = (
     ("stream", "streaming"),
     ("tools", "tools"),
@@ -57,8 +57,8 @@ FULL = "context (estimated)"
 ROOM = "room for max_tokens"
 HOSTED = "hosted tools"
 OFFERED_SEARCH = "offered web search"
-# Wishes: they prefer the mappings that fulfil them and never refuse a request. What serves nevertheless gets a request
-# without them (engine/fitting.py). The last is a prompt whose token count is only estimated.
+# Preferences: mappings that fulfil them come first, and a request is never rejected for them. A mapping without them
+# gets the request without them (engine/fitting.py). The last ones concern prompts with estimated token counts.
 SOFT = frozenset(
     (
         *(REASONING, PARALLEL, VERBOSITY, PENALTIES, MARKS, EFFORT, TIER, OUTPUT, ROOM, HOSTED, OFFERED_SEARCH),
@@ -66,7 +66,7 @@ SOFT = frozenset(
     )
 )
 
-# reason → the field at fault, in the words of chat completions (dialects/fields.py has the other dialects').
+# Reason → the request field in chat completions (`dialects/field_names.py` has the names in other dialects).
 FIELDS: dict[str, str] = {
     "streaming": "stream",
     "tools": "tools",
@@ -84,39 +84,39 @@ FIELDS: dict[str, str] = {
 }
 CODES = {CONTEXT: "context_length_exceeded"}
 UNSUPPORTED = "model_not_supported"
-# Quirks of entries that take an ability away.
+# Quirks of catalogue entries that remove a capability.
 NO_PENALTIES = frozenset(("drop_penalties", "no_sampling"))
 NO_FORCED_CHOICE = "tool_choice_auto"
 PENALTY_PARAMETERS = frozenset(("frequency_penalty", "presence_penalty"))
 UNFORCED = frozenset(("auto", "none"))
-MOST_CALLS = 128  # that one request with several answers is sent in
-MANY = 5  # combinations that a refusal spells out
+MOST_CALLS = 128  # calls for one request with several choices
+MANY = 5  # combinations that an error message lists
 
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """What one mapping offers, in a form that is compared in a few machine steps. Unknown limits are UNLIMITED."""
+    """The capabilities of one mapping, compiled for fast comparison. Unknown limits are UNLIMITED."""
 
     bits: int
     max_output: int
     context: int
-    max_n: int  # answers that one call gives
+    max_n: int  # choices of one call
     max_streamed_n: int
-    efforts: frozenset[str]  # empty: not known
+    efforts: frozenset[str]  # empty: unknown
     tiers: frozenset[str]
-    tool_choices: frozenset[str]  # empty: not known
+    tool_choices: frozenset[str]  # empty: unknown
     dialect: str
-    json_by_prompt: bool  # a bare JSON object is asked for in words, so the answer may hold more than that
-    second: str = ""  # what its second protocol speaks
+    json_by_prompt: bool  # JSON mode is emulated by the prompt, so the response may contain other text
+    second: str = ""  # dialect of its second protocol
 
 
 class Demand(NamedTuple):
-    """What one request needs. `plain` tells that only bits and sizes matter."""
+    """The requirements of one request. `plain`: only bits and sizes matter."""
 
     bits: int
     max_tokens: int
     tokens: int  # estimated prompt tokens
-    least_tokens: int  # prompt tokens that there are at the very least
+    least_tokens: int  # minimum number of prompt tokens
     plain: bool
     n: int
     effort: str
@@ -135,8 +135,11 @@ def read_ability(
     second: str = "",
     lost: frozenset[str] = frozenset(),
 ) -> Ability:
-    """Compile a mapping. `dialect` is what its protocol speaks ("": the protocol's name is the dialect's), `second`
-    what its other one does, `lost` what the first one's format has no field for (names of Requirements)."""
+    """Compile a mapping.
+
+    `dialect` is that of its protocol ("": the same name as the protocol), `second` that of its second protocol; `lost`
+    names the Requirements that the first protocol's format cannot express.
+    """
     quirks = frozenset(provider.quirks + mapping.quirks)
     offered = (
         mapping.streaming and provider.streaming,
@@ -159,7 +162,7 @@ def read_ability(
     else:
         choices = frozenset(mapping.supported_tool_choices)
     return Ability(
-        bits=sum(bit for bit, there in zip(BIT_VALUES, offered, strict=True) if there),
+        bits=sum(bit for bit, supported in zip(BIT_VALUES, offered, strict=True) if supported),
         max_output=mapping.max_output or model.max_output or UNLIMITED,
         context=mapping.context_length or model.context_length or UNLIMITED,
         max_n=mapping.choices_a_call(False) or UNLIMITED,
@@ -173,34 +176,40 @@ def read_ability(
     )
 
 
-def read_demand(needs: Requirements, options: Options, default_output: int = 0) -> Demand:
-    """Compile a request. `default_output` counts as wanted output tokens when the caller named none."""
-    bits = _join_bits(READ_FLAGS(needs))
-    effort = needs.effort
+def read_demand(requirements: Requirements, options: Options, default_output: int = 0) -> Demand:
+    """Compile a request. `default_output` is the number of output tokens if the caller set no limit."""
+    bits = _join_bits(READ_FLAGS(requirements))
+    effort = requirements.effort
     tier = options.service_tier
-    n = needs.n
+    n = requirements.n
     if effort == "none":
         bits &= ~BITS["reasoning"]
-    if needs.search_offered:
+    if requirements.search_offered:
         bits &= ~BITS["web_search"]
     if tier in ORDINARY_TIERS:
         tier = ""
-    size = needs.longest_input or needs.prompt_bytes
+    size = requirements.longest_input or requirements.prompt_bytes
     return Demand(
         bits=bits,
-        max_tokens=needs.max_tokens or default_output,
+        max_tokens=requirements.max_tokens or default_output,
         tokens=size // CHARACTERS_PER_TOKEN,
         least_tokens=size // MOST_BYTES_PER_TOKEN,
         plain=not (
-            effort or tier or n > 1 or needs.forced_tool or needs.vendor_only or needs.hosted or needs.search_offered
+            effort
+            or tier
+            or n > 1
+            or requirements.forced_tool
+            or requirements.vendor_only
+            or requirements.hosted
+            or requirements.search_offered
         ),
         n=n,
         effort=effort,
         tier=tier,
-        forced_tool=needs.forced_tool,
-        vendor=needs.vendor_only,
-        hosted=needs.hosted,
-        search_offered=needs.search_offered,
+        forced_tool=requirements.forced_tool,
+        vendor=requirements.vendor_only,
+        hosted=requirements.hosted,
+        search_offered=requirements.search_offered,
     )
 
 
@@ -214,7 +223,7 @@ def _join_bits(flags: tuple[bool, ...]) -> int:
 
 
 def lacks(ability: Ability, demand: Demand) -> tuple[str, ...]:
-    """What is missing, as reasons of FLAGS and the names beside it; () when the mapping suits."""
+    """Return the missing capabilities as reasons of FLAGS and the names next to it; () if the mapping is suitable."""
     absent = demand.bits & ~ability.bits
     fits = demand.max_tokens <= ability.max_output and demand.tokens + demand.max_tokens <= ability.context
     if fits and not absent and demand.plain:
@@ -227,18 +236,17 @@ def lacks(ability: Ability, demand: Demand) -> tuple[str, ...]:
 
 
 def missing(
-    mapping: Mapping, model: Model, needs: Requirements, options: Options, provider: Provider, dialect: str = ""
+    mapping: Mapping, model: Model, requirements: Requirements, options: Options, provider: Provider, dialect: str = ""
 ) -> tuple[str, ...]:
-    """What `mapping` lacks for one request, soft reasons included (see SOFT)."""
-    return lacks(read_ability(mapping, model, provider, dialect), read_demand(needs, options))
+    """Return what `mapping` lacks for one request, including preferences (see SOFT)."""
+    return lacks(read_ability(mapping, model, provider, dialect), read_demand(requirements, options))
 
 
 def refuse(requested: str, lacking: Iterable[tuple[str, ...]], of_these: str = "") -> NotSupported:
-    """The error of a request that no candidate of the model `requested` can serve.
+    """Return the error of a request that no candidate of the model `requested` can serve.
 
-    `lacking` has the reasons of each candidate; `of_these` describes the candidates where these are not all.
-
-    Names what all of them lack, or, when there is no such thing, what each of them lacks.
+    `lacking` has the reasons of each candidate; `of_these` describes the candidates if they are not all. The message
+    names what all of them lack or, if there is no such thing, what each of them lacks.
     """
     sets = [tuple(reason for reason in reasons if reason not in SOFT) or reasons for reasons in lacking]
     shared = [reason for reason in sets[0] if all(reason in other for other in sets)]
@@ -252,15 +260,16 @@ def refuse(requested: str, lacking: Iterable[tuple[str, ...]], of_these: str = "
     else:
         code = UNSUPPORTED
     if shared:
-        text = f"No provider of {requested} {of_these}offers what this request needs: {', '.join(map(_named, shared))}."
+        required = ", ".join(map(_with_field, shared))
+        text = f"No provider of {requested} {of_these}supports what the request needs: {required}."
     else:
-        either = " / ".join(sorted({", ".join(map(_named, reasons)) for reasons in sets})[:MANY])
-        text = f"No single provider of {requested} {of_these}offers all that this request needs; missing are: {either}."
+        either = " / ".join(sorted({", ".join(map(_with_field, reasons)) for reasons in sets})[:MANY])
+        text = f"No single provider of {requested} {of_these}supports all that the request needs; they lack: {either}."
     return NotSupported(text, param=param, code=code)
 
 
-def _named(reason: str) -> str:
-    """A need with the field that asks for it."""
+def _with_field(reason: str) -> str:
+    """Return a reason with the request field that causes it."""
     field = FIELDS.get(reason, "")
     if field:
         return f"{reason} (`{field}`)"
@@ -286,7 +295,7 @@ def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
             a_call = ability.max_n
         if demand.n > a_call:
             yield SPLIT if demand.n <= a_call * MOST_CALLS else COUNT
-    # None is no level: each format has its own way to do without, or with as little as there is.
+    # "none" is not a level: each format has its own way to disable or minimize reasoning.
     if demand.effort not in ("", "none") and ability.efforts and demand.effort not in ability.efforts:
         yield EFFORT
     if demand.tier and not ability.tiers.issuperset(demand.tier.split(TIERS_JOINED)):
@@ -302,5 +311,5 @@ def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
 
 
 def _chooses(known: frozenset[str], mode: str) -> bool:
-    # Naming one function is listed under either word.
+    # A choice of one function is listed under either name.
     return mode in known or (mode == "tool" and "function" in known)

@@ -1,4 +1,6 @@
-"""Cooldowns: what failed is tried last for a while, longer each time; then one request probes it before all return."""
+"""Cooldowns: providers that failed are tried last for a while, longer each time; then one request probes them before
+all return.
+"""
 
 import random
 import re
@@ -10,15 +12,18 @@ from typing import Literal, get_args
 from gateway.clock import Clock
 
 Kind = Literal["unreachable", "failing", "refused", "limited"]
-# Called with the key, the kind ("" at the end), its seconds, and the organization that owns the key ("": none does).
+# Called with the key, the kind ("" at the end), its seconds, and the organization that owns the key ("": none).
 OnCooldown = Callable[[str, Kind | Literal[""], float, str], None]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)
 class CooldownPolicy:
-    """`first_s` doubles with each failure after a cooldown, up to `longest_s`. `probe`: after the cooldown one request
-    goes ahead alone. `shut`: during the cooldown at most one request in RETRY_S may try at all."""
+    """Rules for one kind of failure.
+
+    `first_s` doubles with each failure after a cooldown, up to `longest_s`. `probe`: after the cooldown a single
+    request tests the provider. `shut`: during the cooldown at most one request in RETRY_S may try it.
+    """
 
     first_s: float
     longest_s: float
@@ -28,30 +33,38 @@ class CooldownPolicy:
 
 
 POLICIES: dict[str, CooldownPolicy] = {
-    "unreachable": CooldownPolicy(1.0, 60.0, True, "nothing answers there", shut=True),
+    "unreachable": CooldownPolicy(1.0, 60.0, True, "it accepts no connections", shut=True),
     "failing": CooldownPolicy(5.0, 60.0, True, "it failed several times in a row"),
-    "refused": CooldownPolicy(30.0, 600.0, True, "it refused our credential or this model"),
-    "limited": CooldownPolicy(1.0, 60.0, False, "it limits our rate"),
+    "refused": CooldownPolicy(30.0, 600.0, True, "it rejected the credential or this model"),
+    "limited": CooldownPolicy(1.0, 60.0, False, "it limits the request rate"),
 }
-# A provider may ask for more than `longest_s`, but not for ever.
+# A provider may request a longer pause than `longest_s`, up to this limit.
 LONGEST_RETRY_AFTER_S = 3600.0
-# A probe that has not failed by now lets the others follow: refusals show at once, slow answers are no failure.
+# After this time without a failure of the probe, other requests follow: rejections arrive at once, and a slow response
+# is no failure.
 PROBE_S = 5.0
-# Where nothing answers every try costs its caller the wait for a connection, so only one in so many seconds is made.
+# Each attempt at an unreachable provider costs its caller the connection timeout, so only one attempt is made in this
+# time.
 RETRY_S = 1.0
-# What another worker tried is known here a moment later: it goes on trying; when it does not, not all begin at once.
+# Other workers learn of an attempt with a delay. The random addition prevents all workers from retrying at once.
 LAG_S = (0.8, 2.0)
-# After this much peace a failure counts as the first again.
+# After this time without a failure, the next failure counts as the first.
 FORGET_S = 600.0
 TIDY_S = 10.0
 CAPACITY = 10_000
 SEPARATORS = re.compile("[/:#]")  # every key begins with its provider's id
 
 
+def ignore_change(key: str, kind: Kind | Literal[""], seconds: float, organization: str) -> None:
+    """Do nothing: the default for `on_change`."""
+
+
 @dataclass(slots=True)
 class Cooldown:
-    """`again`: when the next request may try, where the policy is `shut`; `organization` owns what cools down ("": the
-    platform does)."""
+    """One cooldown.
+
+    `again` is when the next request may try, if the policy is `shut`; `organization` owns the key ("": the platform).
+    """
 
     until: float
     trips: int
@@ -62,20 +75,21 @@ class Cooldown:
 
 
 class Cooldowns:
-    """Cooldowns by key, in seconds of the monotonic clock. Bounded; the oldest go first.
+    """Cooldowns by key, in seconds of the monotonic clock. The number is bounded; the oldest are dropped first.
 
-    `providers` counts by provider what may cool down there; `watched` all that a success ends, of others too.
+    `providers` counts by provider the keys that may be cooling down; `watched` counts everything that a success ends,
+    including entries of other objects.
     """
 
     def __init__(
         self,
         clock: Clock,
         watched: Counter[str] | None = None,
-        on_change: OnCooldown = lambda *change: None,
+        on_change: OnCooldown | None = None,
     ) -> None:
-        """`on_change` is called with each cooldown that this worker began or ended itself."""
+        """`on_change` is called with each cooldown that this worker began or ended."""
         self._clock = clock
-        self._on_change = on_change
+        self._on_change = on_change or ignore_change
         self._cooldowns: dict[str, Cooldown] = {}
         self._changed: set[str] = set()
         self._tidy_at = 0.0
@@ -86,12 +100,15 @@ class Cooldowns:
         return bool(self._cooldowns)
 
     def concern(self, provider: str) -> bool:
-        """Whether anything of a provider may be cooling down: a cheap first check."""
+        """Return whether anything of a provider may be cooling down: a cheap first check."""
         return provider in self.providers
 
     def trip(self, key: str, kind: Kind, retry_after_s: float | None = None, organization: str = "") -> None:
-        """Start the cooldown of `key` after a failure, for at least `retry_after_s`. Failures during a cooldown
-        do not lengthen it: they are of requests that were in progress already. `organization` owns the key."""
+        """Start the cooldown of `key` after a failure, for at least `retry_after_s`.
+
+        Failures during a cooldown do not extend it: they belong to requests that were already in progress.
+        `organization` owns the key.
+        """
         now = self._clock.monotonic()
         cooldown = self._cooldowns.get(key)
         policy = POLICIES[kind]
@@ -107,7 +124,7 @@ class Cooldowns:
         if cooldown is not None and now < cooldown.until:
             until = max(cooldown.until, now + retry_after_s)
             kind = cooldown.kind
-        # Earlier tries may fail long after a later one began: they do not put off the next.
+        # Earlier attempts may fail long after a later one began: they do not postpone the next attempt.
         if cooldown:
             again = cooldown.again
         else:
@@ -117,7 +134,7 @@ class Cooldowns:
         self._on_change(key, kind, until - now, organization)
 
     def clear(self, key: str) -> None:
-        """`key` works: forget its failures."""
+        """Forget the failures of `key` after a success."""
         cooldown = self._cooldowns.get(key)
         if cooldown is not None:
             self._drop(key)
@@ -125,7 +142,7 @@ class Cooldowns:
             self._on_change(key, "", 0.0, cooldown.organization)
 
     def until(self, key: str, now: float) -> float:
-        """When `key` has its turn again: 0.0 for at once."""
+        """Return when `key` is available again; 0.0 if it is now."""
         cooldown = self._cooldowns.get(key)
         if cooldown is None:
             return 0.0
@@ -136,7 +153,7 @@ class Cooldowns:
         return self.shut_until(key, now)
 
     def shut_until(self, key: str, now: float) -> float:
-        """When the next request may try `key` at all: 0.0 for at once."""
+        """Return when the next request may try `key` at all; 0.0 if it may now."""
         cooldown = self._cooldowns.get(key)
         if cooldown is None or not POLICIES[cooldown.kind].shut:
             return 0.0
@@ -145,7 +162,7 @@ class Cooldowns:
         return 0.0
 
     def active(self) -> dict[str, Kind]:
-        """What is cooling down now, and why."""
+        """Return the keys that are cooling down now, with their kinds."""
         now = self._clock.monotonic()
         return {key: cooldown.kind for key, cooldown in self._cooldowns.items() if now < cooldown.until}
 
@@ -156,7 +173,7 @@ class Cooldowns:
         return ""
 
     def begin(self, key: str) -> None:
-        """A request goes there now. After a cooldown it is the probe, and the others wait a moment for its outcome."""
+        """Note that a request is sent. After a cooldown it is the probe, and others wait a moment for its result."""
         cooldown = self._cooldowns.get(key)
         if cooldown is None or not POLICIES[cooldown.kind].probe:
             return
@@ -168,16 +185,19 @@ class Cooldowns:
             self._changed.add(key)
 
     def tidy(self) -> None:
-        """Forget cooldowns that ended long ago, so that their providers are planned on the fast path again; cheap to
-        call."""
+        """Remove cooldowns that ended long ago, so that their providers are planned on the fast path again; cheap to
+        call.
+        """
         now = self._clock.monotonic()
         if now >= self._tidy_at:
             self._tidy_at = now + TIDY_S
             self._forget(now)
 
     def export(self) -> list[list]:
-        """Changes since the last export: [key, seconds left, strikes, kind ("" = works again), seconds until the next
-        may try]."""
+        """Return the changes since the last export.
+
+        Each row is [key, seconds left, strikes, kind ("" = works again), seconds until the next attempt].
+        """
         now = self._clock.monotonic()
         changed = self._changed
         self._changed = set()
@@ -192,18 +212,19 @@ class Cooldowns:
         return rows
 
     def absorb(self, key: str, left_s: float, strikes: int, kind: str, again_s: float = 0.0) -> None:
-        """Take over what another worker found; the longer cooldown holds."""
+        """Merge the state that another worker exported; the longer cooldown applies."""
         if not kind:
             self._drop(key)
             return
         now = self._clock.monotonic()
         cooldown = self._cooldowns.get(key)
         again = now + min(again_s, RETRY_S) + random.uniform(*LAG_S)
-        known = next((one for one in KINDS if one == kind), None)
+        known = next((name for name in KINDS if name == kind), None)
         if known is not None and left_s > 0:
             until = now + min(left_s, LONGEST_RETRY_AFTER_S)
             if cooldown is None or cooldown.until < until:
-                cooldown = Cooldown(until, max(1, strikes), known, again=cooldown.again if cooldown else 0.0)
+                again_before = cooldown.again if cooldown else 0.0
+                cooldown = Cooldown(until, max(1, strikes), known, again=again_before)
                 self._put(key, cooldown)
         if cooldown is not None:
             cooldown.again = max(cooldown.again, again)
@@ -225,7 +246,7 @@ class Cooldowns:
 
     def _purge(self) -> None:
         self._forget(self._clock.monotonic())
-        # A tenth at a time, so that a full table is not searched for every new key.
+        # Drop a tenth at once, so that a full table is not scanned for every new key.
         for key in list(self._cooldowns)[: max(0, len(self._cooldowns) - CAPACITY * 9 // 10)]:
             self._drop(key)
 
@@ -235,12 +256,12 @@ class Cooldowns:
 
 
 def count_down(counts: Counter[str], name: str) -> None:
-    """One less, and no entry for none: it is asked whether there are any at all."""
+    """Decrement a count and remove it at zero, because the presence of entries is checked."""
     counts[name] -= 1
     if not counts[name]:
         del counts[name]
 
 
 def provider_of(key: str) -> str:
-    """The provider that a key of any kind belongs to."""
+    """Return the provider of a key of any kind."""
     return SEPARATORS.split(key, maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""A routing decision: the request as routing sees it, and the order in which to try."""
+"""A routing decision: the request as routing sees it, and the order of candidates to try."""
 
 from collections.abc import Mapping as Lookup
 from types import MappingProxyType
@@ -16,7 +16,7 @@ NOTHING: Lookup[str, CoolingDown] = MappingProxyType({})
 
 
 class RouteRequest(NamedTuple):
-    """One request for a plan; see `Router.plan`. `ignored` has a warning for each preference without effect."""
+    """The arguments of `Router.plan`. `ignored` has a warning for each preference without effect."""
 
     requested_model: str
     requirements: Requirements
@@ -35,14 +35,14 @@ class RouteRequest(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """`order`: what to try, best first, never empty; the engine bounds the attempts. `reason` is the selectionReason
-    of the first. `ranked` has every scored candidate, also those that this request may not fail over to. `cooling`
-    has, by mapping key, what is tried last.
+    """A routing plan. `order` lists the candidates to try, best first, never empty; the engine bounds the attempts.
 
-    `waived` are wishes that the first does not fulfil, for no candidate does (see capabilities.SOFT).
+    `reason` is the selectionReason of the first. `ranked` has every scored candidate, including those that this
+    request may not fail over to. `cooling` holds, by mapping key, what is tried last. `waived` are preferences that
+    the first candidate does not fulfil because none does (see capabilities.SOFT).
     """
 
-    ask: RouteRequest
+    request: RouteRequest
     resolution: Resolution
     order: tuple[Scored, ...]
     reason: str
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
         return self.order[0]
 
     def effort_for(self, mapping: Mapping) -> str:
-        """The reasoning effort to send where the gateway chose the model and the caller named none; else ""."""
+        """Return the reasoning effort to send if the gateway chose the model and the caller set none; else ""."""
         if self.resolution.kind == "auto":
-            return effort_of(mapping, self.ask.requirements)
+            return effort_of(mapping, self.request.requirements)
         return ""

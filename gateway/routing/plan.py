@@ -1,4 +1,4 @@
-"""The order in which to try providers for one request, and why."""
+"""The router: plans the order in which to try providers for a request."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,7 +17,7 @@ from gateway.routing.score import DEFAULT_UPTIME, LARGE_PROMPT_TOKENS, Scored, S
 from gateway.routing.sticky import SCORE_MARGIN, UPTIME_FLOOR, Sticky
 from gateway.routing.tables import CandidateTable, Tables
 
-# selectionReason (HTTP reference, 5.5).
+# Values of selectionReason in the API.
 PINNED = "direct-provider-specified"
 SINGLE = "single-provider-available"
 FIRST = "fallback-first-available"
@@ -28,7 +28,7 @@ EXPLORED = "random-exploration"
 LOW_UPTIME = "low-uptime-fallback"
 
 NONE_IGNORED: tuple[str, ...] = ()
-# Outcomes without which a named provider is not said to fail.
+# A pinned provider is considered failing only after this number of outcomes.
 LEAST_JUDGED = 20
 STRATEGIES = {
     (strategy, stream, image): weigh(strategy, stream, image)
@@ -39,7 +39,7 @@ STRATEGIES = {
 
 
 class Router:
-    """Plans requests. Holds no account: policy and credentials come with each call."""
+    """Plans requests. Holds no account: policy and credentials are passed with each call."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class Router:
         lost: dict[str, frozenset[str]] | None = None,
         carried: dict[str, frozenset[str]] | None = None,
     ) -> None:
-        """`random` gives numbers in [0, 1). `dialects`, `lost` and `carried` as in Tables."""
+        """`random` returns numbers in [0, 1). `dialects`, `lost` and `carried` as in Tables."""
         self.health = health
-        self.catalogue = catalogue  # gives the one that plans are made from now; another object after a reload
+        self.catalogue = catalogue  # returns the current catalogue; a different object after a reload
         self._sticky = sticky
         self._settings = settings
         self._auto_models = auto_models
@@ -67,7 +67,7 @@ class Router:
     def plan(
         self,
         requested_model: str,
-        needs: Requirements,
+        requirements: Requirements,
         options: Options,
         allowed: Allowed | None,
         usable: Usable,
@@ -81,16 +81,17 @@ class Router:
         explore: float | None = None,
         organization: str = "",
     ) -> Plan:
-        """Decide where a request goes. Changes nothing; after a success call `served`.
+        """Plan the order of candidates for a request. Changes nothing; call `served` after a success.
 
-        `allowed` gives the reason why a mapping is denied (None: allowed), `usable` a mapping's credentials in the
-        order in which to try them (() = none). `scope` (a project's id) keeps sessions and preferences apart.
-        `explore` is the chance of a random choice where one is allowed (None: the setting's; 0.0: an explanation's).
-        `organization` is the caller's. What cools down after failures comes last in the order, as it returns.
+        `allowed` returns the reason why a mapping is denied (None: allowed), `usable` returns a mapping's credentials
+        in the order in which to try them (() = none). `scope` (a project's id) separates sessions and preferences.
+        `explore` is the probability of a random choice where one is allowed (None: the configured rate; 0.0 for
+        explanations). `organization` is the caller's. Candidates that cool down come last, by the end of their
+        cooldown.
 
-        Raises UnknownModel, InvalidRequest (a wrong value of a preference, no credential), NotSupported (naming
-        what is missing), Forbidden (denied by policy), NotFound (dynamic route) or NoProviderLeft (nothing answers at
-        any, and another request tried a moment ago; with retry_after).
+        Raise UnknownModel, InvalidRequest (an invalid preference, no credential), NotSupported (naming what is
+        missing), Forbidden (denied by policy), NotFound (dynamic route) or NoProviderLeft (no provider can be reached,
+        and another request tried a moment ago; with retry_after).
         """
         if explore is None:
             chance = self._settings.exploration_rate
@@ -101,84 +102,86 @@ class Router:
         ignored = NONE_IGNORED
         if options is not NO_OPTIONS:
             options, ignored = check_preferences(options, table.resolution)
-        ask = RouteRequest(
-            *(requested_model, needs, options, allowed, usable, no_fallback, session, scope, operation, routes),
+        request = RouteRequest(
+            *(requested_model, requirements, options, allowed, usable, no_fallback, session, scope, operation, routes),
             *(traffic, chance),
             organization,
             ignored,
         )
         if kind in CHOOSING:
-            return self._plan_choice(ask, table)
-        candidate_filter = self._make_filter(ask, 0)
+            return self._plan_choice(request, table)
+        candidate_filter = self._make_filter(request, 0)
         entries = candidate_filter.sift(table.candidates)
         if kind == "canonical":
-            return self._finish(ask, table, candidate_filter, entries)
-        return self._plan_pinned(ask, table, candidate_filter, entries)
+            return self._finish(request, table, candidate_filter, entries)
+        return self._plan_pinned(request, table, candidate_filter, entries)
 
     def explores(self, chance: float) -> bool:
-        """Whether a request that has this chance (`chance_of`) is sent elsewhere, to learn."""
+        """Return whether a request with this probability (`chance_of`) is routed elsewhere to explore."""
         return self._random() < chance
 
     def served(self, plan: Plan, chosen: Scored) -> None:
-        """`chosen` of this plan answered: keep the session with it, and remember it for its project.
+        """Record that `chosen` answered: keep the session with it, and remember it for its project.
 
-        A random choice is not remembered: it was to learn, not to stay.
+        A random choice is not remembered: its purpose is exploration.
         """
-        ask = plan.ask
-        if ask.session:
-            self._sticky.pin(ask.scope, ask.session, ask.requested_model, chosen.key)
+        request = plan.request
+        if request.session:
+            self._sticky.pin(request.scope, request.session, request.requested_model, chosen.key)
         elif remembers(plan):
-            self._sticky.prefer(ask.scope, ask.requested_model, chosen.key)
+            self._sticky.prefer(request.scope, request.requested_model, chosen.key)
 
-    def _make_filter(self, ask: RouteRequest, default_output: int) -> CandidateFilter:
-        demand = read_demand(ask.requirements, ask.options, default_output)
-        blended = bool(ask.session) or demand.tokens >= LARGE_PROMPT_TOKENS
+    def _make_filter(self, request: RouteRequest, default_output: int) -> CandidateFilter:
+        demand = read_demand(request.requirements, request.options, default_output)
+        blended = bool(request.session) or demand.tokens >= LARGE_PROMPT_TOKENS
         return CandidateFilter(
             self.health,
             demand,
-            ask.operation,
-            ask.allowed,
-            ask.usable,
+            request.operation,
+            request.allowed,
+            request.usable,
             self._clock.now_us(),
-            ask.traffic if blended else None,
-            ask.requirements.image_output,
-            ask.organization,
+            request.traffic if blended else None,
+            request.requirements.image_output,
+            request.organization,
         )
 
-    def _plan_choice(self, ask: RouteRequest, table: CandidateTable) -> Plan:
-        candidate_filter = self._make_filter(ask, DEFAULT_OUTPUT)
+    def _plan_choice(self, request: RouteRequest, table: CandidateTable) -> Plan:
+        candidate_filter = self._make_filter(request, DEFAULT_OUTPUT)
         smart = table.resolution.kind == "smart"
         if smart:
             listed = table.resolution.listed
         else:
             listed = self._auto_models
-        if ask.session:
-            pin = self._sticky.pin_of(ask.scope, ask.session, ask.requested_model)
+        if request.session:
+            pin = self._sticky.pin_of(request.scope, request.session, request.requested_model)
         else:
             pin = None
-        choice = choose(self._tables, candidate_filter, listed, ask.options, pin, strict=smart)
+        choice = choose(self._tables, candidate_filter, listed, request.options, pin, strict=smart)
         first, *following = choice.models
-        return self._finish(ask, table, candidate_filter, first, FIRST if choice.fallback else "", following)
+        return self._finish(request, table, candidate_filter, first, FIRST if choice.fallback else "", following)
 
     def _plan_pinned(
-        self, ask: RouteRequest, table: CandidateTable, candidate_filter: CandidateFilter, entries: list[ScoreEntry]
+        self, request: RouteRequest, table: CandidateTable, candidate_filter: CandidateFilter, entries: list[ScoreEntry]
     ) -> Plan:
-        """A named provider is taken as it is, unless it does badly and others serve the model (5.3)."""
-        weights = _weights(ask)
+        """Use the pinned provider as it is, unless it performs badly and others serve the model."""
+        weights = _weights(request)
         failing = self._is_failing(candidate_filter, entries)
         unanswered = _is_unanswered(candidate_filter, entries)
-        if not ask.no_fallback and (failing or unanswered):
+        if not request.no_fallback and (failing or unanswered):
             own = {candidate.key for candidate in table.candidates}
             ranked = rank([*entries, *candidate_filter.sift(table.others)], weights)
-            # One request a second tries where nothing answers; then the others serve it nevertheless.
-            order = sorted(
-                ranked, key=lambda one: (failing and _is_cooling(one, candidate_filter), (one.key in own) is failing)
-            )
+            # At an unreachable provider one request per second tries first; then the others serve it nevertheless.
+
+            def position(scored: Scored) -> tuple[bool, bool]:
+                return failing and _is_cooling(scored, candidate_filter), (scored.key in own) is failing
+
+            order = sorted(ranked, key=position)
             if len(order) > len(entries) and (order[0].key in own) is not failing:
                 reason = LOW_UPTIME if failing else PINNED
-                return self._make(ask, table, candidate_filter, _spread(order[0], order), reason, ranked, weights)
+                return self._make(request, table, candidate_filter, _spread(order[0], order), reason, ranked, weights)
         if not entries:
-            raise _only(candidate_filter, table.candidates).refusal(ask.requested_model)
+            raise _only(candidate_filter, table.candidates).refusal(request.requested_model)
         ranked = rank(entries, weights)
         if candidate_filter.cooling:
             ready, late = _divide(ranked, candidate_filter)
@@ -190,39 +193,39 @@ class Router:
         else:
             reason = PINNED
         return self._make(
-            ask, table, candidate_filter, places[:1] if ask.no_fallback else places, reason, ranked, weights
+            request, table, candidate_filter, places[:1] if request.no_fallback else places, reason, ranked, weights
         )
 
     def _is_failing(self, candidate_filter: CandidateFilter, entries: list[ScoreEntry]) -> bool:
-        """Whether a named provider fails too often by faults of its own, or nothing answers there at present."""
+        """Return whether the pinned provider fails too often by its own fault, or cannot be reached at present."""
         if not entries:
-            return any(one.stage == COOLDOWN for one in candidate_filter.excluded)
+            return any(excluded.stage == COOLDOWN for excluded in candidate_filter.excluded)
         if min(entry.uptime for entry in entries) >= DEFAULT_UPTIME:
             return False
         _, tick = self.health.tick()
-        found = [self.health.own_uptime(entry.candidate.key, tick) for entry in entries]
-        return all(uptime < self._settings.low_uptime_percent and events >= LEAST_JUDGED for uptime, events in found)
+        uptimes = [self.health.own_uptime(entry.candidate.key, tick) for entry in entries]
+        return all(uptime < self._settings.low_uptime_percent and events >= LEAST_JUDGED for uptime, events in uptimes)
 
     def _finish(
         self,
-        ask: RouteRequest,
+        request: RouteRequest,
         table: CandidateTable,
         candidate_filter: CandidateFilter,
         entries: list[ScoreEntry],
         reason: str = "",
         following: Sequence[list[ScoreEntry]] = (),
     ) -> Plan:
-        """The plan of `entries`, and of the models that follow when they fail."""
+        """Return the plan of `entries`, and of the models that follow when they fail."""
         if not entries:
-            raise candidate_filter.refusal(ask.requested_model)
-        weights = _weights(ask)
+            raise candidate_filter.refusal(request.requested_model)
+        weights = _weights(request)
         ranked = rank(entries, weights)
         if candidate_filter.cooling:
             ready, late = _divide(ranked, candidate_filter)
         else:
             ready, late = (ranked, [])
         if ready:
-            first, why = self._select(ask, ready)
+            first, why = self._select(request, ready)
         else:
             first, why = (late[0], SINGLE if len(late) == 1 else WEIGHTED)
         order = _spread(first, ready) if ready else ()
@@ -232,37 +235,38 @@ class Router:
             awake, asleep = _divide(scored, candidate_filter)
             order += _spread(awake[0], awake) if awake else ()
             late = [*late, *asleep]
-        if ask.no_fallback:
+        if request.no_fallback:
             order = (first,)
         else:
-            order = (*order, *late) if late else order
+            order = (*order, *late)
         return self._make(
-            ask, table, candidate_filter, order, reason if reason and why == WEIGHTED else why, ranked, weights
+            request, table, candidate_filter, order, reason if reason and why == WEIGHTED else why, ranked, weights
         )
 
-    def _select(self, ask: RouteRequest, ranked: list[Scored]) -> tuple[Scored, str]:
+    def _select(self, request: RouteRequest, ranked: list[Scored]) -> tuple[Scored, str]:
         best = ranked[0]
         if len(ranked) == 1:
             return best, SINGLE
-        # Who lacks a wish that another fulfils is tried after that other, and never chosen for another reason.
-        ranked = [one for one in ranked if len(one.entry.lacking) == len(best.entry.lacking)]
-        if ask.session:
-            pinned = _find(ranked, self._sticky.pin_of(ask.scope, ask.session, ask.requested_model))
+        # A candidate that lacks more preferences than the best one comes after it, and is never chosen for another
+        # reason.
+        ranked = [scored for scored in ranked if len(scored.entry.lacking) == len(best.entry.lacking)]
+        if request.session:
+            pinned = _find(ranked, self._sticky.pin_of(request.scope, request.session, request.requested_model))
             if pinned is not None and (pinned.entry.uptime >= UPTIME_FLOOR or pinned.candidate.keep_session):
                 return pinned, SESSION
             return best, WEIGHTED
-        if _has_strategy(ask.options):
+        if _has_strategy(request.options):
             return best, WEIGHTED
-        if ask.explore and not ask.no_fallback and self._random() < ask.explore:
+        if request.explore and not request.no_fallback and self._random() < request.explore:
             return ranked[int(self._random() * len(ranked))], EXPLORED
-        preferred = _find(ranked, self._sticky.preference_of(ask.scope, ask.requested_model))
+        preferred = _find(ranked, self._sticky.preference_of(request.scope, request.requested_model))
         if preferred is not None and preferred is not best and _is_good_enough(preferred, best):
             return preferred, PREFERRED
         return best, WEIGHTED
 
     def _make(
         self,
-        ask: RouteRequest,
+        request: RouteRequest,
         table: CandidateTable,
         candidate_filter: CandidateFilter,
         order: tuple[Scored, ...],
@@ -272,7 +276,7 @@ class Router:
     ) -> Plan:
         lacking = order[0].entry.lacking
         return Plan(
-            ask,
+            request,
             table.resolution,
             order,
             reason,
@@ -285,23 +289,23 @@ class Router:
 
 
 def remembers(plan: Plan) -> bool:
-    """Whether who serves a plan is remembered, see `Router.served`."""
-    if plan.ask.session:
+    """Return whether the provider that serves a plan is remembered, see `Router.served`."""
+    if plan.request.session:
         return True
-    return plan.reason != EXPLORED and plan.resolution.kind == "canonical" and not _has_strategy(plan.ask.options)
+    return plan.reason != EXPLORED and plan.resolution.kind == "canonical" and not _has_strategy(plan.request.options)
 
 
 def chance_of(plan: Plan) -> float:
-    """The chance of a random choice that the next request like that of `plan` has (`Router._select`)."""
-    ask = plan.ask
-    own_will = ask.no_fallback or ask.session or _has_strategy(ask.options)
-    if plan.reason in (WEIGHTED, PREFERRED) and not own_will:
-        return ask.explore
+    """Return the probability of a random choice for the next request like that of `plan` (`Router._select`)."""
+    request = plan.request
+    fixed = request.no_fallback or request.session or _has_strategy(request.options)
+    if plan.reason in (WEIGHTED, PREFERRED) and not fixed:
+        return request.explore
     return 0.0
 
 
-def _weights(ask: RouteRequest) -> Weights:
-    return STRATEGIES[ask.options.routing, ask.requirements.stream, ask.requirements.image_output]
+def _weights(request: RouteRequest) -> Weights:
+    return STRATEGIES[request.options.routing, request.requirements.stream, request.requirements.image_output]
 
 
 def _has_strategy(options: Options) -> bool:
@@ -311,7 +315,7 @@ def _has_strategy(options: Options) -> bool:
 def _find(ranked: list[Scored], key: str | None) -> Scored | None:
     if key is None:
         return None
-    return next((one for one in ranked if one.key == key), None)
+    return next((scored for scored in ranked if scored.key == key), None)
 
 
 def _is_unanswered(candidate_filter: CandidateFilter, entries: list[ScoreEntry]) -> bool:
@@ -319,7 +323,7 @@ def _is_unanswered(candidate_filter: CandidateFilter, entries: list[ScoreEntry])
         cooling = [candidate_filter.cooling.get(entry.candidate.key) for entry in entries]
     else:
         cooling = []
-    return bool(cooling) and all(one is not None and one.whole and one.unanswered for one in cooling)
+    return bool(cooling) and all(state is not None and state.whole and state.unanswered for state in cooling)
 
 
 def _is_cooling(scored: Scored, candidate_filter: CandidateFilter) -> bool:
@@ -328,29 +332,35 @@ def _is_cooling(scored: Scored, candidate_filter: CandidateFilter) -> bool:
 
 
 def _divide(ranked: list[Scored], candidate_filter: CandidateFilter) -> tuple[list[Scored], list[Scored]]:
-    """Those that are ready, as ranked, and those that cool down, in the order in which they return."""
-    late = [one for one in ranked if _is_cooling(one, candidate_filter)]
-    late.sort(key=lambda one: candidate_filter.cooling[one.key].until)
-    return [one for one in ranked if not _is_cooling(one, candidate_filter)], late
+    """Return the ready candidates in their ranking, and those that cool down by the end of their cooldown."""
+    late = [scored for scored in ranked if _is_cooling(scored, candidate_filter)]
+
+    def return_time(scored: Scored) -> float:
+        return candidate_filter.cooling[scored.key].until
+
+    late.sort(key=return_time)
+    return [scored for scored in ranked if not _is_cooling(scored, candidate_filter)], late
 
 
 def _spread(first: Scored, ranked: list[Scored]) -> tuple[Scored, ...]:
-    """`first`, then the others as ranked, each provider's second region after every provider had its turn: attempts
-    are few, and regions of one provider often fail together."""
+    """Return `first`, then the others in their ranking, with second regions of a provider after all other providers.
+
+    The number of attempts is small, and regions of one provider often fail together.
+    """
     if first is ranked[0]:
         rest = ranked[1:]
     else:
-        rest = [one for one in ranked if one is not first]
-    if len({one[2][0].provider.id for one in ranked}) == len(ranked):
+        rest = [scored for scored in ranked if scored is not first]
+    if len({scored[2][0].provider.id for scored in ranked}) == len(ranked):
         return (first, *rest)
     turns = {first.entry.candidate.provider.id: 1}
     rounds = []
-    for one in rest:
-        provider = one.entry.candidate.provider.id
+    for scored in rest:
+        provider = scored.entry.candidate.provider.id
         rounds.append(turns.get(provider, 0))
         turns[provider] = rounds[-1] + 1
     if any(rounds):
-        rest = [one for _, _, one in sorted(zip(rounds, range(len(rest)), rest, strict=True))]
+        rest = [scored for _, _, scored in sorted(zip(rounds, range(len(rest)), rest, strict=True))]
     return (first, *rest)
 
 
@@ -359,7 +369,7 @@ def _is_good_enough(preferred: Scored, best: Scored) -> bool:
 
 
 def _only(candidate_filter: CandidateFilter, candidates: tuple[Candidate, ...]) -> CandidateFilter:
-    # A pinned request is refused for what its own provider lacks, whatever the others do.
+    # The error of a pinned request describes its own provider, regardless of the others.
     own = {candidate.key for candidate in candidates}
-    candidate_filter.excluded = [one for one in candidate_filter.excluded if one.key in own]
+    candidate_filter.excluded = [excluded for excluded in candidate_filter.excluded if excluded.key in own]
     return candidate_filter

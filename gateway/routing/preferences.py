@@ -1,4 +1,4 @@
-"""Preferences that have no effect for a model: left out with a warning, whatever their value."""
+"""Preferences that have no effect for a model: they are ignored with a warning, whatever their value."""
 
 from collections.abc import Callable
 
@@ -13,10 +13,10 @@ IMAGE = "image"
 
 
 def check_preferences(options: Options, resolution: Resolution) -> tuple[Options, tuple[str, ...]]:
-    """The options that have an effect, and a warning for each preference that has none.
+    """Return the options that have an effect, and a warning for each preference that has none.
 
-    Raises InvalidRequest for a wrong value of a preference that has an effect, and for `free_models_only` with a named
-    model: it promises something about money.
+    Raise InvalidRequest for an invalid value of a preference that has an effect, and for `free_models_only` with a
+    specific model, because that preference is a promise about costs.
     """
     warnings: list[str] = []
     for mistake in options.mistakes:
@@ -27,7 +27,9 @@ def check_preferences(options: Options, resolution: Resolution) -> tuple[Options
     if resolution.kind in CHOOSING:
         return options, ()
     if options.free_models_only:
-        raise InvalidRequest("free_models_only works with the models auto and smart only.", param="free_models_only")
+        raise InvalidRequest(
+            "free_models_only is available only with the models auto and smart.", param="free_models_only"
+        )
     routing = EFFECTS["routing"]
     no_reasoning = EFFECTS["no_reasoning"]
     if options.no_reasoning:
@@ -55,9 +57,9 @@ def _makes_images(resolution: Resolution) -> bool:
     return resolution.model is None or IMAGE in resolution.model.output_modalities
 
 
-# Field → whether it has an effect, and why not.
+# Field → whether it has an effect, and the reason why not.
 EFFECTS: dict[str, tuple[Callable[[Resolution], bool], str]] = {
     "routing": (_chooses_provider, "{} names its provider"),
-    "no_reasoning": (_chooses_model, "{} is a model, and only auto chooses one"),
-    "image_config": (_makes_images, "{} makes no images"),
+    "no_reasoning": (_chooses_model, "{} is a specific model, and only auto chooses a model"),
+    "image_config": (_makes_images, "{} does not generate images"),
 }

@@ -1,4 +1,4 @@
-"""How well each mapping and each credential does: an hour of outcomes, and cooldowns after failures."""
+"""Health of mappings and credentials: outcomes of the last hour, and cooldowns after failures."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,24 +13,27 @@ from gateway.routing.cooldowns import POLICIES, Cooldowns, Kind, OnCooldown
 from gateway.routing.refusals import Refusals
 from gateway.routing.sliding_window import DEFAULTS, MINUTES, TICK_S, TICKS_A_MINUTE, Counts, Figures, Tally, Window
 
-FORM = 2  # of an exported delta; a worker of another release may write another one
+FORM = 2  # version of exported deltas; workers of another release may use another one
 MAX_WINDOWS = 8_000
-# Soft failures (5xx, timeouts, cut streams) in a row, without one success, that open the circuit.
+# Consecutive soft failures (5xx, timeouts, truncated streams) that start a cooldown.
 FAILURES_IN_A_ROW = 5
-# No connection: nothing answers at that place, for whatever model or credential.
+# Connection failures: the location is unreachable, for every model and credential.
 UNANSWERED = (ConnectFailed, ConnectTimeout)
 NEITHER_FAULT = (UpstreamRefused, UpstreamRateLimited)
-# Refusals that concern the whole credential or account; others (403, 404, 405) may concern this model alone.
+# Rejections that concern the whole credential or account; others (403, 404, 405) may concern only this model.
 ACCOUNT_STATUSES = (401, 402)
-# Refusals that a single request may bring about, by a file or a feature that its credential may not use.
+# Rejections that a single request may cause, by a file or a feature that its credential may not use.
 PROVOKED_STATUSES = (400, 401, 403, 404, 405)
 OWN_SOURCE = "byok"
-CREDENTIAL = "#"  # in the keys of credentials, before the ident
+CREDENTIAL = "#"  # separates the ident in the keys of credentials
 
 
 class KnownCredential(Protocol):
-    """What routing needs of a provider's key. `ident` names it without revealing it; `base_url` "" = usual;
-    `elsewhere`: its requests go to another address than those with the platform's keys."""
+    """The members of a provider key that routing needs.
+
+    `ident` identifies it without revealing it; `base_url` "" is the usual one; `elsewhere`: its requests are sent to
+    another address than those with the platform's keys.
+    """
 
     @property
     def ident(self) -> str: ...
@@ -44,9 +47,10 @@ class KnownCredential(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HealthView:
-    """Uptime in percent, time to the first token, tokens a second; `events` outcomes stand behind the uptime.
+    """Uptime in percent, time to the first token and tokens per second; `events` is the number of outcomes.
 
-    `cooldown_until` is in seconds of the monotonic clock, 0.0 when it may be used; `cooldown` says why it may not.
+    `cooldown_until` is in seconds of the monotonic clock, 0.0 if it is available; `cooldown` is the reason of the
+    cooldown.
     """
 
     uptime: float
@@ -59,9 +63,10 @@ class HealthView:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Why a mapping or a credential is tried last until `until` (monotonic seconds).
+    """The reason why a mapping or a credential is tried last until `until` (monotonic seconds).
 
-    `unanswered`: nothing answers there; `shut_until` is when the next request may try at all, 0.0 for at once.
+    `unanswered`: the provider accepts no connections; `shut_until` is when the next request may try it at all, 0.0 if
+    it may now.
     """
 
     until: float
@@ -71,29 +76,29 @@ class Pause:
 
 
 class Health:
-    """One worker's view, fed by its own attempts and by other workers' deltas. Never waits for anything.
+    """One worker's view of health, fed by its own attempts and by other workers' deltas. Never blocks.
 
-    Keys: a mapping's key; `provider[:region]` for a place; `provider#ident` for a credential;
-    `<mapping key>#ident` for a credential with one model; the last two followed by `@organization` where requests of
-    that organization alone are refused.
+    Keys: a mapping's key; `provider[:region]` for a location; `provider#ident` for a credential; `<mapping key>#ident`
+    for a credential with one model; the last two followed by `@organization` if only requests of that organization are
+    rejected.
     """
 
-    def __init__(self, clock: Clock, on_cooldown: OnCooldown = lambda *change: None) -> None:
+    def __init__(self, clock: Clock, on_cooldown: OnCooldown | None = None) -> None:
         """`on_cooldown` is called when a cooldown begins or ends, as by `Cooldowns`."""
         self._clock = clock
         self._windows: dict[str, Window] = {}
-        # Most attempts are good ones: each is a few additions here, and enters its windows before anybody reads those.
+        # Most attempts succeed: each is a few additions here, and is added to its windows only before they are read.
         self._tallies: dict[tuple[str | bool, ...], Tally] = {}
         self._unread: list[Tally] = []
         self._changed: set[str] = set()
-        # Empty most of the time: then a success has nothing to end.
+        # Empty most of the time: a success then has no cooldown to end.
         self._watched: Counter[str] = Counter()
         self.cooldowns = Cooldowns(clock, self._watched, on_cooldown)
         self.refusals = Refusals(clock, self._watched)
 
     @property
     def windows(self) -> dict[str, Window]:
-        """Everything that is known, by key."""
+        """Return all windows by key."""
         if self._unread:
             self._fold()
         return self._windows
@@ -109,25 +114,25 @@ class Health:
         duration_ms: float = 0.0,
         organization: str = "",
     ) -> None:
-        """Note the outcome of one attempt. Errors that are not the provider's fault count on neither side.
+        """Record the outcome of one attempt. Errors that are not the provider's fault are not counted.
 
-        `ttft_ms` is the time to the first token of a stream (None otherwise), `tokens` the output made within
-        `duration_ms`. An organization's own key says something of its provider only where the platform's keys are used
-        at the same address, and a refusal of it never does. `organization` made the request: failures that one
-        organization may have provoked count for the others only when they met them too.
+        `ttft_ms` is the time to the first token of a stream (None otherwise), `tokens` is the output generated within
+        `duration_ms`. An organization's own key counts for its provider only if the platform's keys use the same
+        address, and a rejection of such a key never counts. `organization` made the request: failures that it may have
+        caused count for other organizations only if they had them too.
         """
         if error is None:
             self.count_success(self.tally(mapping, credential), self._clock.monotonic(), tokens, duration_ms, ttft_ms)
         elif error.blame == "provider":
             self._note_failure(mapping, credential, error, organization)
         elif error.upstream_status:
-            # It took the credential and served the model, though this request was not to its liking.
+            # The provider accepted the credential and served the model; only this request was invalid.
             for key in dict.fromkeys(_keys_of(mapping, credential)):
                 if self.cooldowns.kind(key) != "limited":
                     self._clear(key)
 
     def tally(self, mapping: Mapping, credential: KnownCredential | None) -> Tally:
-        """Where good attempts of a mapping with a credential are counted, to be kept by who counts often."""
+        """Return the tally for successes of a mapping with a credential; frequent callers may keep it."""
         key: tuple[str | bool, ...] = mapping.provider, mapping.model, mapping.region
         if credential is not None:
             key = (*key, credential.source, credential.ident, credential.elsewhere)
@@ -143,7 +148,7 @@ class Health:
     def count_success(
         self, tally: Tally, now: float, tokens: int = 0, duration_ms: float = 0.0, ttft_ms: float | None = None
     ) -> None:
-        """Note a good attempt that ended `now` (monotonic); the other arguments as in `sample`."""
+        """Record a success that ended `now` (monotonic); the other arguments as in `sample`."""
         if not tally.succeeded or now >= tally.until:
             if tally.succeeded:
                 self._fold()
@@ -161,23 +166,25 @@ class Health:
                 self._clear(key)
 
     def begin(self, mapping: Mapping, credential: KnownCredential | None) -> None:
-        """An attempt starts: called just before the upstream call, so that only one request probes after a cooldown."""
+        """Record the start of an attempt, just before the upstream call, so that only one request probes after a
+        cooldown.
+        """
         if self.cooldowns.providers:
             for key in _keys_of(mapping, credential):
                 self.cooldowns.begin(key)
 
     def is_shut(self, mapping: Mapping, credential: KnownCredential | None) -> bool:
-        """Whether nothing answers there, and another request tried it a moment ago."""
+        """Return whether the provider accepts no connections, and another request tried it a moment ago."""
         now = self._clock.monotonic()
         return any(self.cooldowns.shut_until(key, now) for key in _keys_of(mapping, credential))
 
     def view(self, key: str, place: str = "") -> HealthView:
-        """What is known of a mapping or credential key; `place` adds the cooldowns of its place."""
+        """Return what is known of a mapping or credential key; `place` adds the cooldowns of its location."""
         now = self._clock.monotonic()
         tick = int(now // TICK_S)
         figures = self.figures(key, tick)
         window = self.windows.get(key)
-        until, why = max((self.cooldowns.until(one, now), one) for one in (key, place or key))
+        until, why = max((self.cooldowns.until(name, now), name) for name in (key, place or key))
         if until:
             text = POLICIES[self.cooldowns.kind(why)].text
         else:
@@ -185,39 +192,39 @@ class Health:
         return HealthView(*figures, window.events if window else 0, until, text)
 
     def figures(self, key: str, tick: int) -> Figures:
-        """Uptime, latency and throughput at `tick` (see `tick`), without the cooldowns."""
+        """Return uptime, latency and throughput at `tick` (see `tick`), without the cooldowns."""
         window = self.windows.get(key)
         if window is None:
             return DEFAULTS
         return window.figures(tick)
 
     def own_uptime(self, key: str, tick: int) -> tuple[float, int]:
-        """Uptime in percent by the provider's own faults alone, and how many outcomes stand behind it."""
+        """Return the uptime in percent, counting only the provider's own faults, and the number of outcomes."""
         window = self.windows.get(key)
         if window is None:
             return (DEFAULTS[0], 0)
         return window.own_uptime(tick)
 
     def tick(self) -> tuple[float, int]:
-        """Now: monotonic seconds and the tick that `figures` takes."""
+        """Return the current time: monotonic seconds and the tick that `figures` takes."""
         now = self._clock.monotonic()
         return now, int(now // TICK_S)
 
     def cooldown_of(self, mapping_key: str, place: str, now: float) -> Pause | None:
-        """Why a mapping as a whole is tried last, None when it is not."""
+        """Return why a mapping as a whole is tried last, or None."""
         return self._pause((mapping_key, place), now)
 
     def credential_cooldown(
         self, mapping_key: str, provider: str, credential: KnownCredential, now: float, organization: str = ""
     ) -> Pause | None:
-        """Why a credential is tried last for requests of `organization`, None when it is not."""
+        """Return why a credential is tried last for requests of `organization`, or None."""
         keys: tuple[str, ...] = _credential_keys(mapping_key, provider, credential)
         if organization and self.refusals:
             keys = (*keys, *(_own_key(key, organization) for key in keys))
         return self._pause(keys, now)
 
     def export(self) -> dict[str, Any]:
-        """What happened in this worker since the last export, as JSON-able data for `merge` of the others."""
+        """Return this worker's changes since the last export, as JSON-able data for `merge` in other workers."""
         _, tick = self.tick()
         minute = tick // TICKS_A_MINUTE
         windows = self.windows
@@ -232,7 +239,7 @@ class Health:
         return {"form": FORM, "windows": rows, "rests": self.cooldowns.export(), "refusals": self.refusals.export()}
 
     def merge(self, delta: dict[str, Any], age_s: float = 0.0) -> None:
-        """Take over another worker's export, made `age_s` seconds ago. A delta of another form is ignored."""
+        """Merge another worker's export, made `age_s` seconds ago. A delta of another version is ignored."""
         if delta.get("form") != FORM:
             return
         _, tick = self.tick()
@@ -253,7 +260,7 @@ class Health:
             self._add(tally.keys, tally.tick, tally.take())
 
     def _count(self, mapping: Mapping, credential: KnownCredential | None, counts: Counts) -> None:
-        # What went well before comes first: the failures in a row begin after it.
+        # Earlier successes are counted first: the consecutive failures begin after them.
         self._fold()
         _, tick = self.tick()
         self._add(_window_keys(mapping, credential), tick, counts)
@@ -272,8 +279,8 @@ class Health:
         return window
 
     def _shrink(self) -> None:
-        # A tenth at a time, so that a full table is not sorted for every new key; credentials, of which callers bring
-        # any number, go before mappings.
+        # Drop a tenth at once, so that a full table is not sorted for every new key. Credentials are dropped before
+        # mappings, because callers can bring any number of them.
         ages = sorted(("#" not in key, window.touched, key) for key, window in self._windows.items())
         for _, _, key in ages[: MAX_WINDOWS // 10]:
             del self._windows[key]
@@ -288,7 +295,7 @@ class Health:
         else:
             owner = ""
         if error.upstream_status and self.cooldowns:
-            self.cooldowns.clear(place)  # it answered
+            self.cooldowns.clear(place)  # the provider responded
         if isinstance(error, UpstreamRefused):
             if error.upstream_status in ACCOUNT_STATUSES:
                 key = account
@@ -307,12 +314,14 @@ class Health:
             self._trip(whole, "failing", error.retry_after, owner)
 
     def _trip(self, key: str, kind: Kind, retry_after_s: float | None, owner: str) -> None:
-        # What is not one credential's concerns everybody.
+        # Only credentials belong to an organization; everything else concerns all callers.
         self.cooldowns.trip(key, kind, retry_after_s, owner if CREDENTIAL in key else "")
 
     def _concerns_all(self, key: str, error: GatewayError, organization: str) -> bool:
-        """Whether a refusal tells more than of one caller's requests; one whose requests are refused again and again
-        is led elsewhere alone."""
+        """Return whether a rejection concerns more than one caller's requests.
+
+        A caller with repeatedly rejected requests gets its own cooldown.
+        """
         if error.upstream_status not in PROVOKED_STATUSES or not organization:
             return True
         self.refusals.note(key, organization)
@@ -325,7 +334,7 @@ class Health:
     def _count_failure(self, mapping: Mapping, credential: KnownCredential | None, error: GatewayError) -> None:
         neither = isinstance(error, NEITHER_FAULT)
         if not (neither and _is_own(credential)):
-            self._count(mapping, credential, Counts(failed=1, faults=0 if neither else 1))
+            self._count(mapping, credential, Counts(failed=1, faults=int(not neither)))
 
     def _clear(self, key: str) -> None:
         self.cooldowns.clear(key)
@@ -334,7 +343,7 @@ class Health:
                 self.cooldowns.clear(_own_key(key, organization))
 
     def _fails_often(self, mapping: Mapping, credential: KnownCredential | None) -> bool:
-        # The first window is the one of the model at the address that was used.
+        # The first window is that of the model at the address that was used.
         window = self.windows.get(_window_keys(mapping, credential)[0])
         return window is not None and window.streak >= FAILURES_IN_A_ROW
 
@@ -352,8 +361,10 @@ def _is_own(credential: KnownCredential | None) -> bool:
 
 
 def _window_keys(mapping: Mapping, credential: KnownCredential | None) -> tuple[str, ...]:
-    """The windows that an attempt counts in: its mapping's and its credential's; at another address than the
-    platform's only that of the credential with this model, which no score reads."""
+    """Return the keys of the windows that count an attempt: its mapping's and its credential's.
+
+    At another address than the platform's it is only that of the credential with this model, which no score reads.
+    """
     if credential is None or not credential.ident:
         return (mapping.key,)
     if credential.elsewhere:
@@ -362,8 +373,10 @@ def _window_keys(mapping: Mapping, credential: KnownCredential | None) -> tuple[
 
 
 def _keys_of(mapping: Mapping, credential: KnownCredential | None) -> tuple[str, ...]:
-    """Place, mapping, credential with this model, credential. At another address than the platform's all belong to the
-    credential."""
+    """Return the keys of location, mapping, credential with this model, and credential.
+
+    At another address than the platform's all of them belong to the credential.
+    """
     key = mapping.key
     if credential is None or not credential.ident:
         return place_of(mapping), key
@@ -378,5 +391,5 @@ def _credential_keys(mapping_key: str, provider: str, credential: KnownCredentia
 
 
 def _own_key(key: str, organization: str) -> str:
-    """The key of a cooldown that holds for one organization alone."""
+    """Return the key of a cooldown that applies to one organization only."""
     return f"{key}@{organization}"

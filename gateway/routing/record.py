@@ -1,4 +1,4 @@
-"""A routing decision as data: packed small to be stored for every request, unpacked in the form of the HTTP API."""
+"""A routing decision as data: packed compactly for the row of each request, unpacked to the format of the HTTP API."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,10 +15,11 @@ REASONS = (PINNED, SINGLE, FIRST, PREFERRED, SESSION, WEIGHTED, EXPLORED, LOW_UP
 STREAM = 1
 IMAGE = 2
 NO_FALLBACK = 4
-# Scores, prices, uptimes, latencies and throughputs are whole numbers of these parts of one: cheaper than rounding.
+# Scores, prices, uptimes, latencies and throughputs are stored as integers with these factors, which is cheaper than
+# rounding.
 PARTS = (1_000_000, 1_000_000, 1000, 10, 100)
-NANO = 1_000_000_000 // PARTS[1]  # nano-dollars in one part of a price
-# What a row of scores leaves out at its end: provider, score and price are always there.
+NANO = 1_000_000_000 // PARTS[1]  # nano-dollars in one unit of a stored price
+# Default values that a stored row omits at its end: provider, score and price are always present.
 USUAL_TAIL = (1.0, 0, "", "")
 USUAL = ("", 0, 0, DEFAULT_UPTIME * PARTS[2], DEFAULT_LATENCY_MS * PARTS[3], DEFAULT_THROUGHPUT * PARTS[4], *USUAL_TAIL)
 USUAL_EXCLUDED = ("", "", "")
@@ -27,31 +28,33 @@ Packed = list[Any]
 
 
 def pack(plan: Plan) -> Packed:
-    """The decision as a short list of JSON-able values; `unpack` reads it.
+    """Pack the decision into a short list of JSON-able values for `unpack`.
 
-    Values are rounded as they are shown. Excluded candidates are grouped by their reason; a model is named once when
-    all candidates are of it.
+    Values are rounded as they are shown. Excluded candidates are grouped by their reason; the model is stored once if
+    all candidates have the same.
     """
-    ask = plan.ask
+    request = plan.request
     first = plan.first.candidate
-    flags = (STREAM if ask.requirements.stream else 0) | (IMAGE if ask.requirements.image_output else 0)
-    places = {id(one): place for place, one in enumerate(plan.ranked)}
-    order = [places[id(one)] for one in plan.order]
+    flags = (STREAM if request.requirements.stream else 0) | (IMAGE if request.requirements.image_output else 0)
+    places = {id(scored): place for place, scored in enumerate(plan.ranked)}
+    order = [places[id(scored)] for scored in plan.order]
     model = first.model.id
     packed: Packed = [
         FORM,
-        ask.requested_model,
+        request.requested_model,
         KINDS.index(plan.resolution.kind),
         REASONS.index(plan.reason),
-        ask.options.routing,
-        flags | (NO_FALLBACK if ask.no_fallback else 0),
-        "" if model == ask.requested_model else model,
-        [_pack_score(one, model) for one in plan.ranked],
+        request.options.routing,
+        flags | (NO_FALLBACK if request.no_fallback else 0),
+        "" if model == request.requested_model else model,
+        [_pack_score(scored, model) for scored in plan.ranked],
         [] if order == list(range(len(plan.ranked))) else order,
         _pack_excluded(plan.excluded, model),
     ]
     cooling = [
-        (place, plan.cooling[one.key].reason) for place, one in enumerate(plan.ranked) if one.key in plan.cooling
+        (place, plan.cooling[scored.key].reason)
+        for place, scored in enumerate(plan.ranked)
+        if scored.key in plan.cooling
     ]
     if plan.waived or cooling:
         packed.append(plan.waived)
@@ -61,15 +64,16 @@ def pack(plan: Plan) -> Packed:
 
 
 def unpack(packed: Sequence[Any]) -> dict[str, Any]:
-    """The decision as JSON-able data, names as in the HTTP reference, 5.5.
+    """Unpack a decision to JSON-able data with the API's field names.
 
-    Beside them: `requestedModel`, `kind`, `weights`, `order` (mapping keys as tried), `excluded` (mapping, stage,
-    reason), `resting` (key and reason of candidates in cooldown, which are tried last) and `waived`. `price` is USD per
-    million units, `uptime` percent, `latency` ms, `throughput` tokens/s.
-    ValueError for a decision of another release.
+    The fields include `requestedModel`, `kind`, `weights`, `order` (mapping keys as tried), `excluded` (mapping,
+    stage, reason), `resting` (key and reason of candidates in cooldown, which are tried last) and `waived`. `price` is
+    USD per million units, `uptime` percent, `latency` ms, `throughput` tokens/s.
+
+    Raise ValueError for a decision in another version.
     """
     if packed[0] != FORM:
-        raise ValueError("a decision of another release")
+        raise ValueError("the stored decision is from another release")
     requested_model, kind, reason, strategy, flags, model, rows, order, groups, *more = packed[1:]
     waived, cooling, *_ = (*more, (), ())
     model = model or requested_model
@@ -101,7 +105,7 @@ def unpack(packed: Sequence[Any]) -> dict[str, Any]:
 
 
 def write_record(plan: Plan) -> dict[str, Any]:
-    """The decision as `unpack` gives it."""
+    """Return the decision in the format of `unpack`."""
     return unpack(pack(plan))
 
 
@@ -147,13 +151,15 @@ def _unpack_score(row: Sequence[Any], model: str) -> dict[str, Any]:
 
 
 def _pack_excluded(excluded: Iterable[Excluded], model: str) -> list[tuple]:
-    """(stage, reason, who) by stage and reason, in the order in which they first came; who is a provider's id, or
-    (provider, region, model)."""
+    """Return (stage, reason, candidates) by stage and reason, in order of first appearance.
+
+    A candidate is a provider's id, or (provider, region, model).
+    """
     groups: dict[tuple[str, str], list[Any]] = {}
-    for one in excluded:
-        candidate = one.candidate
+    for exclusion in excluded:
+        candidate = exclusion.candidate
         row = _trim((candidate.provider.id, candidate.mapping.region, _other(candidate, model)), USUAL_EXCLUDED)
-        groups.setdefault((one.stage, one.reason), []).append(row[0] if len(row) == 1 else row)
+        groups.setdefault((exclusion.stage, exclusion.reason), []).append(row[0] if len(row) == 1 else row)
     return [(STAGES.index(stage), reason, rows) for (stage, reason), rows in groups.items()]
 
 

@@ -1,4 +1,4 @@
-"""Provider refusals that one caller may have caused: counted until several callers met them."""
+"""Provider rejections that one caller may have caused: counted until several callers have had them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gateway.clock import Clock
 from gateway.routing.cooldowns import count_down, provider_of
 
-# Requests of so many organizations, or so many of one in a row, without one success between.
+# Thresholds without a success in between: requests of this number of organizations, or consecutive requests of one.
 ORGANIZATIONS = 2
 IN_A_ROW = 3
 FORGET_S = 600.0
@@ -21,9 +21,9 @@ class Seen:
 
 
 class Refusals:
-    """By key of what refused: how often requests of each organization were refused since the last success there.
+    """Rejected requests of each organization since the last success, by key of the rejecting credential.
 
-    `watched` counts by provider what a success ends. Bounded; the oldest go first.
+    `watched` counts by provider what a success ends. The number is bounded; the oldest are dropped first.
     """
 
     def __init__(self, clock: Clock, watched: Counter[str]) -> None:
@@ -36,53 +36,59 @@ class Refusals:
         return bool(self._seen)
 
     def note(self, key: str, organization: str) -> None:
-        """One more request of `organization` was refused at `key`."""
-        one = self._find(key).setdefault(organization, Seen(0, 0.0))
+        """Count one more rejected request of `organization` at `key`."""
+        seen = self._find(key).setdefault(organization, Seen(0, 0.0))
         now = self._clock.monotonic()
-        if now < one.at + FORGET_S:
-            one.count = one.count + 1
+        if now < seen.at + FORGET_S:
+            seen.count = seen.count + 1
         else:
-            one.count = 1
-        one.at = now
+            seen.count = 1
+        seen.at = now
         self._changed.add(key)
 
     def met_by_several(self, key: str) -> bool:
-        """Whether requests of several organizations were refused."""
+        """Return whether requests of several organizations were rejected."""
         return len(self._fresh(key)) >= ORGANIZATIONS
 
     def met_again(self, key: str, organization: str) -> bool:
-        """Whether several requests of `organization` in a row were refused."""
-        one = self._fresh(key).get(organization)
-        return one is not None and one.count >= IN_A_ROW
+        """Return whether several consecutive requests of `organization` were rejected."""
+        seen = self._fresh(key).get(organization)
+        return seen is not None and seen.count >= IN_A_ROW
 
     def clear(self, key: str) -> Iterator[str]:
-        """It works: forget its refusals; the organizations that had met them."""
-        gone = self._drop(key)
-        if gone:
+        """Forget the rejections of `key` after a success, and return the organizations that had them."""
+        removed = self._drop(key)
+        if removed:
             self._changed.add(key)
-        return iter(gone)
+        return iter(removed)
 
     def export(self) -> list[list]:
-        """Changes since the last export: [key, organization, in a row]; no organization where it works again."""
+        """Return the changes since the last export.
+
+        Each row is [key, organization, consecutive rejections]; the organization is "" after a success.
+        """
         changed = self._changed
         self._changed = set()
         rows = []
         for key in changed:
-            seen = self._seen.get(key)
-            rows += [[key, name, one.count] for name, one in seen.items()] if seen else [[key, "", 0]]
+            by_organization = self._seen.get(key)
+            if by_organization:
+                rows += [[key, name, seen.count] for name, seen in by_organization.items()]
+            else:
+                rows.append([key, "", 0])
         return rows
 
     def absorb(self, key: str, organization: str, count: int) -> None:
-        """Take over what another worker counted."""
+        """Merge the counts of another worker."""
         if not count:
             self._drop(key)
             return
-        one = self._find(key).setdefault(organization, Seen(0, 0.0))
-        one.count, one.at = max(one.count, int(count)), self._clock.monotonic()
+        seen = self._find(key).setdefault(organization, Seen(0, 0.0))
+        seen.count, seen.at = max(seen.count, int(count)), self._clock.monotonic()
 
     def _fresh(self, key: str) -> dict[str, Seen]:
         since = self._clock.monotonic() - FORGET_S
-        return {name: one for name, one in self._seen.get(key, {}).items() if one.at > since}
+        return {name: seen for name, seen in self._seen.get(key, {}).items() if seen.at > since}
 
     def _find(self, key: str) -> dict[str, Seen]:
         seen = self._seen.get(key)
@@ -91,14 +97,14 @@ class Refusals:
                 self._drop(next(iter(self._seen)))
             seen = self._seen[key] = {}
             self._watched[provider_of(key)] += 1
-        # Two decide, so more than a few tell nothing new.
+        # Two entries decide; further ones add no information.
         while len(seen) > ORGANIZATIONS:
             del seen[next(iter(seen))]
         return seen
 
     def _drop(self, key: str) -> dict[str, Seen]:
-        gone = self._seen.pop(key, None)
-        if gone is None:
+        removed = self._seen.pop(key, None)
+        if removed is None:
             return {}
         count_down(self._watched, provider_of(key))
-        return gone
+        return removed

@@ -1,4 +1,4 @@
-"""Resolves the `model` of a request: to one model, one provider of it, or a choice among many."""
+"""Resolution of a request's `model`: one model, one provider of it, or a choice among many."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from gateway.errors import InvalidRequest, NotFound, UnknownModel
 
 Kind = Literal["canonical", "pinned", "auto", "smart", "custom"]
 
-# Model texts with a meaning of their own, with and without the product's prefix.
+# Special model names, valid with and without the product's prefix.
 OWN_PREFIX = "llmgateway/"
 AUTO = "auto"
 SMART = "smart"
@@ -18,12 +18,14 @@ CUSTOM = "custom"
 DYNAMIC = "dynamic/"
 OWN_PROVIDER = f"{CUSTOM}:"
 SPECIAL = frozenset({AUTO, SMART, CUSTOM})
-LONGEST, ECHOED = 255, 64  # characters of a model text: what a usage row holds, and what an error repeats
+# Characters of a model name: the limit of a usage row, and the part that an error message repeats.
+LONGEST = 255
+ECHOED = 64
 NEAR_MATCHES = 3
 
 
 class CatalogueView(Protocol):
-    """What routing asks of the catalogue. `models` holds the models by id; a change brings another object."""
+    """The catalogue's methods that routing needs. `models` holds the models by id; a change replaces the object."""
 
     @property
     def models(self) -> "Models": ...
@@ -39,7 +41,7 @@ class Models(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CustomModel:
-    """A model at a provider of an organization's own."""
+    """A model at an organization's custom provider."""
 
     model: Model
     provider: Provider
@@ -47,24 +49,25 @@ class CustomModel:
 
 
 class CustomRoutes(Protocol):
-    """What one organization defined for itself. All three answer from memory.
+    """The custom models and routes of one organization. All three methods answer from memory.
 
-    `offer` gives the model at the custom provider `name` (None: no such provider), `smart_models` the organization's
-    own list ((): not configured), `dynamic_model` the model text that the named decision graph chooses for this
-    request (None: missing, disabled or unpublished).
+    `custom_model` returns the model at the custom provider `name` (None: no such provider), `smart_models` the
+    organization's list ((): not configured), `dynamic_model` the model name that the named decision graph chooses for
+    this request (None: missing, disabled or unpublished).
     """
 
-    def offer(self, name: str, model: str) -> CustomModel | None: ...
+    def custom_model(self, name: str, model: str) -> CustomModel | None: ...
     def smart_models(self) -> tuple[str, ...]: ...
     def dynamic_model(self, name: str) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """`model` is None for a choice among models (auto, smart); `provider` and `region` are "" when free.
+    """The meaning of a model name. `model` is None for a choice among models (auto, smart); `provider` and `region`
+    are "" if not fixed.
 
-    `candidates` are the mappings in question, `others` those of other providers for a pinned model; `listed` the
-    model ids of a smart list; `offer` is set for a custom provider.
+    `candidates` are the possible mappings, `others` those of other providers for a pinned model; `listed` are the
+    model ids of a smart list; `custom_model` is set for a custom provider.
     """
 
     kind: Kind
@@ -75,18 +78,19 @@ class Resolution:
     candidates: tuple[Mapping, ...] = ()
     others: tuple[Mapping, ...] = ()
     listed: tuple[str, ...] = ()
-    offer: CustomModel | None = None
+    custom_model: CustomModel | None = None
 
 
 def resolve(requested: str, catalogue: CatalogueView, today: str, routes: CustomRoutes | None = None) -> Resolution:
-    """Read a model text, in this order: special names, a known provider's prefix, a custom provider's prefix,
-    a model's id or alias. `today` is "YYYY-MM-DD".
+    """Resolve a model name, in this order: special names, a known provider's prefix, a custom provider's prefix, a
+    model's id or alias.
 
-    Raises UnknownModel (model_not_found, with near matches; model_deactivated; unknown_region), InvalidRequest
-    (smart_not_configured) or NotFound (dynamic_route_not_found); the field at fault is "model".
+    `today` is "YYYY-MM-DD". Raise UnknownModel (model_not_found, with near matches; model_deactivated;
+    unknown_region), InvalidRequest (smart_not_configured) or NotFound (dynamic_route_not_found); the field at fault is
+    "model".
     """
     if len(requested) > LONGEST or "\0" in requested:
-        message = f"There is no model {requested[:ECHOED]!r}…: the name of one has at most {LONGEST} characters."
+        message = f"There is no model {requested[:ECHOED]!r}…: a model name has at most {LONGEST} characters."
         raise UnknownModel(message, param="model")
     text = requested.strip()
     if text.startswith(DYNAMIC):
@@ -95,19 +99,19 @@ def resolve(requested: str, catalogue: CatalogueView, today: str, routes: Custom
     if special in SPECIAL:
         return _resolve_special(special, requested, catalogue, routes)
     if "/" in text:
-        found = _resolve_prefixed(text, requested, catalogue, today, routes)
+        resolution = _resolve_prefixed(text, requested, catalogue, today, routes)
     else:
-        found = None
-    return found or _resolve_model(text, requested, catalogue, today)
+        resolution = None
+    return resolution or _resolve_model(text, requested, catalogue, today)
 
 
 def is_common(requested: str, resolution: Resolution, catalogue: CatalogueView) -> bool:
-    """Whether a model text means the same for every organization, whatever it defined for itself."""
+    """Return whether a model name means the same for every organization, regardless of its custom definitions."""
     text = requested.strip()
     if text.startswith(DYNAMIC) or resolution.kind in ("smart", "custom"):
         return False
     prefix, slash, _ = text.partition("/")
-    # Where the prefix is no known provider's, it may be that of some organization's own.
+    # An unknown prefix may be the custom provider of some organization.
     return not slash or resolution.kind == "auto" or catalogue.provider(prefix) is not None
 
 
@@ -144,12 +148,12 @@ def _resolve_special(name: str, requested: str, catalogue: CatalogueView, routes
             )
         return Resolution("smart", requested, listed=listed)
     if routes:
-        offer = routes.offer(CUSTOM, "")
+        custom_model = routes.custom_model(CUSTOM, "")
     else:
-        offer = None
-    if offer is None:
+        custom_model = None
+    if custom_model is None:
         raise _unknown(requested, catalogue, "No custom provider is configured.")
-    return _custom(offer, requested)
+    return _custom(custom_model, requested)
 
 
 def _resolve_prefixed(
@@ -157,21 +161,21 @@ def _resolve_prefixed(
 ) -> Resolution | None:
     prefix, _, rest = text.partition("/")
     if catalogue.provider(prefix) is None and catalogue.provider(prefix.lower()) is not None:
-        prefix = prefix.lower()  # as the names of models are found in any case
+        prefix = prefix.lower()  # model names are case-insensitive too
         text = f"{prefix}/{rest}"
-    # Rows and rules name an organization's own provider "custom:<name>"; the bare "custom" is its generic one.
+    # Rows and rules use "custom:<name>" for an organization's provider; the bare "custom" is its generic one.
     name = prefix.removeprefix(OWN_PROVIDER)
     if name == prefix and prefix != CUSTOM and catalogue.provider(prefix) is not None:
-        found = _resolve_pinned(prefix, rest, requested, catalogue, today)
-        if found is None and catalogue.find(text) is None:
+        resolution = _resolve_pinned(prefix, rest, requested, catalogue, today)
+        if resolution is None and catalogue.find(text) is None:
             raise _not_served(prefix, rest, requested, catalogue)
-        return found
+        return resolution
     if routes:
-        offer = routes.offer(name, rest)
+        custom_model = routes.custom_model(name, rest)
     else:
-        offer = None
-    if offer:
-        return _custom(offer, requested)
+        custom_model = None
+    if custom_model:
+        return _custom(custom_model, requested)
     return None
 
 
@@ -184,7 +188,7 @@ def _resolve_pinned(
         name, _, region = rest.rpartition(":")
         model = catalogue.find(name)
     if model is None:
-        # As the provider itself calls it, e.g. with the vendor's name or a region in front.
+        # The provider's own name of the model, e.g. with a vendor or a region in front.
         known = catalogue.served_as(provider, rest)
         if known is None:
             return None
@@ -205,14 +209,14 @@ def _resolve_pinned(
 
 
 def _in_region(mappings: tuple[Mapping, ...], region: str, requested: str) -> tuple[Mapping, ...]:
-    found = tuple(mapping for mapping in mappings if mapping.region == region)
-    if found:
-        return found
+    matches = tuple(mapping for mapping in mappings if mapping.region == region)
+    if matches:
+        return matches
     known = sorted(mapping.region for mapping in mappings if mapping.region)
     if known:
         hint = f"Its regions are: {', '.join(known)}."
     else:
-        hint = "It has no regions; leave the suffix away."
+        hint = "It has no regions; remove the suffix."
     raise UnknownModel(f"{requested!r} names an unknown region. {hint}", param="model", code="unknown_region")
 
 
@@ -224,12 +228,20 @@ def _resolve_model(text: str, requested: str, catalogue: CatalogueView, today: s
     return Resolution("canonical", requested, model, candidates=model.mappings)
 
 
-def _custom(offer: CustomModel, requested: str) -> Resolution:
-    return Resolution("custom", requested, offer.model, offer.provider.id, "", (offer.mapping,), offer=offer)
+def _custom(custom_model: CustomModel, requested: str) -> Resolution:
+    return Resolution(
+        "custom",
+        requested,
+        custom_model.model,
+        custom_model.provider.id,
+        "",
+        (custom_model.mapping,),
+        custom_model=custom_model,
+    )
 
 
 def _ended(requested: str, day: str, provider: str, others: tuple[Mapping, ...], today: str) -> UnknownModel:
-    """The provider serves the model no more; perhaps others do."""
+    """Return the error for a provider that no longer serves the model; others may still serve it."""
     going = sorted({mapping.provider for mapping in others if not has_ended(mapping, today)})
     if going:
         hint = f"it is still served by: {', '.join(going)}."

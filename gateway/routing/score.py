@@ -1,11 +1,11 @@
-"""The score of a candidate: one number that compares it with the best one (lower is better)."""
+"""The score of a candidate: one number that compares it with the best candidate (lower is better)."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.routing.candidates import Candidate
 
-# Factors and their weights (HTTP reference, 5.1); an inactive factor's share goes to the others.
+# Factors and their weights; the share of an inactive factor is distributed to the others.
 PRICE = 0.6
 IMAGE_PRICE = 1.0
 UPTIME = 0.5
@@ -21,7 +21,7 @@ PENALTY_BELOW = 95.0
 PENALTY_SLOPE = 5.0
 
 LARGE_PROMPT_TOKENS = 5000
-# Smallest divisors: a free price or a dead provider must not divide by zero.
+# Minimum divisors: a price of zero or an uptime of zero must not divide by zero.
 LEAST_PRICE = 1_000_000.0
 LEAST_UPTIME = 1.0
 LEAST_THROUGHPUT = 0.1
@@ -40,7 +40,7 @@ class Weights(NamedTuple):
 
 
 class ScoreEntry(NamedTuple):
-    """A candidate that may serve this request, with what is known of it now. `price` in n$ per million units."""
+    """A candidate that may serve this request, with its current figures. `price` is in n$ per million units."""
 
     candidate: Candidate
     credentials: tuple
@@ -52,7 +52,7 @@ class ScoreEntry(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """An entry with its score. Compares by score, then by key, so the order is always the same."""
+    """An entry with its score. Entries compare by score, then by key, so the order is deterministic."""
 
     score: float
     key: str
@@ -64,14 +64,14 @@ class Scored(NamedTuple):
 
     @property
     def credentials(self) -> tuple:
-        """Usable keys of this provider, in the order in which to try them."""
+        """Return the usable keys of this provider, in the order in which to try them."""
         return self.entry.credentials
 
 
 def weigh(strategy: str, stream: bool, image: bool = False) -> Weights:
-    """Weights of the active factors, summing to 1. `strategy` is "", auto, price, throughput or latency.
+    """Return the weights of the active factors, which sum to 1. `strategy` is "", auto, price, throughput or latency.
 
-    Latency is time to the first token and counts for streams only.
+    Latency is the time to the first token and counts for streams only.
     """
     latency = stream
     if strategy == "price":
@@ -86,17 +86,24 @@ def weigh(strategy: str, stream: bool, image: bool = False) -> Weights:
 
 
 def penalty(uptime: float) -> float:
-    """Extra score of an unreliable provider, uptime in percent: 0.07 at 90, 0.62 at 80, 1.73 at 70, 5.61 at 50."""
+    """Return the extra score of an unreliable provider by its uptime in percent: 0.07 at 90, 0.62 at 80, 1.73 at 70,
+    5.61 at 50.
+    """
     if uptime >= PENALTY_BELOW:
         return 0.0
     return ((PENALTY_BELOW - uptime) / PENALTY_BELOW * PENALTY_SLOPE) ** 2
 
 
-def rank(entries: Iterable[ScoreEntry], weights: Weights) -> list[Scored]:
-    """Entries, best first: who fulfils every wish before who lacks one, and so on.
+def _lacking_count(scored: Scored) -> int:
+    return len(scored.entry.lacking)
 
-    Within that each factor is how far an entry is from the best one, as a ratio (twice the cheapest price is 1.0),
-    times its weight; then the penalty for low uptime and what the provider lacks of priority 1."""
+
+def rank(entries: Iterable[ScoreEntry], weights: Weights) -> list[Scored]:
+    """Rank entries, best first: those that fulfil every preference come before those that lack one, and so on.
+
+    Within that, each factor is the distance from the best entry as a ratio (twice the cheapest price is 1.0), times
+    its weight; then the penalty for low uptime and the provider's distance from priority 1 are added.
+    """
     rows = list(entries)
     if not rows:
         return []
@@ -122,5 +129,5 @@ def rank(entries: Iterable[ScoreEntry], weights: Weights) -> list[Scored]:
         scored.append(make(Scored, (score, candidate.key, row)))
     scored.sort()
     if any(row[-1] for row in rows):
-        scored.sort(key=lambda one: len(one.entry.lacking))
+        scored.sort(key=_lacking_count)
     return scored

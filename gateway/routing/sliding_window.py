@@ -1,4 +1,4 @@
-"""A sliding window: an hour of counts in minute buckets, the newest with the most weight."""
+"""A sliding window: an hour of counts in minute buckets, with recent buckets weighted most."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ TICKS_A_MINUTE = 6
 LAST_MINUTE = 10.0
 LAST_FIVE = 3.0
 REST = 1.0
-# Fewer outcomes than this say nothing of a provider's uptime: one lost first request would read as 0 %.
+# With fewer outcomes the uptime is unknown: a single failed first request would read as 0 %.
 LEAST_EVENTS = 3
 
 Figures = tuple[float, float, float]
@@ -20,8 +20,10 @@ DEFAULTS: Figures = (DEFAULT_UPTIME, DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT)
 
 @dataclass(slots=True)
 class Counts:
-    """What happened: outcomes, first-token waits, and output tokens with the time they took; `faults` are those bad
-    outcomes that are the provider's own, neither a limit nor a refusal of a credential."""
+    """Counts of one period: outcomes, waits for the first token, and output tokens with their duration.
+
+    `faults` are the failures that are the provider's own, neither rate limits nor rejected credentials.
+    """
 
     succeeded: int = 0
     failed: int = 0
@@ -45,10 +47,10 @@ class Counts:
 
 
 class Tally(Counts):
-    """Good outcomes of one minute at the windows `keys`, until they are taken there.
+    """Successes of one minute for the windows `keys`, until they are added there.
 
-    `places` are further keys of cooldowns that a good outcome ends. `until` is the end of that minute in seconds of
-    the monotonic clock, `tick` the tick of the first outcome.
+    `places` are further keys of cooldowns that a success ends. `until` is the end of that minute in seconds of the
+    monotonic clock, `tick` is the tick of the first outcome.
     """
 
     __slots__ = ("keys", "places", "tick", "until")
@@ -65,16 +67,17 @@ class Tally(Counts):
         self.until = (self.tick // TICKS_A_MINUTE + 1) * TICKS_A_MINUTE * TICK_S
 
     def take(self) -> Counts:
-        """What was counted since the last time."""
+        """Return the counts since the last call, and reset them."""
         taken = Counts(*self.listed())
         self.succeeded = self.failed = self.waits = self.wait_ms = self.tokens = self.token_ms = 0
         return taken
 
 
 class Window:
-    """Counts of one place. Times are ticks of ten seconds on a clock that never goes back.
+    """Counts of one key. Times are ticks of ten seconds of a monotonic clock.
 
-    `fresh` holds what happened here since the last export; counts absorbed from elsewhere are never exported again.
+    `fresh` holds this worker's counts since the last export; counts absorbed from other workers are never exported
+    again.
     """
 
     __slots__ = ("_buckets", "_figures", "_figures_tick", "events", "fresh", "streak", "touched")
@@ -89,7 +92,7 @@ class Window:
         self.events = 0
 
     def add(self, tick: int, counts: Counts) -> None:
-        """Count something that happened here at `tick`."""
+        """Add counts of this worker at `tick`."""
         minute = tick // TICKS_A_MINUTE
         self.absorb(minute, counts, tick)
         fresh = self.fresh.get(minute)
@@ -102,7 +105,7 @@ class Window:
             self.streak = self.streak + counts.faults
 
     def absorb(self, minute: int, counts: Counts, tick: int) -> None:
-        """Count something that another worker saw in `minute`."""
+        """Add counts that another worker recorded in `minute`."""
         bucket = self._buckets.get(minute)
         if bucket is None:
             bucket = self._buckets[minute] = Counts()
@@ -111,14 +114,14 @@ class Window:
         self._figures_tick = -1
 
     def figures(self, tick: int) -> Figures:
-        """Uptime in percent, milliseconds to the first token, tokens a second; defaults where nothing is known."""
+        """Return uptime in percent, milliseconds to the first token and tokens per second; defaults if unknown."""
         if self._figures_tick != tick:
             self._figures = self._read(tick)
             self._figures_tick = tick
         return self._figures
 
     def own_uptime(self, tick: int) -> tuple[float, int]:
-        """Uptime in percent by the provider's own faults alone, and how many outcomes stand behind it."""
+        """Return the uptime in percent, counting only the provider's own faults, and the number of outcomes."""
         minute = tick // TICKS_A_MINUTE
         elapsed = (tick % TICKS_A_MINUTE) / TICKS_A_MINUTE
         succeeded = faults = 0.0
@@ -132,7 +135,7 @@ class Window:
         return (100.0 * succeeded / (succeeded + faults) if events else DEFAULT_UPTIME), events
 
     def take_fresh(self, minute: int) -> Iterator[tuple[int, Counts]]:
-        """What was not exported yet, as (minutes ago, counts); it counts as exported from now on."""
+        """Return the counts that were not exported yet, as (minutes ago, counts), and mark them as exported."""
         fresh = self.fresh
         self.fresh = {}
         return ((max(0, minute - then), counts) for then, counts in fresh.items())
@@ -166,10 +169,11 @@ class Window:
 
 
 def weigh_age(age: int, elapsed: float) -> float:
-    """The weight of a bucket `age` minutes before the running one, of which the share `elapsed` has passed.
+    """Return the weight of a bucket that is `age` minutes older than the current one, of which the share `elapsed` has
+    passed.
 
-    The last minute counts ten times, the last five three times, the rest of the hour once. The edges slide: a bucket
-    that is half in the last minute gets half of either weight, so figures do not jump when a minute begins.
+    The last minute counts ten times, the last five minutes three times, the rest of the hour once. The edges slide: a
+    bucket that is half in the last minute gets half of each weight, so figures do not jump at the start of a minute.
     """
     if age <= 0:
         return LAST_MINUTE

@@ -1,4 +1,4 @@
-"""Sticky routing: a session stays with its provider, a project with one that served it well."""
+"""Sticky routing: a session stays with its provider, a project with a provider that served it well."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -7,26 +7,28 @@ from typing import Protocol
 from gateway.clock import Clock
 from gateway.errors import GatewayError
 
-# Headers that name a session, first one wins (HTTP reference, 1.1); then Options.session.
+# Headers that name a session, in order of precedence; Options.session comes last.
 SESSION_HEADERS = ("x-session-id", "x-session-affinity", "session_id", "session-id")
 PIN_CAPACITY = 50_000
 PREFERENCE_CAPACITY = 10_000
 PREFERENCE_TTL_S = 3600.0
 MISS_S = 0.5
-# A remembered provider below this uptime (percent) is given up, as is one that another beats by this score.
+# A remembered provider is dropped below this uptime (percent), or if another one is better by this score.
 UPTIME_FLOOR = 85.0
 SCORE_MARGIN = 0.15
 
 
 class Store(Protocol):
-    """Where pins may be kept beyond one worker. `get` gives None for an absent key; both may raise GatewayError."""
+    """Shared storage for pins. `get` returns None for an absent key; both methods may raise GatewayError."""
 
     def get(self, key: str) -> str | None: ...
     def put(self, key: str, value: str, ttl_s: float) -> None: ...
 
 
 def read_session(headers: Mapping[str, str], session: str = "") -> str:
-    """The session key of a request: the first session header (lower-case names), else `session`; "" when none."""
+    """Return the session of a request: the first session header (lower-case names), else `session`; "" if there is
+    none.
+    """
     for name in SESSION_HEADERS:
         value = headers.get(name)
         if value and (value := value.strip()):
@@ -35,7 +37,7 @@ def read_session(headers: Mapping[str, str], session: str = "") -> str:
 
 
 class StickyMemory:
-    """A bounded map whose entries lapse; the oldest go first when it is full."""
+    """A bounded map with expiring entries; the oldest are dropped first when it is full."""
 
     def __init__(self, clock: Clock, ttl_s: float, capacity: int) -> None:
         self._clock = clock
@@ -47,14 +49,14 @@ class StickyMemory:
         return len(self._entries)
 
     def get(self, key: object) -> str | None:
-        """The value, or None when there is none or its time is over."""
-        found = self._entries.get(key)
-        if found is None or found[1] <= self._clock.monotonic():
+        """Return the value, or None if it is absent or expired."""
+        entry = self._entries.get(key)
+        if entry is None or entry[1] <= self._clock.monotonic():
             return None
-        return found[0]
+        return entry[0]
 
     def put(self, key: object, value: str) -> None:
-        """Keep `value` for the whole life time from now on."""
+        """Store `value` with the full time to live."""
         self._entries.pop(key, None)
         while len(self._entries) >= self._capacity:
             del self._entries[next(iter(self._entries))]
@@ -65,29 +67,29 @@ class StickyMemory:
 
 
 class Sticky:
-    """Which mapping a session and a project were last served by; values are mapping keys."""
+    """The mapping that last served a session or a project; values are mapping keys."""
 
     def __init__(
         self, clock: Clock, ttl_s: float, store: Store | None = None, preference_ttl_s: float = PREFERENCE_TTL_S
     ) -> None:
         self._pins = StickyMemory(clock, ttl_s, PIN_CAPACITY)
         self._preferences = StickyMemory(clock, preference_ttl_s, PREFERENCE_CAPACITY)
-        # What was written to the store lately: pins are written there when new, moved or half-way to lapsing.
+        # Recent writes to the store: a pin is written when it is new, changed or half-way to its expiry.
         self._written = StickyMemory(clock, ttl_s / 2, PIN_CAPACITY)
-        # Sessions that the store did not know a moment ago: one request asks it once.
+        # Sessions that were not in the store a moment ago: one request looks them up once.
         self._missed = StickyMemory(clock, MISS_S, PIN_CAPACITY)
         self._ttl_s = ttl_s
         self._store = store
 
     def pin_of(self, scope: str, session: str, requested_model: str) -> str | None:
-        """The mapping that serves this session of `scope` (a project), None for a new one."""
+        """Return the mapping that serves this session of `scope` (a project), None for a new session."""
         if self._ttl_s <= 0:
             return None
         key = _digest(scope, session, requested_model)
         return self._pins.get(key) or self._fetch(key)
 
     def pin(self, scope: str, session: str, requested_model: str, mapping: str) -> None:
-        """Keep the session with `mapping`; its time starts anew."""
+        """Keep the session with `mapping`; its time to live restarts."""
         if self._ttl_s <= 0:
             return
         key = _digest(scope, session, requested_model)
@@ -96,11 +98,11 @@ class Sticky:
             self._share(self._store, key, mapping)
 
     def preference_of(self, scope: str, requested_model: str) -> str | None:
-        """The mapping that `scope` prefers for a model."""
+        """Return the mapping that `scope` prefers for a model."""
         return self._preferences.get((scope, requested_model))
 
     def prefer(self, scope: str, requested_model: str, mapping: str) -> None:
-        """Remember a choice; the same choice made again does not prolong it."""
+        """Remember a choice; repeating the same choice does not prolong it."""
         if self._preferences.get((scope, requested_model)) != mapping:
             self._preferences.put((scope, requested_model), mapping)
 
@@ -108,7 +110,7 @@ class Sticky:
         try:
             store.put(key, mapping, self._ttl_s)
         except GatewayError:
-            return  # a pin is a convenience: without the store it holds in this worker
+            return  # a pin is optional: without the store it applies in this worker only
         self._written.put(key, mapping)
 
     def _fetch(self, key: str) -> str | None:
@@ -126,5 +128,5 @@ class Sticky:
 
 
 def _digest(scope: str, session: str, requested_model: str) -> str:
-    # Session names come from callers, of any length and maybe personal: only their digest is kept.
+    # Session names come from callers, with any length and possibly personal data: only their digest is stored.
     return blake2b(f"{scope}\0{requested_model}\0{session}".encode(errors="replace"), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""The candidates of each model text, compiled once for a catalogue and a day."""
+"""The candidates of each model name, compiled once for a catalogue and a day."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from gateway.routing.resolve import CatalogueView, CustomRoutes, Resolution, is_
 
 NOTHING_LOST: frozenset[str] = frozenset()
 DEPENDABLE = ("stable", "beta")
-CAPACITY = 4_000  # callers choose the texts; each entry is small
+CAPACITY = 4_000  # callers choose the names; each entry is small
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateTable:
-    """What a model text leads to. `others` are candidates of other providers than the pinned one."""
+    """The candidates of a model name. `others` are candidates of other providers than the pinned one."""
 
     resolution: Resolution
     candidates: tuple[Candidate, ...]
@@ -24,10 +24,10 @@ class CandidateTable:
 
 
 class Tables:
-    """Compiled tables of the catalogue in force; all are dropped when it or the day changes.
+    """Compiled tables of the current catalogue; all are dropped when it or the day changes.
 
-    `dialects` maps protocol names to dialects where they differ, `lost` to what their formats have no field for (names
-    of Requirements), `carried` to the operations that they carry (a protocol that is not there: all).
+    `dialects` maps protocol names to dialects where they differ, `lost` to the Requirements that their formats cannot
+    express, `carried` to the operations that they support (a missing protocol supports all).
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Tables:
         self._cheapest: dict[object, tuple[Candidate, ...]] = {}
 
     def find(self, requested_model: str, routes: CustomRoutes | None = None) -> CandidateTable:
-        """The table of a model text. Raises what `resolve` raises."""
+        """Return the table of a model name. Raise the errors of `resolve`."""
         catalogue = self._current()
         table = self._tables.get(requested_model)
         if table is not None:
@@ -60,41 +60,45 @@ class Tables:
         table = CandidateTable(
             resolution, self._compile_all(resolution, resolution.candidates), self._others(resolution)
         )
-        # What an organization defined for itself is not for the others.
+        # Custom definitions of one organization must not be shared with others.
         if len(self._tables) < CAPACITY and is_common(requested_model, resolution, catalogue):
             self._tables[requested_model] = table
         return table
 
     def of_models(self, idents: tuple[str, ...]) -> tuple[Candidate, ...]:
-        """Candidates of the listed models (unknown ones left out), cheapest first, equals in the order of the list."""
-        return self._sorted(idents, lambda catalogue: (catalogue.find(ident) for ident in idents))
+        """Return candidates of the listed models (unknown ones are skipped), cheapest first, equal prices in list
+        order.
+        """
+
+        def listed(catalogue: CatalogueView) -> Iterable[Model | None]:
+            return map(catalogue.find, idents)
+
+        return self._sorted(idents, listed)
 
     def of_all(self) -> tuple[Candidate, ...]:
-        """Candidates of every dependable model, cheapest first, equals in the order of the catalogue."""
-        return self._sorted(
-            None, lambda catalogue: (model for model in catalogue.models.values() if model.stability in DEPENDABLE)
-        )
+        """Return candidates of every stable or beta model, cheapest first, equal prices in catalogue order."""
+        return self._sorted(None, _dependable)
 
     def of_model(self, model: Model) -> tuple[Candidate, ...]:
-        """Candidates of one model."""
+        """Return the candidates of one model."""
         self._current()
-        found = self._models.get(model.id)
-        if found is None:
-            found = self._models[model.id] = tuple(
+        candidates = self._models.get(model.id)
+        if candidates is None:
+            candidates = self._models[model.id] = tuple(
                 candidate for mapping in model.mappings if (candidate := self._compile(mapping, model))
             )
-        return found
+        return candidates
 
     def _sorted(self, name: object, models: Callable[[CatalogueView], Iterable[Model | None]]) -> tuple[Candidate, ...]:
         catalogue = self._current()
-        found = self._cheapest.get(name)
-        if found is None:
+        candidates = self._cheapest.get(name)
+        if candidates is None:
             if len(self._cheapest) >= CAPACITY:
                 self._cheapest.clear()
             alive = (model for model in models(catalogue) if model and state_on(model, self._today) == ACTIVE)
             rows = [candidate for model in alive for candidate in self.of_model(model)]
-            found = self._cheapest[name] = tuple(sorted(rows, key=lambda one: one.figures.mean))
-        return found
+            candidates = self._cheapest[name] = tuple(sorted(rows, key=_mean_price))
+        return candidates
 
     def _others(self, resolution: Resolution) -> tuple[Candidate, ...]:
         return self._compile_all(resolution, resolution.others)
@@ -102,10 +106,14 @@ class Tables:
     def _compile_all(self, resolution: Resolution, mappings: tuple[Mapping, ...]) -> tuple[Candidate, ...]:
         if resolution.model is None:
             return ()
-        if resolution.offer is not None:
-            return (self._make(resolution.offer.mapping, resolution.offer.provider, resolution.offer.model),)
+        if resolution.custom_model is not None:
+            return (
+                self._make(
+                    resolution.custom_model.mapping, resolution.custom_model.provider, resolution.custom_model.model
+                ),
+            )
         wanted = {mapping.key for mapping in mappings}
-        return tuple(one for one in self.of_model(resolution.model) if one.key in wanted)
+        return tuple(candidate for candidate in self.of_model(resolution.model) if candidate.key in wanted)
 
     def _compile(self, mapping: Mapping, model: Model) -> Candidate | None:
         provider = self._catalogue().provider(mapping.provider)
@@ -135,3 +143,11 @@ class Tables:
             self._models = {}
             self._cheapest = {}
         return catalogue
+
+
+def _dependable(catalogue: CatalogueView) -> Iterable[Model]:
+    return (model for model in catalogue.models.values() if model.stability in DEPENDABLE)
+
+
+def _mean_price(candidate: Candidate) -> float:
+    return candidate.figures.mean

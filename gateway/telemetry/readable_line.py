@@ -122,8 +122,8 @@ class ReadableLine:
         owner = ""
         if caller is not None:
             owner = self._write_owner(caller.key_id, caller.project_id, caller.organization_id)
-        elif error is not None and error.whose is not None:
-            owner = self._write_owner(*error.whose[:3])
+        elif error is not None and error.caller_ids is not None:
+            owner = self._write_owner(*error.caller_ids[:3])
         line = self._begins[finished.operation, finished.status] % (
             self._seconds[at_us // SECOND_US],
             at_us // 1000 % 1000,

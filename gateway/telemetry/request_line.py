@@ -139,8 +139,8 @@ def json_line(finished: FinishedRequest) -> bytes:
         line.key = caller.key_id
         line.project = caller.project_id
         line.organization = caller.organization_id
-    elif error is not None and error.whose is not None:
-        line.key, line.project, line.organization, _ = error.whose
+    elif error is not None and error.caller_ids is not None:
+        line.key, line.project, line.organization, _ = error.caller_ids
     if finished.replayed:
         line.replayed = True
     if context is not None:

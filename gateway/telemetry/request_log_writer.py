@@ -163,9 +163,9 @@ def _owner_of(finished: FinishedRequest) -> Ids | None:
     closed)."""
     if finished.caller is not None:
         return billing_identity_of(finished.caller).ids
-    if finished.error is None or finished.error.whose is None:
+    if finished.error is None or finished.error.caller_ids is None:
         return None
-    key, project, organization, member = map(raw_id, finished.error.whose)
+    key, project, organization, member = map(raw_id, finished.error.caller_ids)
     return organization, project, key, member
 
 

@@ -162,7 +162,7 @@ def test_a_wrong_path_or_method_has_the_error_envelope(
         answer = http.request(method, gateway.address + path, timeout=10)
     assert answer.status_code == status
     assert answer.json()["error"]["code"] == code
-    named = {"/v1/chat/completion": "did you mean /v1/chat/completions?", "/v1/nothing": "/docs lists what there is."}
+    named = {"/v1/chat/completion": "did you mean /v1/chat/completions?", "/v1/nothing": "/docs lists all paths."}
     assert named.get(path, "") in answer.json()["error"]["message"]
 
 

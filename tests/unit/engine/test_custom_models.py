@@ -30,57 +30,57 @@ def generic(**more):
 
 
 def test_any_model_of_an_open_provider_is_offered_unbilled():
-    offer = make_routes().offer("open", "org/model:7b")
+    offer = make_routes().custom_model("open", "org/model:7b")
     assert (offer.mapping.external_id, offer.provider.id) == ("org/model:7b", "custom:open")
     assert offer.mapping.priced and offer.mapping.prices[0].base.prompt == 0
     assert offer.provider.address == "https://open.example/v1"
 
 
 def test_prices_and_limits_of_the_organizations_own_list_count():
-    mapping = make_routes().offer("house", "big").mapping
+    mapping = make_routes().custom_model("house", "big").mapping
     assert mapping.prices[0].base.prompt == 1_000_000_000
     assert (mapping.context_length, mapping.max_output) == (1000, 0)
 
 
 def test_another_organization_has_no_such_provider():
-    assert make_routes(organization="other").offer("house", "big") is None
+    assert make_routes(organization="other").custom_model("house", "big") is None
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "api-keys"])
 def test_own_keys_are_enough(mode):
-    assert make_routes(mode).offer("open", "x")
+    assert make_routes(mode).custom_model("open", "x")
 
 
 def test_a_project_that_spends_credits_is_told_what_to_change():
     with pytest.raises(InvalidRequest, match="api-keys or hybrid"):
-        make_routes("credits").offer("open", "x")
+        make_routes("credits").custom_model("open", "x")
 
 
 @pytest.mark.parametrize(("name", "model"), [("house", "small"), ("open", "")])
 def test_a_model_that_is_not_there_is_named(name, model):
     with pytest.raises(UnknownModel, match=name):
-        make_routes().offer(name, model)
+        make_routes().custom_model(name, model)
 
 
 def test_prices_that_cannot_be_read_never_bill_a_guess():
     with pytest.raises(InvalidRequest, match="cannot be read"):
-        make_routes().offer("house", "odd")
+        make_routes().custom_model("house", "odd")
 
 
 def test_the_generic_custom_key_needs_an_address():
-    assert make_routes(keys=(generic(),)).offer("custom", "") is None
-    offer = make_routes(keys=(generic(base_url="https://own.example/v1"),)).offer("custom", "")
+    assert make_routes(keys=(generic(),)).custom_model("custom", "") is None
+    offer = make_routes(keys=(generic(base_url="https://own.example/v1"),)).custom_model("custom", "")
     assert (offer.mapping.external_id, offer.provider.address) == ("custom", "https://own.example/v1")
 
 
 def test_the_only_model_of_the_generic_key_is_taken_unnamed():
     key = generic(base_url="https://own.example/v1", allowed_models=("llama",))
-    assert make_routes(keys=(key,)).offer("custom", "").mapping.external_id == "llama"
+    assert make_routes(keys=(key,)).custom_model("custom", "").mapping.external_id == "llama"
 
 
 def test_an_offer_is_made_once_until_its_provider_changes():
     routes = make_routes()
-    assert routes.offer("open", "x") is routes.offer("open", "x")
+    assert routes.custom_model("open", "x") is routes.custom_model("open", "x")
 
 
 def known(*keys):

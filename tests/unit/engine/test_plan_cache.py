@@ -12,11 +12,16 @@ def candidate(context=1_000_000, steps=()):
     return Thing(ability=Thing(context=context), steps=steps)
 
 
-def plan(reason=PINNED, kind="pinned", keys=1, offer=None, max_tokens=None, **size):
+def plan(reason=PINNED, kind="pinned", keys=1, custom_model=None, max_tokens=None, **size):
     one = Thing(candidate=candidate(**size), credentials=("key",) * keys)
     ask = Thing(requirements=Requirements(max_tokens=max_tokens))
     return Thing(
-        reason=reason, resolution=Thing(kind=kind, offer=offer), order=(one,), ranked=[one], excluded=[], ask=ask
+        reason=reason,
+        resolution=Thing(kind=kind, custom_model=custom_model),
+        order=(one,),
+        ranked=[one],
+        excluded=[],
+        request=ask,
     )
 
 
@@ -58,7 +63,7 @@ def test_a_new_catalogue_ends_every_plan():
     assert found(plan(), catalogue="another") is None
 
 
-@pytest.mark.parametrize("made", [plan(reason=EXPLORED), plan(keys=2), plan(kind="auto"), plan(offer="own")])
+@pytest.mark.parametrize("made", [plan(reason=EXPLORED), plan(keys=2), plan(kind="auto"), plan(custom_model="own")])
 def test_what_chance_or_a_turn_decided_is_not_kept(made):
     assert found(made) is None
 

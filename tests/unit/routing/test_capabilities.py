@@ -133,7 +133,7 @@ def test_a_part_of_one_vendor_goes_to_either_of_two_protocols(mapping, provider)
 def test_the_refusal_names_what_all_lack():
     error = refuse("m", [("tools", "vision"), ("tools",)])
     assert (error.status, error.code, error.param) == (400, "model_not_supported", "tools")
-    assert error.message == "No provider of m offers what this request needs: tools (`tools`)."
+    assert error.message == "No provider of m supports what the request needs: tools (`tools`)."
 
 
 def test_the_refusal_names_what_each_lacks_when_nothing_is_common():

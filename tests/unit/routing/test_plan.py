@@ -94,7 +94,7 @@ def test_of_many_reasons_a_few_are_told(trio, monkeypatch):
     monkeypatch.setattr(candidate_filter, "NAMED", 2)
     with pytest.raises(Forbidden) as caught:
         trio(denied={name: f"by rule {name}" for name in "abc"}).plan()
-    assert caught.value.message.startswith("Access denied: by rule a; by rule b and 1 more (asked for ")
+    assert caught.value.message.startswith("Access denied: by rule a; by rule b and 1 more (model ")
 
 
 def test_a_model_without_any_credential_is_refused_by_name(trio):
@@ -111,7 +111,9 @@ def test_a_model_without_any_credential_shows_whose_would_do(trio):
 
 def test_want_of_a_credential_is_told_beside_what_those_with_one_lack(world, mapping, key):
     rows = (mapping("a"), mapping("b", vision=True))
-    with pytest.raises(NoCredential, match=r"with a credential offers .*vision.* Others might.*\(b\)") as caught:
+    with pytest.raises(
+        NoCredential, match=r"with a credential supports .*vision.* Other providers may.*\(b\)"
+    ) as caught:
         world(*rows, keys={"a": (key(),)}).plan(needs=Requirements(vision=True))
     assert caught.value.code == "model_not_supported"
 
@@ -167,7 +169,7 @@ def test_where_nothing_answers_one_request_a_second_tries_and_others_are_refused
     made = world(mapping("a"))
     made.outcomes("a", 0, 1, ConnectFailed("refused"))
     for _ in range(3):
-        with pytest.raises(NoProviderLeft, match="nothing answers there") as caught:
+        with pytest.raises(NoProviderLeft, match="it accepts no connections") as caught:
             made.plan()
         assert caught.value.status == 503 and caught.value.retry_after == pytest.approx(1)
         clock.advance(1.01)
@@ -326,7 +328,7 @@ def test_its_cooldowns_is_reported_in_the_record(trio):
     world = trio()
     world.outcomes("a", 0, 1, UpstreamRateLimited("slow", retry_after=30, upstream_status=429))
     record = write_record(world.plan())
-    assert record["resting"] == [{"key": "a/m", "reason": "cooling down for 30 s: it limits our rate"}]
+    assert record["resting"] == [{"key": "a/m", "reason": "cooling down for 30 s: it limits the request rate"}]
     assert record["order"] == ["b/m", "c/m", "a/m"] and record["excluded"] == []
 
 
@@ -338,14 +340,14 @@ def test_a_limited_pinned_provider_is_not_rerouted(trio):
 
 def test_a_strategy_has_no_effect_with_a_pinned_provider(trio):
     plan = trio().plan("c/m", options=Options(routing="price"))
-    assert providers(plan) == ["c"] and plan.ask.options.routing == ""
-    assert plan.ask.ignored == ("routing was left out: c/m names its provider.",)
-    assert trio().plan("c/m", options=Options(routing="auto")).ask.ignored == ()
+    assert providers(plan) == ["c"] and plan.request.options.routing == ""
+    assert plan.request.ignored == ("routing was left out: c/m names its provider.",)
+    assert trio().plan("c/m", options=Options(routing="auto")).request.ignored == ()
 
 
 def test_no_reasoning_has_no_effect_with_a_named_model(trio):
     plan = trio().plan(options=Options(no_reasoning=True))
-    assert plan.ask.ignored[0].startswith("no_reasoning was left out") and not plan.ask.options.no_reasoning
+    assert plan.request.ignored[0].startswith("no_reasoning was left out") and not plan.request.options.no_reasoning
 
 
 def test_free_models_alone_are_a_promise_that_a_named_model_cannot_keep(trio):
@@ -370,7 +372,7 @@ def test_a_wrong_value_is_an_error_where_the_preference_has_an_effect(trio, mode
             trio().plan(model, options=options)
         assert caught.value.param == field
     else:
-        (warning,) = trio().plan(model, options=options).ask.ignored
+        (warning,) = trio().plan(model, options=options).request.ignored
         assert warning.startswith(f"{field} was left out")
 
 
@@ -492,7 +494,7 @@ def test_a_mapping_ends_on_its_day(world, mapping, clock):
 
 def test_a_custom_provider_is_planned_without_the_catalogue(trio, mapping, provider, key):
     class Routes:
-        def offer(self, name, model):
+        def custom_model(self, name, model):
             return CustomModel(Model(model), provider(name), mapping(name, model))
 
     world = trio()

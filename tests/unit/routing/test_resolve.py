@@ -12,10 +12,10 @@ class Routes:
     """What one organization defined."""
 
     def __init__(self, offer=None, smart=(), dynamic=None):
-        self._offer, self._smart, self._dynamic = offer, smart, dynamic or {}
+        self._custom_model, self._smart, self._dynamic = offer, smart, dynamic or {}
 
-    def offer(self, name, model):
-        return self._offer if self._offer and name == self._offer.provider.id else None
+    def custom_model(self, name, model):
+        return self._custom_model if self._custom_model and name == self._custom_model.provider.id else None
 
     def smart_models(self):
         return self._smart
@@ -131,7 +131,7 @@ def test_a_missing_dynamic_route_is_not_found_and_a_circle_is_refused(catalogue)
 
 def test_a_custom_provider_serves_any_model_text(catalogue, own):
     found = resolve("house/anything/at:all", catalogue, TODAY, Routes(own))
-    assert (found.kind, found.provider, found.offer) == ("custom", "house", own)
+    assert (found.kind, found.provider, found.custom_model) == ("custom", "house", own)
 
 
 def test_a_known_provider_wins_over_a_custom_one_of_that_name(catalogue, provider, mapping):

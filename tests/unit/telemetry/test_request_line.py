@@ -51,7 +51,7 @@ def ended(
 
 def refused() -> FinishedRequest:
     error = Unauthenticated("its member was deactivated")
-    error.whose = ("key_1", "proj_1", "org_1", "member_1")
+    error.caller_ids = ("key_1", "proj_1", "org_1", "member_1")
     return ended(error=error, status=401, caller=None, context=None, shown_id="a label", peer="")
 
 
