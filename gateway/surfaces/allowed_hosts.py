@@ -35,7 +35,7 @@ class Hosts:
 def refuse_host() -> GatewayError:
     """The error of a request under another name."""
     return InvalidRequest(
-        "The gateway does not answer under this name; the operator lists its names in GATEWAY_ALLOWED_HOSTS.",
+        "This host name is not allowed; the operator lists allowed host names in GATEWAY_ALLOWED_HOSTS.",
         code="host_not_allowed",
         status=421,
     )

@@ -90,4 +90,4 @@ def _end(payload: Payload, status: int) -> None:
     try:
         payload.end(status)
     except GatewayError as error:
-        log.error("a usage record waits for the recovery: %s", error.message)
+        log.error("a usage record is left to crash recovery: %s", error.message)

@@ -40,7 +40,7 @@ def look_at(file: StoredFile, param: str) -> Sound:
     kind, ending = KINDS.get(type_of(file.read(HEAD)), ("", ""))
     if not kind:
         raise InvalidRequest(
-            "The file is in no known audio format: send WAV, MP3, FLAC, Ogg, MP4, WebM, AAC, AIFF or AMR.",
+            "The audio format of the file is not supported: send WAV, MP3, FLAC, Ogg, MP4, WebM, AAC, AIFF or AMR.",
             param=param,
             code="unsupported_media",
         )

@@ -19,7 +19,7 @@ from gateway.worker.services import Services
 OWN_HEADERS = frozenset(
     (*SESSION_HEADERS, "x-request-id", "x-no-fallback", "x-no-cache", "x-debug", "idempotency-key", LOOP_HEADER)
 )
-LOOP = "This request was sent by the gateway itself: a base URL of the organization leads back to the gateway."
+LOOP = "The gateway sent this request to itself: a base URL of the organization points to the gateway."
 
 
 def token_of(inbound: Inbound) -> str:
@@ -131,5 +131,5 @@ def require_json(inbound: Inbound) -> None:
 def require_user_key(caller: Caller) -> Caller:
     """Forbidden for customer keys: they may generate, not read the account."""
     if caller.key_kind != "user":
-        raise Forbidden("This key may call models only; use a project API key to read the account.")
+        raise Forbidden("This key may only call models; use a project API key to read account data.")
     return caller

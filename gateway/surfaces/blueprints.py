@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 KEY_HEADER = "idempotency-key"
 OWN_ID = re.compile(r"[0-9a-f]{32}")
-HUNG_UP = "The caller hung up before the answer was there."
+HUNG_UP = "The caller disconnected before the response was ready."
 # Headers that say what is asked for, as the body of other surfaces does; what names the attempt differs each time.
 CHOOSING = ("ai-language-model-", "ai-gateway-")
 # What a header says of the first request and would be wrong of a later one, and how those of rate limits begin.
@@ -134,7 +134,7 @@ def _until_its_end(operation: Operation) -> Handler:
 
     def handle(services: Services, inbound: Inbound) -> Outbound:
         if http_responses.is_over(deprecated, services.clock.now_us()):
-            raise Gone(f"{operation.method} {operation.path} ended on {deprecated.sunset}; see {policy.ADDRESS}.")
+            raise Gone(f"{operation.method} {operation.path} was removed on {deprecated.sunset}; see {policy.ADDRESS}.")
         return operation.handler(services, inbound)
 
     return handle
@@ -208,7 +208,7 @@ class MatchedRule(Rule):
 
 
 def _write_no_address(rule: Rule, **values: Any) -> tuple[str, str]:
-    raise NotImplementedError("No address is written from a rule.")
+    raise NotImplementedError("Building a URL from a rule is not supported.")
 
 
 def mount(flask: Flask, services: Services, surfaces: tuple[Surface, ...]) -> None:
@@ -319,7 +319,7 @@ def take_over(outbound: Outbound) -> None:
         if outbound.takeover is not None:
             outbound.takeover()
     except Exception:
-        log.exception("a connection that was taken over failed")
+        log.exception("an upgraded connection failed")
     finally:
         if isinstance(outbound.body, ClosingBody):
             outbound.body.close()

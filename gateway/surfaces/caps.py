@@ -104,7 +104,7 @@ def _measure(root: Any) -> tuple[int, int]:
 
 def _too_many(what: str, parts: str, most: int, name: str, param: str) -> InvalidRequest:
     return InvalidRequest(
-        f"{what} has more than {most:,} {parts}, the most that this gateway takes (limits.{name}).",
+        f"{what} has more than {most:,} {parts}, which is the limit (limits.{name}).",
         param=param,
         code="request_too_complex",
     )

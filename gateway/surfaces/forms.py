@@ -119,7 +119,7 @@ def digest_without(body: StoredFile, boundary: bytes) -> bytes:
 def _boundary_of(content_type: str) -> str:
     boundary = parse_options_header(content_type)[1].get("boundary", "")
     if not boundary or len(boundary) > BOUNDARY_LENGTH:
-        raise _malformed("its Content-Type names no boundary")
+        raise _malformed("its Content-Type has no boundary")
     return boundary
 
 
@@ -229,8 +229,8 @@ def _malformed(why: str) -> InvalidRequest:
 
 
 def _too_many(what: str, most: int) -> InvalidRequest:
-    return InvalidRequest(f"The form has more than {most} {what}, the most that is taken here.", code="too_many_parts")
+    return InvalidRequest(f"The form has more than {most} {what}, which is the limit.", code="too_many_parts")
 
 
 def _too_large(name: str, most: int) -> RequestTooLarge:
-    return RequestTooLarge(f"{name} is larger than {most} bytes, the most that is taken here.", param=name)
+    return RequestTooLarge(f"{name} is larger than {most} bytes, which is the limit.", param=name)

@@ -124,7 +124,7 @@ def robots(services: Services, inbound: Inbound) -> Outbound:
 class HealthQuery(Body):
     """The query parameters of the health report, for the API description."""
 
-    skip = TextField(metadata={"description": "Checks to leave out, separated by commas: redis, database."})
+    skip = TextField(metadata={"description": "Checks to skip, separated by commas: redis, database."})
 
 
 CHECK = named("HealthCheck", connected="boolean", error="string")
@@ -150,9 +150,9 @@ PLAIN: dict[str, Any] = {
 }
 OPERATIONS = (
     Operation("GET", "/", report, about=REPORT),
-    *(Operation("GET", path, alive, about=About("The process answers", **PLAIN)) for path in LIVENESS),
-    *(Operation("GET", path, ready, about=About("Whether requests succeed", **PLAIN)) for path in READINESS),
-    Operation("GET", "/robots.txt", robots, about=About("What robots may read", **PLAIN)),
+    *(Operation("GET", path, alive, about=About("Check liveness", **PLAIN)) for path in LIVENESS),
+    *(Operation("GET", path, ready, about=About("Check readiness", **PLAIN)) for path in READINESS),
+    Operation("GET", "/robots.txt", robots, about=About("Get robots.txt", **PLAIN)),
 )
 
 SURFACE = Surface("health", OPENAI, OPERATIONS)

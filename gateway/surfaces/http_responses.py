@@ -20,10 +20,10 @@ from gateway.surfaces.http import Deprecated, ErrorFormat, Inbound, Outbound
 
 log = logging.getLogger("gateway")
 
-OUR_FAULT = "Something went wrong on our side; the operator's log has the cause."
+OUR_FAULT = "An internal error occurred; the operator's log has the cause."
 # JSON is read to 1,024 levels and written to 254, of which formats of providers put some around what a caller sends.
 DEEPEST = 200
-TOO_DEEP = f"The body has objects and lists nested deeper than {DEEPEST} levels, more than can be passed on."
+TOO_DEEP = f"The body has objects and lists nested deeper than {DEEPEST} levels, which is the limit."
 JSON = ("Content-Type", "application/json")
 PRIVATE = [("Cache-Control", "no-store, no-transform"), ("Vary", "Authorization, x-api-key")]
 PRIVATE_JSON = (JSON, *PRIVATE)
@@ -93,7 +93,7 @@ def _write_frames(
     except GatewayError as error:
         yield fail(error)
     except Exception as error:
-        log.error("an answer could not be written to its end", exc_info=error)
+        log.error("a streamed response failed", exc_info=error)
         yield fail(Internal(OUR_FAULT))
     finally:
         close = getattr(batches, "close", None)

@@ -38,7 +38,7 @@ def look_at(file: StoredFile, param: str) -> Picture:
         raise InvalidRequest("The file is empty.", param=param, code="empty_file")
     kind = type_of(file.read(HEAD))
     if kind not in ENDINGS:
-        raise InvalidRequest("The file is no PNG, JPEG or WebP.", param=param, code="unsupported_media")
+        raise InvalidRequest("The file is not a PNG, JPEG or WebP image.", param=param, code="unsupported_media")
     return Picture(file, kind)
 
 
@@ -61,9 +61,7 @@ def load(services: Services, inbound: Inbound, url: str, param: str) -> Picture:
     except GatewayError as error:
         why = error.code
     if why:
-        raise InvalidRequest(
-            f"The image could not be loaded from its address ({why}).", param=param, code="media_not_loaded"
-        )
+        raise InvalidRequest(f"The image could not be downloaded ({why}).", param=param, code="media_not_loaded")
     file.write(found.body)
     return look_at(file, param)
 

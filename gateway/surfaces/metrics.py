@@ -25,21 +25,21 @@ PREFIX = "llmgateway_"
 PLACE = ("provider", "model", "operation")
 # Name → (what it means, its labels).
 COUNTERS = {
-    "requests_total": ("Answers by operation and status.", ("operation", "status")),
-    "errors_total": ("Requests that were refused or failed, by operation and kind.", ("operation", "kind")),
-    "attempts_total": ("Upstream calls by what they were for and how they ended.", (*PLACE, "outcome")),
+    "requests_total": ("Responses by operation and status.", ("operation", "status")),
+    "errors_total": ("Rejected and failed requests by operation and kind.", ("operation", "kind")),
+    "attempts_total": ("Upstream calls by purpose and outcome.", (*PLACE, "outcome")),
     "tokens_total": ("Tokens by direction.", (*PLACE, "direction")),
     "cost_nano_usd_total": ("Inference cost in nano-dollars.", PLACE),
-    "calls_left_total": ("Calls that were left for another provider because nothing came.", PLACE),
-    "streams_cut_total": ("Streams that broke after their first content.", PLACE),
-    "requests_unlogged_total": ("Refused requests that the request log says nothing of, being beyond its bounds.", ()),
-    "state_changes_total": ("Changes of state that were logged, by event.", ("event",)),
+    "calls_left_total": ("Upstream calls abandoned for another provider because no content arrived.", PLACE),
+    "streams_cut_total": ("Streams that failed after their first content.", PLACE),
+    "requests_unlogged_total": ("Rejected requests that the request log omits because they exceed its limits.", ()),
+    "state_changes_total": ("Logged state changes by event.", ("event",)),
 }
 HISTOGRAMS = {
-    "request_seconds": ("Duration of requests, of streams to their end, by operation.", ("operation",)),
-    "overhead_seconds": ("What the gateway itself took of requests that were answered.", ("operation",)),
-    "attempt_seconds": ("Duration of upstream calls that answered.", PLACE),
-    "first_token_seconds": ("Time to the first content of streams.", PLACE),
+    "request_seconds": ("Duration of requests by operation; streams are measured to their end.", ("operation",)),
+    "overhead_seconds": ("Time that the gateway itself added to successful requests.", ("operation",)),
+    "attempt_seconds": ("Duration of upstream calls that returned a response.", PLACE),
+    "first_token_seconds": ("Time to first content of streams.", PLACE),
 }
 # Bucket bounds of histograms that have others than most.
 BOUNDS = {"overhead_seconds": OWN_BUCKETS}
@@ -50,7 +50,7 @@ def metrics(services: Services, inbound: Inbound) -> Outbound:
     reveal what is spent and where."""
     wanted = services.settings.secret("GATEWAY_METRICS_TOKEN")
     if not wanted:
-        raise NotFound("Metrics are off here: the operator sets GATEWAY_METRICS_TOKEN.", code="metrics_off")
+        raise NotFound("Metrics are disabled; the operator sets GATEWAY_METRICS_TOKEN.", code="metrics_off")
     if not hmac.compare_digest(token_of(inbound).encode(), wanted.encode()):
         raise Unauthenticated("Send the operator's token as 'Authorization: Bearer <token>'.", code="metrics_token")
     kind, text = expose(services)
@@ -100,7 +100,7 @@ class MetricsCollector(Collector):
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        yield _gauge("build_info", "The version that serves.", ("version",), {(__version__,): 1.0})
+        yield _gauge("build_info", "Version of the running gateway.", ("version",), {(__version__,): 1.0})
         yield from self._counted()
         yield from self._gauges()
 

@@ -31,12 +31,12 @@ EVENTS = "text/event-stream"
 EMPTY = (202, 204, 303)  # statuses without a body
 URLENCODED = "application/x-www-form-urlencoded"
 # Some tools take the schema of a stream for that of its text, others for that of each event: it has no type.
-OF_EVENTS = {"description": "Events, the data of each being JSON as x-event-schema has it."}
+OF_EVENTS = {"description": "Server-sent events; the data of each event is JSON described by x-event-schema."}
 VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 TITLE = "llmgateway"
 INTRODUCTION = (
-    "One API key in front of every model provider. Operations of models take an API key "
-    "(`Authorization: Bearer` or `x-api-key`), those of management a session (bearer token or cookie)."
+    "One API key for every model provider. Model operations take an API key "
+    "(`Authorization: Bearer` or `x-api-key`), management operations a session (bearer token or cookie)."
 )
 # What an operation may answer that says nothing of it itself.
 UNSAID = (400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 502, 503, 504, 529)
@@ -51,8 +51,8 @@ SECURITY: dict[str, list[dict[str, list[str]]]] = {
 SCHEMES = {
     "bearerKey": {"type": "http", "scheme": "bearer", "description": "A project's API key."},
     "headerKey": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "A project's API key."},
-    "operatorToken": {"type": "http", "scheme": "bearer", "description": "The token of GATEWAY_METRICS_TOKEN."},
-    "session": {"type": "http", "scheme": "bearer", "description": "The token of a sign-in."},
+    "operatorToken": {"type": "http", "scheme": "bearer", "description": "The token set in GATEWAY_METRICS_TOKEN."},
+    "session": {"type": "http", "scheme": "bearer", "description": "A session token."},
 }
 STYLE = (
     ":root{color-scheme:light dark;--ink:#1a1a1a;--paper:#fff;--shade:#f6f6f6}"
@@ -194,9 +194,9 @@ def _show_refusal(answer: dict[str, Any], refusal: Any) -> None:
 def _describe_end(deprecated: Deprecated) -> str:
     """Since when, until when, and what instead."""
     if deprecated.sunset:
-        until = f"It ends on {deprecated.sunset}."
+        until = f"It will be removed on {deprecated.sunset}."
     else:
-        until = "Its end is not decided."
+        until = "No removal date is set."
     return f"Deprecated since {deprecated.since}. {until} See {deprecated.link or policy.ADDRESS}."
 
 
@@ -327,7 +327,7 @@ def write_page(document: dict[str, Any]) -> str:
         f"<h1>{html.escape(info['title'])} API {html.escape(info['version'])}</h1>"
         f"<p>{_write_text(introduction)} "
         f'<a href="openapi.json">openapi.json</a> · <a href="#{policy.ANCHOR}">Versions and deprecation</a></p>{parts}'
-        f"<h2>Schemas</h2><details><summary>All of them</summary>{schemas}</details>{_write_policy()}</html>"
+        f"<h2>Schemas</h2><details><summary>All schemas</summary>{schemas}</details>{_write_policy()}</html>"
     )
 
 

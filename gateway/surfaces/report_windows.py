@@ -75,7 +75,7 @@ def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> ReportRange
     count = (last - first).days + 1
     if not 1 <= count <= LONGEST_DAYS:
         raise InvalidRequest(
-            f"from must not lie after to (today if there is none), and both at most {LONGEST_DAYS} days apart.",
+            f"'from' must not be later than 'to' (default: today), and they may be at most {LONGEST_DAYS} days apart.",
             param="from",
         )
     begin, end = (-(-_midnight(day, zone) // HOUR_US) for day in (first, last + timedelta(days=1)))

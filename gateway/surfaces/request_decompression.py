@@ -79,7 +79,7 @@ def _steps(body: bytes, name: str, max_body: int) -> Iterator[bytes]:
         bare = name == "deflate" and not _is_zlib(body)
         made = _inflate(body, BARE_DEFLATE if bare else GZIP_OR_ZLIB, max_body)
     else:
-        raise UnsupportedMediaType("The request body may be encoded as gzip, deflate or zstd only.")
+        raise UnsupportedMediaType("The Content-Encoding of the request is not supported; use gzip, deflate or zstd.")
     left = max_body
     try:
         for part in made:
@@ -162,7 +162,7 @@ def _within(view: memoryview, end: int) -> int:
 def _count(members: int) -> int:
     if members >= MOST_MEMBERS:
         raise InvalidRequest(
-            f"The request body is packed in more than {MOST_MEMBERS} members; pack it in one.",
+            f"The compressed request body has more than {MOST_MEMBERS} members; compress it as one.",
             code="malformed_request",
         )
     return members + 1

@@ -65,7 +65,7 @@ def filter_of(given: Mapping[str, Any], inbound: Inbound) -> LogFilter:
     first = given.get("first")
     last = given.get("last")
     if first is not None and last is not None and first > last:
-        raise InvalidRequest("from must not lie after to.", param="from")
+        raise InvalidRequest("'from' must not be later than 'to'.", param="from")
     return LogFilter(
         model=given.get("model", ""),
         provider=given.get("provider", ""),
@@ -136,9 +136,9 @@ def find_one(visitor: Visitor, ident: str) -> LoggedRequest:
     else:
         mine = None
     if found is None or mine is None:
-        raise NotFound(f"There is no request {ident} in the log: none came under this id, or it is forgotten.")
+        raise NotFound(f"The log has no request {ident}: the id is unknown, or the entry has expired.")
     if mine.role not in MANAGERS and found.owner.member != raw_id(mine.id):
-        raise Forbidden("You have no permission for this log: developers see the requests of keys that they created.")
+        raise Forbidden("No permission for this request: developers see requests of keys that they created.")
     return found
 
 
@@ -147,7 +147,7 @@ def read_cursor(text: str) -> bytes | None:
     if not text:
         return None
     if not CURSOR.fullmatch(text):
-        raise InvalidRequest("The cursor is not one that a page of logs gave.", param="cursor")
+        raise InvalidRequest("The cursor is invalid; use the cursor that the previous page returned.", param="cursor")
     return bytes.fromhex(text)
 
 
@@ -163,7 +163,7 @@ def read_tags(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
     for text in given:
         name, separator, value = text.partition(":")
         if not separator or not name.strip() or len(tags) == MOST_TAGS:
-            text = f"Give metadata as name:value, such as team:search, {MOST_TAGS} at most."
+            text = f"Send metadata as name:value, such as team:search, at most {MOST_TAGS} times."
             raise InvalidRequest(text, param="metadata")
         tags.append((name.strip().lower(), value.strip()))
     return tuple(tags)

@@ -37,7 +37,7 @@ def add(surfaces: Iterable[object]) -> None:
     global SURFACES
     for one in surfaces:
         if not isinstance(one, Surface):
-            raise SettingsError(f"an extension gives {type(one).__name__} as a surface; it must be a Surface")
+            raise SettingsError(f"an extension exports {type(one).__name__} as a surface; it must be a Surface")
         SURFACES = tuple(dict.fromkeys((*SURFACES, one)))
 
 

@@ -66,7 +66,7 @@ def explain(text: str, choices: Choices) -> InvalidRequest:
         return InvalidRequest("The body must be a JSON object.")
     allowed = choices.get(NUMBERS.sub("", path))
     if allowed and ENUM.match(reason):
-        return invalid(path, f"{ENUM.sub('', reason)} is none of {either(allowed)}")
+        return invalid(path, f"{ENUM.sub('', reason)} is not one of {either(allowed)}")
     words = TYPES.sub(lambda match: _in_json_words(match[1]), reason)
     return invalid(path, words[:1].lower() + words[1:])
 

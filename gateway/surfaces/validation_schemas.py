@@ -47,7 +47,7 @@ class TextField(fields.String):
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> str:
         text = super()._deserialize(value, attr, data, **more)
         if "\0" in text or not _encodable(text):
-            raise ValidationError("Not a text that can be kept.")
+            raise ValidationError("The text contains characters that cannot be stored.")
         return text
 
 
@@ -85,9 +85,9 @@ class Usd(fields.Field):
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> int | None:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValidationError('Give an amount of US dollars such as "12.50".')
+            raise ValidationError('Use an amount of US dollars such as "12.50".')
         if isinstance(value, float) and not math.isfinite(value):
-            raise ValidationError('Give an amount of US dollars such as "12.50".')
+            raise ValidationError('Use an amount of US dollars such as "12.50".')
         if isinstance(value, float):
             text = f"{value:.9f}".rstrip("0").rstrip(".")
         else:
@@ -100,13 +100,13 @@ class Usd(fields.Field):
             sign = 1
         found = DECIMAL.fullmatch(text[1:] if sign < 0 else text)
         if found is None:
-            raise ValidationError('Give a non-negative decimal amount of US dollars such as "12.50".')
+            raise ValidationError('Use a non-negative decimal amount of US dollars such as "12.50".')
         whole, fraction = found.groups(default="")
         # Ten billion dollars would not fit the 64 bits of nano-dollars.
         if len(whole) > 9:
-            raise ValidationError("The amount is too large: give at most 999999999 dollars.")
+            raise ValidationError("The amount is too large; the limit is 999999999 dollars.")
         if len(fraction) > 9:
-            raise ValidationError("Give at most nine places after the point: a billionth of a dollar is the least.")
+            raise ValidationError("Use at most nine decimal places.")
         return money.parse_usd(text)
 
 
@@ -122,7 +122,7 @@ class Moment(fields.String):
             moment = datetime.fromisoformat(text[:LONGEST_MOMENT])
             return from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
         except (ValueError, OverflowError):
-            raise ValidationError("Give a moment in ISO 8601 such as 2027-01-31T08:00:00Z.") from None
+            raise ValidationError("Use an ISO 8601 time such as 2027-01-31T08:00:00Z.") from None
 
 
 class Names(fields.List):

@@ -68,9 +68,9 @@ class Visitor:
         found = self.memberships.get(organization_id)
         if found is None:
             organizations.find_organization(self.services.store.database, organization_id)
-            raise Forbidden("You do not belong to this organization.")
+            raise Forbidden("You are not a member of this organization.")
         if roles and found.role not in roles:
-            raise Forbidden(f"This needs the role {' or '.join(roles)}; you are {found.role}.")
+            raise Forbidden(f"This requires the role {' or '.join(roles)}; your role is {found.role}.")
         if self.uncounted:
             self.uncounted.clear()
             self.services.management.count_change(found)
@@ -104,7 +104,7 @@ class Visitor:
         key = keys.find(self.services.store.database, key_id)
         mine = self.member(key.organization_id)
         if mine.role not in MANAGERS and key.member_id != mine.id:
-            raise Forbidden("You have no permission for this API key: developers manage the keys they created.")
+            raise Forbidden("No permission for this API key: developers manage keys that they created.")
         return key
 
     def other_member(self, organization_id: str, member_id: str) -> MemberInfo:
@@ -159,9 +159,9 @@ def signed_in(view: View) -> Callable[[Services, Inbound], Outbound]:
 def visit(services: Services, token: str, method: str = "GET") -> Visitor:
     """The visitor of a session token; `method` is what they do. Unauthenticated, Forbidden (deactivated account)."""
     if not token:
-        raise Unauthenticated("Sign in first: this needs a session.", code="session_invalid")
+        raise Unauthenticated("Sign in first: this operation requires a session.", code="session_invalid")
     if not token.startswith(PREFIX):
-        raise Unauthenticated("This takes a session (sign in), not an API key.", code="session_invalid")
+        raise Unauthenticated("This operation requires a session, not an API key; sign in.", code="session_invalid")
     session = services.management.sessions.find(token)
     work_for(session.user_id)
     found = members.list_members(services.store.database, user_id=session.user_id)
@@ -195,11 +195,11 @@ def check_origin(services: Services, inbound: Inbound, required: bool = False) -
     origin = inbound.header("origin")
     if not origin:
         if required:
-            raise Forbidden("Send the header Origin with changes made by cookie.", code="untrusted_origin")
+            raise Forbidden("Send an Origin header with changes that a cookie authenticates.", code="untrusted_origin")
         return
     if origin not in trusted_origins(services, inbound):
         raise Forbidden(
-            f"Changes are not taken from {origin[:200]}; list it in GATEWAY_SECURITY_TRUSTED_ORIGINS.",
+            f"Changes from {origin[:200]} are not allowed; list this origin in GATEWAY_SECURITY_TRUSTED_ORIGINS.",
             code="untrusted_origin",
         )
 
@@ -259,4 +259,4 @@ def show_session(info: SessionInfo) -> dict[str, Any]:
 def _check_ids(inbound: Inbound) -> None:
     for value in inbound.params.values():
         if not IDENT.fullmatch(value):
-            raise NotFound(f"There is nothing at {inbound.path[:200]}.")
+            raise NotFound(f"Nothing is served at {inbound.path[:200]}.")

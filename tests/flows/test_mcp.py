@@ -379,9 +379,17 @@ def test_a_failure_upstream_is_a_tool_error(visitor: Visitor, upstream: FakeOpen
         ("generate-image", {"prompt": "A boat", "n": 5}, "n"),
         ("list-models", {"limit": 0}, "limit"),
         ("list-models", {"limit": 1001}, "limit"),
-        ("chat", {"model": MODEL, "messages": [{"role": "tool", "content": ""}]}, "none of assistant, system or user"),
+        (
+            "chat",
+            {"model": MODEL, "messages": [{"role": "tool", "content": ""}]},
+            "not one of assistant, system or user",
+        ),
         ("chat", {"model": MODEL, "messages": TALK, "max_tokens": 1.5}, "max_tokens"),
-        ("generate-alt-image", {"prompt": "A boat", "aspect_ratio": "2:1"}, "'2:1' is none of 16:9, 1:1, 4:3 or 5:4"),
+        (
+            "generate-alt-image",
+            {"prompt": "A boat", "aspect_ratio": "2:1"},
+            "'2:1' is not one of 16:9, 1:1, 4:3 or 5:4",
+        ),
         ("generate-alt-image", {"prompt": "A boat", "filename": "../../etc/passwd"}, "filename"),
     ],
 )

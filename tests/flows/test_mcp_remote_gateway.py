@@ -133,8 +133,8 @@ ODD = b'{"error":{"code":"<b>odd</b>","message":"Slowly"}}'
 @pytest.mark.parametrize(
     ("status", "body", "headers", "begins"),
     [
-        ("200 OK", MANY, {}, "502 upstream_error: The gateway that generates answered with something else"),
-        ("500 Broken", LONG, {}, "500 upstream_error: The gateway that generates answered with status 500"),
+        ("200 OK", MANY, {}, "502 upstream_error: The other gateway returned an unexpected response"),
+        ("500 Broken", LONG, {}, "500 upstream_error: The other gateway returned status 500"),
         ("400 Bad", ODD, {}, "400 upstream_error: Slowly"),
     ],
 )

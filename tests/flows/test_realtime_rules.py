@@ -230,12 +230,12 @@ def test_who_asks_for_a_call_or_an_older_way_in_is_told_what_there_is(gateway) -
 
     for path in ("/calls", "/calls/rtc_1/hangup"):
         status, text = told("POST", path)
-        assert status == 404 and "WebRTC and SIP are not served: connect to /v1/realtime over a WebSocket" in text
+        assert status == 404 and "WebRTC and SIP are not supported; connect to /v1/realtime over a WebSocket" in text
     status, text = told("POST", "/sessions")
     assert status == 404 and "/v1/realtime/client_secrets" in text
     opening = {"connection": "upgrade", "upgrade": "websocket"}
     status, text = told("GET", "/translations?model=gpt-realtime-translate", **opening)
-    assert status == 426 and "only translate are not served" in text
+    assert status == 426 and "translation sessions are not supported" in text
     opening |= {"sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==", "sec-websocket-version": "13"}
     status, text = told("GET", "?call_id=rtc_1", **opening)
     assert status == 400 and "WebRTC" in text

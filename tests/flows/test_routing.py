@@ -436,7 +436,7 @@ def test_a_custom_provider_that_is_the_gateway_itself_is_called_once(share, upst
     # Without a model of its own the request is the same at every turn of the loop.
     answer = post(gateway, "/v1/chat/completions", {"model": "custom", "messages": HELLO})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "request_loop")
-    assert "leads back to the gateway" in answer.json()["error"]["message"]
+    assert "points to the gateway" in answer.json()["error"]["message"]
 
 
 def test_models_of_the_generic_custom_key_are_called_by_name(installation, chat, other):

@@ -27,7 +27,7 @@ FORMATS = {
     "x-aiff": "aiff",
     "x-flac": "flac",
 }
-KEPT_ELSEWHERE = "files that a vendor keeps cannot be named here; send the bytes or an address"
+KEPT_ELSEWHERE = "file ids of a vendor are not supported; send the bytes or a URL"
 
 
 def read_file(part: wire.FilePart, path: str, mark: CacheMark | None = None) -> Part:
@@ -104,7 +104,7 @@ def _mend_base64(data: str, path: str) -> str:
         return data
     standard = mended(data)
     if not _is_base64(standard):
-        raise invalid(path, "it is no base64")
+        raise invalid(path, "it is not valid base64")
     return standard
 
 
@@ -122,7 +122,7 @@ def _decode(data: str, path: str) -> str:
         # What is long is decoded in pieces, which takes base64 to the letter.
         return (decode_base64(data) if len(data) > PIECE else b64decode(data, validate=False)).decode()
     except ValueError:
-        raise invalid(path, "it is no base64 of a text in UTF-8") from None
+        raise invalid(path, "it is not base64 of UTF-8 text") from None
 
 
 def _with_name(text: str, name: str, mark: CacheMark | None) -> Text:

@@ -46,7 +46,7 @@ def read(inbound: Inbound, version: int, limits: LimitSettings, read_chat: ReadC
     """The question of a request. InvalidRequest with the dotted path of what is wrong."""
     model = inbound.header(MODEL_HEADER)
     if not model:
-        raise InvalidRequest(f"Name the model in the header '{MODEL_HEADER}'.", param=MODEL_HEADER)
+        raise InvalidRequest(f"Set the model in the header '{MODEL_HEADER}'.", param=MODEL_HEADER)
     stream = inbound.header(STREAMING_HEADER).lower() == "true"
     raw = inbound.body
     return caps.read(limits, raw, _read, limits, raw, model, stream, version, read_chat)
@@ -63,7 +63,7 @@ def _read(limits: LimitSettings, raw: bytes, model: str, stream: bool, version: 
     except (UnicodeDecodeError, RecursionError) as error:  # in a member that is handed on unchanged
         raise unreadable(error) from None
     if not prompt.messages:
-        raise InvalidRequest("Nothing of the prompt is left for a model to read.", param="prompt")
+        raise InvalidRequest("The prompt contains nothing that a model can read.", param="prompt")
     _, request = restated(lambda: read_chat(limits, settings.body), settings)
     return Question(_join(request, prompt, len(raw) >= caps.LARGE), version, settings.search, settings.warnings)
 

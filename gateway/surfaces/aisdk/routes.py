@@ -103,14 +103,14 @@ CONFIG_ANSWER = {
 }
 HEADERS = (
     HeaderParameter(reader.MODEL_HEADER, "The model: provider/model, a bare id, or auto.", required=True),
-    HeaderParameter(reader.STREAMING_HEADER, "Whether the answer is a stream of parts.", ("true", "false")),
+    HeaderParameter(reader.STREAMING_HEADER, "Whether the response is streamed.", ("true", "false")),
     HeaderParameter(
-        reader.VERSION_HEADER, "The version of requests and answers; without it the prefix's.", tuple(reader.VERSIONS)
+        reader.VERSION_HEADER, "Version of requests and responses; default: that of the path.", tuple(reader.VERSIONS)
     ),
 )
 TAG = "AI SDK"
 ASK = About(
-    "Ask a language model (AI SDK)",
+    "Call a language model (AI SDK)",
     TAG,
     request=schema.CallOptions,
     answer=ANSWER,
@@ -118,8 +118,8 @@ ASK = About(
     events=PART,
 )
 REFUSALS = (401, 403, 410, 503)
-CONFIG = About("The language models that a key may call (AI SDK)", TAG, answer=CONFIG_ANSWER, errors=REFUSALS)
-CREDITS = About("The organization's credits", TAG, answer=balance.ANSWER, errors=REFUSALS)
+CONFIG = About("List the language models that a key may call (AI SDK)", TAG, answer=CONFIG_ANSWER, errors=REFUSALS)
+CREDITS = About("Show the organization's credits", TAG, answer=balance.ANSWER, errors=REFUSALS)
 
 
 def surface(read_chat: reader.ReadChat) -> Surface:

@@ -26,7 +26,7 @@ def unsupported_tool(tool: wire.ProviderTool) -> Json:
         "type": "unsupported-tool",
         "tool": shown,
         "feature": f"tool {tool.id}",
-        "details": f"{tool.id} is not offered here and was left out.",
+        "details": f"{tool.id} is not supported and was left out.",
     }
 
 

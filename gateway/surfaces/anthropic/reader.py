@@ -35,8 +35,8 @@ OWN = ("container", "mcp_servers")
 OWN_BLOCKS = (wire.McpToolUseBlock, wire.McpToolResultBlock, wire.McpToolListingBlock)
 # What is said of values that are neither the ordinary one nor a tier.
 UNKNOWN = {
-    "speed": "it is standard or fast.",
-    "inference_geo": "it is global or us; a region is chosen by the model's name (provider/model:region).",
+    "speed": "it must be standard or fast.",
+    "inference_geo": "it must be global or us; the model's name selects a region (provider/model:region).",
 }
 # Server tools that other vendors have too, or can do without.
 SHARED_TOOLS = ("web_search_", "tool_search_tool_")

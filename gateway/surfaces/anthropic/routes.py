@@ -116,8 +116,10 @@ ERRORS = ErrorFormat(
     },
     id_header="request-id",
 )
-ABOUT = About("Message (Anthropic dialect)", request=schema.MessagesBody, answer=shapes.MESSAGE, events=shapes.EVENT)
-ABOUT_COUNT = About("Input tokens of a message", request=schema.Prompt, answer=shapes.COUNTED)
+ABOUT = About(
+    "Create a message (Anthropic dialect)", request=schema.MessagesBody, answer=shapes.MESSAGE, events=shapes.EVENT
+)
+ABOUT_COUNT = About("Estimate the input tokens of a message", request=schema.Prompt, answer=shapes.COUNTED)
 
 OPERATIONS = (
     Operation("POST", "/v1/messages", create, body="json", hot=True, paid=True, about=ABOUT),

@@ -157,7 +157,7 @@ CHOICES = {
     "service_tier": ("auto", "standard_only"),
 }
 OTHER_FORMAT = (
-    "This looks like a request in OpenAI's format ({}). POST /v1/messages takes Anthropic's; send this one to "
+    "This looks like a request in OpenAI's format ({}). POST /v1/messages takes Anthropic's; send this request to "
     "POST /v1/chat/completions."
 )
 SURROGATE = b"\\ud"  # as clients write what is none of their texts; a whole character they write as it is
@@ -267,7 +267,7 @@ def _check_tool(tool: dict[str, Any], path: str) -> dict[str, Any]:
         raise invalid(f"{path}.description", "expected string")
     mark = tool.get("cache_control")
     if mark is not None and (not isinstance(mark, dict) or mark.get("ttl") not in (None, "5m", "1h")):
-        raise invalid(f"{path}.cache_control", 'expected {"type": "ephemeral"}, with a ttl of 5m or 1h if any')
+        raise invalid(f"{path}.cache_control", 'expected {"type": "ephemeral"}, optionally with a ttl of 5m or 1h')
     if tool.keys() <= TOOL_FIELDS:
         return tool
     return {name: value for name, value in tool.items() if name in TOOL_FIELDS}

@@ -321,7 +321,7 @@ class BlockOrder:
             known[1].append(event)
             self._waiting += 1
         if self._waiting > MOST_WAITING:
-            raise UpstreamFailed("The provider sent more parts side by side than can wait for their turn.")
+            raise UpstreamFailed("The provider interleaved more parts than the gateway buffers.")
         return self._drain()
 
     def _append(self, writer: _Writer, event: BlockEvent) -> None:

@@ -34,12 +34,12 @@ def check_origin(services: Services, inbound: Inbound) -> None:
         named = {(urlsplit(server.public_url).hostname or "").lower(), *server.allowed_hosts} - {""}
         if host not in LOOPBACK | named:
             raise _foreign(
-                "The gateway listens here under its local names only; set GATEWAY_SERVER_PUBLIC_URL to another."
+                "Only local host names are allowed; the operator sets GATEWAY_SERVER_PUBLIC_URL to use another one."
             )
     own = urlsplit(inbound.base_url)
     allowed = {f"{own.scheme}://{own.netloc}", *security.trusted_origins, *security.cors_origins}
     if ANY not in allowed and origin not in {one.rstrip("/").lower() for one in allowed}:
-        raise _foreign("Pages of this origin are not let in; the operator lists origins in security.cors_origins.")
+        raise _foreign("This origin is not allowed; the operator lists origins in security.cors_origins.")
 
 
 def _foreign(message: str) -> Forbidden:
@@ -62,7 +62,7 @@ def caller_of(services: Services, inbound: Inbound) -> Caller:
     try:
         caller = auth.caller_of(services, inbound)
         if caller.by_token and scopes.TOOLS not in caller.scopes:
-            raise Forbidden(f"This needs an access token with the scope {scopes.TOOLS}.", code="insufficient_scope")
+            raise Forbidden(f"This requires an access token with the scope {scopes.TOOLS}.", code="insufficient_scope")
         return caller
     except (Unauthenticated, Forbidden, Gone) as error:
         raise mend(error, inbound) from None

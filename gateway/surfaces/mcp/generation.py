@@ -121,7 +121,10 @@ def _show(result: ImagesResult) -> list[Json]:
             shown.append(text_of(f"The image is at {media.url}"))
     if not shown:
         shown.append(
-            text_of("No image was made" + (": the provider's filter let none pass." if result.blocked else "."))
+            text_of(
+                "No image was generated"
+                + (": the provider's content filter rejected all of them." if result.blocked else ".")
+            )
         )
-    revised = [text_of(f"Made of the prompt: {prompt}") for prompt in result.revised if prompt]
+    revised = [text_of(f"Generated from the prompt: {prompt}") for prompt in result.revised if prompt]
     return [*revised, *shown, *(text_of(f"Note: {warning}") for warning in result.warnings)]

@@ -74,22 +74,22 @@ def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:
         raise RequestTooLarge(f"A message may have at most {MOST_BYTES >> 20} MiB.")
     message = caps.read(limits, raw, _decode, raw)
     if isinstance(message, list):
-        raise _broken("Send one message a request; batches are not part of this protocol.")
+        raise _broken("Send one message per request; batches are not part of this protocol.")
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        raise _broken('A message is an object with "jsonrpc": "2.0".')
+        raise _broken('A message must be an object with "jsonrpc": "2.0".')
     method = message.get("method")
     ident = message.get("id")
     if method is None and ("result" in message or "error" in message):
         return None
     if not isinstance(method, str):
-        raise _broken("A message has a method, or is an answer.")
+        raise _broken("A message must have a method, or be a response.")
     if "id" not in message:
         return None
     if not _is_ident(ident):
-        raise _broken(f"The id of a request is a number or a text of at most {MOST_ID} characters.")
+        raise _broken(f"The id of a request must be a number or a string of at most {MOST_ID} characters.")
     params = message.get("params", {})
     if not isinstance(params, dict):
-        raise _broken("The params of a message are an object.")
+        raise _broken("The params of a message must be an object.")
     return MethodCall(ident, method, params)
 
 

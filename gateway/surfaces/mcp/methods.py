@@ -39,7 +39,7 @@ class Methods:
         """The result, and its error if it reports one. Fault; RateLimited."""
         method = (self._stateless if stateless else self._of_handshakes).get(call.method)
         if method is None:
-            raise Fault(json_rpc.UNKNOWN_METHOD, "This method is not known here.")
+            raise Fault(json_rpc.UNKNOWN_METHOD, "The method is unknown.")
         result, failure = method(ctx, call.params)
         return revisions.complete(result) if stateless else result, failure
 
@@ -50,10 +50,10 @@ class Methods:
     def _call(self, ctx: ToolContext, params: Json) -> Given:
         tool = self._toolbox.find(params.get("name"))
         if tool is None:
-            raise Fault(json_rpc.INVALID_PARAMS, "There is no tool of this name; tools/list has them.")
+            raise Fault(json_rpc.INVALID_PARAMS, "The tool is unknown; tools/list returns all tools.")
         given: Any = params.get("arguments")
         if given is not None and not isinstance(given, dict):
-            raise Fault(json_rpc.INVALID_PARAMS, "The arguments of a tool are an object.")
+            raise Fault(json_rpc.INVALID_PARAMS, "The arguments of a tool must be an object.")
         return tool_table.call(tool, ctx, given)
 
 

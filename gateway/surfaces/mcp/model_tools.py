@@ -38,7 +38,7 @@ def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json
     if len(shown) < len(found) or not found:
         sizes = Counter(model.family.lower() for _, model, _ in visible if model.family)
         counted = ", ".join(f"{name} ({count})" for name, count in sorted(sizes.items()))
-        lines += ["", f"Others: raise limit, or name as family one of {counted}."]
+        lines += ["", f"For more models, raise limit or set family to one of {counted}."]
     return _listed("models", "\n".join(lines), shown, {})
 
 
@@ -75,7 +75,7 @@ def _image_line(entry: Json, default: str) -> str:
     if entry["requestPrice"] is None:
         price = ""
     else:
-        price = f", ${entry['requestPrice']:g} an image"
+        price = f", ${entry['requestPrice']:g} per image"
     return f"- **{entry['id']}**{marked}: {entry['name']}, by {', '.join(entry['providers'])}{price}"
 
 
@@ -135,7 +135,7 @@ def _providers(mappings: list[Mapping]) -> list[str]:
 
 def _line(entry: Json) -> str:
     can = [name for name, able in entry["capabilities"].items() if able]
-    price = f"${entry['pricing']['input']} in, ${entry['pricing']['output']} out a token"
+    price = f"${entry['pricing']['input']} in, ${entry['pricing']['output']} out per token"
     if entry["context_length"]:
         context = f"{entry['context_length']} tokens"
     else:

@@ -98,13 +98,13 @@ def address_of(ctx: ToolContext) -> str:
         return ""
     if urlsplit(named).scheme != "https":
         raise NotSupported(
-            "MCP_GATEWAY_URL names another gateway without https, where no key is sent; the operator sets one with "
-            "https, or unsets it.",
+            "MCP_GATEWAY_URL names another gateway without https, to which no key is sent; the operator sets an "
+            "https URL or removes the setting.",
             code="generation_elsewhere",
         )
     if ctx.caller.by_token:
         raise NotSupported(
-            "Tools generate at another gateway, which takes API keys, and an access token is none; connect with an API "
+            "Tools generate at another gateway, which accepts API keys but no access tokens; connect with an API "
             "key instead of signing in.",
             code="generation_elsewhere",
         )
@@ -154,7 +154,7 @@ def _media_of(sent: SentImage) -> Media:
     try:
         head = b64decode(sent.b64_json[:SHOWN], validate=True)
     except (NotBase64, ValueError):
-        raise UpstreamFailed("The gateway that generates answered with an image that is no base64.") from None
+        raise UpstreamFailed("The other gateway returned an image that is not valid base64.") from None
     return Media(type_of(head), data=sent.b64_json)
 
 
@@ -187,7 +187,7 @@ def _read(raw: bytes, kind: type[T]) -> T:
             return compute_if(len(raw) >= caps.LARGE, msgspec.json.decode, raw, type=kind)
     except (msgspec.DecodeError, RecursionError):
         pass
-    raise UpstreamFailed("The gateway that generates answered with something else than was asked for.")
+    raise UpstreamFailed("The other gateway returned an unexpected response.")
 
 
 def _refusal(status: int, raw: bytes, retry_after: str) -> GatewayError:
@@ -197,7 +197,7 @@ def _refusal(status: int, raw: bytes, retry_after: str) -> GatewayError:
             sent_error = msgspec.json.decode(raw, type=SentRefusal).error
         except (msgspec.DecodeError, RecursionError):
             pass
-    text = sent_error.message or f"The gateway that generates answered with status {status}."
+    text = sent_error.message or f"The other gateway returned status {status}."
     if status == 429:
         if WAIT.fullmatch(retry_after):
             wait_s = float(retry_after)

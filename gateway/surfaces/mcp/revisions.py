@@ -39,7 +39,7 @@ def is_stateless(inbound: Inbound, call: MethodCall) -> bool:
         return False
     if not isinstance(meta, dict) or missing(meta):
         names = ", ".join(missing(meta) if isinstance(meta, dict) else (VERSION_KEY, CAPABILITIES_KEY))
-        raise Fault(INVALID_PARAMS, f"params._meta of this version has {names}.", 400)
+        raise Fault(INVALID_PARAMS, f"In this version params._meta must have {names}.", 400)
     _check_mirrors(inbound, call, header, version)
     if version != STATELESS:
         raise Fault(

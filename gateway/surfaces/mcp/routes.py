@@ -61,7 +61,7 @@ class Endpoint:
             return sse_transport.open_stream(services, inbound, caller, self._path)
         if inbound.method != "POST":
             raise MethodNotAllowed(
-                "Send messages by POST; there are no streams and no sessions here.", headers=(("Allow", "POST"),)
+                "Send messages by POST; streams and sessions are not supported.", headers=(("Allow", "POST"),)
             )
         auth.require_json(inbound)
         _check_accept(inbound)
@@ -138,7 +138,7 @@ def _check_accept(inbound: Inbound) -> None:
     """InvalidRequest (406) for a client that takes no JSON; one that names nothing takes anything."""
     accept = inbound.header("accept").lower()
     if accept and not any(kind in accept for kind in READABLE):
-        raise InvalidRequest("Answers are JSON: accept application/json.", code="not_acceptable", status=406)
+        raise InvalidRequest("Responses are JSON; accept application/json.", code="not_acceptable", status=406)
 
 
 def _information(inbound: Inbound, path: str) -> Json:
@@ -156,7 +156,7 @@ def _information(inbound: Inbound, path: str) -> Json:
 MESSAGE = named("McpMessage", {"id": ANY, "result": OBJECT, "error": OBJECT}, jsonrpc={"const": "2.0"})
 CALL = named(
     "McpCall",
-    {"id": {"type": ["string", "integer"], "description": "Missing from a notification, which is not answered."},
+    {"id": {"type": ["string", "integer"], "description": "Absent in a notification, which gets no response."},
      "method": "string", "params": OBJECT, "result": OBJECT, "error": OBJECT},
     jsonrpc={"const": "2.0"},
 )  # fmt: skip
@@ -164,10 +164,12 @@ TAG = "MCP"
 INFORMATION = named(
     "McpServer", name="string", version="string", description="string", protocolVersion="string", endpoint="string"
 )
-INFORM = About("Information on the MCP server", TAG, access="none", answer=INFORMATION, errors=(400, 401, 403, 405))
-TAKE = About("One message of the Model Context Protocol", TAG, CALL, answer=MESSAGE, success=(200, 202))
-OFFER = About("Methods of the MCP server", TAG, access="none", success=(204,), errors=())
-REFUSE = About("No sessions", TAG, success=(), errors=(400, 401, 403, 405))
+INFORM = About(
+    "Get information about the MCP server", TAG, access="none", answer=INFORMATION, errors=(400, 401, 403, 405)
+)
+TAKE = About("Send a message of the Model Context Protocol", TAG, CALL, answer=MESSAGE, success=(200, 202))
+OFFER = About("Get the allowed methods of the MCP server", TAG, access="none", success=(204,), errors=())
+REFUSE = About("End a session (not supported)", TAG, success=(), errors=(400, 401, 403, 405))
 
 
 def surface(

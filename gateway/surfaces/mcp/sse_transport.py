@@ -37,7 +37,7 @@ def open_stream(services: Services, inbound: Inbound, caller: Caller, path: str)
     most = services.settings.mcp.max_streams
     if mailboxes.count(caller.key_id) >= most:
         raise RateLimited(
-            f"A key may hold {most} streams at once; close one.", code="too_many_streams", retry_after=WAIT_S
+            f"A key may have {most} open streams; close one.", code="too_many_streams", retry_after=WAIT_S
         )
     box = mailboxes.listen(caller.key_id)
     frames = _frames(services, inbound, caller, box, f"{inbound.base_url}{path}?{SESSION}={box.name}")
@@ -111,13 +111,13 @@ def session_of(services: Services, inbound: Inbound, caller: Caller) -> StreamSe
         return None
     place = services.store.mailboxes.find(caller.key_id, name)
     if place is None:
-        raise Forbidden("This key has no stream of this session open; open one with GET.", code="session_not_open")
+        raise Forbidden("This key has no open stream for this session; open one with GET.", code="session_not_open")
     return StreamSession(services, caller.key_id, place, name)
 
 
 def _too_long(size: int) -> GatewayError:
     return NotSupported(
-        f"The answer has {size:,} bytes, and a stream of this revision carries {LONGEST_MESSAGE:,} at most; send the "
+        f"The response has {size:,} bytes, and a stream of this revision carries at most {LONGEST_MESSAGE:,}; send the "
         "message by POST without a session, as revisions from 2025-03-26 on do.",
         code="answer_too_long",
     )
@@ -125,7 +125,7 @@ def _too_long(size: int) -> GatewayError:
 
 def _full() -> RateLimited:
     return RateLimited(
-        "More waits in the streams of this key than they may hold; read them, and try again.",
+        "The streams of this key have too many unread messages; read them and try again.",
         code="stream_full",
         retry_after=WAIT_S,
     )

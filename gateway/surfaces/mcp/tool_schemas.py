@@ -24,8 +24,8 @@ class NoArguments(Struct, forbid_unknown_fields=True):
 
 
 class UsageArguments(Struct, forbid_unknown_fields=True, rename={"from_date": "from", "to_date": "to"}):
-    from_date: Annotated[Day, Meta(description="First day in UTC; without it 29 days before `to`.")] | None = None
-    to_date: Annotated[Day, Meta(description="Last day in UTC, included; without it today.")] | None = None
+    from_date: Annotated[Day, Meta(description="First day in UTC; default: 29 days before `to`.")] | None = None
+    to_date: Annotated[Day, Meta(description="Last day in UTC, included; default: today.")] | None = None
     granularity: Literal["day", "hour"] = "day"
 
 
@@ -34,8 +34,8 @@ class BreakdownArguments(
 ):
     group_by: Literal["provider", "model", "app", "api_key"]
     sort_by: Literal["requests", "cost", "tokens"] = "requests"
-    from_date: Annotated[Day, Meta(description="First day in UTC; without it 29 days before `to`.")] | None = None
-    to_date: Annotated[Day, Meta(description="Last day in UTC, included; without it today.")] | None = None
+    from_date: Annotated[Day, Meta(description="First day in UTC; default: 29 days before `to`.")] | None = None
+    to_date: Annotated[Day, Meta(description="Last day in UTC, included; default: today.")] | None = None
     limit: Annotated[int, Meta(ge=1, le=100)] = 10
     offset: Annotated[int, Meta(ge=0, le=10_000)] = 0
 
@@ -50,26 +50,26 @@ class ChatArguments(Struct):
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
-    stream: Annotated[bool, Meta(description="Has no effect: the answer comes whole.")] | None = None
+    stream: Annotated[bool, Meta(description="Has no effect: the response is never streamed.")] | None = None
 
 
 class ImageArguments(Struct):
     prompt: Text
-    model: Annotated[str, Meta(max_length=256, description="Without it the default of list-image-models.")] = ""
+    model: Annotated[str, Meta(max_length=256, description="Default: the default model of list-image-models.")] = ""
     size: Annotated[str, Meta(max_length=64)] = "1024x1024"
     n: Annotated[int, Meta(ge=1, le=4)] = 1
 
 
 class AltImageArguments(Struct):
     prompt: Text
-    filename: Annotated[str, Meta(max_length=200, description="A bare name, without any path.")] = ""
+    filename: Annotated[str, Meta(max_length=200, description="A file name without a path.")] = ""
     aspect_ratio: Literal["1:1", "16:9", "4:3", "5:4"] | None = None
 
 
 class ListArguments(Struct):
     include_deactivated: bool = False
     exclude_deprecated: bool = False
-    limit: Annotated[int, Meta(ge=1, le=1000, description="The most models to list; 20 unless given.")] = 20
+    limit: Annotated[int, Meta(ge=1, le=1000, description="Maximum number of models to list; default: 20.")] = 20
     family: Annotated[str, Meta(max_length=100)] | None = None
 
 
@@ -100,7 +100,7 @@ def _explain(text: str, kind: type) -> InvalidRequest:
     unknown = UNKNOWN.match(text)
     if unknown and "$" not in text:
         name = unknown[1][:64]
-        return InvalidRequest(f"There is no argument '{name}'; the key alone decides whose data is told.", param=name)
+        return InvalidRequest(f"Unknown argument '{name}'; the API key alone determines the account.", param=name)
     schema = schema_of(kind)
     return explain(text, dict(_choices(schema, schema.get("$defs", {}), "")))
 

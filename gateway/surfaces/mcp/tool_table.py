@@ -64,14 +64,14 @@ def call(tool: OfferedTool, ctx: ToolContext, given: Any) -> tuple[Json, Gateway
         if isinstance(error, UpstreamTimeout) and ctx.services.clock.monotonic() >= ctx.deadline:
             raise _too_late(ctx, error) from None
         if isinstance(error, Unavailable) and tool.run.__module__ == analytics.__name__:
-            error = Unavailable("Account data is temporarily unavailable; nothing is known, try again.")
+            error = Unavailable("Account data is temporarily unavailable; try again.")
         return failed(error), error
 
 
 def _too_late(ctx: ToolContext, error: GatewayError) -> Fault:
     limit_s = ctx.services.settings.mcp.tool_timeout_s
     data = {"code": "tool_timeout", "timeout": round(limit_s * 1000)}
-    return Fault(TIMED_OUT, f"The tool took longer than {limit_s:g} s and was ended.", data=data, error=error)
+    return Fault(TIMED_OUT, f"The tool timed out after {limit_s:g} s.", data=data, error=error)
 
 
 def _tools(read_chat: generation.ReadChat) -> list[OfferedTool]:
@@ -79,7 +79,7 @@ def _tools(read_chat: generation.ReadChat) -> list[OfferedTool]:
         OfferedTool(
             "get-account",
             "Account",
-            "Whose API key this is: user, organization, project, role, what the key may still spend, credits.",
+            "The owner of this API key (user, organization, project, role), its remaining limit, and credits.",
             tool_schemas.NoArguments,
             analytics.get_account,
             tool_schemas.ACCOUNT,
@@ -96,7 +96,7 @@ def _tools(read_chat: generation.ReadChat) -> list[OfferedTool]:
         OfferedTool(
             "get-usage-breakdown",
             "Usage by provider, model, app or key",
-            "What was used over a period, ranked; the next page is at offset plus limit.",
+            "Usage over a period, ranked; the next page starts at offset plus limit.",
             tool_schemas.BreakdownArguments,
             analytics.get_usage_breakdown,
             tool_schemas.BREAKDOWN,
@@ -104,7 +104,7 @@ def _tools(read_chat: generation.ReadChat) -> list[OfferedTool]:
         OfferedTool(
             "chat",
             "Chat",
-            "Ask a language model; the complete answer and its token counts. Costs credits.",
+            "Call a language model and return its complete response with token counts. Costs credits.",
             tool_schemas.ChatArguments,
             partial(generation.chat, read_chat),
             hints=MAKING,
@@ -112,7 +112,7 @@ def _tools(read_chat: generation.ReadChat) -> list[OfferedTool]:
         OfferedTool(
             "generate-image",
             "Generate images",
-            "Make images of a prompt. Costs credits.",
+            "Generate images from a prompt. Costs credits.",
             tool_schemas.ImageArguments,
             generation.generate_image,
             hints=MAKING,
@@ -120,7 +120,7 @@ def _tools(read_chat: generation.ReadChat) -> list[OfferedTool]:
         OfferedTool(
             "generate-alt-image",
             "Generate an image by aspect ratio",
-            "Make one image of a prompt with the default image model; where the server keeps files, under a filename. "
+            "Generate one image from a prompt with the default image model; a server that keeps files stores it. "
             "Costs credits.",
             tool_schemas.AltImageArguments,
             generation.generate_alt_image,
@@ -129,7 +129,7 @@ def _tools(read_chat: generation.ReadChat) -> list[OfferedTool]:
         OfferedTool(
             "list-models",
             "Models",
-            "Models that this key may call, with providers, abilities and prices in US dollars a token.",
+            "Models that this key may call, with providers, capabilities and prices in US dollars per token.",
             tool_schemas.ListArguments,
             model_tools.list_models,
             tool_schemas.MODELS,
@@ -137,7 +137,7 @@ def _tools(read_chat: generation.ReadChat) -> list[OfferedTool]:
         OfferedTool(
             "list-image-models",
             "Image models",
-            "Models that make images, and the default of generate-image.",
+            "Models that generate images, and the default model of generate-image.",
             tool_schemas.AnyArguments,
             model_tools.list_image_models,
             tool_schemas.IMAGE_MODELS,

@@ -31,7 +31,7 @@ from gateway.surfaces.http_responses import write_frames
 from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_token
 
 KEEP_ALIVE = b": keep-alive\n\n"
-UNCITED = "Citations of documents have no form in chat completions and were left out."
+UNCITED = "Document citations were left out: chat completions have no field for them."
 CALL_TYPES = ("function", "custom")
 KNOWN_REASONS = ("stop", "tool_calls", "length")
 DONE = b"data: [DONE]\n\n"

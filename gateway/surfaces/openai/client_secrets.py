@@ -95,23 +95,23 @@ def _lock(services: Services, context: RequestContext, session: SecretSession) -
     heard = session.audio.input.transcription if session.audio and session.audio.input else UNSET
     if session.type == TRANSCRIPTION:
         if not isinstance(heard, Transcriber) or not heard.model:
-            raise _invalid("session.audio.input.transcription.model", "Name the model that transcribes.")
+            raise _invalid("session.audio.input.transcription.model", "Set the transcription model.")
         services.engine.realtime.hears(context, heard.model, None)
         return SessionLock(TRANSCRIPTION, transcription=heard.model)
     if not session.model:
-        raise _invalid("session.model", "Name the model of the session.")
+        raise _invalid("session.model", "Set the model of the session.")
     try:
         target = services.engine.realtime.find(context, session.model)
     except GatewayError as error:
         raise _unknown(error) from None
     instructions = session.instructions or ""
     if len(instructions) > MOST_TOKENS * CHARACTERS_A_TOKEN:
-        text = f"The instructions have more than {MOST_TOKENS} tokens by estimate."
+        text = f"The instructions have more than an estimated {MOST_TOKENS} tokens."
         raise InvalidRequest(text, param="session.instructions", code="instructions_too_large")
     voice = (session.audio.output.voice or "") if session.audio and session.audio.output else ""
     voices = target.mapping.voices
     if voice and voices and voice not in voices:
-        text = f"{session.model} has no voice {voice[:100]!r}; it has {', '.join(voices)}."
+        text = f"{session.model} does not have the voice {voice[:100]!r}; it has {', '.join(voices)}."
         raise InvalidRequest(text, param="session.audio.output.voice", code="voice_not_supported")
     transcription = _read_transcriber(heard)
     if transcription and services.engine.realtime.transcribes(target):
@@ -130,7 +130,7 @@ def _read_transcriber(heard: Transcriber | None | UnsetType) -> str | None:
     else:
         model = ""
     if heard is not None and not model:
-        raise _invalid("session.audio.input.transcription.model", "Name the model that transcribes, or send null.")
+        raise _invalid("session.audio.input.transcription.model", "Set the transcription model, or send null.")
     return model
 
 
@@ -168,7 +168,7 @@ OPERATIONS = (
         make_secret,
         body="json",
         about=About(
-            "A client secret for realtime sessions",
+            "Create a client secret for realtime sessions",
             "Realtime",
             request=SecretBody,
             answer=ANSWER,

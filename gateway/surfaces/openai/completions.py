@@ -121,7 +121,7 @@ def _read(raw: bytes) -> tuple[list[ChatRequest], list[str], bool]:
         request.large = len(raw) >= caps.LARGE
     echoed = [prompt if body.echo else "" for prompt in prompts]
     if sum(map(len, echoed)) * requests[0].requirements.n > MOST_ECHOED:
-        raise invalid("echo", f"{requests[0].requirements.n} times this prompt are more than {MOST_ECHOED >> 20} MB")
+        raise invalid("echo", f"the prompt repeated {requests[0].requirements.n} times exceeds {MOST_ECHOED >> 20} MB")
     return requests, echoed, bool(body.suffix)
 
 
@@ -147,7 +147,7 @@ def prompts_of(body: CompletionBody) -> tuple[str, ...]:
     else:
         prompts = tuple(prompt)
     if not prompts or len(prompts) > MOST_PROMPTS or not all(isinstance(one, str) for one in prompts):
-        raise invalid("prompt", f"give a text or up to {MOST_PROMPTS} of them; token numbers are not taken")
+        raise invalid("prompt", f"expected a string or up to {MOST_PROMPTS} strings; token numbers are not supported")
     return prompts
 
 
@@ -210,7 +210,7 @@ def _sampling(body: CompletionBody) -> Sampling:
 
 
 ABOUT = About(
-    "Completion of a text, with or without a suffix",
+    "Create a text completion, with or without a suffix",
     request=CompletionBody,
     answer=shapes.COMPLETION,
     events=shapes.COMPLETION,

@@ -58,7 +58,7 @@ def decide(services: Services, inbound: Inbound) -> Outbound:
 def read(body: DecisionBody) -> tuple[Json, Units | None]:
     """What goes upstream. InvalidRequest with the question at fault."""
     if not 1 <= len(body.questions) <= MOST_QUESTIONS:
-        raise invalid("questions", f"from 1 to {MOST_QUESTIONS} questions by their ids")
+        raise invalid("questions", f"expected an object of 1 to {MOST_QUESTIONS} questions by id")
     for name, question in body.questions.items():
         _check(f"questions.{name[:64]}", question)
     return {"state": body.state, "questions": body.questions}, None
@@ -66,22 +66,24 @@ def read(body: DecisionBody) -> tuple[Json, Units | None]:
 
 def _check(param: str, question: Any) -> None:
     if not isinstance(question, dict):
-        raise invalid(param, "an object")
+        raise invalid(param, "expected an object")
     if not question.get("instructions") or isinstance(question["instructions"], int | float):
-        raise invalid(f"{param}.instructions", "a text, an object or a list")
+        raise invalid(f"{param}.instructions", "expected a string, an object or a list")
     criteria = question.get("criteria")
     match question.get("type"):
         case "noul":
             if criteria is not None and not (isinstance(criteria, dict) and criteria.keys() <= {"true", "false"}):
-                raise invalid(f"{param}.criteria", "an object with true and false")
+                raise invalid(f"{param}.criteria", "expected an object with true and false")
         case "choice":
             if not isinstance(criteria, dict) or not OPTIONS[0] <= len(criteria) <= OPTIONS[1]:
-                raise invalid(f"{param}.criteria", f"an object of {OPTIONS[0]} to {OPTIONS[1]} options")
+                raise invalid(f"{param}.criteria", f"expected an object of {OPTIONS[0]} to {OPTIONS[1]} options")
         case "score":
             if not isinstance(criteria, list) or not LEVELS[0] <= len(criteria) <= LEVELS[1]:
-                raise invalid(f"{param}.criteria", f"a list of {LEVELS[0]} to {LEVELS[1]} levels, the lowest first")
+                raise invalid(
+                    f"{param}.criteria", f"expected a list of {LEVELS[0]} to {LEVELS[1]} levels, lowest first"
+                )
         case _:
-            raise invalid(f"{param}.type", "noul, choice or score")
+            raise invalid(f"{param}.type", "expected noul, choice or score")
 
 
 def write(body: Json, facts: Facts) -> Json:
@@ -90,5 +92,5 @@ def write(body: Json, facts: Facts) -> Json:
 
 
 DECODER = Decoder(DecisionBody)
-ABOUT = About("Decisions about a state", request=DecisionBody, answer=shapes.DECISION)
+ABOUT = About("Make decisions about a state", request=DecisionBody, answer=shapes.DECISION)
 OPERATIONS = (Operation("POST", "/v1/systemone", decide, body="json", paid=True, about=ABOUT),)

@@ -33,7 +33,7 @@ from gateway.worker.services import Services
 ID_PREFIX = "embd-"
 LARGE = 1 << 14  # numbers of all vectors, from which on they are written in a thread
 CHOICES = {"encoding_format": ("float", "base64")}
-NO_DTYPES = "output_dtype was left out: vectors are made of numbers of 32 bits."
+NO_DTYPES = "output_dtype was left out: vectors contain 32-bit floats."
 Name = Annotated[str, Meta(min_length=1)]
 SOME = {"minItems": 1}
 MOST_TOKEN = (1 << 32) - 1  # of no vocabulary; upstreams read numbers of sixty-four bits and more as they like
@@ -111,9 +111,9 @@ def inputs_of(given: str | list[Any]) -> tuple[Input, ...]:
     else:
         inputs = tuple(given)
     if not inputs or not all(inputs):
-        raise invalid("input", "give at least one text, and none that is empty")
+        raise invalid("input", "expected at least one string, none of them empty")
     if not all(isinstance(one, str) or (isinstance(one, list) and _are_ids(one)) for one in inputs):
-        raise invalid("input", "give a text, a list of texts, a list of token numbers, or a list of such lists")
+        raise invalid("input", "expected a string, a list of strings, a list of token numbers, or a list of such lists")
     return inputs
 
 
@@ -145,6 +145,6 @@ def _write(body: dict[str, Any], vectors: list[Any], encoding: Encoding) -> byte
     return b"".join((b'{"object":"list","data":[', b",".join(rows), b"],", orjson.dumps(body)[1:]))
 
 
-ABOUT = About("Embeddings of texts", request=EmbeddingsBody, answer=shapes.EMBEDDINGS)
+ABOUT = About("Create embeddings", request=EmbeddingsBody, answer=shapes.EMBEDDINGS)
 
 OPERATIONS = (Operation("POST", "/v1/embeddings", embed, body="json", hot=True, paid=True, about=ABOUT),)

@@ -26,7 +26,7 @@ def explain(services: Services, inbound: Inbound) -> Outbound:
     operation = inbound.arguments().get("operation", "chat")
     read = READERS.get(operation)
     if read is None:
-        raise invalid("operation", f"give one of {', '.join(READERS)}")
+        raise invalid("operation", f"expected one of {', '.join(READERS)}")
     context = auth.admit(services, inbound, operation)
     _, request = read(services.settings.limits, inbound.body)
     body = {"object": KIND, **services.routing.planner.explain(context, request)}
@@ -48,8 +48,8 @@ def look_up(services: Services, inbound: Inbound) -> Outbound:
     return http_responses.json_reply(body, inbound.shown_id)
 
 
-PLAN = About("Where a request would go, and why", request=chat_schema.ChatBody, answer=shapes.EXPLANATION)
-PAST = About("Where a request went, and why", answer=shapes.EXPLANATION)
+PLAN = About("Explain where a request would be routed", request=chat_schema.ChatBody, answer=shapes.EXPLANATION)
+PAST = About("Explain where a past request was routed", answer=shapes.EXPLANATION)
 
 OPERATIONS = (
     Operation("POST", "/v1/route/explain", explain, body="json", about=PLAN),

@@ -134,20 +134,20 @@ def _rows_of(images: Raw) -> list[Raw]:
     try:
         return (ROWS.decode(images) or [])[: MOST_PICTURES + 1]
     except DecodeError:
-        raise invalid("images", "a list of objects with an image_url each") from None
+        raise invalid("images", "expected a list of objects with an image_url") from None
 
 
 def _address_of(row: Raw, param: str) -> str:
     try:
         found = compute_if(memoryview(row).nbytes > caps.LARGE, ROW.decode, row).get("image_url")
     except DecodeError:
-        raise invalid(param, "an object with an image_url") from None
+        raise invalid(param, "expected an object with an image_url") from None
     if isinstance(found, dict):
         found = found.get("url")
     else:
         found = found
     if not isinstance(found, str) or not found.startswith(("https://", "http://", "data:")):
-        raise invalid(param, "an https address or a data URL")
+        raise invalid(param, "expected an https URL or a data URL")
     return found
 
 
@@ -256,7 +256,7 @@ def _write_events(facts: Facts, kind: str, done: list[ImageMade], batch: Batch) 
         elif type(event) is Finished:
             sent += [_event(facts, f"{kind}.completed", one, {"usage": _usage(facts)}) for one in done]
             if not done:
-                sent.append(error_frame(ContentRefused("The provider's filter let no image pass.")))
+                sent.append(error_frame(ContentRefused("The provider's content filter rejected all images.")))
     return b"".join(sent) or KEEP_ALIVE
 
 
@@ -306,7 +306,9 @@ OPERATIONS = (
         make,
         body="json",
         paid=True,
-        about=About("Images from a prompt", request=ImagesFields, answer=shapes.IMAGES, events=shapes.IMAGE_EVENT),
+        about=About(
+            "Generate images from a prompt", request=ImagesFields, answer=shapes.IMAGES, events=shapes.IMAGE_EVENT
+        ),
     ),
     Operation(
         "POST",
@@ -315,7 +317,7 @@ OPERATIONS = (
         body="form",
         paid=True,
         about=About(
-            "Images from others",
+            "Edit images",
             request=DescribedEdits,
             form=FORM,
             answer=shapes.IMAGES,

@@ -36,5 +36,5 @@ def show_key(services: Services, inbound: Inbound) -> Outbound:
 
 OPERATIONS = (
     Operation("GET", "/v1/key", show_key,
-              about=About("The key's usage and limit", TAG, answer=shapes.KEY, errors=(401, 403, 410, 503))),
+              about=About("Show the key's usage and limit", TAG, answer=shapes.KEY, errors=(401, 403, 410, 503))),
 )  # fmt: skip

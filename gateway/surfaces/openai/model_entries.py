@@ -20,8 +20,8 @@ MARK = "\u2603name\u2603"  # stands for a model's name where entries are alike
 PSEUDO_SINCE = "2026-01-01"
 AUTO = "auto"
 PSEUDO_MODELS = (
-    ("auto", "Auto", "The gateway picks the cheapest model that can do what the request needs."),
-    ("custom", "Custom", "The organization's own provider: any model name behind its base URL."),
+    ("auto", "Auto", "The gateway selects the cheapest model that meets the requirements of the request."),
+    ("custom", "Custom", "The organization's own provider: any model name that its base URL serves."),
 )
 PARAMETERS = ("temperature", "max_tokens", "top_p")
 PENALTIES = ("frequency_penalty", "presence_penalty")

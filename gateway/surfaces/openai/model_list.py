@@ -180,12 +180,12 @@ def _flag(description: str) -> OneOf:
 class ListQuery(Body):
     """The query parameters of the list, for the API description."""
 
-    include_restricted = _flag("The public catalogue, also what the key may not use.")
-    include_deactivated = _flag("Models whose life is over too.")
-    exclude_deprecated = _flag("Without models that are deprecated.")
+    include_restricted = _flag("Show the public catalogue, including models that the key may not use.")
+    include_deactivated = _flag("Include deactivated models.")
+    exclude_deprecated = _flag("Leave out deprecated models.")
     no_training = _flag("Only models and mappings whose provider does not train on API data.")
     mapped = _flag("One entry for each provider of a model, with provider/model as its id.")
-    available = _flag("Only what can be called now with the credentials that are there.")
+    available = _flag("Only models that can be called now with the existing credentials.")
 
 
 ABOUT = About("The models", query=ListQuery, answer=shapes.MODELS, access="optional")

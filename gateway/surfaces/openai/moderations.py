@@ -54,7 +54,7 @@ def read(limits: LimitSettings, body: ModerationBody) -> tuple[Json, Units | Non
     if isinstance(given, list):
         caps.check_inputs(limits, given)
     if not given or (isinstance(given, list) and not all(map(_is_input, given))):
-        raise invalid("input", "give a text, a list of texts, or a list of parts of type text or image_url")
+        raise invalid("input", "expected a string, a list of strings, or a list of parts of type text or image_url")
     return {"input": given}, None
 
 

@@ -91,17 +91,17 @@ def _address_of(document: Json) -> str:
     kind = document.get("type")
     if kind == "file":
         if not isinstance(document.get("file_id"), str) or not document["file_id"]:
-            raise invalid("document.file_id", "the id of a file at the provider")
+            raise invalid("document.file_id", "expected the id of a file at the provider")
         return ""
     if kind not in ("document_url", "image_url"):
-        raise invalid("document.type", "document_url, image_url or file")
+        raise invalid("document.type", "expected document_url, image_url or file")
     found = document.get(kind)
     if kind == "image_url" and isinstance(found, dict):
         found = found.get("url")
     if not isinstance(found, str) or not found.startswith(("https://", "http://", "data:")):
-        raise invalid(f"document.{kind}", "an http address or a data URL")
+        raise invalid(f"document.{kind}", "expected an http URL or a data URL")
     if found.startswith("data:") and not DATA.match(found):
-        raise invalid(f"document.{kind}", "a data URL names its type and is in base64")
+        raise invalid(f"document.{kind}", "a data URL must have a media type and be encoded in base64")
     return found
 
 
@@ -111,21 +111,21 @@ def _pages_of(given: list[int] | str | None) -> list[int] | None:
         return None
     if isinstance(given, list):
         if not given or any(page < 0 for page in given):
-            raise invalid("pages", "numbers from 0 on")
+            raise invalid("pages", "expected page numbers, the first being 0")
         return sorted(set(given[: MOST_PAGES + 1]))
     if len(given) > LONGEST_PAGES:
-        raise invalid("pages", f"at most {LONGEST_PAGES:,} characters")
+        raise invalid("pages", f"expected at most {LONGEST_PAGES:,} characters")
     found: set[int] = set()
     for part in given.split(","):
         if len(found) > MOST_PAGES:
             break
         ends = RANGE.fullmatch(part)
         if ends is None:
-            raise invalid("pages", 'numbers, or ranges such as "0-4,7"')
+            raise invalid("pages", 'expected page numbers or ranges such as "0-4,7"')
         first = int(ends[1])
         last = int(ends[2] or ends[1])
         if last < first:
-            raise invalid("pages", "a range ends no sooner than it begins")
+            raise invalid("pages", "the end of a range must not come before its beginning")
         found.update(range(first, min(last, first + MOST_PAGES) + 1))
     return sorted(found)
 
@@ -157,5 +157,5 @@ def write(body: Json, facts: Facts) -> Json:
 
 
 DECODER = Decoder(OcrBody)
-ABOUT = About("Text of a document's pages", request=OcrBody, answer=shapes.OCR)
+ABOUT = About("Extract the text of a document", request=OcrBody, answer=shapes.OCR)
 OPERATIONS = (Operation("POST", "/v1/ocr", read_document, body="json", paid=True, about=ABOUT),)

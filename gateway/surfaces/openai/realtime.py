@@ -29,13 +29,13 @@ KEY_SUBPROTOCOL = "openai-insecure-api-key."
 ANY = "*"
 # A URL is kept in logs and histories: no credential may stand there.
 CREDENTIALS = ("token", "api_key", "client_secret")
-CALLS = "calls over WebRTC and SIP are not served: connect to /v1/realtime over a WebSocket."
+CALLS = "calls over WebRTC and SIP are not supported; connect to /v1/realtime over a WebSocket."
 # What else the original has here.
 INSTEAD = {
     f"{PATH}/calls": CALLS,
-    f"{PATH}/sessions": f"POST {PATH}/client_secrets makes what a page connects with.",
-    f"{PATH}/transcription_sessions": f"POST {PATH}/client_secrets makes what a page connects with.",
-    f"{PATH}/translations": "sessions that only translate are not served.",
+    f"{PATH}/sessions": f"create a client secret with POST {PATH}/client_secrets.",
+    f"{PATH}/transcription_sessions": f"create a client secret with POST {PATH}/client_secrets.",
+    f"{PATH}/translations": "translation sessions are not supported.",
 }
 TURN = f"GET {PATH} (response)"
 
@@ -49,7 +49,7 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
             raise InvalidRequest(text, param=name, code="credential_in_query")
     who = _authenticate(services, inbound)
     if inbound.header("upgrade").lower() != "websocket":
-        text = f"{PATH} is a WebSocket: connect with a client for those."
+        text = f"{PATH} is a WebSocket endpoint; connect with a WebSocket client."
         raise InvalidRequest(text, status=426, code="websocket_required", headers=(("Upgrade", "websocket"),))
     _check_origin(services, inbound)
     handshake = websockets.Handshake(inbound.headers, PATH)
@@ -119,7 +119,7 @@ def _check_origin(services: Services, inbound: Inbound) -> None:
     allowed = services.settings.security.cors_origins
     own = inbound.base_url.partition("://")
     if origin and not {ANY, origin} & {*allowed, f"{own[0]}://{own[2].partition('/')[0]}"}:
-        text = f"Pages of {origin[:200]} may not open sessions here (GATEWAY_SECURITY_CORS_ORIGINS)."
+        text = f"Pages of {origin[:200]} may not open sessions; the operator sets GATEWAY_SECURITY_CORS_ORIGINS."
         raise Forbidden(text, code="origin_not_allowed")
 
 
@@ -153,21 +153,21 @@ def _read(
     model = query.get("model", "").strip()
     intent = query.get("intent", "")
     if intent not in ("", REALTIME, "conversation", TRANSCRIPTION):
-        raise InvalidRequest("'intent' is transcription, or is left out.", param="intent")
+        raise InvalidRequest("'intent' must be transcription, or absent.", param="intent")
     locked = bool(lock.model or lock.transcription)
     wanted: SessionType = TRANSCRIPTION if intent == TRANSCRIPTION else REALTIME
     if locked and lock.type == TRANSCRIPTION:
         return lock.transcription or "", RealtimeInput(TRANSCRIPTION)
     if lock.model:
         if model and not is_name_of(model, lock.model):
-            text = f"The client secret settles the model of its sessions: {lock.model}."
+            text = f"The client secret fixes the model of its sessions: {lock.model}."
             raise InvalidRequest(text, param="model", code="model_locked")
         if wanted != lock.type:
-            text = f"The client secret settles the type of its sessions: {lock.type}."
+            text = f"The client secret fixes the type of its sessions: {lock.type}."
             raise InvalidRequest(text, param="intent", code="session_type_locked")
         return lock.model, RealtimeInput(wanted)
     if not model and wanted != TRANSCRIPTION:
-        raise InvalidRequest("Name a model in the URL: ?model=<id>.", param="model")
+        raise InvalidRequest("Set the model in the URL: ?model=<id>.", param="model")
     return model, RealtimeInput(wanted)
 
 
@@ -216,7 +216,7 @@ def _reporter(
 
 
 ABOUT = About(
-    "A realtime session (WebSocket)",
+    "Open a realtime session (WebSocket)",
     "Realtime",
     success=(101,),
     errors=(400, 401, 402, 403, 410, 426, 429, 502, 503, 504),

@@ -43,7 +43,7 @@ OWNERS = ("prompt", "tracing")
 # With these a response reads something else than the conversation as it stands.
 OWN_CONTEXT = frozenset(("input", "conversation", "instructions", "tools"))
 TALKERS = (None, "user", "assistant")  # the roles of items that carry no instructions; calls of functions have none
-INSTRUCTIONS_LOCKED = "The client secret settles the instructions of this session."
+INSTRUCTIONS_LOCKED = "The client secret fixes the instructions of this session."
 OUTPUT_LIMITS = ("max_output_tokens", "max_response_output_tokens")
 
 
@@ -117,7 +117,7 @@ class OpenAIEvents:
     def _read(self, wire: Json, ident: str, size: int) -> ClientEvent:
         kind = wire.get("type")
         if not isinstance(kind, str) or kind not in BEGINS:
-            raise _refuse("type", "unknown_event", f"There is no event of the type {str(kind)[:100]!r}.")
+            raise _refuse("type", "unknown_event", f"Unknown event type {str(kind)[:100]!r}.")
         wire["event_id"] = ident
         event = ClientEvent("", ident, BEGINS[kind], text_bytes=size)
         if kind == SOUND:
@@ -140,14 +140,14 @@ class OpenAIEvents:
             raise _refuse(
                 "session.audio.input.transcription",
                 "transcription_model_required",
-                "Name the model that transcribes before you send sound: session.audio.input.transcription.model.",
+                "Set session.audio.input.transcription.model before you send audio.",
             )
         event.text = compute_if(size > LARGE, _encode, wire)
         return event
 
     def _check_session(self, session: Json, event: ClientEvent) -> None:
         if session.get("type") not in (None, self._kind):
-            raise _refuse("session.type", "session_type_locked", f"This session is of the type {self._kind}.")
+            raise _refuse("session.type", "session_type_locked", f"This session has the type {self._kind}.")
         self._check_model(session, "session.model")
         self._check_shared(session, "session")
         event.most_output = _limit(session)
@@ -156,7 +156,7 @@ class OpenAIEvents:
 
     def _check_response(self, response: Json, event: ClientEvent) -> None:
         if self._kind == TRANSCRIPTION:
-            raise _refuse("type", "response_not_supported", "A session for transcripts gives no responses.")
+            raise _refuse("type", "response_not_supported", "A transcription session creates no responses.")
         self._check_model(response, "response.model")
         self._check_shared(response, "response")
         event.most_output = _limit(response)
@@ -176,7 +176,7 @@ class OpenAIEvents:
         _check_tools(holder, place)
         sound = _object(_object(holder, "audio", keep=False), "output", keep=False)
         if self._lock.voice and any(one.pop("voice", None) not in (None, self._lock.voice) for one in (sound, holder)):
-            raise _refuse(f"{place}.audio.output.voice", "voice_locked", "The client secret settles the voice.")
+            raise _refuse(f"{place}.audio.output.voice", "voice_locked", "The client secret fixes the voice.")
 
     def _check_item(self, item: Any, place: str) -> None:
         """Items that instruct the model are refused where a client secret has the instructions."""
@@ -209,12 +209,12 @@ class OpenAIEvents:
         locked = self._lock.transcription
         param = "session.audio.input.transcription"
         if locked is not None and model != locked:
-            raise _refuse(param, "transcription_model_locked", "The client secret settles how sound is transcribed.")
+            raise _refuse(param, "transcription_model_locked", "The client secret fixes the transcription settings.")
         if wanted is not None and not model:
-            text = "Name the model that transcribes: session.audio.input.transcription.model."
+            text = "Set the transcription model in session.audio.input.transcription.model."
             raise _refuse(f"{param}.model", "transcription_model_required", text)
         if self._kind == TRANSCRIPTION and self.heard and model != self.heard:
-            text = "The model of a session for transcripts cannot be changed; open another session."
+            text = "The model of a transcription session cannot be changed; open another session."
             raise _refuse(f"{param}.model", "transcription_model_locked", text)
 
 
@@ -224,7 +224,7 @@ def _check_tools(holder: Json, place: str) -> None:
     if tools is None:
         return
     if not isinstance(tools, list) or not all(isinstance(one, dict) and one.get("type") == FUNCTION for one in tools):
-        text = "Tools of a session are functions, with the type 'function'; the provider's own tools are not served."
+        text = "Tools of a session must have the type 'function'; provider tools are not supported."
         raise _refuse(f"{place}.tools", "tool_type_not_supported", text)
 
 
@@ -237,7 +237,7 @@ def own_transcriber(mapping: Mapping, names: frozenset[str], model: str) -> str:
     """The provider's name of a session's model that transcribes itself what is said, and nobody else there."""
     if model in names:
         return mapping.external_id
-    text = f"{mapping.key} transcribes itself what is said to it: name it instead of {model[:100]!r}."
+    text = f"{mapping.key} transcribes audio itself: use it instead of {model[:100]!r}."
     param = "session.audio.input.transcription.model"
     raise NotSupported(text, param=param, code="transcription_model_not_supported")
 
@@ -248,7 +248,7 @@ def _decode(raw: bytes) -> Json:
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"The event is not valid JSON: {error}.", code="invalid_json") from None
     if not isinstance(wire, dict):
-        raise InvalidRequest("An event is a JSON object.", code="invalid_json")
+        raise InvalidRequest("An event must be a JSON object.", code="invalid_json")
     return wire
 
 
@@ -256,7 +256,7 @@ def _encode(wire: Json) -> str:
     try:
         return orjson.dumps(wire).decode()
     except orjson.JSONEncodeError as error:
-        raise InvalidRequest(f"The event cannot be passed on: {error}.", code="invalid_event") from None
+        raise InvalidRequest(f"The event cannot be forwarded: {error}.", code="invalid_event") from None
 
 
 def _object(holder: Json, name: str, keep: bool = True) -> Json:
@@ -268,7 +268,7 @@ def _object(holder: Json, name: str, keep: bool = True) -> Json:
     if keep and found is None:
         holder[name] = made
     elif found is not None:
-        raise _refuse(name, "invalid_event", f"'{name}' is an object.")
+        raise _refuse(name, "invalid_event", f"'{name}' must be an object.")
     return made
 
 

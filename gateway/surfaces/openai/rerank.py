@@ -86,5 +86,5 @@ def write(result: RerankResult, body: RerankBody, facts: Facts) -> Json:
 
 
 DECODER = Decoder(RerankBody)
-ABOUT = About("Documents ordered by a query", request=RerankBody, answer=shapes.RERANK)
+ABOUT = About("Rank documents by relevance to a query", request=RerankBody, answer=shapes.RERANK)
 OPERATIONS = (Operation("POST", "/v1/rerank", rerank, body="json", paid=True, about=ABOUT),)

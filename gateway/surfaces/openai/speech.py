@@ -187,7 +187,7 @@ def _write_events(batch: Batch, facts: Facts) -> bytes:
 
 
 ABOUT = About(
-    "Speech from text",
+    "Generate speech from text",
     request=SpeechBody,
     answer={"type": "string", "format": "binary"},
     media="audio/*",

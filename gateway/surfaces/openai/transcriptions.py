@@ -66,10 +66,10 @@ def read(
     """The neutral request. InvalidRequest with `param` set."""
     model = form.text("model")
     if not model:
-        raise _invalid("model", "name a model")
+        raise _invalid("model", "set the model")
     chosen = form.text("response_format") or "json"
     if chosen not in FORMATS:
-        raise _invalid("response_format", f"one of {', '.join(FORMATS)}")
+        raise _invalid("response_format", f"expected one of {', '.join(FORMATS)}")
     file, param = _file_of(services, inbound, form)
     sound = audio_uploads.look_at(file, param)
     wanted = TranscriptionInput(
@@ -105,7 +105,7 @@ def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFi
     if form.files:
         return form.files[0].data, form.files[0].name[:64]
     if not url:
-        raise _invalid("file", "send the audio as a file, or by url")
+        raise _invalid("file", "send the audio in file or url")
     try:
         found = services.routing.transport.fetch(url, FETCH_BYTES, timeout_s=FETCH_S)
     except GatewayError as error:
@@ -118,7 +118,7 @@ def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFi
 
 
 def _not_loaded(why: str) -> InvalidRequest:
-    return InvalidRequest(f"The audio could not be loaded from its url ({why}).", param="url", code="media_not_loaded")
+    return InvalidRequest(f"The audio could not be downloaded ({why}).", param="url", code="media_not_loaded")
 
 
 def _temperature(form: Form) -> float | None:
@@ -130,14 +130,14 @@ def _temperature(form: Form) -> float | None:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise _invalid("temperature", "a number from 0 to 1")
+        raise _invalid("temperature", "expected a number from 0 to 1")
     return value
 
 
 def _granularities(form: Form) -> tuple[str, ...]:
     found = tuple(form.texts("timestamp_granularities[]") + form.texts("timestamp_granularities"))
     if any(one not in GRANULARITIES for one in found):
-        raise _invalid("timestamp_granularities[]", f"any of {', '.join(GRANULARITIES)}")
+        raise _invalid("timestamp_granularities[]", f"expected any of {', '.join(GRANULARITIES)}")
     return found
 
 
@@ -167,7 +167,7 @@ def _words(form: Form, *names: str) -> tuple[str, ...]:
 def _flag(form: Form, name: str) -> bool:
     text = form.text(name).lower()
     if text not in BOOLEAN:
-        raise _invalid(name, "true or false")
+        raise _invalid(name, "expected true or false")
     return text in TRUE
 
 
@@ -288,7 +288,7 @@ OPERATIONS = tuple(
         ),
     )
     for kind, summary in (
-        (TranscriptionRequest, "Text of an audio file"),
-        (TranslationRequest, "English text of an audio file"),
+        (TranscriptionRequest, "Transcribe an audio file"),
+        (TranslationRequest, "Translate an audio file into English text"),
     )
 )

@@ -105,7 +105,7 @@ def read(services: Services, inbound: Inbound, caller: Caller) -> tuple[VideosRe
     callback = _read_callback(services, body)
     for name, given in _addresses(body).items():
         if given and found.get(name):
-            raise invalid(name, "send it as a file or by its address, not both")
+            raise invalid(name, "send a file or a URL, not both")
         found.setdefault(name, []).extend(image_uploads.load(services, inbound, one, name) for one in given)
     return _request(services, caller, body, found), callback
 
@@ -161,7 +161,7 @@ def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
     for file in form.files:
         name = file.name.removesuffix("[]")
         if name not in ("image", "last_frame", REFERENCE, "reference_images"):
-            raise invalid(name[:64], "no file is taken here")
+            raise invalid(name[:64], "this field does not accept a file")
         found.setdefault(name, []).append(image_uploads.look_at(file.data, name))
     return body, found
 
@@ -169,7 +169,7 @@ def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
 def _read_callback(services: Services, body: VideoFields) -> CallbackWish:
     if not body.callback_url:
         if body.callback_secret:
-            raise invalid(SECRET, "it needs a callback_url")
+            raise invalid(SECRET, "it requires callback_url")
         return CallbackWish()
     url = read_receiver(body.callback_url, "callback_url")
     if not services.settings.security.allow_private_upstreams:
@@ -184,7 +184,7 @@ def _request(services: Services, caller: Caller, body: VideoFields, found: Pictu
     references = tuple(found.get("reference_images", ()))
     seconds = int(body.seconds or 0)
     if body.seconds is not None and not 1 <= seconds <= MOST_SECONDS:
-        raise invalid("seconds", f"from 1 to {MOST_SECONDS}")
+        raise invalid("seconds", f"expected a number from 1 to {MOST_SECONDS}")
     wanted = VideosInput(
         body.prompt,
         seconds,
@@ -213,7 +213,7 @@ def _request(services: Services, caller: Caller, body: VideoFields, found: Pictu
 def _check(wanted: VideosInput) -> None:
     """What contradicts itself."""
     if wanted.last_frame is not None and wanted.first_frame is None:
-        raise invalid("last_frame", "it needs an image, the first frame")
+        raise invalid("last_frame", "it requires image, the first frame")
     references = wanted.reference_images or wanted.reference_videos or wanted.reference_audios
     if wanted.first_frame is not None and references:
         raise invalid("image", "send frames or references, not both")
@@ -242,7 +242,7 @@ def _https(given: Any, param: str) -> str:
     url = _url(given)
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname or not url.isprintable():
-        raise invalid(param, "https addresses")
+        raise invalid(param, "expected https URLs")
     return url
 
 

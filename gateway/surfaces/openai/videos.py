@@ -21,7 +21,7 @@ ESTIMATED_COST = "x-llmgateway-estimated-cost"
 POLL_AFTER = "openai-poll-after-ms"
 VIDEO = "video"
 MOST_LISTED = 100
-NO_LOG = "There is no video of the log {}."
+NO_LOG = "There is no video for the log id {}."
 ECHOED = 80
 
 
@@ -91,7 +91,7 @@ def content(services: Services, inbound: Inbound) -> Outbound:
     caller = auth.caller_of(services, inbound)
     given = read_query(ContentQuery, inbound)
     if given["variant"] != VIDEO:
-        raise InvalidRequest("There is the video alone: no thumbnail and no spritesheet.", param="variant")
+        raise InvalidRequest("Only the video is available, no thumbnail and no spritesheet.", param="variant")
     return _send(services, inbound, services.engine.videos.find(caller, inbound.params["video_id"]))
 
 
@@ -101,7 +101,7 @@ def log_content(services: Services, inbound: Inbound) -> Outbound:
     videos = services.engine.videos
     log_id = inbound.params["log_id"]
     if inbound.arguments().get("token") == "":
-        raise InvalidRequest("The token is empty: open the link of the video's content as it is.", param="token")
+        raise InvalidRequest("The token is empty: use the link in the video's content unchanged.", param="token")
     token = read_query(TokenQuery, inbound).get("token", "")
     owner: JobOwner | None = None
     if token:
@@ -109,7 +109,7 @@ def log_content(services: Services, inbound: Inbound) -> Outbound:
     elif auth.token_of(inbound):
         owner = owner_of(auth.caller_of(services, inbound))
     else:
-        raise Unauthenticated("Open it by the link of the video's content, or send your API key.")
+        raise Unauthenticated("Use the link in the video's content, or send your API key.")
     job = videos.of_log(log_id)
     if job is None or (owner is not None and not owner.owns(job)):
         raise NotFound(NO_LOG.format(log_id[:ECHOED]))
@@ -140,25 +140,25 @@ def _no_such_part(found: VideoContent) -> RangeNotSatisfiable:
         close()
     length = found.headers.get("content-range", "")
     headers = (("Content-Range", length),) if length else ()
-    return RangeNotSatisfiable("The video has no such part.", param="range", headers=headers)
+    return RangeNotSatisfiable("The requested range is outside of the video.", param="range", headers=headers)
 
 
 ABSENT = ("/v1/videos/edits", "/v1/videos/extensions", "/v1/videos/characters")
 PART = (
-    HeaderParameter("range", "The part of the video that is asked for, such as bytes=0-65535."),
-    HeaderParameter("if-range", "The ETag of an earlier answer: the part counts only while it is that video."),
+    HeaderParameter("range", "The requested byte range of the video, such as bytes=0-65535."),
+    HeaderParameter("if-range", "The ETag of an earlier response: the range applies only if the video is unchanged."),
 )
 FILM: dict[str, Any] = {"type": "string", "format": "binary"}
 OPERATIONS = (
     Operation("POST", "/v1/videos", create, body="form", paid=True,
-              about=About("Begin a video", TAG, request=video_inputs.VideoFields, form=video_inputs.FORM,
+              about=About("Create a video", TAG, request=video_inputs.VideoFields, form=video_inputs.FORM,
                           answer=shapes.VIDEO)),
     Operation("GET", "/v1/videos", list_jobs,
               about=About("List videos", TAG, query=PageQuery, answer=shapes.VIDEOS, errors=(400, 401, 410, 503))),
     Operation("GET", "/v1/videos/<video_id>", show,
               about=About("Show a video", TAG, answer=shapes.VIDEO, errors=(401, 404, 410, 503))),
     Operation("DELETE", "/v1/videos/<video_id>", delete,
-              about=About("Cancel or forget a video", TAG, answer=shapes.VIDEO_DELETED,
+              about=About("Cancel or delete a video", TAG, answer=shapes.VIDEO_DELETED,
                           errors=(401, 404, 409, 410, 502, 503))),
     Operation("GET", "/v1/videos/<video_id>/content", content,
               about=About("Download a video", TAG, query=ContentQuery, answer=FILM, media="video/mp4",

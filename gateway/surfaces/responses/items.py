@@ -112,7 +112,7 @@ def read_item(item: dict[str, Any], path: str) -> Item:
     if kind in FOREIGN_WITH_ID:
         return schema.VendorItem(kind, item)
     known = (*ITEMS, REFERENCE, *sorted(FOREIGN_WITHOUT_ID), *sorted(FOREIGN_WITH_ID))
-    raise invalid(f"{path}.type", f"{item.get('type')!r} is none of {either(known)}")
+    raise invalid(f"{path}.type", f"{item.get('type')!r} is not one of {either(known)}")
 
 
 def read_tool(tool: dict[str, Any], path: str) -> Tool:
@@ -126,7 +126,7 @@ def read_tool(tool: dict[str, Any], path: str) -> Tool:
         return _convert(tool, shape, path)
     if kind in FOREIGN_TOOLS:
         return schema.VendorItem(kind, tool)
-    raise invalid(f"{path}.type", f"{kind!r} is none of {either((*TOOLS, *sorted(FOREIGN_TOOLS)))}")
+    raise invalid(f"{path}.type", f"{kind!r} is not one of {either((*TOOLS, *sorted(FOREIGN_TOOLS)))}")
 
 
 def write_item(item: Item) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _unpack(payload: str, path: str) -> dict[str, Any]:
     except (binascii.Error, orjson.JSONDecodeError, ValueError):
         value = None
     if not isinstance(value, dict):
-        raise invalid(f"{path}.encrypted_content", "it was changed on its way; send it back as it came")
+        raise invalid(f"{path}.encrypted_content", "it was modified; send it back unchanged")
     return value
 
 

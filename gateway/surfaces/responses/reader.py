@@ -104,7 +104,7 @@ def _read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> R
     check_choice(body.tool_choice)
     found = before + mine
     if not found:
-        raise invalid("input", "it is empty and continues no other response")
+        raise invalid("input", "it is empty, and previous_response_id is not set")
     survey = _Survey(body, found, tools)
     request = ChatRequest(
         requested_model=body.model,
@@ -135,7 +135,7 @@ def check_choice(choice: str | Json | None) -> None:
     if choice is None or choice in CHOICES:
         return
     if isinstance(choice, str):
-        raise invalid("tool_choice", f"{choice!r} is none of {either((*CHOICES, 'an object'))}")
+        raise invalid("tool_choice", f"{choice!r} is not one of {either((*CHOICES, 'an object'))}")
     kind = choice.get("type")
     if kind in NAMED and not isinstance(choice.get("name"), str):
         raise invalid("tool_choice.name", "name the tool that must be called")
@@ -143,7 +143,7 @@ def check_choice(choice: str | Json | None) -> None:
         if choice.get("mode") not in ("auto", "required") or not isinstance(choice.get("tools"), list):
             raise invalid("tool_choice", "allowed_tools needs mode (auto or required) and tools")
     elif kind not in NAMED and kind not in shapes.TOOLS and kind not in shapes.FOREIGN_TOOLS:
-        raise invalid("tool_choice.type", f"{kind!r} names no tool")
+        raise invalid("tool_choice.type", f"{kind!r} is not a type of tool")
 
 
 class _Survey:

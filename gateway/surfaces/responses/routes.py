@@ -24,8 +24,8 @@ log = logging.getLogger("gateway")
 
 DIALECT = dialect.NAME
 UPGRADE_REQUIRED = 426  # what coding clients take as: use HTTP at once (RFC 9110, 15.5.22)
-NO_SOCKET = "WebSockets are not offered here; send POST /v1/responses over HTTP."
-NOT_RUNNING = "Only background responses can be cancelled, and there are none here; close the connection instead."
+NO_SOCKET = "WebSockets are not supported; send POST /v1/responses over HTTP."
+NOT_RUNNING = "Only background responses can be cancelled, and they are not supported; close the connection instead."
 
 
 def create(services: Services, inbound: Inbound) -> Outbound:
@@ -158,7 +158,7 @@ def retrieve(services: Services, inbound: Inbound) -> Outbound:
     """A stored response. It cannot be streamed again."""
     found = _find(services, inbound, whole=False)
     if inbound.arguments().get("stream", "").lower() == "true":
-        raise InvalidRequest("A stored response comes whole; leave out stream.", param="stream")
+        raise InvalidRequest("A stored response cannot be streamed; leave out stream.", param="stream")
     return compute_if(store.is_long(found), _show, found.response, inbound)
 
 
@@ -191,7 +191,7 @@ def refuse_socket(services: Services, inbound: Inbound) -> Outbound:
     """GET /v1/responses: 426 for a WebSocket handshake, 405 for anything else."""
     if inbound.header("upgrade").lower() == "websocket":
         raise InvalidRequest(NO_SOCKET, status=UPGRADE_REQUIRED, code="websocket_not_supported")
-    text = "GET is not possible at /v1/responses; use POST, or GET /v1/responses/{id}."
+    text = "GET is not allowed at /v1/responses; use POST, or GET /v1/responses/{id}."
     raise MethodNotAllowed(text, headers=(("Allow", "OPTIONS, POST"),))
 
 
@@ -221,23 +221,25 @@ def _sealed(inbound: Inbound) -> bool:
 
 ONE = "/v1/responses/<response_id>"
 ABOUT = About(
-    "Response (OpenAI Responses dialect)",
+    "Create a response (OpenAI Responses dialect)",
     request=schema.ResponsesBody,
     answer=shapes.RESPONSE,
     events=shapes.EVENT,
 )
-ABOUT_SHORT = About("A shorter conversation", request=schema.ResponsesBody, answer=shapes.COMPACTION)
-ABOUT_COUNT = About("Input tokens of a response, about", request=schema.CountBody, answer=shapes.COUNTED)
-ABOUT_SOCKET = About("No list of responses", success=(), errors=(405, 426))
-ABOUT_CANCEL = About("No cancelling", success=(), errors=(400, 401, 403, 404, 503))
+ABOUT_SHORT = About("Compact a conversation", request=schema.ResponsesBody, answer=shapes.COMPACTION)
+ABOUT_COUNT = About("Estimate the input tokens of a response", request=schema.CountBody, answer=shapes.COUNTED)
+ABOUT_SOCKET = About("List responses (not supported)", success=(), errors=(405, 426))
+ABOUT_CANCEL = About("Cancel a response (not supported)", success=(), errors=(400, 401, 403, 404, 503))
 OPERATIONS = (
     Operation("POST", "/v1/responses", create, body="json", hot=True, paid=True, about=ABOUT),
     Operation("GET", "/v1/responses", refuse_socket, about=ABOUT_SOCKET),
     Operation("POST", "/v1/responses/compact", shorten, body="json", paid=True, about=ABOUT_SHORT),
     Operation("POST", "/v1/responses/input_tokens", count, body="json", about=ABOUT_COUNT),
-    Operation("GET", ONE, retrieve, about=About("A stored response", answer=shapes.RESPONSE)),
+    Operation("GET", ONE, retrieve, about=About("Get a stored response", answer=shapes.RESPONSE)),
     Operation("DELETE", ONE, delete, about=About("Delete a stored response", answer=shapes.DELETED)),
-    Operation("GET", f"{ONE}/input_items", list_input, about=About("The input of a response", answer=shapes.ITEMS)),
+    Operation(
+        "GET", f"{ONE}/input_items", list_input, about=About("List input items of a response", answer=shapes.ITEMS)
+    ),
     Operation("POST", f"{ONE}/cancel", cancel, about=ABOUT_CANCEL),
 )
 

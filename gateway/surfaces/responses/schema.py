@@ -261,8 +261,8 @@ COUNT = Decoder(CountBody)
 MISSING_INPUT = "The required field 'input' is missing; add it."
 # Fields that stand for something this gateway does not have; left out in silence they would change the answer.
 ABSENT = {
-    "conversation": "Conversation objects are not kept here; continue with previous_response_id.",
-    "prompt": "Prompt templates are not kept here; send instructions and input.",
+    "conversation": "Conversation objects are not supported; use previous_response_id.",
+    "prompt": "Prompt templates are not supported; send instructions and input.",
 }
 # What may stand at a path (without its list indexes), for the message about a value that may not.
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -287,7 +287,7 @@ def decode(body: bytes) -> ResponsesBody:
     offered, `unsupported_parameter`, with `param` set."""
     decoded = _decode(BODY, body)
     if decoded.background:
-        raise _absent("background", "Background answers are not offered; leave background out, or stream.")
+        raise _absent("background", "Background responses are not supported; leave out background, or stream.")
     for name, message in ABSENT.items():
         if getattr(decoded, name):
             raise _absent(name, message)

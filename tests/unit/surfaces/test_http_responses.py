@@ -17,7 +17,7 @@ def told(error: GatewayError) -> bytes:
     ("broken", "said"),
     [
         (UpstreamFailed("It broke.", code="broke"), b"broke: It broke."),
-        (TypeError("a mistake of ours"), b"internal_error: Something went wrong on our side; "),
+        (TypeError("a mistake of ours"), b"internal_error: An internal error occurred; "),
     ],
 )
 @pytest.mark.parametrize("within", ["write", "batches"])

@@ -122,7 +122,7 @@ def test_deprecation_shows_in_the_description() -> None:
     operation = Operation("GET", "/old", lambda s, i: None, deprecated=Deprecated("2026-01-31"))
     shown = openapi.describe([operation])["paths"]["/old"]["get"]
     assert shown["deprecated"] is True
-    assert shown["description"] == "Deprecated since 2026-01-31. Its end is not decided. See /docs#versions."
+    assert shown["description"] == "Deprecated since 2026-01-31. No removal date is set. See /docs#versions."
 
 
 @pytest.mark.parametrize(("day", "status"), [(30, 200), (31, 410)])
@@ -150,7 +150,7 @@ def test_the_published_policy_is_that_of_the_documentation() -> None:
     known = re.sub(r"[\s*]+", " ", written)
     for _, rules in policy.POLICY[:2]:
         for rule in rules:
-            text = re.sub(r"^(Deprecated|Scheduled|Gone): ", "", rule)
+            text = re.sub(r"^(Deprecated|Scheduled|Removed): ", "", rule)
             for sentence in re.split(r"(?<=\.) (?=[A-Z])", text):
                 assert sentence[0].upper() + sentence[1:] in known, sentence
 

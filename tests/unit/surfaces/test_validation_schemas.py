@@ -55,7 +55,7 @@ class Limit(Body):
 
 
 @pytest.mark.parametrize("given, said", [
-    ("0.0000000001", "at most nine places"), ("9999999999", "at most 999999999 dollars"), (1e30, "at most 999999999"),
+    ("0.0000000001", "nine decimal places"), ("9999999999", "limit is 999999999 dollars"), (1e30, "limit is 999999999"),
     ("-5", "non-negative"), ("1e3", "non-negative"), ("twelve", "non-negative"), ("5.", "non-negative"),
 ], ids=str)  # fmt: skip
 def test_what_is_wrong_with_an_amount_of_dollars_is_said(given: object, said: str) -> None:

@@ -68,7 +68,7 @@ def test_wrong_value_is_named_by_its_dotted_path(fields, param):
 
 
 def test_wrong_word_is_answered_with_the_right_ones():
-    assert "none of none, minimal, low, medium, high, xhigh or max" in refusal_with(reasoning_effort="big").message
+    assert "not one of none, minimal, low, medium, high, xhigh or max" in refusal_with(reasoning_effort="big").message
 
 
 def test_missing_field_is_asked_for():
