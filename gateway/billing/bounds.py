@@ -16,43 +16,49 @@ from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Request, Requirements
 from gateway.neutral.usage import NOTHING, Units, Usage
 
-SEARCHES = 5  # what one answer may look up where the caller sets no number
-SESSIONS = 1  # containers that code of one answer runs in
-REMEMBERED = 8192
+SEARCHES = 5  # searches that one answer may make when the caller sets no limit
+SESSIONS = 1  # code containers that one answer may use
+CACHED_PRICES = 8192
 
-# The hour, the service tier, whether media count, how many searches may, whose other tools may run ("": none).
+# Hour since the epoch, service tier, whether media are priced, most searches, hosted tools that may run ("": none).
 Terms = tuple[int, str, bool, int, str]
 
 
-def ask_for(request: Request, mappings: tuple[Mapping, ...], default_output: int, at_us: int) -> CostBound:
-    """The dearest of what any of `mappings` may cost."""
-    return Bounds(mappings).ask(request, default_output, at_us)
+def compute_bound(request: Request, mappings: tuple[Mapping, ...], default_output: int, at_us: int) -> CostBound:
+    """Return the highest cost of `request` at any of `mappings`."""
+    return Bounds(mappings).compute(request, default_output, at_us)
 
 
 class Bounds:
-    """Upper bounds of requests that may go to any of some mappings; kept with a plan, which serves many requests."""
+    """Computes cost bounds of requests that may be served by any of `mappings`. A cached plan keeps one for many
+    requests."""
 
-    __slots__ = ("_known", "_longest", "_mappings", "_most")
+    __slots__ = ("_largest_output", "_longest", "_mappings", "_price_cache")
 
     def __init__(self, mappings: tuple[Mapping, ...]) -> None:
         self._mappings = mappings
         limits = [mapping.max_output for mapping in mappings]
         self._longest = max(limits, default=0)
-        self._most = self._longest if limits and all(limits) else sys.maxsize  # what none of them gives more than
-        self._known: dict[Terms, tuple[list[tuple[int, int]], int, bool]] = {}
+        if limits and all(limits):
+            self._largest_output = self._longest
+        else:
+            self._largest_output = sys.maxsize  # at least one mapping has no output limit
+        self._price_cache: dict[Terms, tuple[list[tuple[int, int]], int, bool]] = {}
 
-    def ask(self, request: Request, default_output: int, at_us: int) -> CostBound:
-        """The dearest of what any of the mappings may cost, with the tokens of the operation's own rule."""
-        needs = request.requirements
-        if needs.units is not None:
-            return self._ask_units(request, needs.units, at_us)
-        media = needs.media > 0 or needs.audio or needs.image_output
-        hosted = needs.hosted or needs.vendor_only
-        terms = (at_us // HOUR_US, request.options.service_tier, media, SEARCHES if needs.web_search else 0, hosted)
-        known = self._known.get(terms)
-        if known is None:
-            known = self._known[terms] = self._price(terms)
-        prices, rate, plain = known
+    def compute(self, request: Request, default_output: int, at_us: int) -> CostBound:
+        """Return the highest cost of `request` at any of the mappings; its operation defines how prompt tokens are
+        counted."""
+        requirements = request.requirements
+        if requirements.units is not None:
+            return self._compute_units(request, requirements.units, at_us)
+        media = requirements.media > 0 or requirements.audio or requirements.image_output
+        hosted = requirements.hosted or requirements.vendor_only
+        searches = SEARCHES if requirements.web_search else 0
+        terms = (at_us // HOUR_US, request.options.service_tier, media, searches, hosted)
+        cached = self._price_cache.get(terms)
+        if cached is None:
+            cached = self._price_cache[terms] = self._price(terms)
+        prices, rate, plain = cached
         tokens = OPERATIONS[request.operation].prompt_tokens(request)
         fixed = unforeseen = 0
         if plain:
@@ -61,32 +67,31 @@ class Bounds:
                 if prompt > fixed:
                     fixed = prompt
         else:
-            fixed, unforeseen = self._price_prompt(terms, tokens, needs)
-        if needs.n > 1:
-            calls = self._calls_for(needs.n, needs.stream)
+            fixed, unforeseen = self._price_prompt(terms, tokens, requirements)
+        if requirements.n > 1:
+            calls = self._calls_for(requirements.n, requirements.stream)
             fixed = fixed * calls
             unforeseen = unforeseen * calls
             tokens = tokens * calls
-        limit = needs.max_tokens
+        limit = requirements.max_tokens
         if limit is None:
             output = self._longest or default_output
+        elif limit < self._largest_output:
+            output = limit
         else:
-            if limit < self._most:
-                output = limit
-            else:
-                output = self._most
-        return CostBound(fixed, rate, output * needs.n, limit is not None, needs.n, tokens, unforeseen)
+            output = self._largest_output
+        return CostBound(fixed, rate, output * requirements.n, limit is not None, requirements.n, tokens, unforeseen)
 
-    def _price_prompt(self, terms: Terms, tokens: int, needs: Requirements) -> tuple[int, int]:
-        """The price of a prompt with media or with tools of the provider, and what of it is for what only the provider
-        sees: files at addresses, what its tools find.
+    def _price_prompt(self, terms: Terms, tokens: int, requirements: Requirements) -> tuple[int, int]:
+        """Return the highest price of a prompt with media or hosted tools, and the part of it for content that only the
+        provider sees (files at URLs, results of its tools).
 
-        No prompt is longer than the context of its model, which refuses it without a charge.
+        A prompt never costs more than the context length of its model: longer ones are rejected without a charge.
         """
-        unseen = needs.unseen_media or needs.web_search or needs.hosted or needs.vendor_only
+        unseen = requirements.unseen_media or requirements.web_search or requirements.hosted or requirements.vendor_only
         least = most = 0
         for mapping in self._mappings:
-            rates = _dearest(_Priced(mapping), *terms)
+            rates = _dearest(_CacheKey(mapping), *terms)
             context = mapping.context_length or MOST_CONTEXT_TOKENS
             read = min(tokens, context)
             least = max(least, rates.fixed - (-read * rates.input // MILLION))
@@ -96,13 +101,16 @@ class Bounds:
         return most, most - least
 
     def _calls_for(self, n: int, streamed: bool) -> int:
-        """The most calls that `n` answers may take; each of them reads the prompt."""
+        """Return the most upstream calls that `n` choices may take; each call bills the prompt again."""
         most = [mapping.choices_a_call(streamed) or n for mapping in self._mappings]
         return max((-(-n // each) for each in most), default=1)
 
-    def _ask_units(self, request: Request, units: Units, at_us: int) -> CostBound:
-        """The bound of an operation that is not priced by its text alone. All that it may use is known before, except
-        how long a spoken text lasts: its sound has a rate, by which more is reserved while it lasts longer."""
+    def _compute_units(self, request: Request, units: Units, at_us: int) -> CostBound:
+        """Return the bound of an operation that is not priced by text alone.
+
+        Everything is known in advance except the length of generated speech. Its sound therefore has an output rate,
+        and more is reserved while it continues.
+        """
         most, rate, sound = self._price_units(request, units.most, at_us)
         unforeseen = 0
         if units.unforeseen:
@@ -111,7 +119,7 @@ class Bounds:
         return CostBound(most, rate, sound, True, 1, text, unforeseen)
 
     def _price_units(self, request: Request, units: Usage, at_us: int) -> tuple[int, int, int]:
-        """The most that units cost but for sound that is made; the rate and the tokens of that."""
+        """Return the highest price of `units` without generated sound, the rate of that sound, and its tokens."""
         text = OPERATIONS[request.operation].prompt_tokens(request)
         hour = at_us // HOUR_US
         most = 0
@@ -130,22 +138,25 @@ class Bounds:
         return most, rate, sound
 
     def _price(self, terms: Terms) -> tuple[list[tuple[int, int]], int, bool]:
-        """What counts of the prices: (for each request, per million tokens in) of those that none of the others is
-        above in both, and the highest rate of output; whether text alone comes and goes, without the provider's
-        tools."""
-        found = [_dearest(_Priced(mapping), *terms) for mapping in self._mappings]
-        prices = {(rates.fixed, rates.input) for rates in found}
-        highest = [one for one in prices if not any(_is_above(other, one) for other in prices)]
+        """Return the relevant prices, the highest output rate, and whether only text is billed.
+
+        The prices are pairs (nano-dollars per request, nano-dollars per million input tokens). Pairs that another pair
+        exceeds in both are left out.
+        """
+        all_rates = [_dearest(_CacheKey(mapping), *terms) for mapping in self._mappings]
+        prices = {(rates.fixed, rates.input) for rates in all_rates}
+        highest = [price for price in prices if not any(_dominates(other, price) for other in prices)]
         _, _, media, searches, hosted = terms
-        return highest, max([rates.output for rates in found], default=0), not (media or searches or hosted)
+        output_rate = max([rates.output for rates in all_rates], default=0)
+        return highest, output_rate, not (media or searches or hosted)
 
 
-def _is_above(other: tuple[int, int], one: tuple[int, int]) -> bool:
-    return other != one and other[0] >= one[0] and other[1] >= one[1]
+def _dominates(other: tuple[int, int], price: tuple[int, int]) -> bool:
+    return other != price and other[0] >= price[0] and other[1] >= price[1]
 
 
-class _Priced:
-    """A mapping as a cache key: the catalogue's entries are never changed in place, so identity will do."""
+class _CacheKey:
+    """A mapping as a cache key. Catalogue entries are never changed in place, so identity is enough."""
 
     __slots__ = ("mapping",)
 
@@ -153,19 +164,20 @@ class _Priced:
         self.mapping = mapping
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Priced) and self.mapping is other.mapping
+        return isinstance(other, _CacheKey) and self.mapping is other.mapping
 
     def __hash__(self) -> int:
         return id(self.mapping)
 
 
-@lru_cache(maxsize=REMEMBERED)
-def _dearest(priced: _Priced, hour: int, tier: str, media: bool, searches: int, hosted: str) -> Dearest:
-    """Within an hour: its dearest tier and peak count throughout, so that a bound costs one multiplication."""
+@lru_cache(maxsize=CACHED_PRICES)
+def _dearest(key: _CacheKey, hour: int, tier: str, media: bool, searches: int, hosted: str) -> Dearest:
+    """Return the highest rates within an hour. Its highest tier and peak rate count throughout, so that a bound takes
+    one multiplication."""
     if searches:
         units = Usage(searches=searches)
     else:
         units = NOTHING
     if hosted:
         units = structs.replace(units, file_searches=SEARCHES, code_sessions=SESSIONS)
-    return dearest(priced.mapping, hour * HOUR_US, tier, media, units)
+    return dearest(key.mapping, hour * HOUR_US, tier, media, units)

@@ -1,4 +1,4 @@
-"""One upstream call in progress: the discount on its price, and its reservation on its provider key's bound."""
+"""An upstream call in progress: the discount on its price, and its reservation on its provider key's spending limit."""
 
 import sys
 from typing import NamedTuple
@@ -13,37 +13,41 @@ from gateway.providers.protocol import Target
 
 
 class BilledCall(Struct, frozen=True, eq=False):
-    """`mode` names who pays for it (metering/models). `discount_ppm` millionths of its price are taken off; `ask` is
-    the most that it can cost, of which `own` is held where its provider key has a bound."""
+    """An upstream call in progress.
+
+    `mode` is the payer (constants in metering/models). `discount_ppm` is the discount in millionths of the price.
+    `cost_bound` is the most that the call can cost; `key_reservation` holds it when the provider key has a spending
+    limit.
+    """
 
     target: Target
     mode: int
     discount_ppm: int
-    ask: CostBound
-    own: Reservation | None = None
+    cost_bound: CostBound
+    key_reservation: Reservation | None = None
 
     def tokens_paid(self) -> int:
-        """Tokens of output that the provider key's bound surely pays for."""
-        if self.own is None:
+        """Return the output tokens that the reservation on the provider key certainly pays for."""
+        if self.key_reservation is None:
             return sys.maxsize
-        return self.ask.tokens_within(self.own.amount_nusd)
+        return self.cost_bound.tokens_within(self.key_reservation.amount_nusd)
 
     def bound_nusd(self, reservation: Reservation) -> int:
-        """What is held for the call, `reservation` being the request's."""
-        if self.own is None:
+        """Return the nano-dollars reserved for the call; `reservation` is that of the request."""
+        if self.key_reservation is None:
             return reservation.amount_nusd
-        return min(reservation.amount_nusd, self.own.amount_nusd)
+        return min(reservation.amount_nusd, self.key_reservation.amount_nusd)
 
 
 class Watched(NamedTuple):
-    """How many upstream calls a request made, and whether anything was paid for it."""
+    """Number of upstream calls that a request made, and whether any of them was billed."""
 
     calls: int = 0
     paid: bool = False
 
 
 class Watch:
-    """What some requests do upstream. `counts` is empty most of the time."""
+    """Counts upstream calls of selected requests. `counts` is empty most of the time."""
 
     def __init__(self) -> None:
         self.counts: dict[bytes, Watched] = {}
@@ -53,35 +57,39 @@ class Watch:
         self.counts[bytes.fromhex(request_id)] = Watched()
 
     def end(self, request_id: str) -> Watched:
-        """What it did."""
+        """Stop counting and return the totals."""
         return self.counts.pop(bytes.fromhex(request_id), Watched())
 
     def count(self, request: bytes, number: int) -> None:
-        """Some more calls of a request, by its raw id, or fewer."""
-        found = self.counts.get(request)
-        if found is not None:
-            self.counts[request] = found._replace(calls=found.calls + number)
+        """Add `number` (which may be negative) to the calls of a request, given by its raw id."""
+        counted = self.counts.get(request)
+        if counted is not None:
+            self.counts[request] = counted._replace(calls=counted.calls + number)
 
     def pay(self, request: bytes) -> None:
-        """Something was paid for a request, whatever becomes of it."""
-        found = self.counts.get(request)
-        if found is not None:
-            self.counts[request] = found._replace(paid=True)
+        """Record that a call of the request was billed, whatever its result."""
+        counted = self.counts.get(request)
+        if counted is not None:
+            self.counts[request] = counted._replace(paid=True)
 
 
 def discount_of(discounts: Discounts, context: RequestContext, target: Target) -> int:
-    """Parts per million taken off what credits pay, by the discounts in force when the request came in. Unavailable."""
-    place = (context.caller.organization_id, target.provider.id, target.mapping.model)
-    return discounts.fraction(*place, context.at_us)
+    """Return the discount in millionths on calls paid from credits, as in force when the request arrived.
+    Unavailable."""
+    subject = (context.caller.organization_id, target.provider.id, target.mapping.model)
+    return discounts.fraction(*subject, context.at_us)
 
 
 def hold_bound(
-    spending: Spending, context: RequestContext, target: Target, ask: CostBound, cap: int | None, patient: bool
+    spending: Spending, context: RequestContext, target: Target, cost_bound: CostBound, cap: int | None, patient: bool
 ) -> Reservation:
-    """Reserve a call from its provider key's bound. `cap` is the output limit that other budgets set, with which it
-    needs less. SpendingLimitReached (provider_key_limit_reached), at once unless `patient`; Unavailable."""
+    """Reserve the cost bound of a call from its provider key's spending limit.
+
+    `cap` is the output limit that other budgets set, which lowers the bound. SpendingLimitReached
+    (provider_key_limit_reached), at once unless `patient`; Unavailable.
+    """
     if cap is not None:
-        ask = replace(ask, max_output=min(ask.max_output, cap * ask.choices))
+        cost_bound = replace(cost_bound, max_output=min(cost_bound.max_output, cap * cost_bound.choices))
     organization = context.caller.organization_id
     payer = Payer("", "", organization, credits=False, provider_key_id=target.credential.ident)
-    return spending.reserve(payer, ask, patient)
+    return spending.reserve(payer, cost_bound, patient)

@@ -13,29 +13,29 @@ if TYPE_CHECKING:
 
 
 class PayloadCapture(Protocol):
-    """The interface of a payload being recorded, where the project retains payloads (engine/payload_log)."""
+    """Interface of a payload recording, for projects that retain payloads (implemented in engine/payload_log)."""
 
     fee_nusd: int
 
     def note_request(self, model: str, streamed: bool) -> None: ...
     def capture_call(self, target: Target) -> Any: ...
     def forget(self) -> None: ...
-    def admit(self, owner: Any, terms: Any, ask: Any, reservation: Any, slot: Any) -> Any: ...
+    def admit(self, owner: Any, terms: Any, cost_bound: Any, reservation: Any, slot: Any) -> Any: ...
 
 
 class Trace(Protocol):
-    """The trace that a request belongs to, where the operator collects traces (telemetry/otel)."""
+    """Interface of the trace that a request belongs to, for operators that collect traces (telemetry/otel)."""
 
     def listener(self, number: int, inner: Any) -> Any: ...
 
 
 class RequestContext(Struct, eq=False):
-    """One request of one caller.
+    """One request of a caller.
 
-    `request_id` is the accounting id: 32 hex digits, always minted here; `label` the caller's own x-request-id
-    (at most 64 characters), echoed but never a key. `started` and `deadline` are monotonic seconds. `payload` is there
-    when the project retains what it sends and gets. `request` is there once its body was read, `outcome` once it was
-    admitted, `own_s` (what the gateway itself took, seconds) once it was answered.
+    `request_id` is the accounting id: 32 hex digits that the gateway generates. `label` is the caller's x-request-id
+    (at most 64 characters); it is echoed but never used as a key. `started` and `deadline` are monotonic seconds.
+    `payload` is set when the project retains payloads, `request` once the body was parsed, `outcome` once the request
+    was admitted, and `own_s` (seconds that the gateway itself took) once it was answered.
     """
 
     request_id: str
@@ -62,5 +62,5 @@ class RequestContext(Struct, eq=False):
 
     @property
     def shown_id(self) -> str:
-        """The id that the caller sees: their own label, else ours."""
+        """The id that the caller sees: the caller's label if there is one, otherwise `request_id`."""
         return self.label or self.request_id

@@ -1,7 +1,7 @@
-"""Estimated usage of answers for which the provider reported none, or only the beginning.
+"""Estimated usage of answers whose provider reported no usage, or only partial usage.
 
-An estimate counts the prompt (four bytes of text a token, and its media), the text that came of the answer, and hidden
-reasoning by the time that passed before it: THOUGHT_TOKENS_A_SECOND after the first THOUGHT_AFTER_S.
+An estimate counts the prompt (four bytes of text per token, plus its media), the text that was received, and hidden
+reasoning, which is estimated from the time before the first content: THOUGHT_TOKENS_A_SECOND after THOUGHT_AFTER_S.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,15 @@ NONE = "none"
 # Reasoning models write 40 to 150 tokens a second; a model that does not reason begins within two seconds.
 THOUGHT_TOKENS_A_SECOND = 50
 THOUGHT_AFTER_S = 2.0
-SHARES = 1 << 20  # in how many parts an estimate is reduced
+SHARES = 1 << 20  # resolution of the binary search in `within`
 
 
 def estimate(terms: Terms, attempt: Attempt) -> Usage:
-    """The usage of an attempt that may have ended early. Counts that the provider reported stand; those of output may
-    be of its beginning, so the larger of both is taken."""
+    """Return the usage of an attempt that may have ended early.
+
+    Reported counts are kept. Reported output may cover only the beginning of the answer, so the larger of the reported
+    and the estimated count is taken.
+    """
     reported = attempt.usage
     if reported is None:
         return _unreported(terms, attempt)
@@ -43,14 +46,14 @@ def estimate(terms: Terms, attempt: Attempt) -> Usage:
 
 
 def completed(terms: Terms, attempt: Attempt, reported: Usage | None) -> Usage:
-    """The usage of a whole answer, with an estimate of what was not reported."""
+    """Return the usage of a complete answer, with estimates for counts that were not reported."""
     estimated = _unreported(terms, attempt)
     return complete(reported, estimated, terms.units, attempt.target.mapping, attempt.output_length)
 
 
 def usage_so_far(terms: Terms, attempt: Attempt, most_output: int) -> Usage:
-    """The usage of an answer that the gateway ends here. An estimate of its text is at most what the reservation pays
-    for; counts that the provider reported stand."""
+    """Return the usage of an answer that the gateway cuts off. Estimated output is limited to what the reservation pays
+    for; reported counts are kept."""
     if terms.units is not None:
         sound = completed(terms, attempt, attempt.usage)
         return structs.replace(sound, output_audio=min(sound.output_audio, most_output))
@@ -65,8 +68,8 @@ def usage_so_far(terms: Terms, attempt: Attempt, most_output: int) -> Usage:
 
 
 def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
-    """The usage for which an attempt is billed, None for nothing. A failure before any content is free unless the
-    provider reported usage; after content the provider bills what it made."""
+    """Return the billable usage of an attempt, None if nothing is billed. A failure before any content is free unless
+    the provider reported usage; after content, the provider bills what it generated."""
     reported = attempt.usage
     if attempt.finish == HUNG_UP:
         if reported is not None and reported.basis == "drained":
@@ -83,7 +86,7 @@ def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
 
 
 def within(usage: Usage, bound_nusd: int, price: Callable[[Usage], Charge]) -> Usage:
-    """The largest part of an estimate that costs no more than was reserved: less output, and then less input."""
+    """Return the largest part of an estimate that costs at most `bound_nusd`. Output is reduced first, then input."""
     for names in (("output", "reasoning"), ("input", "input_image", "input_audio", "output_audio")):
         least = 0
         most = SHARES
@@ -104,7 +107,7 @@ def _scaled(usage: Usage, names: tuple[str, ...], share: int) -> Usage:
 
 
 def _unreported(terms: Terms, attempt: Attempt) -> Usage:
-    """The usage of an attempt without any report."""
+    """Return the estimated usage of an attempt whose provider reported none."""
     mapping = attempt.target.mapping
     length = attempt.output_length
     if terms.units is not None:
@@ -115,14 +118,17 @@ def _unreported(terms: Terms, attempt: Attempt) -> Usage:
 
 
 def _hidden_reasoning(terms: Terms, attempt: Attempt) -> int:
-    """Tokens that a reasoning model may have written before its first content, by the time that it took. The time of an
-    answer in one piece is also that of its text."""
+    """Estimate the hidden reasoning tokens from the time before the first content. Answers that arrive in one piece
+    have no first content, so the tokens of their text are subtracted."""
     mapping = attempt.target.mapping
     request = terms.context.request
     if not mapping.reasoning or request is None:
         return 0
-    needs = request.requirements
-    if needs.effort == NONE or (NONE in mapping.reasoning_efforts and not needs.reasoning):
+    requirements = request.requirements
+    if requirements.effort == NONE:
+        return 0
+    if NONE in mapping.reasoning_efforts and not requirements.reasoning:
+        return 0
         return 0
     seconds = (attempt.first_at or attempt.ended) - attempt.started - THOUGHT_AFTER_S
     if attempt.first_at:

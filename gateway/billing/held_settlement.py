@@ -1,8 +1,8 @@
-"""The settlement of a request whose answer is a job: its upper bound is a hold, which ends with the job and not with
-the request.
+"""The settlement of a request that creates a job: its upper bound is a hold, which ends with the job and not with the
+request.
 
-No intent is written: the job's own row, in the transaction that places the hold, outlives this process. Attempts that
-fail are recorded at once and cost nothing; the one that a provider accepted is recorded when the job ends.
+No intent is written: the job's row is inserted in the transaction that places the hold, and outlives this process.
+Failed attempts are recorded at once and cost nothing; the accepted attempt is recorded when the job ends.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,8 @@ from collections.abc import Callable
 from gateway.billing.calls import BilledCall, discount_of
 from gateway.billing.context import PayloadCapture, RequestContext
 from gateway.billing.outcome import Attempt
-from gateway.billing.settlement import Settlement, Settlements
+from gateway.billing.request_settlement import Settlement
+from gateway.billing.settlement import Settlements
 from gateway.billing.settlement_states import TRANSITIONS
 from gateway.billing.terms import terms_of
 from gateway.billing.usage_rows import mode_of, row_of
@@ -25,12 +26,13 @@ from gateway.neutral.usage import Units
 from gateway.providers.protocol import Target
 
 NO_BOUND = CostBound(0, 0, 0, True)
-OWN_KEY = ":key"  # behind a job's id: its hold on the bound of an organization's provider key
+KEY_HOLD = ":key"  # suffix of a job's id: the job's hold on the spending limit of an organization's provider key
 
 
 class HeldSettlements(Settlements):
-    """The admission of one job `ident`. `most_nusd` is the most that it costs at a mapping, `ask` at any; `record`
-    writes its row in the transaction that places the hold, `drop` removes it in the one that releases it."""
+    """Admits the job `ident`. `most_nusd` returns the most that it costs at a mapping; `cost_bound` covers all
+    mappings. `record` writes the job's row in the transaction that places the hold; `drop` deletes it in the one that
+    releases it."""
 
     settlement: "HeldSettlement"
 
@@ -52,12 +54,12 @@ class HeldSettlements(Settlements):
         self.most_nusd = most_nusd
         self.record = record
         self.drop = drop
-        self.ask = NO_BOUND
+        self.cost_bound = NO_BOUND
 
     def admit(
         self,
         context: RequestContext,
-        ask: CostBound,
+        cost_bound: CostBound,
         credits: bool,
         prompt_bytes: int,
         requested_model: str = "",
@@ -67,8 +69,8 @@ class HeldSettlements(Settlements):
         model: str = "",
         begun: bool = False,
     ) -> "HeldSettlement":
-        """As of every settlement, for the bound `ask` of this object. A payload that is kept costs nothing here: what
-        is made counts no tokens then."""
+        """Admit the job with `self.cost_bound`; the argument `cost_bound` is not used. Retaining the payload is free,
+        because its fee is per token and a job has none."""
         terms = terms_of(context, prompt_bytes, requested_model, streamed, units)
         if credits:
             payer = terms.billing_identity.payer
@@ -79,28 +81,29 @@ class HeldSettlements(Settlements):
         if self.rates.limited(version) and not begun:
             slot = self._enter(terms, model)
         try:
-            self.holds.place(self.ident, payer, self.ask, self.record)
+            self.holds.place(self.ident, payer, self.cost_bound, self.record)
         except BaseException:
             if slot is not None:
                 slot.release()
             raise
-        # What a reservation does for the budgets of a request, the hold does here.
-        reservation = Reservation(self.spending, BudgetSet((), version, 0), self.ask.bound_nusd)
-        self.settlement = HeldSettlement(self, terms, self.ask, reservation, slot, _held=self)
+        # The hold has reserved from the budgets already, so this reservation covers no lease.
+        reservation = Reservation(self.spending, BudgetSet((), version, 0), self.cost_bound.bound_nusd)
+        self.settlement = HeldSettlement(self, terms, self.cost_bound, reservation, slot, _held=self)
         return self.settlement
 
 
 class HeldSettlement(Settlement, kw_only=True, eq=False):
-    """From the admission until a provider has the job, or none takes it: then the hold and the job's row are gone."""
+    """The settlement of a job's request, until a provider accepts the job. If none does, hold and job row are
+    removed."""
 
     _held: HeldSettlements
     accepted: BilledCall | None = None
 
-    def begin(self, attempt: int, target: Target, ask: CostBound | None = None, patient: bool = True) -> None:
+    def begin(self, attempt: int, target: Target, cost_bound: CostBound | None = None, patient: bool = True) -> None:
         self.state = TRANSITIONS[self.state, "begin"]
         owner = self._owner
         mode = mode_of(target)
-        owner.spending.check()  # without the store nobody could write down that a provider has the job
+        owner.spending.check()  # fails here if the store is unreachable: the job could not be recorded after the call
         if target.credential.bounded:
             self._hold_key(target, patient)
         taken_off = owner.discounts.any and mode == CREDITS
@@ -108,7 +111,7 @@ class HeldSettlement(Settlement, kw_only=True, eq=False):
             ppm = discount_of(owner.discounts, self.terms.context, target)
         else:
             ppm = 0
-        self._open[attempt] = BilledCall(target, mode, ppm, self._ask)
+        self._open[attempt] = BilledCall(target, mode, ppm, self._cost_bound)
         if owner.watch.counts:
             owner.watch.count(self.terms.request, 1)
 
@@ -117,10 +120,10 @@ class HeldSettlement(Settlement, kw_only=True, eq=False):
         if call is not None:
             self.state = TRANSITIONS[self.state, "unused"]
             self._owner.watch.count(self.terms.request, -1)
-            self._let_key_go(call.target)
+            self._release_key_hold(call.target)
 
     def price(self, attempt: Attempt) -> BilledCall | None:
-        """Nothing is known of the cost until the job ends."""
+        """Set no charge: the cost is unknown until the job ends."""
         attempt.charge = FREE
         return self._open.get(attempt.number)
 
@@ -133,7 +136,7 @@ class HeldSettlement(Settlement, kw_only=True, eq=False):
         return None
 
     def settle(self, attempt: Attempt) -> Attempt:
-        """A provider has the job: what it costs is recorded at its end."""
+        """Keep the call that a provider accepted. Its cost is recorded when the job ends."""
         self.accepted = self._open.pop(attempt.number, None)
         self.state = TRANSITIONS[self.state, "hold"]
         self._release_slot(None)
@@ -146,7 +149,8 @@ class HeldSettlement(Settlement, kw_only=True, eq=False):
             self._record_failed(call, attempt)
 
     def close(self) -> None:
-        """Give up what no provider took. Safe to repeat, never raises for the store's sake."""
+        """Release hold and job row if no provider accepted the job. Safe to repeat; never raises when the store is
+        down."""
         self.state = TRANSITIONS[self.state, "close"]
         self._open.clear()
         self._release_slot(None)
@@ -158,26 +162,26 @@ class HeldSettlement(Settlement, kw_only=True, eq=False):
         try:
             held.holds.settle(held.ident, 0, True, self._drop)
         except GatewayError:
-            return  # The sweep of jobs that nobody has finds it.
+            return  # The sweep of unaccepted jobs releases it later.
 
     def _drop(self) -> None:
-        self._held.holds.release(self._held.ident + OWN_KEY)
+        self._held.holds.release(self._held.ident + KEY_HOLD)
         self._held.drop()
 
     def _record_failed(self, call: BilledCall, attempt: Attempt) -> None:
         del self._open[attempt.number]
-        self._let_key_go(call.target)
+        self._release_key_hold(call.target)
         try:
             self._owner.journal.append(row_of(self.terms, attempt, call.mode, self._owner.clock.now_us()))
         except GatewayError:
-            return  # It cost nothing.
+            return  # A failed attempt costs nothing, so a missing row does no harm.
 
     def _hold_key(self, target: Target, patient: bool) -> None:
         held = self._held
         payer = Payer("", "", self.terms.context.caller.organization_id, False, provider_key_id=target.credential.ident)
-        ask = CostBound(held.most_nusd(target.mapping), 0, 0, True)
-        held.holds.place(held.ident + OWN_KEY, payer, ask, patient=patient)
+        cost_bound = CostBound(held.most_nusd(target.mapping), 0, 0, True)
+        held.holds.place(held.ident + KEY_HOLD, payer, cost_bound, patient=patient)
 
-    def _let_key_go(self, target: Target) -> None:
+    def _release_key_hold(self, target: Target) -> None:
         if target.credential.bounded:
-            self._held.holds.release(self._held.ident + OWN_KEY)
+            self._held.holds.release(self._held.ident + KEY_HOLD)

@@ -1,11 +1,11 @@
-"""SQL that sums up credits by organization and hour: what usage rows spent and what the ledger has posted."""
+"""SQL that sums credits by organization and hour: spending in usage rows and postings in the ledger."""
 
 from gateway.clock import HOUR_US
 from gateway.limits.ledger import LATE
 from gateway.metering.models import CREDITS
 from gateway.metering.rollups.row_sums import HEX
 
-# The 32 hex digits of an id, whatever its prefix: budgets and the ledger have it as text, usage rows as bytes.
+# The 32 hex digits of an id without its prefix. Budgets and ledger store the id as text, usage rows as bytes.
 DIGITS = "substr({0}, length({0}) - 31)"
 LATE_REF = f"substr(ref, 1, {len(LATE)}) = '{LATE}'"
 MOMENT = "substr(moment, 1, 10) || ' ' || substr(moment, 12, 2) || ':00:00'"
@@ -13,8 +13,8 @@ HOUR = {
     "sqlite": f"CAST(strftime('%s', {MOMENT}) AS INTEGER) / 3600",
     "postgresql": f"CAST(EXTRACT(EPOCH FROM CAST({MOMENT} AS timestamp)) AS BIGINT) / 3600",
 }
-# Hours are counted since the epoch. `rows` has the usage rows and those that were removed, `booked` the ledger, whose
-# entries of usage and storage and whose adjustments of closed hours have the ref [usage:]<organization>:<hour>[:n].
+# Hours are counted since the epoch. `rows` sums usage rows and removed rows, `booked` sums the ledger: entries of usage
+# and storage, and adjustments of closed hours. Their ref is [usage:]<organization>:<hour>[:n].
 SUMS = f"""
 WITH spent AS (
     SELECT organization, at / {HOUR_US} AS hour,
@@ -36,11 +36,11 @@ SELECT id, hour, SUM(mine) AS posted, SUM(theirs) AS used, MAX(entries) AS has_e
     SELECT id, hour, nusd AS mine, 0 AS theirs, 1 AS entries FROM booked UNION ALL SELECT id, hour, 0, nusd, 0 FROM rows
 ) h GROUP BY id, hour HAVING SUM(mine) <> SUM(theirs)
 """
-# Every hour that is closed, and every one that has an entry.
+# Hours that differ and are closed or have an entry.
 CLOSED = f"""
 SELECT id || ' hour ' || hour, posted, used FROM ({UNLIKE}) x WHERE hour < ? OR has_entry = 1 ORDER BY 1
 """
-# Closed hours that differ and of which rows were removed.
+# Closed hours that differ and had rows removed.
 REMOVED = f"""
 SELECT DISTINCT hour FROM ({UNLIKE}) x WHERE hour < ?
 AND hour IN (SELECT hour FROM removed_spend WHERE kind IN ('credits', 'storage'))
@@ -48,5 +48,6 @@ AND hour IN (SELECT hour FROM removed_spend WHERE kind IN ('credits', 'storage')
 
 
 def hour_sums(kind: str) -> str:
-    """The beginning of a statement for a kind of store that reads `rows` and `booked`, each of (id, hour, nusd)."""
+    """Return the start of an SQL statement for a kind of store. It defines `rows` and `booked`, each (id, hour,
+    nusd)."""
     return SUMS.format(organization=HEX[kind].format("organization"), hour=HOUR[kind])

@@ -6,12 +6,12 @@ from gateway.accounts.authentication import Caller
 from gateway.limits.cost_bound import Payer
 from gateway.metering.usage_table import raw_id
 
-KEPT = "account"
+MEMO_KEY = "account"
 
 
 class BillingIdentity(Struct, frozen=True, eq=False):
-    """`ids` are the raw ids of organization, project, key and member, in the order of a usage row's columns. `payer`
-    pays with the organization's credits too, `without_credits` without."""
+    """Ids of a caller for billing. `ids` are the raw ids of organization, project, key and member, in the order of a
+    usage row's columns. `payer` includes the organization's credits, `without_credits` does not."""
 
     ids: tuple[bytes, bytes, bytes, bytes]
     payer: Payer
@@ -24,11 +24,11 @@ class BillingIdentity(Struct, frozen=True, eq=False):
 
 
 def billing_identity_of(caller: Caller) -> BillingIdentity:
-    """The billing identity of a caller, remembered with it."""
-    account = caller.memo.get(KEPT)
-    if account is None:
-        account = caller.memo[KEPT] = _make(caller)
-    return account
+    """Return the billing identity of a caller; it is cached in the caller."""
+    identity = caller.memo.get(MEMO_KEY)
+    if identity is None:
+        identity = caller.memo[MEMO_KEY] = _make(caller)
+    return identity
 
 
 def _make(caller: Caller) -> BillingIdentity:

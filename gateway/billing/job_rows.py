@@ -1,4 +1,4 @@
-"""The usage row of a job: begun when a provider takes it, finished when it ends, by whichever worker."""
+"""The usage row of a job: created when a provider accepts the job, completed by any worker when it ends."""
 
 from gateway.billing.outcome import Attempt
 from gateway.billing.usage_rows import BASIS, extra_of
@@ -16,8 +16,8 @@ ERROR = "error"
 def completed(
     record: UsageRecord, target: Target, usage: Usage, discount_ppm: int, bound_nusd: int, now_us: int
 ) -> tuple[UsageRecord, Charge]:
-    """The row of a job that brought what was asked for, and what it costs: at the prices of when it began, less the
-    discount of then. `bound_nusd` is what was held for it."""
+    """Return the row of a successful job and its charge, at the prices in force when it began, less the discount of
+    that time. `bound_nusd` is the amount that was held for it."""
     charge = cost_of(usage, target.mapping, record.at)
     flags = record.flags
     if charge.total >= MOST_CALL_NUSD:
@@ -47,12 +47,12 @@ def completed(
 
 
 def failed(record: UsageRecord, code: str, now_us: int) -> UsageRecord:
-    """The row of a job that brought nothing: it costs nothing."""
+    """Return the row of a failed job, which costs nothing."""
     return record._replace(posted_at=now_us, duration_ms=_lasted_ms(record, now_us), finish=ERROR, error=_clean(code))
 
 
 def _clean(code: str) -> str:
-    return code[:64].replace("\0", "")  # which PostgreSQL takes in no text, and an upstream may send
+    return code[:64].replace("\0", "")  # PostgreSQL rejects NUL in text, and upstream codes may contain it
 
 
 def _lasted_ms(record: UsageRecord, now_us: int) -> int:

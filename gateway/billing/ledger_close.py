@@ -1,4 +1,4 @@
-"""Closing of hours: what each organization spent of its credits in a past hour is posted to the ledger."""
+"""Closing of hours: posts to the ledger the credits that each organization spent in a past hour."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,15 +12,15 @@ from gateway.metering.rollups.row_sums import HEX
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 
-# Attempts that began in an hour may be recorded so long after its end; what comes later still is an adjustment.
+# Attempts that began in an hour may be recorded until this long after its end; later rows become adjustments.
 GRACE_US = HOUR_US
-# Rows recorded so long before the last round are looked at again: their hour may have been open then, and a node's
-# clock may be slow. What waited for longer, on a node that was cut off, the rollups notice and mark its hour.
+# Rows recorded up to this long before the last round are read again: their hour may have been open then, and a node's
+# clock may be slow. The rollups detect rows that a disconnected node commits even later, and mark their hour.
 AGAIN_US = 3 * HOUR_US
 KIND = "mark"
 KEY = "closed_hours"
-# Stored when hours of which rows were removed have been compared with the ledger once: earlier releases removed rows
-# before they were posted.
+# Stored once all hours with removed rows have been compared with the ledger: early releases removed rows before they
+# were posted.
 COMPARED = "compared_removed_hours"
 FOREVER_S = 100 * 366 * 86_400.0
 
@@ -29,9 +29,9 @@ TOUCHED = f"""
 SELECT at / {HOUR_US} FROM usage WHERE posted_at >= ? AND at < ? AND {SPENT}
 UNION SELECT hour FROM rollup_hour WHERE late_at >= ? AND hour < ?
 """
-# No row is recorded long before its attempt began (a little, where a clock that was ahead was set right between the
-# two), so the index of `posted_at` finds them. What was removed of an hour's rows counts too: a late row must not book
-# it back.
+# A row is recorded after its attempt began (or slightly before, when a fast clock was corrected in between), so the
+# index on `posted_at` finds it. Removed rows of the hour are included: otherwise a late row would reverse their
+# postings.
 SUMS = f"""
 SELECT owner, SUM(spent), SUM(storage) FROM (
     SELECT {{organization}} AS owner, CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END AS spent,
@@ -45,7 +45,7 @@ SELECT owner, SUM(spent), SUM(storage) FROM (
 
 
 class LedgerClose:
-    """Closes the hours of the ledger, in any worker; closing an hour again books only what is new of it."""
+    """Closes the hours of the ledger, in any worker. Closing an hour again posts only the difference."""
 
     def __init__(self, database: Database, documents: Documents, ledger: LedgerBook) -> None:
         self._database = database
@@ -53,25 +53,27 @@ class LedgerClose:
         self._ledger = ledger
 
     def close(self, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Close every hour that is over, and correct closed ones of which rows came later; nano-dollars that were
-        booked now. Between two hours `go_on` is asked. Unavailable when it says no, or the
-        store is away: the next round does the rest."""
+        """Close every past hour and adjust closed hours that received late rows; return the nano-dollars posted.
+
+        `go_on` is called between hours. Unavailable when it returns False or the store is down; the next round
+        continues.
+        """
         now = self._database.now_us()
         stored = self._documents.get(KIND, KEY)
-        # A clock that ran ahead for a while has left a mark that is still to come.
+        # A clock that ran ahead for a while has left a mark in the future.
         if stored:
             since = min(int(stored), now) - AGAIN_US
         else:
             since = 0
         until = _end_of_closed(now)
         params = (since, until, since, until // HOUR_US)
-        found = self._database.report(lambda: self._database.execute(TOUCHED, params).fetchall())
+        hours = set(self._database.report(lambda: self._database.execute(TOUCHED, params).fetchall()))
         compared = self._documents.get(KIND, COMPARED) is not None
         if not compared:
-            found = {*found, *self._removed_unposted(until // HOUR_US)}
+            hours.update(self._removed_unposted(until // HOUR_US))
         owners = {ident[-32:]: ident for (ident,) in self._database.read(self._select_owners)}
         booked = 0
-        for (hour,) in sorted(found):
+        for (hour,) in sorted(hours):
             if not go_on():
                 raise Unavailable("The closing of hours was interrupted.")
             booked += self._close(int(hour) * HOUR_US, owners)
@@ -81,7 +83,7 @@ class LedgerClose:
         return booked
 
     def _removed_unposted(self, end_hour: int) -> list[tuple[int]]:
-        """Hours before `end_hour` of which rows were removed, and of which the ledger has not what they spent."""
+        """Return hours before `end_hour` whose removed rows are missing in the ledger."""
         sql = self._database.exact_sums(hour_sums(self._database.kind) + REMOVED)
         return self._database.report(lambda: self._database.execute(sql, (end_hour,)).fetchall())
 
@@ -100,12 +102,12 @@ class LedgerClose:
         )
 
     def _select_owners(self) -> list[tuple[str]]:
-        """Whoever ever had credits: usage rows have the digits of an id only."""
+        """Return the ids of all organizations that ever had credits; usage rows hold only the digits of an id."""
         return self._database.execute("SELECT scope_id FROM budget WHERE kind = 'credits'").fetchall()
 
 
 def closed_until_us(database: Database) -> int:
-    """Before when every hour is closed; 0 before the first round. Inside a read it is part of that. Unavailable."""
+    """Return the end of the closed hours; 0 before the first round. Takes part in an open transaction. Unavailable."""
     stored = Documents(database).get(KIND, KEY)
     if stored:
         return _end_of_closed(min(int(stored), database.now_us()))
@@ -113,5 +115,5 @@ def closed_until_us(database: Database) -> int:
 
 
 def _end_of_closed(now_us: int) -> int:
-    """The end of the hours that a round at this moment closes."""
+    """Return the end of the hours that a round at `now_us` closes."""
     return (now_us - GRACE_US) // HOUR_US * HOUR_US

@@ -1,4 +1,4 @@
-"""The outcome of a request: its attempts, the usage and cost of each, and the trail shown to the caller."""
+"""The outcome of a request: its attempts, the usage and cost of each, and the routing trail shown to the caller."""
 
 from msgspec import Struct, field
 
@@ -20,18 +20,18 @@ from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 
 PAYMENT_REQUIRED = 402
-LONGEST_TEXT = 500  # characters of a provider's error text that are kept
-TRAIL = "trail"  # what a target keeps of its entries
+LONGEST_TEXT = 500  # characters of a provider's error text that are stored
+TRAIL = "trail"  # key of the cached trail entry in a target's memo
 
 
 class Attempt(Struct, eq=False):
-    """One upstream call. Times are monotonic seconds, `at_us` the wall clock at its start.
+    """One upstream call. Times are monotonic seconds; `at_us` is the wall clock at its start.
 
-    `usage` None: the upstream told none (yet); `finish` a FinishReason, "error", "client_disconnect" or
-    "interrupted"; `output_length` the size of the answer's text so far, for an estimate (of sound, the size of a text
-    with as many tokens); `overrun`: the true cost passed the reservation; `capped`: counts or cost were more than any
-    can be, and were cut to that.
-    `charge`, and `usage` where it was missing, are set by the settlement.
+    `usage` is None until the provider reports it. `finish` is a FinishReason, "error", "client_disconnect" or
+    "interrupted". `output_length` is the size of the answer's text so far in bytes, for an estimate (for sound, the
+    size of a text with the same number of tokens). `overrun`: the true cost exceeded the reservation. `capped`: counts
+    or cost exceeded what is plausible and were reduced to that. The settlement sets `charge`, and `usage` where it was
+    missing.
     """
 
     number: int
@@ -46,8 +46,8 @@ class Attempt(Struct, eq=False):
     charge: Charge = field(default_factory=Charge)
     finish: str = ""
     output_length: int = 0
-    sound: SoundLength | None = None  # of an answer that is a file
-    model: str = ""  # what the upstream says answered
+    sound: SoundLength | None = None  # set when the answer is an audio file
+    model: str = ""  # the model that the upstream reports
     upstream_id: str = ""
     service_tier: str = ""
     overrun: bool = False
@@ -59,7 +59,7 @@ class Attempt(Struct, eq=False):
 
     @property
     def ttft_ms(self) -> int:
-        """Time to the first content, 0 when none came."""
+        """Time to the first content in milliseconds, 0 without content."""
         if self.first_at:
             return max(0, round((self.first_at - self.started) * 1000))
         return 0
@@ -70,11 +70,11 @@ class Attempt(Struct, eq=False):
 
 
 class Outcome(Struct, eq=False):
-    """All attempts of a request, the serving one last. `requested_provider` None: the caller named none.
+    """All attempts of a request, the serving one last. `requested_provider` is None if the caller named no provider.
 
-    `healing` names the strategies by which the answer's text was made JSON. Of a `cached` answer `origin` is the id of
-    the request that it was made for; its one attempt names who served that and stands for no call. `rate_limits` tell
-    where the caller stands with its rate limits.
+    `healing` names the repairs that turned the answer's text into JSON. For a `cached` answer, `origin` is the id of
+    the request that produced it, and the single attempt names its provider without being a call. `rate_limits` holds
+    the caller's remaining rate limits.
     """
 
     request: Request
@@ -91,7 +91,7 @@ class Outcome(Struct, eq=False):
         return self.attempts[-1]
 
     def trail(self) -> list[dict]:
-        """`metadata.routing`: one entry an attempt (HTTP reference, section 2.2)."""
+        """Return `metadata.routing`: one entry per attempt; [] for a cached answer."""
         if self.cached:
             return []
         return list(map(trail_entry, self.attempts))
@@ -112,7 +112,7 @@ def trail_entry(attempt: Attempt) -> dict:
 
 
 def _successful_attempt(target: Target) -> dict:
-    """The entry of an attempt at `target` that went well, but for its status."""
+    """Return the trail entry of a successful attempt at `target`, without its status."""
     mapping = target.mapping
     credential = target.credential
     entry = {
@@ -134,7 +134,7 @@ def _successful_attempt(target: Target) -> dict:
 
 
 def upstream_text(error: GatewayError) -> str:
-    """The provider's own words about a failure, on one line and capped; "" where it gave none. Scrubbed of keys."""
+    """Return the provider's error text on one line, shortened and with keys masked; "" if it sent none."""
     text = error.upstream_text or (error.details or {}).get("responseText", "")
     if not text and error.upstream_status and error.blame == "caller":
         text = error.message
@@ -145,7 +145,7 @@ def upstream_text(error: GatewayError) -> str:
 
 
 def error_type(error: GatewayError | None) -> str:
-    """The name of a failed attempt's error in the list of attempts."""
+    """Return the name of a failed attempt's error in the routing trail."""
     if error is None:
         return "none"
     if isinstance(error, UpstreamUnreachable | UpstreamTimeout | StreamTruncated):

@@ -1,4 +1,4 @@
-"""The settlement of a request whose payload is retained: it waits for the answer and includes the fee for storage."""
+"""The settlement of a request whose payload is retained: it waits for the answer and includes the storage fee."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -6,7 +6,8 @@ from typing import Protocol
 
 from gateway.billing.calls import BilledCall
 from gateway.billing.outcome import Attempt
-from gateway.billing.settlement import USUAL_BYTES, Settlement, Settlements, log
+from gateway.billing.request_settlement import USUAL_BYTES, Settlement, log
+from gateway.billing.settlement import Settlements
 from gateway.billing.settlement_states import HELD, TRANSITIONS
 from gateway.billing.terms import Terms
 from gateway.billing.usage_rows import record_of
@@ -21,16 +22,16 @@ from gateway.money import MILLION
 from gateway.neutral.usage import Usage
 from gateway.store.journal import Row, Ticket
 
-# Nano-dollars for each token in or out: 0.01 USD per million (HTTP reference, 6.2), so that nothing is ever rounded.
+# Nano-dollars for each input or output token: 0.01 USD per million. The fee is a whole number, so nothing is rounded.
 FEE_NUSD = 10
-SHORT = (
-    "This project retains the payloads of its requests, which its organization's credits pay for "
-    "(0.01 USD per million tokens), and they do not suffice: add credits, or set the project's retention to none."
+OUT_OF_CREDITS = (
+    "The organization's credits do not cover the storage fee of this request's payload (0.01 USD per million tokens). "
+    "Add credits, or set the project's retention to none."
 )
 
 
 class CapturedPayload(Protocol):
-    """What a payload is to its settlement."""
+    """Interface of a captured payload that the settlement uses."""
 
     fee_nusd: int
 
@@ -42,47 +43,52 @@ class CapturedPayload(Protocol):
 
 
 def fee_of(usage: Usage | None) -> int:
-    """The fee for keeping a request that used so much; cached tokens and reasoning count once, like all others."""
+    """Return the storage fee for a request with this usage; cached and reasoning tokens count once, like all others."""
     if usage is None:
         return 0
     return FEE_NUSD * (usage.input_total + usage.output_total)
 
 
-def fee_ask(ask: CostBound) -> CostBound:
-    """The upper bound of a request's storage fee."""
-    return CostBound(ask.input_tokens * FEE_NUSD, FEE_NUSD * MILLION, ask.max_output, ask.explicit, ask.choices)
+def fee_bound(cost_bound: CostBound) -> CostBound:
+    """Return the upper bound of a request's storage fee."""
+    fixed_nusd = cost_bound.input_tokens * FEE_NUSD
+    return CostBound(fixed_nusd, FEE_NUSD * MILLION, cost_bound.max_output, cost_bound.explicit, cost_bound.choices)
 
 
 def admit(
     payload: CapturedPayload,
     owner: Settlements,
     terms: Terms,
-    ask: CostBound,
+    cost_bound: CostBound,
     reservation: Reservation,
     slot: Slot | None,
 ) -> "PayloadSettlement":
-    """The second half of an admission: the fee is reserved from the organization's credits, in every mode of the
-    project, and counts for no limit of a key or member. OutOfCredits, Unavailable; then nothing is held any more."""
+    """Reserve the storage fee from the organization's credits and return the settlement; the second half of an
+    admission.
+
+    The fee is charged in every mode of the project and counts for no limit of a key or member. OutOfCredits,
+    Unavailable; on error all reservations are released.
+    """
     payer = Payer("", "", terms.context.caller.organization_id, True)
     try:
-        storage = owner.spending.reserve(payer, fee_ask(ask))
+        storage = owner.spending.reserve(payer, fee_bound(cost_bound))
     except BaseException as error:
         reservation.release()
         if slot is not None:
             slot.release()
         if isinstance(error, OutOfCredits):
-            raise OutOfCredits(SHORT) from error
+            raise OutOfCredits(OUT_OF_CREDITS) from error
         raise
-    settlement = PayloadSettlement(owner, terms, ask, reservation, slot, _payload=payload, _storage=storage)
+    settlement = PayloadSettlement(owner, terms, cost_bound, reservation, slot, _payload=payload, _storage=storage)
     payload.open()
     return settlement
 
 
 class PayloadSettlement(Settlement, kw_only=True, eq=False):
-    """As every settlement, but the row of the attempt that answered is held back until the answer was written: usage,
-    spending, fee and payload are one entry of the journal, so that there is never one without the others.
+    """A settlement that keeps the row of the serving attempt until the answer is written: usage, spending, fee and
+    payload are one entry of the journal, so that none exists without the others.
 
-    An attempt that fails before it answered is recorded at once, and pays no fee.
+    An attempt that fails before it answers is recorded at once and has no fee.
     """
 
     _payload: CapturedPayload
@@ -90,7 +96,7 @@ class PayloadSettlement(Settlement, kw_only=True, eq=False):
 
     def settle(self, attempt: Attempt) -> Attempt:
         """Fill `charge`, `overrun` and a missing `usage`. The surface writes the answer with them and waits for the
-        row; where it has left already, this does."""
+        row; if the surface has ended already, this method waits."""
         call = self.price(attempt)
         if call is None:
             return attempt
@@ -101,7 +107,7 @@ class PayloadSettlement(Settlement, kw_only=True, eq=False):
         return attempt
 
     def abandon(self, attempt: Attempt) -> None:
-        """As every settlement: never waits for the store, never raises."""
+        """Record a broken answer; never waits for the store, never raises."""
         call = self.price(attempt)
         if call is None:
             return
@@ -109,12 +115,12 @@ class PayloadSettlement(Settlement, kw_only=True, eq=False):
         try:
             self._hold(call, attempt, awaited=False)
         except GatewayError as error:
-            log.error("a usage record waits for the recovery: %s", error.message)
+            log.error("a usage record could not be written and will be recovered: %s", error.message)
 
     def foresee(self, attempt: Attempt) -> None:
         before = self.output_length_foreseen
         super().foresee(attempt)
-        with suppress(Unavailable):  # what the fee passes its reservation by is settled in full nevertheless
+        with suppress(Unavailable):  # a fee above its reservation is settled in full nevertheless
             self._storage.extend((self.output_length_foreseen - before) // USUAL_BYTES * FEE_NUSD)
 
     def _give_back(self, before: str) -> None:
@@ -136,15 +142,13 @@ class PayloadSettlement(Settlement, kw_only=True, eq=False):
         return self._payload.hold(lambda row: self._post(call, record, row), served, fee_of(attempt.usage), awaited)
 
     def _post(self, call: BilledCall, record: UsageRecord, row: Row | None) -> Ticket:
-        """One entry. `row` None: the payload could not be kept, so nothing is paid for it."""
-        if row is not None:
-            fee = self._payload.fee_nusd
-        else:
+        """Append one entry. `row` None: the payload could not be stored, so no fee is charged."""
+        if row is None:
             fee = 0
-        if row is not None:
-            kept = [*self._storage.rows(fee), row]
+            kept: list[Row] = []
         else:
-            kept = []
+            fee = self._payload.fee_nusd
+            kept = [*self._storage.rows(fee), row]
         usage = write_row(record._replace(storage_nusd=fee or None))
         rows = self._entry(call, usage, record.attempt, record.cost_nusd)
         try:

@@ -1,6 +1,6 @@
-"""Reconciliation: ledger, balances, counters and usage rows must agree, to the nano-dollar.
+"""Reconciliation: ledger, balances, counters and usage rows must agree exactly, to the nano-dollar.
 
-The store compares; only what differs comes back, so that books of any size take little memory here.
+The comparison runs in the store and returns only differences, so that books of any size need little memory here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ PROVIDER_KEY = {
     "sqlite": "json_extract(extra, '$.provider_key')",
     "postgresql": "CAST(extra AS json) ->> 'provider_key'",
 }
-# What comes in as (id, nano-dollars) from two sides, and differs.
+# Rows (id, nano-dollars) from two sides whose sums differ.
 UNLIKE = """
 SELECT id, SUM(mine), SUM(theirs) FROM (
     SELECT id, nusd AS mine, 0 AS theirs FROM ({mine}) a UNION ALL SELECT id, 0, nusd FROM ({theirs}) b
@@ -32,9 +32,9 @@ SELECT organization AS id, amount_nusd AS nusd FROM ledger
 WHERE (kind IN ('grant', 'refund') OR (kind = 'adjustment' AND NOT {LATE_REF}))
     AND organization NOT IN (SELECT scope_id FROM budget WHERE kind = 'credits' AND limit_nusd IS NULL)
 """
-# An unlimited organization has no balance that its postings could be compared with.
+# An unlimited organization has no balance to compare with its postings.
 BALANCES = "SELECT scope_id AS id, limit_nusd AS nusd FROM budget WHERE kind = 'credits' AND limit_nusd IS NOT NULL"
-# What every budget settled, with what its leases spent and nobody folded yet.
+# The settled amount of every budget, with spending of its leases that was not folded yet.
 SETTLED = f"""
 SELECT {DIGITS.format("b.scope_id")} AS id, b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l
     WHERE l.budget = b.id AND l.generation = b.generation), 0) AS nusd FROM budget b WHERE b.kind = '{{kind}}'
@@ -45,7 +45,7 @@ COUNTED = (
     "SELECT {member} AS id, nusd FROM (SELECT member, SUM(cost_nusd) AS nusd FROM usage GROUP BY member) m",
     "SELECT {team} AS id, nusd FROM (SELECT t.team, SUM(u.cost_nusd) AS nusd FROM team_usage t JOIN usage u "
     "ON u.request = t.request AND u.attempt = t.attempt AND u.kind = t.kind GROUP BY t.team) t",
-    # What provider keys with a bound spent: the mark stands in the row's details.
+    # Spending through provider keys with a spending limit; a mark in the row's details identifies them.
     f"SELECT {DIGITS.format('ident')} AS id, nusd FROM "
     "(SELECT {provider_key} AS ident, SUM(cost_nusd) AS nusd FROM usage WHERE extra LIKE ? GROUP BY 1) p",
     "SELECT owner AS id, nusd FROM removed_spend WHERE kind IN ('api_key', 'member', 'team', 'provider_key')",
@@ -57,14 +57,14 @@ SELECT id, leased_nusd, granted FROM (
         WHERE l.budget = b.id AND l.generation = b.generation), 0) AS granted FROM budget b
 ) x WHERE leased_nusd <> granted ORDER BY id
 """
-# Every hold has its leases, and what no worker owns belongs to a hold.
+# Every hold has its leases, and every lease without a worker belongs to a hold.
 HELD = """
 SELECT id, SUM(amount), SUM(leased) FROM (
     SELECT id, 1 AS amount, 0 AS leased FROM hold
     UNION ALL SELECT DISTINCT hold, 0, 1 FROM lease WHERE hold IS NOT NULL
 ) h GROUP BY id HAVING SUM(amount) <> SUM(leased) ORDER BY id
 """
-# Callers reserve from the budgets of teams that are marked to have limits, and from no others.
+# Callers reserve only from budgets of teams that are marked as limited.
 UNMARKED = """
 SELECT t.id, MAX(b.limit_nusd), 0 FROM team t JOIN budget b ON b.scope_id = t.id
 WHERE b.limit_nusd IS NOT NULL AND NOT t.limited GROUP BY t.id ORDER BY t.id
@@ -73,8 +73,8 @@ NEGATIVE = "SELECT id, {column}, 0 FROM budget WHERE {column} < 0 ORDER BY id"
 
 
 class Difference(NamedTuple):
-    """A difference between two books that must agree on `subject` (an id, or its digits). What is no `money` is a
-    number of requests, tokens or rows."""
+    """A difference between two books that must agree on `subject` (an id, or its digits). Without `money` the
+    figures count requests, tokens or rows."""
 
     subject: str
     left: str
@@ -85,7 +85,7 @@ class Difference(NamedTuple):
 
     @property
     def nusd(self) -> int:
-        """How far they are apart; one of what is counted weighs as a nano-dollar, so that no difference is nothing."""
+        """The size of the difference. A count weighs like a nano-dollar, so that no difference is zero."""
         return abs(self.left_nusd - self.right_nusd)
 
     def __str__(self) -> str:
@@ -94,18 +94,20 @@ class Difference(NamedTuple):
 
 
 def doctor(database: Database) -> list[str]:
-    """Every difference as a line, [] when the books agree."""
-    return [str(one) for one in examine(database)]
+    """Return every difference as a line; [] if the books agree."""
+    return list(map(str, examine(database)))
 
 
 def examine(
     database: Database, go_on: Callable[[], bool] = lambda: True, rollups_from: int | None = 0
 ) -> list[Difference]:
-    """Every difference. One snapshot, so it may run under load; between two questions to the store it is asked whether
-    the answer is still go_on. Unavailable when it is not, or the store is away.
+    """Return every difference between the books.
 
-    What was removed of the usage rows stands in `removed_spend`, so that counters and ledger are compared exactly
-    whatever is left. Rollups are compared from the hour `rollups_from` (since the epoch) on, None: not at all.
+    Reads one snapshot, so it may run under load. `go_on` is called between queries. Unavailable when it returns False
+    or the store is down.
+
+    `removed_spend` holds the sums of removed usage rows, so counters and ledger are always compared exactly. Rollups
+    are compared from the hour `rollups_from` (since the epoch) on; None leaves them out.
     """
     if database.kind == "sqlite":
         level = "DEFERRED"
@@ -115,21 +117,21 @@ def examine(
     def read() -> list[Difference]:
         with _sorted_on_disk(database), database.peewee.transaction(level):
             examination = Examination(database, go_on)
-            found = list(examination.differences())
+            differences = list(examination.differences())
             if rollups_from is not None:
                 for sql, params, name in compare_rollups(database, rollups_from):
-                    found += examination.compare(sql, params, name)
-            return found
+                    differences += examination.compare(sql, params, name)
+            return differences
 
     return database.report(read)
 
 
 class Examination:
-    """The questions, within one snapshot."""
+    """The comparisons, within one snapshot."""
 
     def __init__(self, database: Database, go_on: Callable[[], bool]) -> None:
         self._database = database
-        self._wanted = go_on
+        self._go_on = go_on
         written = HEX[database.kind]
         self._columns = {name: written.format(name) for name in ("api_key", "member", "team")}
         self._columns["provider_key"] = PROVIDER_KEY[database.kind]
@@ -137,44 +139,45 @@ class Examination:
 
     def differences(self) -> Iterator[Difference]:
         funds = UNLIKE.format(mine=FUNDED, theirs=BALANCES)
-        yield from self._ask(funds, "ledger", "credit balance")
+        yield from self._compare_sums(funds, "ledger", "credit balance")
         closed = closed_until_us(self._database) // HOUR_US
-        yield from self._ask(self._hours + CLOSED, "ledger usage", "usage rows", closed)
+        yield from self._compare_sums(self._hours + CLOSED, "ledger usage", "usage rows", closed)
         settled = SETTLED.format(kind="credits")
         used = self._hours + UNLIKE.format(mine=USED, theirs=settled)
-        yield from self._ask(used, "usage", "credits settled")
+        yield from self._compare_sums(used, "usage", "credits settled")
         counted = " UNION ALL ".join(COUNTED).format(**self._columns)
         counters = SETTLED.format(kind="total")
         sql = UNLIKE.format(
             mine=f"SELECT id, nusd FROM ({counted}) r WHERE id <> ''",
             theirs=counters,
         )
-        yield from self._ask(sql, "usage rows", "counter", MARKED)
-        yield from self._ask(LEASED, "leased", "granted to workers")
-        yield from self._ask(HELD, "held for a job", "leased for it")
-        yield from self._ask(UNMARKED, "limit", "limit that its members meet")
+        yield from self._compare_sums(sql, "usage rows", "counter", MARKED)
+        yield from self._compare_sums(LEASED, "leased", "granted to workers")
+        yield from self._compare_sums(HELD, "held for a job", "leased for it")
+        yield from self._compare_sums(UNMARKED, "limit", "limit enforced for members")
         for column in ("settled_nusd", "leased_nusd"):
-            yield from self._ask(NEGATIVE.format(column=column), column.removesuffix("_nusd"), "which is less than")
+            negative = NEGATIVE.format(column=column)
+            yield from self._compare_sums(negative, column.removesuffix("_nusd"), "lowest valid value")
 
     def compare(self, sql: str, params: Sequence[Any], names: tuple[str, str]) -> Iterator[Difference]:
-        """Differences that come as (subject, figure, left, right)."""
+        """Yield the differences that a query returns as (subject, figure, left, right)."""
         for subject, figure, mine, theirs in self._rows(sql, *params):
             left, right = (f"{name} {figure}" for name in names)
             yield Difference(subject, left, int(mine), right, int(theirs), money=figure.endswith("_nusd"))
 
-    def _ask(self, sql: str, left: str, right: str, *params: Any) -> Iterator[Difference]:
+    def _compare_sums(self, sql: str, left: str, right: str, *params: Any) -> Iterator[Difference]:
         for subject, mine, theirs in self._rows(sql, *params):
             yield Difference(subject, left, int(mine), right, int(theirs))
 
     def _rows(self, sql: str, *params: Any) -> list[tuple]:
-        if not self._wanted():
-            raise Unavailable("Nobody waits for this examination of the books any more.")
+        if not self._go_on():
+            raise Unavailable("The reconciliation was interrupted.")
         return self._database.execute(self._database.exact_sums(sql), params).fetchall()
 
 
 @contextmanager
 def _sorted_on_disk(database: Database) -> Iterator[None]:
-    """SQLite sorts what it sums up; of millions of rows that is better done outside of memory."""
+    """Let SQLite sort on disk: the sums of millions of rows would take much memory."""
     if database.kind != "sqlite":
         yield
         return

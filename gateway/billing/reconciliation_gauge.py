@@ -1,4 +1,4 @@
-"""Gauges of the reconciliation: what `doctor` finds, measured by one worker now and then, reported by every one."""
+"""Gauges of the reconciliation: one worker measures what `doctor` finds at intervals, every worker reports it."""
 
 from collections.abc import Callable
 
@@ -20,18 +20,18 @@ from gateway.store.documents import Documents
 KIND = "gauge"
 KEY = "ledger_drift"
 TTL_S = 24 * 3600
-# Reading all usage rows takes time where there are many: at most this share of the store's day goes into it.
+# Reading all usage rows takes long on a large installation: at most this share of the store's time is spent on it.
 SHARE = 1 / 20
-# So many hours of rollups are compared; `doctor` compares all.
+# The gauge compares this many hours of rollups; `doctor` compares all.
 ROLLUP_HOURS = 48
-READ_S = 0.5  # the longest that a scrape waits for the store
+READ_S = 0.5  # longest wait of a metrics scrape for the store
 
 SUBJECT = "books"
-REMEDY = f"run {MANAGE} doctor and keep the database as it is until the cause is known"
+REMEDY = f"run {MANAGE} doctor and do not change the database until the cause is known"
 
 
 class ReconciliationGauge:
-    """`measure` is for the one worker that leads; what it found is a document, so that any worker can tell it."""
+    """`measure` runs in the leading worker and stores its result as a document, which every worker can report."""
 
     def __init__(
         self, database: Database, documents: Documents, clock: Clock, rollups: Rollups, states: StateLog | None = None
@@ -44,72 +44,79 @@ class ReconciliationGauge:
         self._states = states or StateLog()
 
     def measure(self, go_on: Callable[[], bool] = lambda: True) -> None:
-        """Examine the books and keep by how much they differ. Does nothing while the last examination, for how long it
-        took, is too recent. Unavailable when the store is away, or when `go_on` says no,
-        which is asked before each question to the store."""
+        """Examine the books and store the size of their differences.
+
+        Returns at once if the last examination is too recent for the time that it took. Unavailable when the store is
+        down, or when `go_on` (called before each query) returns False.
+        """
         start = self._clock.monotonic()
         if start < self._backoff_until:
             return
         try:
-            found = self._examine(go_on)
+            differences = self._examine(go_on)
         finally:
             end = self._clock.monotonic()
             self._backoff_until = end + (end - start) / SHARE
-        nusd = sum(one.nusd for one in found)
-        if found:
-            message = f"the books differ in {len(found)} places by {format_usd(nusd)} USD"
-            facts: dict[str, object] = {"places": len(found), "usd": format_usd(nusd)}
+        nusd = sum(difference.nusd for difference in differences)
+        if differences:
+            message = f"the books differ in {len(differences)} places by {format_usd(nusd)} USD"
+            facts: dict[str, object] = {"places": len(differences), "usd": format_usd(nusd)}
             self._states.fire(StateChange("books.differ", SUBJECT, message, ERROR, REMEDY, facts))
         else:
             self._states.resolve(StateChange("books.agree", SUBJECT, "the books agree again", INFO))
         self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), TTL_S)
 
     def _examine(self, go_on: Callable[[], bool]) -> list[Difference]:
-        """Of rollups the last days: `doctor` compares them all. A row that was committed late, or by a slow clock, is
-        no difference once the rollups know of it."""
+        """Compare the books, with the rollups of recent days. Rows that were committed late, or by a slow clock, are
+        no difference once the rollups include them, so rollups are brought up to date before a second comparison."""
         first = hour_of(self._database.now_us()) - ROLLUP_HOURS
-        found = examine(self._database, go_on, first)
-        if not any(one.right.startswith(ROWS) for one in found):
-            return found
+        differences = examine(self._database, go_on, first)
+        if not any(difference.right.startswith(ROWS) for difference in differences):
+            return differences
         self._rollups.advance(go_on, thorough=True)
         return examine(self._database, go_on, first)
 
     def gauges(self) -> dict[str, tuple[str, float]]:
-        """Name → (help text, value): what was measured within a day, and how far the rollups are behind; {} when the
-        store is away."""
+        """Return name → (help text, value) of what was measured in the last day, and the lag of the rollups; {} when
+        the store is down."""
         try:
             outcome = Job(_attempt, self._documents, self._database, self._rollups).result(READ_S)
         except TimeoutError:
             outcome = None
         if outcome is None:
             return {}
-        found: dict[str, tuple[str, float]] = {}
+        gauges: dict[str, tuple[str, float]] = {}
         stored, watermark_us, now_us = outcome
         if watermark_us is not None:
-            found["rollups_filling"] = ("1 while statistics are made of the rows of before.", float(not watermark_us))
+            gauges["rollups_filling"] = ("1 while statistics are built from existing rows.", float(not watermark_us))
         if watermark_us:
             lag = max(0, now_us - watermark_us) / SECOND_US
-            found["rollups_lag_seconds"] = ("How far statistics are behind what was posted.", lag)
+            gauges["rollups_lag_seconds"] = ("Delay of the statistics behind the recorded usage.", lag)
         if stored is not None:
             nusd, at_us = stored
-            found["ledger_drift_usd"] = ("By how much the books differed when they were last examined.", nusd / NANO)
+            gauges["ledger_drift_usd"] = ("Difference between the books at the last examination.", nusd / NANO)
             age = max(0, now_us - at_us) / SECOND_US
-            found["ledger_drift_age_seconds"] = ("Time since that examination.", age)
-        return found
+            gauges["ledger_drift_age_seconds"] = ("Time since that examination.", age)
+        return gauges
 
 
 def _attempt(
     documents: Documents, database: Database, rollups: Rollups
 ) -> tuple[list[int] | None, int | None, int] | None:
-    """What was measured last, up to when usage is summed up (0: what was there before is not yet), and the store's
-    time; None for an error, which would be printed on leaving a greenlet."""
+    """Return the last measurement, the watermark of the rollups (0 while they are first built), and the store's time.
+
+    Errors become None, because an exception that leaves a greenlet is printed.
+    """
     try:
         stored = documents.get(KIND, KEY)
         state = rollups.state()
         if state is None:
-            done = None
+            watermark = None
+        elif state.filling:
+            watermark = 0
         else:
-            done = 0 if state.filling else state.watermark
-        return (orjson.loads(stored) if stored else None, done, database.now_us())
+            watermark = state.watermark
+        measured = orjson.loads(stored) if stored else None
+        return measured, watermark, database.now_us()
     except GatewayError:
         return None

@@ -17,18 +17,18 @@ from gateway.store.database import Database
 from gateway.store.intents import Intent, Orphan, orphans
 
 AT_ONCE = 200
-DIED = "see the log around its end; those requests are in the usage as interrupted"
-LOST = "keep GATEWAY_DATA_DIR of a node over restarts: without it requests under way then have no rows"
+DIED = "see the log from before it ended; its open requests are recorded as interrupted"
+LOST = "keep GATEWAY_DATA_DIR of each node across restarts: without it, requests in progress are lost from the records"
 
 log = logging.getLogger(__name__)
 
 
 class Recovery:
-    """Settles what dead workers left, one object per worker; the lock of each file lets one of them do it.
+    """Settles the open attempts of dead workers. Every worker has one; a lock on each file lets one of them recover it.
 
-    An attempt without a settlement is recorded as interrupted, at what reading its prompt cost by estimate (four bytes
-    a token), never above its reservation; nothing is billed for an answer that reached nobody. Leases of a lost node,
-    whose files are out of reach, go back once no request of it can be running any more.
+    An attempt without a settlement is recorded as interrupted, at the estimated cost of reading its prompt (four bytes
+    per token), never above its reservation; output that was not delivered is not billed. The files of a lost node
+    cannot be read; its leases are returned once none of its requests can still be running.
     """
 
     def __init__(
@@ -48,7 +48,8 @@ class Recovery:
         self._states = states or StateLog()
 
     def run(self) -> int:
-        """Recover what can be recovered now; how many attempts became rows. Unavailable: it is done the next time."""
+        """Recover all files of dead workers; return the number of attempts recorded. Unavailable: the next run
+        retries."""
         count = 0
         for orphan in orphans(self._directory):
             count += self._replay(orphan)
@@ -70,29 +71,29 @@ class Recovery:
         return count
 
     def _record(self, intents: Sequence[Intent]) -> int:
-        """Rows and spends of the attempts that have none, all or none."""
+        """Write rows and spending of the attempts that have none; one transaction."""
         now = self._clock.now_us()
         missing = self._select_missing(intents)
         costs: list[tuple[int, str, int]] = []
         count = 0
         for intent in sorted(missing):
-            found = _read(intent.payload)
-            if found is None:
+            details = _read(intent.payload)
+            if details is None:
                 continue
-            record = interrupted(found, intent.request, intent.attempt, now)
-            # A server may still be at the commit of who died: it is waited for here, and if it came the row stands.
+            record = interrupted(details, intent.request, intent.attempt, now)
+            # The store may still be committing a row of the dead process: this insert waits for it, and keeps that row.
             if not self._database.execute(RECORD.sql, record).rowcount:
                 continue
             count += 1
             if record.cost_nusd:
-                self._write_teams(record, found)
-                costs += [(lease, budget, record.cost_nusd) for lease, budget in found.leases]
+                self._write_teams(record, details)
+                costs += [(lease, budget, record.cost_nusd) for lease, budget in details.leases]
         charge(self._database, costs)
         return count
 
     def _select_missing(self, intents: Sequence[Intent]) -> list[Intent]:
-        """Those without a row. Files name calls that ended long ago too: where usage rows were removed nobody can tell
-        any more, and nothing is billed twice."""
+        """Return the intents without a row. Files may name calls that ended long ago: once usage rows of that age were
+        removed, it is unknown whether they had one, so they are left out and nothing is billed twice."""
         state = read_state(self._database)
         if state is not None:
             purged = bytes.fromhex(state.purged)
@@ -108,13 +109,13 @@ class Recovery:
             self._database.execute(statement.sql, params)
 
     def sweep_lost(self, go_on: Callable[[], bool] = lambda: True) -> None:
-        """Give back what lost nodes leased. Unavailable: it is done the next time."""
+        """Return what lost nodes leased. Unavailable: the next sweep retries."""
         for epoch in list_lost(self._database, self._longest_us):
             if not go_on():
                 return
             if epoch != self._control.epoch:
                 give_up(self._database, epoch, keep_rows=True, after_us=self._longest_us)
-                message = f"what worker {epoch} of a lost node had leased of budgets went back"
+                message = f"budget leases of worker {epoch} on a lost node were returned"
                 facts: dict[str, object] = {"worker": epoch}
                 self._states.publish(StateChange("leases.swept", "leases", message, remedy=LOST, facts=facts))
         forget_returned(self._database)
@@ -124,5 +125,5 @@ def _read(payload: bytes) -> IntentDetails | None:
     try:
         return read_intent(payload)
     except (ValueError, TypeError):
-        log.error("an intent could not be read; the attempt behind it has no record")
+        log.error("an intent could not be parsed; its attempt has no usage record")
         return None

@@ -1,4 +1,4 @@
-"""Re-rating: prices the usage of a period again, with the prices of then or of now, and shows the difference."""
+"""Re-rating: prices the usage of a period again, with past or current prices, and reports the difference."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ ORDER BY request, attempt LIMIT {PAGE}
 
 
 class RerateGroup(NamedTuple):
-    """What a line of the report is of; `organization` is a prefixed id, `billed`: its credits paid."""
+    """The group of a report line. `organization` is a prefixed id; `billed`: the organization's credits paid."""
 
     organization: str
     mapping: str
@@ -40,7 +40,7 @@ class RerateGroup(NamedTuple):
 
 @dataclass(slots=True)
 class Line:
-    """`recorded_nusd` is what was billed for these rows, `rated_nusd` what they come to now."""
+    """Sums of one group: `recorded_nusd` was billed for its rows, `rated_nusd` is their cost under the new prices."""
 
     rows: int = 0
     recorded_nusd: int = 0
@@ -53,18 +53,18 @@ class Line:
 
 @dataclass(slots=True)
 class Report:
-    """`left` counts the rows that were not priced again, by reason; they stay as they are."""
+    """Lines by group. `left` counts the rows that were not priced again, by reason."""
 
     lines: dict[RerateGroup, Line] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
 
     def adjustments(self) -> dict[str, int]:
-        """Organization → nano-dollars that it was billed too little (positive) or too much (negative), without
+        """Return organization → nano-dollars that it was billed too little (positive) or too much (negative), without
         zeros."""
         sums: dict[str, int] = {}
-        for place, line in self.lines.items():
-            if place.billed:
-                sums[place.organization] = sums.get(place.organization, 0) + line.difference_nusd
+        for group, line in self.lines.items():
+            if group.billed:
+                sums[group.organization] = sums.get(group.organization, 0) + line.difference_nusd
         return {organization: nusd for organization, nusd in sorted(sums.items()) if nusd}
 
 
@@ -79,9 +79,9 @@ def rerate(
 ) -> Report:
     """Price the attempts that began in [from_us, to_us) again; writes nothing.
 
-    `now_us` None: with the prices of their time, which a mapping has as dated lists, for rows whose price version the
-    catalogue still has, less the discounts that they were billed with. Else with the list in force at `now_us`, at the
-    hour of the day at which the row was billed, less those of `discounts` in force at `now_us` (None: as billed).
+    `now_us` None applies the prices and discounts of the time of each row; only rows whose price version the catalogue
+    still has are priced. Otherwise the price list and the `discounts` in force at `now_us` apply, with the hour of the
+    day at which the row was billed; `discounts` None keeps the billed discounts.
     """
     report = Report()
     mappings = {mapping.key: mapping for model in catalogue.models.values() for mapping in model.mappings}
@@ -109,10 +109,10 @@ def rerate(
 
 
 def post(ledger: LedgerBook, report: Report, reference: str) -> dict[str, int]:
-    """Post the difference of each organization as one adjustment; once for each `reference`.
+    """Post the difference of each organization as one adjustment, once for each `reference`.
 
-    Organization → the amount that this call posted: a positive one gives credits back. The usage rows stay as they
-    were billed: a correction is an entry of its own.
+    Returns organization → amount posted by this call; a positive amount returns credits. Usage rows keep the billed
+    amounts: a correction is a separate entry.
     """
     posted = {}
     for organization, nusd in report.adjustments().items():
@@ -122,14 +122,15 @@ def post(ledger: LedgerBook, report: Report, reference: str) -> dict[str, int]:
 
 
 def _discount_at(discounts: Discounts, row: UsageRecord, at_us: int) -> int:
-    """Own provider keys pay no credits, so nothing is taken off them."""
+    """Return the discount in millionths. Calls through an organization's provider key are not paid from credits and
+    have none."""
     if row.mode != CREDITS:
         return 0
     return discounts.fraction(f"org_{row.organization.hex()}", row.provider, row.served, at_us)
 
 
 def _reason(row: UsageRecord, details: dict, mapping: Mapping | None, now_us: int | None) -> str:
-    """Why a row is left as it is; "" when it can be priced again."""
+    """Return why a row is not priced again; "" if it can be."""
     if row.flags & CACHED or row.finish == INTERRUPTED or (not row.cost_nusd and row.error):
         if not row.cost_nusd:
             return FREE
@@ -145,7 +146,7 @@ def _reason(row: UsageRecord, details: dict, mapping: Mapping | None, now_us: in
 
 
 def _usage_of(row: UsageRecord, details: dict) -> Usage:
-    """The counts as they were billed: the column of cache writes holds both kinds."""
+    """Return the counts as they were billed. The cache-write column is the sum of both kinds of cache writes."""
     units = details.get("units", {})
     return Usage(
         input=row.input,
@@ -163,7 +164,7 @@ def _page(database: Database, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 def _rows(database: Database, from_us: int, to_us: int) -> Iterator[UsageRecord]:
-    """Page by page in the order of the primary key, so that no page is long and none is read twice."""
+    """Yield rows page by page in the order of the primary key, so that pages stay short and no row is read twice."""
     last = (b"", 0)
     while True:
         page = database.report(partial(_page, database, (from_us, to_us, *last)))

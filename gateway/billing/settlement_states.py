@@ -2,20 +2,20 @@
 
 from gateway.errors import Internal
 
-ADMITTED = "admitted"  # its upper bound is reserved, calls may begin
-KEPT = "kept"  # its caller left, and somebody will read on and close it: the next close is not the last
-READ_ON = "read_on"  # nobody waits for it, the upstream's answer is read on
+ADMITTED = "admitted"  # the upper bound is reserved, calls may begin
+KEPT = "kept"  # the caller left; a background reader will continue and close, so the next close is not the last
+READ_ON = "read_on"  # the upstream's answer is read in the background
 SETTLED = "settled"  # the answer's entry was appended
-HELD = "held"  # the answer's row waits for the payload that it is written with
-ABANDONED = "abandoned"  # what became of a broken answer was appended
-CLOSED = "closed"  # nothing is held any more
+HELD = "held"  # the answer's row waits for its payload
+ABANDONED = "abandoned"  # the entry of a broken answer was appended
+CLOSED = "closed"  # nothing is reserved any more
 
 
 class Transitions(dict[tuple[str, str], str]):
-    """(state, action) → state; a transition that is not listed is a mistake in this program."""
+    """(state, action) → state. An unlisted transition is a programming error."""
 
     def __missing__(self, transition: tuple[str, str]) -> str:
-        raise Internal(f"A settlement that is {transition[0]} does not take: {transition[1]}.")
+        raise Internal(f"A settlement in the state {transition[0]} does not support {transition[1]}.")
 
 
 TRANSITIONS = Transitions(

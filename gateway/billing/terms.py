@@ -1,4 +1,4 @@
-"""Facts of a request that all of its attempts share, for its settlement."""
+"""Facts for settlement that all attempts of a request share."""
 
 from msgspec import Struct
 
@@ -10,8 +10,8 @@ from gateway.neutral.usage import Units
 
 
 class Terms(Struct, frozen=True, eq=False):
-    """Facts that all attempts of a request share. `flags` are those of its rows, `prompt_tokens` is the usual count of
-    its prompt with media."""
+    """Facts that all attempts of a request share. `flags` are the flags of its rows; `prompt_tokens` is the estimated
+    count of its prompt with media."""
 
     context: RequestContext
     billing_identity: BillingIdentity
@@ -26,7 +26,7 @@ class Terms(Struct, frozen=True, eq=False):
 def terms_of(
     context: RequestContext, prompt_bytes: int, requested_model: str, streamed: bool, units: Units | None = None
 ) -> Terms:
-    """The terms of a request; `requested_model` is the model as the caller wrote it."""
+    """Return the terms of a request; `requested_model` is the model as the caller wrote it."""
     tokens = -(-prompt_bytes // BYTES_PER_TOKEN)
     if context.request is not None:
         tokens += context.request.requirements.likely_media_tokens

@@ -1,4 +1,5 @@
-"""Estimated units of a request where the provider reports none: of its operation, else by bytes of text."""
+"""Estimated units of requests for which the provider reports none: the units of the operation, otherwise bytes of
+text."""
 
 from msgspec import structs
 
@@ -11,8 +12,8 @@ BYTES_PER_TOKEN = 4
 
 
 def units_at(mapping: Mapping, usage: Usage) -> Usage:
-    """`usage` as it counts at this mapping: with the tokens of its images where those are what is billed, without
-    tokens where its characters are, and without those of sound where its hours are."""
+    """Return `usage` as this mapping bills it: with image tokens where images are billed by tokens, without tokens
+    where characters are billed, and without sound tokens where hours of sound are billed."""
     if usage.characters and any(prices.base.character for prices in mapping.prices):
         return structs.replace(usage, input=0, output=0, output_audio=0)
     if usage.audio_ms and any(prices.base.input_audio_hour for prices in mapping.prices):
@@ -26,7 +27,7 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
         else:
             made = 0
         return structs.replace(usage, input=read, input_audio=0, output=made, audio_ms=max(usage.audio_ms, least_ms))
-    if usage.images > mapping.max_n > 0:  # each of several calls reads the prompt
+    if usage.images > mapping.max_n > 0:  # several calls are made, and each bills the prompt
         calls = -(-usage.images // mapping.max_n)
         usage = structs.replace(usage, input=usage.input * calls, input_image=usage.input_image * calls)
     if not usage.images or usage.output_image or any(prices.base.per_image for prices in mapping.prices):
@@ -35,15 +36,15 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
 
 
 def image_tokens(mapping: Mapping, usage: Usage) -> int:
-    """What the images of `usage` count as at a mapping that bills them by tokens; the dearest listed for a size that is
-    not."""
+    """Return the tokens of the images of `usage` at a mapping that bills images by tokens. A size that is not listed
+    counts like the most expensive one."""
     table = mapping.image_tokens
     return usage.images * (table.get(usage.price_key) or max(table.values(), default=MADE_TOKENS))
 
 
 def estimate(units: Units | None, mapping: Mapping, prompt_bytes: int, output_length: int = 0) -> Usage:
-    """The estimated usage of a call without a reported one: the units that were requested (of sound, at least what
-    came), otherwise four bytes of text a token."""
+    """Return the estimated usage of a call without reported usage: the requested units (for sound, at least what was
+    received), otherwise text at four bytes per token."""
     if units is not None:
         likely = units.likely
         made = -(-output_length // BYTES_PER_TOKEN)

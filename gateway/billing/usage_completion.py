@@ -1,10 +1,10 @@
-"""Completes the usage of a whole answer: what its provider left out is estimated by what was delivered.
+"""Completes the usage of a whole answer: counts that its provider left out are estimated from what was delivered.
 
-A kind of use that has a price at the mapping is estimated when all its counts are zero: what was read, what was made,
-and each unit that is priced by itself. Other counts stay as the provider reported them.
+A priced kind of usage is estimated when all its counts are zero. The kinds are input, output, and each unit with its
+own price. Other counts stay as reported.
 
-Sources of an estimate, the first that is known: units that the answer itself shows (its images, pages, searches,
-seconds of sound); text of the answer, four bytes a token; what the request asked for.
+An estimate takes the first source that is known: units visible in the answer (its images, pages, searches, seconds of
+sound); the answer's text, at four bytes per token; the units that the request specified.
 """
 
 import math
@@ -16,19 +16,27 @@ from gateway.catalogue.entries import Mapping
 from gateway.neutral.transcriptions import AUDIO_TOKENS_A_SECOND, OUTPUT_TOKENS_A_SECOND, SECOND_MS
 from gateway.neutral.usage import NOTHING, Units, Usage, counts_anything
 
-READ = ("input", "cache_read", "cache_write", "cache_write_1h", "input_audio", "input_audio_cached", "input_image")
-MADE = ("output", "output_audio", "output_image")
-READ_RATES = ("prompt", "input_audio", "image", "input_cache_read")
-MADE_RATES = ("completion", "output_audio", "output_image", "internal_reasoning", "thinking_completion")
-# Units that are priced by themselves: each count with its rate.
+INPUT_COUNTS = (
+    "input",
+    "cache_read",
+    "cache_write",
+    "cache_write_1h",
+    "input_audio",
+    "input_audio_cached",
+    "input_image",
+)
+OUTPUT_COUNTS = ("output", "output_audio", "output_image")
+INPUT_RATES = ("prompt", "input_audio", "image", "input_cache_read")
+OUTPUT_RATES = ("completion", "output_audio", "output_image", "internal_reasoning", "thinking_completion")
+# Units with their own price: usage field → price key.
 UNIT_RATES = {"pages": "ocr_page", "characters": "character", "audio_ms": "input_audio_hour", "searches": "web_search"}
 
 
 def complete(
     reported: Usage | None, estimated: Usage, units: Units | None, mapping: Mapping, output_length: int
 ) -> Usage:
-    """The usage of an answer that came whole; `reported` itself when nothing is missing. Counts that were filled in
-    make its basis "estimated". `estimated` is the estimate of the request without any report."""
+    """Return the usage of a complete answer; `reported` itself if nothing is missing. Filled counts set its basis to
+    "estimated". `estimated` is the estimate without any report."""
     if reported is None or (units is None and not counts_anything(reported)):
         return _expected(reported or NOTHING, estimated, units, mapping, output_length)
     missing = _missing(reported, units, mapping)
@@ -44,16 +52,16 @@ def complete(
 
 
 def _missing(reported: Usage, units: Units | None, mapping: Mapping) -> list[str]:
-    """The counts to estimate: those of priced kinds of use that were reported as nothing."""
+    """Return the counts to estimate: those of priced kinds of usage that were reported as zero."""
     names: list[str] = []
-    if not reported.input_total and _priced(mapping, READ_RATES):
-        names += READ
-    if not reported.output_total and _priced(mapping, MADE_RATES):
-        names += MADE
+    if not reported.input_total and _priced(mapping, INPUT_RATES):
+        names += INPUT_COUNTS
+    if not reported.output_total and _priced(mapping, OUTPUT_RATES):
+        names += OUTPUT_COUNTS
     if units is None:
         return names
     if units.likely.images and not reported.output_image and "output_image" not in names:
-        names.append("output_image")  # the operation makes images, whatever text was reported
+        names.append("output_image")  # the operation generates images even if only text was reported
     return names + [
         name for name, rate in UNIT_RATES.items() if not getattr(reported, name) and _priced(mapping, (rate,))
     ]
@@ -64,7 +72,7 @@ def _priced(mapping: Mapping, rates: tuple[str, ...]) -> bool:
 
 
 def _expected(reported: Usage, estimated: Usage, units: Units | None, mapping: Mapping, output_length: int) -> Usage:
-    """The estimated usage of the whole answer, from the units that `reported` shows."""
+    """Return the estimated usage of the whole answer, from the units that `reported` shows."""
     if units is None:
         if reported.images:
             drawn = image_tokens(mapping, reported)
@@ -78,7 +86,7 @@ def _expected(reported: Usage, estimated: Usage, units: Units | None, mapping: M
 
 
 def _shown(likely: Usage, reported: Usage, made: int) -> Usage:
-    """The units that were requested, replaced by those that the answer shows; `made`: tokens of its text or sound."""
+    """Return the requested units with the units visible in the answer; `made` is the tokens of its text or sound."""
     if likely.images and reported is not NOTHING:
         return structs.replace(likely, images=reported.images, price_key=reported.price_key or likely.price_key)
     if likely.output_audio and made:
@@ -101,7 +109,7 @@ def _shown(likely: Usage, reported: Usage, made: int) -> Usage:
 
 
 def _with_images(reported: Usage, output_length: int) -> Usage:
-    """The same with the tokens of images apart, where a provider reports one sum for them and the text: all of it that
-    reasoning and text do not account for."""
+    """Return `reported` with image tokens separated, for providers that report one sum for images and text: everything
+    that reasoning and text do not account for."""
     drawn = max(0, reported.output - reported.reasoning + (-output_length // BYTES_PER_TOKEN))
     return structs.replace(reported, output=reported.output - drawn, output_image=drawn)

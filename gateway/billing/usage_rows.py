@@ -1,4 +1,4 @@
-"""Usage rows and intents of attempts; counts are estimated where the upstream reports none."""
+"""Usage rows and intents of attempts. Counts are estimated where the upstream reports none."""
 
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -38,9 +38,9 @@ READ_RARE_PARTS = attrgetter(*RARE_PARTS)
 
 
 class IntentDetails(NamedTuple):
-    """What is left of an attempt whose worker died: enough to write its row and count its cost.
+    """The contents of an intent: enough to write the row of an attempt whose worker died, and to count its cost.
 
-    Members with a default may be absent: an earlier release wrote intents without them.
+    Fields with a default may be missing, because earlier releases wrote intents without them.
     """
 
     at: int
@@ -62,16 +62,16 @@ class IntentDetails(NamedTuple):
     leases: list[tuple[int, str]]
     discount_ppm: int = 0
     discount_nusd: int = 0
-    provider_key: str = ""  # whose bound is among the leases
-    units: dict[str, int] | None = None  # what is counted but for text, and what each of its parts costs
-    parts: dict[str, int] | None = None
+    provider_key: str = ""  # the provider key with a spending limit, if the leases include that limit
+    units: dict[str, int] | None = None  # units other than text tokens
+    parts: dict[str, int] | None = None  # their cost by price component
     price_key: str = ""
-    output: int = 0  # tokens made until the intent was written
+    output: int = 0  # output tokens until the intent was written
     output_nusd: int = 0
 
 
 def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
-    """What an attempt costs, with `discount_ppm` millionths taken off; fills its `charge` and a missing `usage`."""
+    """Set the `charge` of an attempt, less `discount_ppm` millionths, and a missing `usage`; return the charge."""
     usage = attempt.usage
     if usage is None or attempt.error is not None or attempt.finish == HUNG_UP:
         usage = attempt.usage = usage_of(terms, attempt)
@@ -93,8 +93,8 @@ def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
 
 
 def bill_within(terms: Terms, attempt: Attempt, discount_ppm: int, bound_nusd: int) -> bool:
-    """Reduce an estimate by tokens that costs more than was reserved. False for usage that the provider reported, and
-    for units, whose most is always reserved."""
+    """Reduce an estimate of tokens that costs more than was reserved; return whether it fits. False for usage that the
+    provider reported, and for units, because their maximum is always reserved."""
     usage = attempt.usage
     if usage is None or usage.basis != "estimated" or terms.units is not None:
         return False
@@ -109,9 +109,9 @@ def bill_within(terms: Terms, attempt: Attempt, discount_ppm: int, bound_nusd: i
 
 
 def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Charge:
-    """The charge of what was used as far as counts can be believed; the attempt has that usage then."""
+    """Complete a usage that lacks counts, limit implausible counts, store it in the attempt, and return its charge."""
     if usage.input_total >= MOST_UNITS or usage.output_total >= MOST_UNITS:
-        attempt.capped = True  # readers cut counts to their end already
+        attempt.capped = True  # parsers have limited the counts already
     if _is_whole(terms, attempt, usage):
         reported = usage
         mapping = attempt.target.mapping
@@ -119,17 +119,17 @@ def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Ch
         if usage is not reported:
             attempt.usage = usage
             charge = cost_of(usage, mapping, terms.context.at_us, attempt.service_tier)
-    believed = within_bounds(usage)
-    if believed is usage:
+    plausible = within_bounds(usage)
+    if plausible is usage:
         return charge
-    attempt.usage = believed
+    attempt.usage = plausible
     attempt.capped = True
-    return cost_of(believed, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
+    return cost_of(plausible, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
 
 
 def _is_whole(terms: Terms, attempt: Attempt, usage: Usage) -> bool:
-    """Whether a reported usage has to account for a whole answer: one that came to its end, unless the provider's
-    filter let none of its images pass."""
+    """Return whether reported usage must account for a whole answer: one that ended normally, unless the provider's
+    content filter removed all of its images."""
     if attempt.error is not None and attempt.finish != HUNG_UP:
         return False
     if terms.units is None:
@@ -138,14 +138,14 @@ def _is_whole(terms: Terms, attempt: Attempt, usage: Usage) -> bool:
 
 
 def record_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> UsageRecord:
-    """What `row_of` tells."""
+    """Return `row_of` as a record."""
     return UsageRecord(*row_of(terms, attempt, mode, now_us)[1])
 
 
 def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
-    """The journal row of an attempt that has its charge; `mode` as of `mode_of`. No usage: nothing was used.
+    """Return the journal row of a priced attempt; `mode` is the result of `mode_of`. A missing usage counts as zero.
 
-    Made without a record: naming its columns would cost more than the rest.
+    Built as a tuple: creating a record with named columns costs more than everything else here.
     """
     usage = attempt.usage or NOTHING
     charge = attempt.charge
@@ -200,12 +200,13 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
     if error is not None:
         code = _code(error)
         extra = _add_text(extra, error, context)
-    # The fee for storage is known where the payload is.
+    # The storage fee is added where the payload is written.
     return RECORD, (*columns, code, label, extra, None, ppm or None, charge.saved if ppm else None)
 
 
 def _add_text(extra: str | None, error: GatewayError, context: RequestContext) -> str | None:
-    """`extra` with the provider's own error text, unless a policy forbids to log what it may quote."""
+    """Return `extra` with the provider's error text, unless a policy forbids logging text that may quote the
+    request."""
     if logs_text(context.caller.rules):
         text = upstream_text(error)
     else:
@@ -216,7 +217,7 @@ def _add_text(extra: str | None, error: GatewayError, context: RequestContext) -
 
 
 def mode_of(target: Target) -> int:
-    """Who pays for a call at `target`, as a number of a usage row."""
+    """Return the payer of a call at `target` as stored in a usage row."""
     if target.credential.source == "byok":
         return BYOK
     return CREDITS
@@ -225,26 +226,26 @@ def mode_of(target: Target) -> int:
 def intent_of(
     terms: Terms, number: int, call: BilledCall, reservation: Reservation, used: Usage | None = None
 ) -> bytes:
-    """The intent of an attempt, written before the upstream call and again with what was `used` when the answer was
-    partly delivered.
+    """Return the intent of an attempt. It is written before the upstream call, and again with the usage so far (`used`)
+    when the answer was partly delivered.
 
-    If nobody settles it, the estimate of the prompt (with its media, less the discount) or `used` is billed, and never
-    more than the reservation.
+    If the attempt is never settled, recovery bills `used` or the estimate of the prompt (with its media, less the
+    discount), but never more than the reservation.
     """
     target = call.target
     mode = call.mode
     discount_ppm = call.discount_ppm
-    own = call.own
+    key_reservation = call.key_reservation
     bound_nusd = reservation.amount_nusd
     leases = reservation.leases(mode == CREDITS)
-    if own is not None:
+    if key_reservation is not None:
         bound_nusd = call.bound_nusd(reservation)
-        leases = leases + own.leases(False)
+        leases = leases + key_reservation.leases(False)
     context = terms.context
     mapping = target.mapping
     credential = target.credential
     caller = context.caller
-    made: tuple[Any, ...] = ()
+    details: tuple[Any, ...] = ()
     if used is None and terms.units is None:
         tokens = terms.prompt_tokens
         rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
@@ -257,13 +258,11 @@ def intent_of(
         whole = listed == charge.total and not discount_ppm
         if whole:
             parts = _named(RARE_PARTS, READ_RARE_PARTS(charge))
-        else:
-            parts = {}
-        if whole:
             output_nusd = charge.output + charge.reasoning
         else:
+            parts = {}
             output_nusd = 0
-        made = (_named(RARE_UNITS, READ_RARE_UNITS(usage)), parts, usage.price_key, usage.output, output_nusd)
+        details = (_named(RARE_UNITS, READ_RARE_UNITS(usage)), parts, usage.price_key, usage.output, output_nusd)
     if discount_ppm:
         cost_nusd = reduced(listed, discount_ppm)
     else:
@@ -290,13 +289,13 @@ def intent_of(
             discount_ppm,
             listed - cost_nusd,
             credential.ident if credential.bounded else "",
-            *made,
+            *details,
         )
     )
 
 
 def read_intent(payload: bytes) -> IntentDetails:
-    """ValueError when it is not one of ours."""
+    """Parse an intent. ValueError when the payload is no intent."""
     values = orjson.loads(payload)
     least = len(IntentDetails._fields) - len(IntentDetails._field_defaults)
     most = len(IntentDetails._fields)
@@ -306,7 +305,7 @@ def read_intent(payload: bytes) -> IntentDetails:
 
 
 def interrupted(intent: IntentDetails, request: bytes, attempt: int, now_us: int) -> UsageRecord:
-    """The usage row of an attempt whose worker died before it was settled."""
+    """Return the usage row of an attempt whose worker died before it was settled."""
     extra: dict[str, object] = {PROVIDER_KEY: intent.provider_key, BOUNDED: True} if intent.provider_key else {}
     parts = intent.parts or {}
     if intent.units:
@@ -353,35 +352,36 @@ def interrupted(intent: IntentDetails, request: bytes, attempt: int, now_us: int
 
 
 def _code(error: GatewayError) -> str:
-    return error.code[:64].replace("\0", "")  # which PostgreSQL takes in no text, and an upstream may send
+    return error.code[:64].replace("\0", "")  # PostgreSQL rejects NUL in text, and upstream codes may contain it
 
 
 def extra_of(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
-    """Counts and components without a column, the region, a service tier with a price of its own, which provider key it
-    was and whether that key's bound counted it; None when there are none."""
+    """Return the details of a usage row as JSON, None when there are none: counts and price components without a
+    column, the region, a service tier with its own price, the provider key and whether its spending limit counted the
+    call."""
     mapping = attempt.target.mapping
     credential = attempt.target.credential
     tier = attempt.service_tier
     own = credential.source == "byok" and credential.ident
     if charge.plain and not mapping.region and not own and tier in ORDINARY_TIERS:
-        return None  # as of nearly all
-    found: dict[str, object] = {}
+        return None  # the usual case
+    details: dict[str, object] = {}
     if any(counts := READ_RARE_UNITS(usage)):
-        found["units"] = _named(RARE_UNITS, counts)
+        details["units"] = _named(RARE_UNITS, counts)
     if any(amounts := READ_RARE_PARTS(charge)):
-        found["nusd"] = _named(RARE_PARTS, amounts)
+        details["nusd"] = _named(RARE_PARTS, amounts)
     if usage.images or usage.video_ms:
-        found[PRICE_KEY] = usage.price_key
+        details[PRICE_KEY] = usage.price_key
     if mapping.region:
-        found["region"] = mapping.region
+        details["region"] = mapping.region
     if multiplier(mapping, tier) != (1, 1):
-        found["tier"] = tier
+        details["tier"] = tier
     if own:
-        found[PROVIDER_KEY] = credential.ident
+        details[PROVIDER_KEY] = credential.ident
         if credential.bounded:
-            found[BOUNDED] = True
-    if found:
-        return _write(found)
+            details[BOUNDED] = True
+    if details:
+        return _write(details)
     return None
 
 

@@ -145,7 +145,7 @@ class Executor(Generic[R]):
         )
 
     def _admit(self, context: RequestContext, request: Request, route_plan: RoutePlan, deadline: float) -> Run:
-        ask = route_plan.bounds.ask(request, self._default_output, context.at_us)
+        ask = route_plan.bounds.compute(request, self._default_output, context.at_us)
         needs = request.requirements
         settlement = self._settlements.admit(
             context,

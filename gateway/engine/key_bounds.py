@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gateway.billing.bounds import ask_for
+from gateway.billing.bounds import compute_bound
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Budgets
 from gateway.limits.cost_bound import Shortage, fit
@@ -38,7 +38,7 @@ class KeyBounds:
         states = self._budgets.statuses(bounded)
         passed = []
         for scored in plan.order:
-            ask = ask_for(request, (scored.candidate.mapping,), self._default_output, at_us)
+            ask = compute_bound(request, (scored.candidate.mapping,), self._default_output, at_us)
             for credential in scored.credentials:
                 if not credential.bounded:
                     continue

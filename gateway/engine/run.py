@@ -4,10 +4,10 @@ import dataclasses
 
 from msgspec import Struct, structs
 
-from gateway.billing.bounds import ask_for
+from gateway.billing.bounds import compute_bound
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
-from gateway.billing.settlement import Settlement
+from gateway.billing.request_settlement import Settlement
 from gateway.clock import Clock
 from gateway.configuration.settings import Timeouts
 from gateway.engine.attempts import Walk, final_error
@@ -274,7 +274,7 @@ class Run(Struct, eq=False):
 
     def _ask_of(self, target: Target) -> CostBound:
         """The most that this call can cost, whatever the plan's other targets may cost."""
-        return ask_for(self.request, (target.mapping,), self.default_output, self.context.at_us)
+        return compute_bound(self.request, (target.mapping,), self.default_output, self.context.at_us)
 
     def _pass_over(self, target: Target, error: SpendingLimitReached) -> Target:
         """The target after one whose provider key's limit is used up. When that was the last, raises the error of the

@@ -71,7 +71,7 @@ class JobExecutor(Executor[VideosRequest]):
                 refusals.append(error)
         if not costs:
             raise refusals[0]
-        self._held.ask = CostBound(max(costs), 0, 0, True)
+        self._held.cost_bound = CostBound(max(costs), 0, 0, True)
         return super()._admit(context, request, route_plan, deadline)
 
 

@@ -91,12 +91,12 @@ class BillingProcess:
     def admit(
         self,
         account: BillingIdentity,
-        ask: CostBound = CostBound(100_000, 2000 * MILLION, 100, True),
+        cost_bound: CostBound = CostBound(100_000, 2000 * MILLION, 100, True),
         credits: bool = True,
         units: Units | None = None,
     ):
         self.context = account.context()
-        return self.settlements.admit(self.context, ask, credits, prompt_bytes=400, requested_model="m", units=units)
+        return self.settlements.admit(self.context, cost_bound, credits, prompt_bytes=400, requested_model="m", units=units)
 
     def rows(self):
         return find(self.database, self.context.request_id)

@@ -8,7 +8,8 @@ from msgspec import Struct
 from gateway.billing.bounds import Bounds
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
-from gateway.billing.settlement import Settlement, Settlements
+from gateway.billing.request_settlement import Settlement
+from gateway.billing.settlement import Settlements
 from gateway.clock import Clock
 from gateway.engine.planning import Planner
 from gateway.engine.realtime.places import SessionPlace
@@ -184,7 +185,7 @@ class SessionBooks:
         bounds = self._bounds.get(mapping.key)
         if bounds is None:
             bounds = self._bounds[mapping.key] = Bounds((mapping,))
-        return bounds.ask(request, self._parts.default_output, self._parts.clock.now_us())
+        return bounds.compute(request, self._parts.default_output, self._parts.clock.now_us())
 
     def _check_cap(self, more_nusd: int) -> None:
         cap = self._parts.cap_nusd

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from gateway.billing.bounds import Bounds, ask_for
+from gateway.billing.bounds import Bounds, compute_bound
 from gateway.billing.units import units_at
 from gateway.catalogue.entries import Mapping, Peak, Prices, Tier, TokenRates
 from gateway.catalogue.prices import cost_of
@@ -44,14 +44,14 @@ def test_no_usage_within_the_counts_costs_more_than_the_bound(
 ) -> None:
     mapping = Mapping("p", "m", "x", prices=(prices,))
     at_us = AT_US + second * 1_000_000
-    ask = ask_for(request(tokens), (mapping,), 4096, at_us)
+    ask = compute_bound(request(tokens), (mapping,), 4096, at_us)
     assert cost_of(Usage(**{bucket: tokens}, output=output), mapping, at_us).total <= bound(ask, output)
 
 
 def test_the_dearest_of_several_providers_counts() -> None:
     cheap = Mapping("a", "m", "x", prices=(Prices(TokenRates(prompt=10**9, completion=10**9)),))
     dear = Mapping("b", "m", "x", prices=(Prices(TokenRates(prompt=5 * 10**9, completion=10**10)),))
-    assert ask_for(request(100), (cheap, dear), 10, AT_US).output_rate >= 10**10
+    assert compute_bound(request(100), (cheap, dear), 10, AT_US).output_rate >= 10**10
 
 
 @given(st.lists(PRICES, min_size=1, max_size=4), st.lists(st.integers(0, 5000), min_size=1, max_size=3))
@@ -59,21 +59,21 @@ def test_the_bound_of_several_providers_is_the_highest_of_theirs(prices: list[Pr
     mappings = tuple(Mapping("p", str(number), "x", prices=(one,)) for number, one in enumerate(prices))
     bounds = Bounds(mappings)
     for size in sizes:
-        each = [ask_for(request(size), (mapping,), 10, AT_US) for mapping in mappings]
-        ask = bounds.ask(request(size), 10, AT_US)
+        each = [compute_bound(request(size), (mapping,), 10, AT_US) for mapping in mappings]
+        ask = bounds.compute(request(size), 10, AT_US)
         assert ask.fixed_nusd == max(one.fixed_nusd for one in each)
         assert ask.output_rate == max(one.output_rate for one in each)
 
 
 def test_the_callers_own_limit_counts_for_every_choice() -> None:
     mapping = Mapping("a", "m", "x", prices=(Prices(TokenRates(prompt=1, completion=1)),), max_output=500)
-    asked = ask_for(request(10, max_tokens=20, n=3), (mapping,), 4096, AT_US)
+    asked = compute_bound(request(10, max_tokens=20, n=3), (mapping,), 4096, AT_US)
     assert (asked.max_output, asked.explicit, asked.choices) == (60, True, 3)
-    assert ask_for(request(10), (mapping,), 4096, AT_US).max_output == 500
+    assert compute_bound(request(10), (mapping,), 4096, AT_US).max_output == 500
 
 
 def test_an_unpriced_limit_falls_back_to_the_installations_default() -> None:
-    assert ask_for(request(10), (Mapping("a", "m", "x"),), 4096, AT_US).max_output == 4096
+    assert compute_bound(request(10), (Mapping("a", "m", "x"),), 4096, AT_US).max_output == 4096
 
 
 UNIT_PRICES = st.builds(
@@ -122,7 +122,7 @@ def test_no_use_of_any_unit_costs_more_than_the_bound_of_its_operation(
     mapping = Mapping("p", "m", "x", prices=(Prices(rates),), image_tokens=tokens)
     most = Usage(**counts)
     needs = Requirements(prompt_bytes=text, messages=1, units=Units(most, most))
-    ask = Bounds((mapping,)).ask(ChatRequest("m", needs, lambda: None), 4096, AT_US)
+    ask = Bounds((mapping,)).compute(ChatRequest("m", needs, lambda: None), 4096, AT_US)
     used = units_at(mapping, structs.replace(most, input=text))
     assert cost_of(used, mapping, AT_US).total <= ask.bound_nusd
     assert ask.bound_nusd == ask.least_nusd
@@ -133,7 +133,7 @@ def test_tools_that_the_provider_may_run_are_reserved_for(named: str) -> None:
     rates = TokenRates(prompt=0, completion=0, file_search=2_500_000 * 10**6, code_session=30_000_000 * 10**6)
     bounds = Bounds((Mapping("p", "m", "x", prices=(Prices(rates),)),))
     plain, hosted = (
-        bounds.ask(ChatRequest("m", Requirements(**more), lambda: None), 4096, AT_US).bound_nusd
+        bounds.compute(ChatRequest("m", Requirements(**more), lambda: None), 4096, AT_US).bound_nusd
         for more in ({}, {named: "responses"})
     )
     assert plain == 0 and hosted >= 5 * 2_500_000 + 30_000_000
@@ -143,7 +143,7 @@ def test_the_prompt_is_reserved_for_each_of_several_calls() -> None:
     rates = TokenRates(prompt=MILLION, request=MILLION)
     one_a_call = Mapping("p", "m", "m", prices=(Prices(rates),))
     all_in_one = Mapping("p", "m", "m", prices=(Prices(rates),), supports_n=True)
-    single = ask_for(request(1000, 10), (one_a_call,), 0, 0)
-    assert ask_for(request(1000, 10, n=3), (one_a_call,), 0, 0).fixed_nusd == 3 * single.fixed_nusd
-    assert ask_for(request(1000, 10, n=3), (all_in_one,), 0, 0).fixed_nusd == single.fixed_nusd
-    assert ask_for(request(1000, 10, n=3), (all_in_one, one_a_call), 0, 0).fixed_nusd == 3 * single.fixed_nusd
+    single = compute_bound(request(1000, 10), (one_a_call,), 0, 0)
+    assert compute_bound(request(1000, 10, n=3), (one_a_call,), 0, 0).fixed_nusd == 3 * single.fixed_nusd
+    assert compute_bound(request(1000, 10, n=3), (all_in_one,), 0, 0).fixed_nusd == single.fixed_nusd
+    assert compute_bound(request(1000, 10, n=3), (all_in_one, one_a_call), 0, 0).fixed_nusd == 3 * single.fixed_nusd

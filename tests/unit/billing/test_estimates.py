@@ -75,7 +75,7 @@ def test_reported_counts_stand_and_missing_ones_are_estimated(account):
 
 @pytest.mark.parametrize("error", [Cancelled("gone"), StreamTruncated("cut")])
 def test_an_estimate_never_passes_the_reservation(one, account, error):
-    settlement = one.admit(account, ask=CostBound(100_000, 2000 * MILLION, 100, True))
+    settlement = one.admit(account, cost_bound=CostBound(100_000, 2000 * MILLION, 100, True))
     settlement.begin(0, target())
     finish = "client_disconnect" if isinstance(error, Cancelled) else "error"
     attempt = attempt_at(target(), error=error, finish=finish, output_length=1_000_000, first_at=1.0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.billing.bounds import SEARCHES, ask_for
+from gateway.billing.bounds import SEARCHES, compute_bound
 from gateway.catalogue.entries import Mapping, Prices, TokenRates
 from gateway.limits.cost_bound import CostBound, fit
 from gateway.media import frame_counting, token_counting
@@ -62,7 +62,7 @@ def chat(**needs: object) -> ChatRequest:
 
 
 def ask(request: Request) -> CostBound:
-    return ask_for(request, (MAPPING,), 4096, AT_US)
+    return compute_bound(request, (MAPPING,), 4096, AT_US)
 
 
 def test_every_operation_has_a_row() -> None:

@@ -54,7 +54,7 @@ def test_a_difference_shows_both_sides(one, account):
     found = examine(one.database)
     assert [(digits in str(line), line.nusd) for line in found if line.left == "ledger"] == [(True, 1)]
     assert "ledger 1, credit balance 1.000000001" in str(found[0])
-    assert [line.left_nusd for line in found if line.left == "leased" and "less than" in line.right] == [-2]
+    assert [line.left_nusd for line in found if line.left == "leased" and line.right == "lowest valid value"] == [-2]
 
 
 def test_an_examination_that_nobody_wants_ends_at_its_next_question(one):
@@ -86,5 +86,5 @@ def test_a_team_whose_limits_bind_nobody_is_reported(one, marked):
     one.database.write(lambda: (run(ORGANIZATION, (organization,)), run(TEAM, (team, organization, marked))))
     assert doctor(one.database) == []
     one.budgets.set_limits("team", team, Limits(total_nusd=DOLLAR))
-    told = [] if marked else [f"{team}: limit 1, limit that its members meet 0"]
+    told = [] if marked else [f"{team}: limit 1, limit enforced for members 0"]
     assert doctor(one.database) == told

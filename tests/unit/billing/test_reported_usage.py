@@ -57,7 +57,7 @@ def one(start_billing, account):
 def settled(one, account, wires, sample):
     """The settled attempt of a sample with what was reserved for it; None for an answer that cannot be read."""
     target, request = place_of(sample, 1), request_of(sample)
-    ask = Bounds((target.mapping,)).ask(request, 1000, AT)
+    ask = Bounds((target.mapping,)).compute(request, 1000, AT)
     settlement = one.admit(account, ask, units=request.requirements.units)
     settlement.begin(0, target)
     attempt = attempt_at(target)

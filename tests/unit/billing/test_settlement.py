@@ -226,7 +226,7 @@ def test_an_answer_that_outgrows_its_reservation_extends_it(one, account):
 
 def test_the_cap_of_a_small_budget_goes_upstream(one, account):
     one.budgets.set_limits("key", account.key, Limits(total_nusd=2_000_000))
-    settlement = one.admit(account, ask=CostBound(0, 2000 * MILLION, 4096, False))
+    settlement = one.admit(account, cost_bound=CostBound(0, 2000 * MILLION, 4096, False))
     assert settlement.output_cap == 500
 
 
@@ -296,7 +296,7 @@ def test_an_intent_stays_until_its_row_is_durable(one, account, used, monkeypatc
 
 
 def test_what_nobody_reported_never_costs_more_than_was_reserved(one, account):
-    settlement = begun(one, account, ask=CostBound(50_000, 0, 0, True))
+    settlement = begun(one, account, cost_bound=CostBound(50_000, 0, 0, True))
     settlement.close()
     one.rest()
     assert one.rows()[0].cost_nusd == 50_000 and doctor(one.database) == []

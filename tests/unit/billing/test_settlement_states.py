@@ -28,7 +28,7 @@ def test_every_move_and_every_refusal(state, action):
     if expected:
         assert TRANSITIONS[state, action] == expected
     else:
-        with pytest.raises(Internal, match=f"that is {state} does not take: {action}"):
+        with pytest.raises(Internal, match=f"in the state {state} does not support {action}"):
             TRANSITIONS[state, action]
 
 
@@ -90,7 +90,7 @@ def test_a_settlement_goes_by_the_table_and_holds_nothing_once_closed(one, accou
 def test_no_call_begins_once_the_answer_is_there_or_nobody_waits(one, account, used, action):
     settlement = begun(one, account)
     do(settlement, action, used)
-    with pytest.raises(Internal, match="does not take: begin"):
+    with pytest.raises(Internal, match="does not support begin"):
         settlement.begin(1, target())
     settlement.close()
     settlement.close()

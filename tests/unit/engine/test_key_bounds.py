@@ -131,7 +131,7 @@ def test_a_new_bound_is_in_force_at_once_and_goes_on_counting(one, account):
 
 def test_the_bound_caps_an_answer_that_nobody_limited(one, account):
     bind(one, 2_000_000)
-    settlement = begun(one, account, ask=CostBound(0, 2000 * MILLION, 4096, False))
+    settlement = begun(one, account, cost_bound=CostBound(0, 2000 * MILLION, 4096, False))
     assert (settlement.output_cap, settlement.output_length_foreseen) == (500, 2000)
     settlement.failed(attempt_at(own(), error=UpstreamFailed("no"), finish="error"))
     assert settlement.output_cap is None and settlement.output_length_foreseen == 4096 * 4
@@ -142,7 +142,7 @@ def test_the_cap_of_the_callers_budget_makes_a_call_need_less(one, account):
     bind(one, 1_100_000)
     account_ask = CostBound(0, 2000 * MILLION, 4096, False)
     one.ledger.post(account.organization, "adjustment", 2_000_000 - 10 * DOLLAR, "to 0.002 USD")
-    settlement = begun(one, account, ask=account_ask)
+    settlement = begun(one, account, cost_bound=account_ask)
     assert settlement.output_cap == 275  # half of the bound; half of the credits would have been 500
     settlement.close()
 
