@@ -96,7 +96,9 @@ class BillingProcess:
         units: Units | None = None,
     ):
         self.context = account.context()
-        return self.settlements.admit(self.context, cost_bound, credits, prompt_bytes=400, requested_model="m", units=units)
+        return self.settlements.admit(
+            self.context, cost_bound, credits, prompt_bytes=400, requested_model="m", units=units
+        )
 
     def rows(self):
         return find(self.database, self.context.request_id)
