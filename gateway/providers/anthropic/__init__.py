@@ -1,6 +1,6 @@
-"""The Anthropic messages format as several providers host it: api.anthropic.com by default, others by their entry.
+"""The Anthropic messages format, for api.anthropic.com and for the other hosts of the format in the catalogue.
 
-May not know callers nor any provider by name: hosts differ by quirks of their entry (names in messages.py). Decided
-against: the vendor's SDK (with its own pool and retry policy), and repairing a conversation that the format cannot
-express by inventing messages.
+The package knows neither callers nor providers by name: hosts differ by the quirks of their catalogue entries (names in
+host_rules.py). Decided against: the vendor's SDK (with its own connection pool and retry policy), and inventing
+messages to repair a conversation that the format cannot express.
 """

@@ -29,7 +29,7 @@ Block = dict[str, Any]
 
 PDF = "application/pdf"
 PLAIN = "text/plain"
-# How base64 of the four image types that are taken begins; a wrong media type is refused there.
+# First base64 characters of the four supported image types; the API refuses an image with a wrong media type.
 IMAGE_STARTS = (
     ("/9j/", "image/jpeg"),
     ("iVBORw0KGgo", "image/png"),
@@ -42,8 +42,10 @@ ID_LENGTH = 64
 
 
 def write_part(part: Part, *, addresses: bool = True) -> Block | None:
-    """The block of a part; None for what is left out on purpose: blank text, reasoning of another vendor or without its
-    opaque token. NotSupported for what the format has no field for, or an address where the host takes none."""
+    """Return the block of a part, or None for blank text and for reasoning without this vendor's signature.
+
+    NotSupported for parts that the format has no field for. ContentNeeded for a URL that the host does not load.
+    """
     match part:
         case Text() | Refusal():
             if _has_text(part):
@@ -70,16 +72,19 @@ def write_part(part: Part, *, addresses: bool = True) -> Block | None:
 
 
 def call_id(ident: str) -> str:
-    """An id as the format takes it (letters, digits, _ and -); the same for the call and its result."""
+    """Return a tool call id with the letters that the format allows: letters, digits, _ and -.
+
+    The same id always gives the same result, since a call and its tool result must match.
+    """
     clean = ID_FORBIDDEN.sub("_", ident)
     if clean == ident and len(ident) <= ID_LENGTH:
         return ident
-    # Two ids that differ in a replaced or a cut letter must stay apart.
+    # The checksum keeps two ids distinct that differ only in replaced or cut letters.
     return f"{clean[: ID_LENGTH - 9]}_{binascii.crc32(ident.encode()):08x}"
 
 
 def _has_text(part: Text | Refusal) -> bool:
-    """Blank text, which the API refuses."""
+    """Return whether a part has more than white space; the API refuses blank text."""
     return bool(part.text.strip())
 
 
@@ -115,12 +120,14 @@ def _write_call(part: ToolCall) -> Block:
 
 
 def _write_result(part: ToolResult, addresses: bool) -> Block:
-    """A caller's tool result, or a server tool's own block unchanged."""
+    """Return a tool_result block, or the unchanged result block of a server tool."""
     if part.executed:
-        own = next((p for p in part.parts if isinstance(p, VendorPart) and p.vendor == NAME), None)
-        if own is None:
-            raise NotSupported("The result of another provider's server tool cannot be sent here.", param="messages")
-        return own.body
+        vendor_part = next((p for p in part.parts if isinstance(p, VendorPart) and p.vendor == NAME), None)
+        if vendor_part is None:
+            raise NotSupported(
+                "This provider does not accept results of another provider's server tools.", param="messages"
+            )
+        return vendor_part.body
     written = [write_part(inner, addresses=addresses) for inner in part.parts]
     content = [block for block in written if block is not None]
     block: Block = {"type": "tool_result", "tool_use_id": call_id(part.call_id)}
@@ -135,22 +142,20 @@ def _write_result(part: ToolResult, addresses: bool) -> Block:
 
 def _write_image(media: Media, addresses: bool) -> dict[str, str]:
     if media.data:
-        seen = next((kind for start, kind in IMAGE_STARTS if media.data.startswith(start)), media.media_type)
-        if seen == "image/jpg":
+        detected = next((kind for start, kind in IMAGE_STARTS if media.data.startswith(start)), media.media_type)
+        if detected == "image/jpg":
             kind = "image/jpeg"
         else:
-            kind = seen or "image/png"
+            kind = detected or "image/png"
         if kind not in IMAGE_TYPES:
-            raise NotSupported(f"This provider does not take images of type {kind}.", param="messages")
+            raise NotSupported(f"This provider does not support images of type {kind}.", param="messages")
         return {"type": "base64", "media_type": kind, "data": media.data}
     return _write_address(media, addresses)
 
 
 def _write_address(media: Media, addresses: bool) -> dict[str, str]:
     if not media.url:
-        raise NotSupported(
-            "This provider does not know files uploaded elsewhere; send their content.", param="messages"
-        )
+        raise NotSupported("This provider cannot read files uploaded elsewhere; send their content.", param="messages")
     if not addresses or not media.url.lower().startswith("https://"):
         raise ContentNeeded("This provider does not load URLs; send the content as base64.", param="messages")
     return {"type": "url", "url": media.url}
@@ -174,14 +179,14 @@ def _write_file(part: File, addresses: bool) -> Block:
 
 
 def _write_data(media: Media, filename: str) -> dict[str, str]:
-    """PDF as bytes, text as text; the API reads nothing else."""
+    """Return the source of a PDF (as base64) or of a text file (as text); the API supports no other files."""
     kind = media.media_type or (PDF if media.data.startswith("JVBERi0") or not filename else "")
     if kind == PDF or (not kind and filename.lower().endswith(".pdf")):
         return {"type": "base64", "media_type": PDF, "data": media.data}
     if not kind.startswith("text/"):
-        raise NotSupported(f"This provider does not read files of type {kind or filename}.", param="messages")
+        raise NotSupported(f"This provider does not support files of type {kind or filename}.", param="messages")
     try:
         text = decode_base64(media.data).decode()
     except ValueError:
-        raise NotSupported("A text file must be UTF-8 in base64 here.", param="messages") from None
+        raise NotSupported("This provider accepts text files in UTF-8 only.", param="messages") from None
     return {"type": "text", "media_type": PLAIN, "data": text}

@@ -1,8 +1,7 @@
-"""Writes messages as the alternating turns of the format, with system instructions separate and at most four cache
-marks.
+"""Writes messages as alternating turns and separate system instructions, with at most four cache marks.
 
 Wire facts: Anthropic API reference, "Messages"; documentation, "Prompt caching" (four breakpoints, longer lifetimes
-first) and "Tool use" (results come first in the user turn after the calls).
+first) and "Tool use" (tool results come first in the user turn after the calls).
 """
 
 from collections.abc import Iterable
@@ -14,16 +13,16 @@ from gateway.providers.anthropic.content import Block, write_part
 MARK_LIMIT = 4
 MARK = "cache_control"
 OPENING = "(The conversation so far begins with an answer.)"
-FOREIGN_SEARCH = "Calls of another provider's server tools in past turns were left out."
+FOREIGN_SEARCH = "Past calls of another provider's server tools were left out."
 
 Turn = dict[str, Any]
 
 
 def write_turns(messages: Iterable[Message], *, addresses: bool, warnings: list[str]) -> tuple[list[Block], list[Turn]]:
-    """Instruction blocks, and turns that alternate and begin with the user's.
+    """Return the system blocks, and turns that alternate between roles and begin with a user turn.
 
-    Instructions all move to the front, in their order: the format knows no others in every model. A conversation of
-    instructions alone is asked as the user's.
+    All instructions move to the front in their order, since not every model accepts them elsewhere. A conversation that
+    consists only of instructions is sent as a user turn.
     """
     system: list[Block] = []
     turns: list[Turn] = []
@@ -51,7 +50,7 @@ def _write_blocks(message: Message, addresses: bool, warnings: list[str]) -> lis
     answered = {part.call_id for part in message.parts if isinstance(part, ToolResult) and part.executed}
     blocks = []
     for part in message.parts:
-        # A server tool's call without its own result is another vendor's: it is refused there.
+        # The API refuses a server tool's call without a result: it belongs to another vendor.
         if isinstance(part, ToolCall) and part.executed and part.id not in answered:
             if FOREIGN_SEARCH not in warnings:
                 warnings.append(FOREIGN_SEARCH)
@@ -73,23 +72,24 @@ def _add(turns: list[Turn], role: str, blocks: list[Block]) -> None:
 
 
 def _trim_end(turns: list[Turn]) -> None:
-    """An answer to be continued may not end in white space (API reference, "Prefill")."""
+    """Strip white space from the end of a prefilled answer, where the API refuses it (API reference, "Prefill")."""
     if turns and turns[-1]["role"] == "assistant" and turns[-1]["content"][-1]["type"] == "text":
         last = turns[-1]["content"][-1]
         turns[-1]["content"][-1] = {**last, "text": last["text"].rstrip()}
 
 
 def limit_marks(tools: list[Block], system: list[Block], turns: list[Turn], warnings: list[str]) -> None:
-    """At most four cache marks, the last ones, since they cover the longest beginnings; none of an hour behind one
-    of five minutes. The blocks with marks are this request's own and are changed in place."""
+    """Keep the last four cache marks, which cover the longest prefixes, and shorten marks that break the order.
+
+    The API refuses a mark of one hour after a mark of five minutes. Blocks with marks are changed in place: they belong
+    to this request alone.
+    """
     marked = [block for block in (*tools, *system) if MARK in block]
     for turn in turns:
         for block in turn["content"]:
-            if block["type"] == "tool_result":
-                inner = block.get("content")
-            else:
-                inner = None
-            marked += [one for one in inner if MARK in one] if isinstance(inner, list) else []
+            content = block.get("content")
+            if block["type"] == "tool_result" and isinstance(content, list):
+                marked += [inner for inner in content if MARK in inner]
             if MARK in block:
                 marked.append(block)
     for block in marked[:-MARK_LIMIT]:
@@ -100,5 +100,5 @@ def limit_marks(tools: list[Block], system: list[Block], turns: list[Turn], warn
     for block in marked[-MARK_LIMIT:]:
         if short and block[MARK].get("ttl") == "1h":
             block[MARK] = {"type": "ephemeral", "ttl": "5m"}
-            warnings.append("A cache mark of one hour behind one of five minutes holds for five minutes.")
+            warnings.append("A one-hour cache mark after a five-minute one was shortened to five minutes.")
         short = short or block[MARK].get("ttl") != "1h"

@@ -1,4 +1,4 @@
-"""Where a messages call is sent and what each host requires: URL, credential, version and opt-ins.
+"""The URL, credential, version and beta headers that each host of the messages format requires.
 
 Wire facts: Anthropic documentation, "Versions", "Beta headers"; Vertex AI, "Claude models" (model in the path,
 anthropic_version in the body, regional hosts); Azure AI Foundry, "Claude" (x-api-key).
@@ -14,19 +14,20 @@ from gateway.neutral.chat import ChatRequest
 from gateway.providers.protocol import Target, Way
 
 PATH = "/messages"
-# Quirks of an entry: the model stands in the path and the version in the body; tools may have their plain members only.
+# Quirks of a catalogue entry. vertex_raw_predict: the model is in the path and the version in the body.
+# plain_tools: tools may have only the members in PLAIN_TOOL.
 RAW_PREDICT = "vertex_raw_predict"
 PLAIN_TOOLS = "plain_tools"
 RAW_VERSION = "vertex-2023-10-16"
 GLOBAL_HOST = "aiplatform.googleapis.com"
-JOINT_REGIONS = ("us", "eu")  # regions of several countries have a host form of their own
+JOINT_REGIONS = ("us", "eu")  # multi-regions, which have a different form of host name
 OAUTH = "google-oauth"
 SIGNED = "sigv4"
-WAY = "way of messages"  # what a target keeps of it
+WAY = "way of messages"  # key in `Target.memo`
 PLAIN_TOOL = ("type", "name", "description", "input_schema", "cache_control")
 
-# Opt-ins that change what the model does and nothing else, on every host. An unknown one is refused with 400, so only
-# what is listed goes on; a mapping's `extra.betas` replaces the list.
+# Beta headers that every host accepts. A host refuses an unknown value with 400, so only listed values are sent;
+# `extra.betas` of a mapping replaces the list.
 COMMON_BETAS = frozenset(
     (
         "interleaved-thinking-2025-05-14",
@@ -65,7 +66,7 @@ Tokens = Callable[[str], str]
 
 
 def locate(target: Target, stream: bool) -> str:
-    """The URL of the call."""
+    """Return the URL of the call."""
     base, _, query = target.address.partition("?")
     base = base.rstrip("/")
     if RAW_PREDICT in target.quirks:
@@ -87,7 +88,7 @@ def locate(target: Target, stream: bool) -> str:
 
 
 def _regional(base: str, target: Target) -> str:
-    """The region's own host instead of the global one; an address of the operator's stays as it is."""
+    """Replace the global host with the host of the region; an address set by the operator stays as it is."""
     region = target.settings.get("region", "")
     if urlsplit(base).netloc != GLOBAL_HOST or region in ("", "global"):
         return base
@@ -99,10 +100,13 @@ def _regional(base: str, target: Target) -> str:
 
 
 def way_of(request: ChatRequest, target: Target, stream: bool, tokens: Tokens | None) -> Way:
-    """Where a call goes, and its headers; errors as `write_headers`. Made once for a target, unless the caller opts in
-    to something, or the key may be one that is exchanged for tokens, which have an end."""
-    lasting = target.provider.auth != OAUTH and not request.options.extra.get(BETAS)
-    way: Way | None = target.memo.get((WAY, stream)) if lasting else None
+    """Return the URL and the headers of a call. Errors as in `write_headers`.
+
+    The value is cached in the target, except for calls with the caller's beta headers and for credentials that are
+    exchanged for tokens, which expire.
+    """
+    cacheable = target.provider.auth != OAUTH and not request.options.extra.get(BETAS)
+    way: Way | None = target.memo.get((WAY, stream)) if cacheable else None
     if way is None:
         headers = write_headers(request, target, tokens)
         headers["content-type"] = "application/json"
@@ -111,13 +115,13 @@ def way_of(request: ChatRequest, target: Target, stream: bool, tokens: Tokens | 
         else:
             headers["accept"] = "application/json"
         way = Way(locate(target, stream), headers)
-        if lasting:
+        if cacheable:
             target.memo[WAY, stream] = way
     return way
 
 
 def write_headers(request: ChatRequest, target: Target, tokens: Tokens | None) -> dict[str, str]:
-    """Headers with the credential where the entry wants it. NotSupported when this protocol cannot make it."""
+    """Return the headers with the credential. NotSupported for an authentication that this protocol lacks."""
     headers = {name.lower(): value for name, value in target.provider.headers.items()}
     if RAW_PREDICT not in target.quirks:
         headers.setdefault("anthropic-version", VERSION)
@@ -127,7 +131,7 @@ def write_headers(request: ChatRequest, target: Target, tokens: Tokens | None) -
     auth = target.provider.auth
     secret = target.credential.secret
     if auth == SIGNED or (auth == OAUTH and secret.lstrip().startswith("{") and tokens is None):
-        raise NotSupported(f"Provider {target.provider.id} cannot be reached by this protocol.")
+        raise NotSupported(f"This protocol does not support the authentication of provider {target.provider.id}.")
     if secret and auth == OAUTH:
         if tokens is not None and secret.lstrip().startswith("{"):
             bearer = tokens(secret)
@@ -142,31 +146,29 @@ def write_headers(request: ChatRequest, target: Target, tokens: Tokens | None) -
 
 
 def _allowed_betas(request: ChatRequest, target: Target) -> list[str]:
-    """The caller's opt-ins that this host knows, in their order, once each."""
+    """Return the caller's beta values that this host accepts, in their order and without duplicates."""
     betas = request.options.extra.get(BETAS) or ()
     if not betas:
         return []
     listed = target.mapping.extra.get("betas")
-    if {RAW_PREDICT, PLAIN_TOOLS} & set(target.quirks):
-        usual = COMMON_BETAS
-    else:
-        usual = OWN_BETAS
     if listed is not None:
-        known = frozenset(listed)
+        accepted = frozenset(listed)
+    elif {RAW_PREDICT, PLAIN_TOOLS} & set(target.quirks):
+        accepted = COMMON_BETAS
     else:
-        known = usual
-    return [name for name in dict.fromkeys(betas) if name in known]
+        accepted = OWN_BETAS
+    return [name for name in dict.fromkeys(betas) if name in accepted]
 
 
 def address_body(body: dict[str, Any], target: Target) -> dict[str, Any]:
-    """The body with the model, or the version, where the host wants it."""
+    """Return the body with the model, or with the version for hosts that have the model in the path."""
     if RAW_PREDICT in target.quirks:
         return {"anthropic_version": RAW_VERSION, **body}
     return {"model": target.mapping.external_id, **body}
 
 
-def own_fields(fields: dict[str, Any], target: Target, warnings: list[str]) -> dict[str, Any]:
-    """The fields where the host is the vendor's own, or its like; `warnings` grows by those that are left out."""
+def accepted_fields(fields: dict[str, Any], target: Target, warnings: list[str]) -> dict[str, Any]:
+    """Return the vendor's fields that the host accepts, and append a warning for each dropped field."""
     if RAW_PREDICT not in target.quirks:
         return fields
     warnings += [f"{name} was left out: {target.mapping.key} does not take it." for name in fields]
@@ -174,15 +176,18 @@ def own_fields(fields: dict[str, Any], target: Target, warnings: list[str]) -> d
 
 
 def takes_addresses(target: Target) -> bool:
-    """Whether the host loads images and files by URL."""
+    """Return whether the host loads images and files by URL."""
     return RAW_PREDICT not in target.quirks
 
 
 def plain_tools(tools: list[dict[str, Any]], target: Target) -> list[dict[str, Any]]:
-    """The tools as the host takes them: without newer members where its entry says so."""
+    """Return the tools, without newer members for hosts with the quirk `plain_tools`."""
     if PLAIN_TOOLS not in target.quirks:
         return tools
-    return [
-        {name: tool[name] for name in PLAIN_TOOL if name in tool} if tool.get("type") in (None, "custom") else tool
-        for tool in tools
-    ]
+    return [_plain_tool(tool) for tool in tools]
+
+
+def _plain_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    if tool.get("type") not in (None, "custom"):
+        return tool
+    return {name: tool[name] for name in PLAIN_TOOL if name in tool}

@@ -1,7 +1,6 @@
-"""Sets cache marks in a relayed body by a project's policy, as neutral/cache_marks.py does for a rebuilt one.
+"""Applies a project's cache policy to a relayed body, as neutral/cache_marks.py does for a neutral conversation.
 
-Values below the top level are shared and may be another layer's types: what changes is copied, the rest is left
-unchanged.
+Values below the top level are shared with the parsed request and may be structs: a changed value is copied first.
 """
 
 from typing import Any
@@ -12,29 +11,31 @@ from gateway.neutral.cache_marks import AUTOMATIC, DISABLED, LEAST_TURNS, LONG, 
 
 MARK = "cache_control"
 EPHEMERAL = {"type": "ephemeral"}
-UNMARKED = ("thinking", "redacted_thinking")  # documentation, "Prompt caching": what cannot be marked
+UNMARKED = ("thinking", "redacted_thinking")  # blocks that cannot have a mark (documentation, "Prompt caching")
 Body = dict[str, Any]
 
 
 def apply_policy(body: Body, policy: str) -> Body:
-    """The body as `policy` has it: a copy where it changes."""
+    """Return the body with the cache marks of `policy`; a copy if anything changes."""
     if policy == AUTOMATIC and not _is_marked(body):
-        return _add(body)
+        return _add_marks(body)
     if policy == DISABLED and _is_marked(body):
-        return _strip(body)
+        return _strip_marks(body)
     return body
 
 
 def _is_marked(body: Body) -> bool:
     system = body.get("system")
-    held = [*(body.get("tools") or ()), *(system if isinstance(system, list) else ())]
+    blocks = list(body.get("tools") or ())
+    if isinstance(system, list):
+        blocks += system
     for message in body["messages"]:
         for block in _blocks(message):
-            held += [block, *_blocks(block)]
-    return bool(body.get(MARK)) or any(_get(one, MARK) for one in held)
+            blocks += [block, *_blocks(block)]
+    return bool(body.get(MARK)) or any(_get(block, MARK) for block in blocks)
 
 
-def _add(body: Body) -> Body:
+def _add_marks(body: Body) -> Body:
     messages = [*body["messages"]]
     texts = [
         (row, column)
@@ -44,9 +45,9 @@ def _add(body: Body) -> Body:
     ]
     chosen = set(texts[-LONG_TEXTS:])
     if len(messages) >= LEAST_TURNS:
-        chosen |= _end(messages)
+        chosen |= _last_block(messages)
     for row in {row for row, _ in chosen}:
-        messages[row] = _marked(messages[row], {column for place, column in chosen if place == row})
+        messages[row] = _marked(messages[row], {column for chosen_row, column in chosen if chosen_row == row})
     changed = {**body, "messages": messages}
     if body.get("system"):
         changed["system"] = _mark_system(body["system"])
@@ -54,28 +55,28 @@ def _add(body: Body) -> Body:
 
 
 def _texts(message: Any) -> list[str]:
-    """The text of each block, "" of one that is none; a plain content is one block."""
+    """Return the text of each block ("" for blocks without text); a string content counts as one block."""
     content = _get(message, "content")
     if isinstance(content, str):
         return [content]
     return [_get(block, "text") or "" for block in content or ()]
 
 
-def _end(messages: list[Any]) -> set[tuple[int, int]]:
-    """The last block of the last message that can be marked."""
+def _last_block(messages: list[Any]) -> set[tuple[int, int]]:
+    """Return the position of the last block in the last message that can have a mark; empty if there is none."""
     row = len(messages) - 1
     content = _get(messages[row], "content")
     if isinstance(content, str):
         if content.strip():
             return {(row, 0)}
         return set()
-    fitting = [column for column, block in enumerate(content or ()) if _takes_mark(block)]
-    if fitting:
-        return {(row, fitting[-1])}
+    columns = [column for column, block in enumerate(content or ()) if _can_have_mark(block)]
+    if columns:
+        return {(row, columns[-1])}
     return set()
 
 
-def _takes_mark(block: Any) -> bool:
+def _can_have_mark(block: Any) -> bool:
     if isinstance(block, dict):
         return block.get("type") not in UNMARKED
     return hasattr(block, MARK)
@@ -90,36 +91,39 @@ def _marked(message: Any, columns: set[int]) -> Any:
 
 
 def _mark_system(system: Any) -> Any:
-    """The instructions with a mark on the last long one."""
+    """Return the system instructions with a mark on the last long block."""
     if isinstance(system, str):
         if len(system) >= LONG:
             return [{"type": "text", "text": system, MARK: EPHEMERAL}]
         return system
-    long = [place for place, block in enumerate(system) if len(_get(block, "text") or "") >= LONG]
-    return [_set(block, MARK, EPHEMERAL) if place in long[-1:] else block for place, block in enumerate(system)]
+    long_blocks = [index for index, block in enumerate(system) if len(_get(block, "text") or "") >= LONG]
+    marked = list(system)
+    for index in long_blocks[-1:]:
+        marked[index] = _set(marked[index], MARK, EPHEMERAL)
+    return marked
 
 
-def _strip(body: Body) -> Body:
+def _strip_marks(body: Body) -> Body:
     changed = {name: value for name, value in body.items() if name != MARK}
     changed["messages"] = [_strip_blocks(message) for message in body["messages"]]
     for name in ("system", "tools"):
         if isinstance(body.get(name), list):
-            changed[name] = [_without(one) for one in body[name]]
+            changed[name] = [_without_mark(block) for block in body[name]]
     return changed
 
 
 def _strip_blocks(holder: Any) -> Any:
-    """A message or a result without marks in its blocks."""
+    """Return a message or a tool result without marks in its blocks."""
     if not _blocks(holder):
         return holder
-    return _set(holder, "content", [_without(_strip_blocks(block)) for block in _blocks(holder)])
+    return _set(holder, "content", [_without_mark(_strip_blocks(block)) for block in _blocks(holder)])
 
 
-def _without(value: Any) -> Any:
+def _without_mark(value: Any) -> Any:
     if not _get(value, MARK):
         return value
     if isinstance(value, dict):
-        return {name: held for name, held in value.items() if name != MARK}
+        return {name: member for name, member in value.items() if name != MARK}
     return structs.replace(value, **{MARK: None})
 
 

@@ -1,4 +1,4 @@
-"""The messages protocol: the call, with everything that target and entry require."""
+"""The messages protocol: builds calls, relays native bodies and classifies failures."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from gateway.providers.anthropic.thinking import ADAPTIVE, BUDGET, LEAST_BUDGET,
 from gateway.providers.failures import classify, diagnose, explain, read_refusal, retry_after
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
-# What a 400 of this format says when the account, not the request, is at fault.
+# Messages of a 400 or 403 whose cause is the account and not the request.
 ACCOUNT = re.compile(
     r"credit balance is too low|organization has been (?:disabled|suspended)|specified api usage limits"
     r"|workspace (?:is|has been) (?:archived|disabled)|spend(?:ing)? limit",
@@ -29,10 +29,10 @@ FILTERED = re.compile(r"blocked by content filtering policy", re.IGNORECASE)
 
 
 class AnthropicMessages:
-    """POST {address}/messages, or a model's own path where the entry says so.
+    """POST {address}/messages, or the path of the model for hosts with the quirk `vertex_raw_predict`.
 
-    `tokens` makes an access token of a service account's JSON (raises UpstreamRefused); without it providers that
-    want one are passed over.
+    `tokens` exchanges a service account's JSON for an access token (raises UpstreamRefused). Without it, providers that
+    need an access token are skipped.
     """
 
     dialect = dialect.NAME
@@ -44,31 +44,34 @@ class AnthropicMessages:
         self._tokens = tokens
 
     def write(self, request: ChatRequest, target: Target) -> Call:
-        """The call for a neutral request; NotSupported for content that this format cannot carry."""
+        """Build the call for a neutral request. NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
         body = write_body(request, target, addresses=host_rules.takes_addresses(target), warnings=warnings)
         return self._finish(body, request, target, warnings)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """The call with the caller's own body, retargeted; rebuilt where this target would refuse it as it is."""
-        if not _fits(native.body, request, target):
+        """Build the call from the caller's native body, or from the neutral request if this target would refuse it."""
+        if not _can_relay(native.body, request, target):
             return self.write(request, target)
         body = apply_policy(dict(native.body), request.options.cache_marks)
         cap = target.output_cap
         if cap is not None and body["max_tokens"] > cap:
-            _cap(body, cap)
+            _cap_output(body, cap)
         return self._finish(body, request, target, [])
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A complete answer. UpstreamFailed for an unexpected shape or an empty answer."""
+        """Read a complete response. UpstreamFailed for an unexpected shape or an empty response."""
         return read_result(reply.read_all(), relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one for each receive."""
+        """Yield the events of a streamed response, one batch for each receive."""
         return AnthropicStreamReader(relayed).read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
-        """As every protocol's; a 400 about the account is the provider's fault, one about content a refusal."""
+        """Classify an error response.
+
+        A 400 or 403 about the account counts against the provider, and a 400 of its content filter is a ContentRefused.
+        """
         explanation = explain(read_refusal(reply), (target.credential.secret,))
         if reply.status in (400, 403) and ACCOUNT.search(explanation.message or explanation.text):
             message = "The provider refused the gateway's account."
@@ -78,37 +81,37 @@ class AnthropicMessages:
         return classify(reply.status, explanation, target, retry_after(reply.headers))
 
     def _finish(self, body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> Call:
-        """What relayed and rebuilt calls share: model, stream, URL, credential."""
+        """Complete a relayed or rebuilt body with model, stream and tier, and add the URL and the credential."""
         stream = request.requirements.stream
         body = host_rules.address_body(body, target)
         if stream:
             body["stream"] = True
         if request.options.service_tier:
             body |= dialect.fields_of_tier(request.options.service_tier)
-        own = request.options.extra.get(dialect.OWN_FIELDS)
-        if own:
-            body |= host_rules.own_fields(own, target, warnings)
+        vendor_fields = request.options.extra.get(dialect.OWN_FIELDS)
+        if vendor_fields:
+            body |= host_rules.accepted_fields(vendor_fields, target, warnings)
         if "tools" in body:
             body["tools"] = host_rules.plain_tools(body["tools"], target)
         way = host_rules.way_of(request, target, stream, self._tokens)
         return Call("POST", way.url, way.headers, json.encode(body), stream, tuple(warnings), None, way)
 
 
-def _fits(body: dict[str, Any], request: ChatRequest, target: Target) -> bool:
-    """Whether the target takes a body of its own format: media by address, a thinking budget, sampling."""
+def _can_relay(body: dict[str, Any], request: ChatRequest, target: Target) -> bool:
+    """Return whether the target accepts the media URLs, the thinking and the sampling of a native body."""
     if "temperature" in body and "top_p" in body:
         return False
     if request.requirements.media and not host_rules.takes_addresses(target):
         return False
-    if not _takes_thinking(body, target):
+    if not _supports_thinking(body, target):
         return False
-    # 1 is the temperature that models with one sampling have, and is taken.
-    given = [name for name in SAMPLING if name in body and (name, body[name]) != ("temperature", 1)]
-    return not (given and has_fixed_sampling(target))
+    # Models with fixed sampling accept temperature 1, which is their only value.
+    fixed_names = [name for name in SAMPLING if name in body and (name, body[name]) != ("temperature", 1)]
+    return not (fixed_names and has_fixed_sampling(target))
 
 
-def _takes_thinking(body: dict[str, Any], target: Target) -> bool:
-    """Whether the model takes the form of thinking, and an effort, as they are asked for."""
+def _supports_thinking(body: dict[str, Any], target: Target) -> bool:
+    """Return whether the model supports the requested effort and form of thinking."""
     if getattr(body.get("output_config"), "effort", None) and not target.mapping.reasoning_efforts:
         return False
     thinking = body.get("thinking")
@@ -121,14 +124,13 @@ def _takes_thinking(body: dict[str, Any], target: Target) -> bool:
     return not (adaptive is not None and adaptive.tag == "adaptive" and forms == BUDGET)
 
 
-def _cap(body: dict[str, Any], cap: int) -> None:
-    """Lower the limit; a thinking budget stays below it, or goes where none fits."""
+def _cap_output(body: dict[str, Any], cap: int) -> None:
+    """Lower max_tokens to `cap`, and the thinking budget below it; thinking is disabled where no budget fits."""
     body["max_tokens"] = cap
     thinking = body.get("thinking")
     budget = getattr(thinking, "budget_tokens", None)
     if budget is not None and budget >= cap:
-        fits = cap > LEAST_BUDGET
-        if fits:
+        if cap > LEAST_BUDGET:
             body["thinking"] = {"type": "enabled", "budget_tokens": cap - 1}
         else:
             body["thinking"] = {"type": "disabled"}

@@ -1,6 +1,6 @@
-"""Fast path for stream deltas with one more piece of text, thinking or tool input: most events of most streams.
+"""Fast path for the deltas of text, thinking and tool input, which are most events of most streams.
 
-They are recognized by their type alone. Anything else is parsed in full.
+A typed decoder recognizes them. Any other event is parsed in full.
 """
 
 from typing import Annotated
@@ -35,7 +35,7 @@ DECODER = Decoder(_Piece)
 
 
 def read_piece(data: bytes) -> TextDelta | ReasoningDelta | ToolCallDelta | None:
-    """What a piece brings; None for what is none, or no JSON: whoever reads it in full will say so."""
+    """Return the event of a delta, or None for any other data; the full parser then reports malformed events."""
     try:
         piece = DECODER.decode(data)
     except (DecodeError, UnicodeDecodeError, RecursionError):

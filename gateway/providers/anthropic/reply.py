@@ -18,7 +18,7 @@ CALLS: dict[str, ExecutedBy] = {"tool_use": "", "server_tool_use": "provider", "
 
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:
-    """The result of a 2xx body. UpstreamFailed for an unexpected shape, an error inside it, or an empty answer."""
+    """Return the result of a 2xx body. UpstreamFailed for an unexpected shape, an error inside it, or no content."""
     wire = read_object(body)
     if wire.get("type") == "error" or wire.get("error"):
         raise stream_failure(wire)
@@ -45,7 +45,7 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
 
 
 def read_stop(reason: Any, parts: tuple[Part, ...] = ()) -> FinishReason:
-    """A stop_reason; servers that leave it out are understood by what they made."""
+    """Return the finish reason of a stop_reason; a missing one is derived from the content."""
     if isinstance(reason, str):
         known = dialect.STOP_READ.get(reason)
     else:
@@ -55,8 +55,10 @@ def read_stop(reason: Any, parts: tuple[Part, ...] = ()) -> FinishReason:
 
 
 def read_tier(usage: Any) -> str:
-    """The service tier, by the gateway's names: the format calls the default one "standard". Speed and place come
-    first: they are what the price goes by."""
+    """Return the service tier by the gateway's names; the format calls the default tier "standard".
+
+    Speed and inference region take precedence over the tier, since they determine the price.
+    """
     if not isinstance(usage, dict):
         return ""
     tier = dialect.tier_of(usage) or word(usage.get("service_tier"))
@@ -66,7 +68,7 @@ def read_tier(usage: Any) -> str:
 
 
 def read_block(block: dict[str, Any]) -> Part:
-    """A content block as a part. A call without an id gets one, which the caller needs to answer it."""
+    """Return the part of a content block. A call without an id gets a new id, since its result needs one."""
     kind = block["type"]
     if kind == "text":
         citations = block.get("citations") or ()

@@ -1,4 +1,4 @@
-"""Writes a neutral request as a messages body.
+"""Writes a neutral chat request as the body of a messages request.
 
 Wire facts: Anthropic API reference, "Messages"; documentation, "Tool use", "Structured outputs", "Web search tool".
 """
@@ -24,7 +24,7 @@ from gateway.providers.json_schema_subset import rewrite
 from gateway.providers.protocol import Target
 from gateway.providers.unsupported_parts import warn_of_mode, warn_of_names
 
-DEFAULT_OUTPUT = 4096  # where neither the caller nor the entry sets a limit
+DEFAULT_OUTPUT = 4096  # max_tokens when neither the caller nor the catalogue entry sets a limit
 SEARCH_TOOL = "web_search_20250305"
 TOOL_SEARCH = {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}
 CHOICES = {"auto": "auto", "required": "any", "none": "none"}
@@ -32,17 +32,17 @@ JSON_ONLY = "Answer with one JSON object and nothing else: no prose, no code fen
 TIERS = {"auto": "auto", "priority": "auto", "default": "standard_only"}
 NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 SAMPLING = ("temperature", "top_p", "top_k")
-NO_SAMPLING = "no_sampling"  # quirk of models whose sampling is fixed
+NO_SAMPLING = "no_sampling"  # quirk of models with fixed sampling parameters
 
 
 def write_body(request: ChatRequest, target: Target, *, addresses: bool, warnings: list[str]) -> dict[str, Any]:
-    """The body without model and stream. `warnings` grows by what is left out.
+    """Return the body without model and stream, and append a warning for each dropped parameter.
 
-    `addresses`: the host loads images and files by URL. NotSupported for what cannot be carried.
+    `addresses`: the host loads images and files by URL. NotSupported for content that the format cannot carry.
     """
     conversation = request.conversation()
     if conversation.sampling.n > 1:
-        raise NotSupported("This provider gives one answer a request.", param="n")
+        raise NotSupported("This provider returns one choice per request.", param="n")
     warn_of_names(conversation.messages, warnings)
     warn_of_mode(conversation.reasoning, warnings)
     system, turns = write_turns(conversation.messages, addresses=addresses, warnings=warnings)
@@ -72,7 +72,7 @@ def write_body(request: ChatRequest, target: Target, *, addresses: bool, warning
 
 
 def _max_tokens(conversation: Conversation, target: Target) -> int:
-    """The caller's limit, else the model's; never above what the budget allows."""
+    """Return the caller's output limit, or the model's, capped by the caller's budget."""
     limit = conversation.sampling.max_tokens or target.mapping.max_output or DEFAULT_OUTPUT
     return min(limit, target.output_cap or limit)
 
@@ -98,7 +98,7 @@ def _write_tool(tool: Tool, conversation: Conversation, target: Target, warnings
 
 
 def _defers(conversation: Conversation) -> bool:
-    """Whether a tool waits to be found: then there must be a search, and a search needs one."""
+    """Return whether the request has both deferred tools and a tool search; the API refuses one without the other."""
     searches = any(isinstance(tool, VendorTool) and "tool_search" in tool.kind for tool in conversation.tools)
     return searches and any(isinstance(tool, FunctionTool) and tool.deferred for tool in conversation.tools)
 
@@ -116,18 +116,18 @@ def _write_function(tool: FunctionTool, conversation: Conversation, target: Targ
         written["defer_loading"] = True
     if tool.cache is not None:
         written["cache_control"] = write_mark(tool.cache)
-    _report(rewritten.dropped, f"the schema of tool {tool.name}", warnings)
+    _warn_of_dropped(rewritten.dropped, f"the schema of tool {tool.name}", warnings)
     return written
 
 
-def _report(dropped: tuple[str, ...], where: str, warnings: list[str]) -> None:
-    if dropped:
-        warnings.append(f"Left out of {where}, for this provider does not take it: {', '.join(dropped)}.")
+def _warn_of_dropped(keywords: tuple[str, ...], place: str, warnings: list[str]) -> None:
+    if keywords:
+        warnings.append(f"This provider does not support these keywords in {place}: {', '.join(keywords)}.")
 
 
 def _write_search(tool: WebSearch, target: Target, warnings: list[str]) -> Block:
     if not target.mapping.web_search:
-        raise NotSupported("This provider has no web search for this model.", param="tools")
+        raise NotSupported("This provider does not support web search for this model.", param="tools")
     written: Block = {"type": SEARCH_TOOL, "name": "web_search"}
     if tool.max_uses:
         written["max_uses"] = tool.max_uses
@@ -136,10 +136,10 @@ def _write_search(tool: WebSearch, target: Target, warnings: list[str]) -> Block
     elif tool.blocked_domains:
         written["blocked_domains"] = list(tool.blocked_domains)
     if tool.allowed_domains and tool.blocked_domains:
-        warnings.append("Of allowed and blocked domains this provider takes one list: the allowed ones.")
-    place = {name: getattr(tool, name) for name in ("city", "region", "country", "timezone") if getattr(tool, name)}
-    if place:
-        written["user_location"] = {"type": "approximate", **place}
+        warnings.append("This provider accepts allowed or blocked domains, not both; the blocked ones were left out.")
+    location = {name: getattr(tool, name) for name in ("city", "region", "country", "timezone") if getattr(tool, name)}
+    if location:
+        written["user_location"] = {"type": "approximate", **location}
     if tool.context_size:
         warnings.append("search_context_size has no counterpart at this provider and was left out.")
     return written
@@ -162,29 +162,31 @@ def _write_choice(conversation: Conversation, body: dict[str, Any]) -> None:
 
 
 def _write_format(
-    wanted: ResponseFormat, target: Target, body: dict[str, Any], system: list[Block], warnings: list[str]
+    response_format: ResponseFormat, target: Target, body: dict[str, Any], system: list[Block], warnings: list[str]
 ) -> None:
-    """A schema as constrained output; a bare JSON object, which the format has no field for, as an instruction."""
-    if wanted.kind == "json_object":
+    """Write a schema as constrained output, and `json_object` as an instruction (the format lacks it)."""
+    if response_format.kind == "json_object":
         system.append({"type": "text", "text": JSON_ONLY})
-    elif wanted.kind == "json_schema":
+    elif response_format.kind == "json_schema":
         if not target.mapping.json_output_schema:
-            raise NotSupported("This model cannot hold its answer to a JSON Schema here.", param="response_format")
-        rewritten = rewrite(wanted.schema or NO_ARGUMENTS, ANTHROPIC_OUTPUT)
+            raise NotSupported(
+                "This provider does not support JSON Schema output for this model.", param="response_format"
+            )
+        rewritten = rewrite(response_format.schema or NO_ARGUMENTS, ANTHROPIC_OUTPUT)
         body["output_config"] = {"format": {"type": "json_schema", "schema": rewritten.schema}}
-        _report(rewritten.dropped, "the JSON Schema of the answer", warnings)
+        _warn_of_dropped(rewritten.dropped, "the schema of response_format", warnings)
 
 
 def _write_sampling(conversation: Conversation, target: Target, body: dict[str, Any], warnings: list[str]) -> None:
     sampling = conversation.sampling
-    given = {name: value for name in SAMPLING if (value := getattr(sampling, name)) is not None}
+    parameters = {name: value for name in SAMPLING if (value := getattr(sampling, name)) is not None}
     if has_fixed_sampling(target):
-        named = [name for name in given if (name, given[name]) != ("temperature", 1)]
-        warnings += [f"{name} is fixed for {target.mapping.key} and was left out." for name in named]
-        given = {}
-    if "temperature" in given and given.pop("top_p", None) is not None:
-        warnings.append("Of temperature and top_p this provider takes one: temperature.")
-    body.update(given)
+        dropped = [name for name in parameters if (name, parameters[name]) != ("temperature", 1)]
+        warnings += [f"{name} is fixed for {target.mapping.key} and was left out." for name in dropped]
+        parameters = {}
+    if "temperature" in parameters and parameters.pop("top_p", None) is not None:
+        warnings.append("This provider accepts temperature or top_p, not both; top_p was left out.")
+    body.update(parameters)
     if "temperature" in body:
         body["temperature"] = _clamp_temperature(body["temperature"], target)
     for name in ("frequency_penalty", "presence_penalty"):
@@ -200,18 +202,18 @@ def _write_sampling(conversation: Conversation, target: Target, body: dict[str, 
 
 
 def has_fixed_sampling(target: Target) -> bool:
-    """Whether the model refuses sampling: those that think adaptively and no other way do."""
+    """Return whether the model refuses sampling parameters, as models do that support adaptive thinking only."""
     return NO_SAMPLING in target.quirks or (target.mapping.reasoning and forms_of(target) == ADAPTIVE)
 
 
 def _clamp_temperature(value: float, target: Target) -> float:
-    """The format's range is 0 to 1."""
+    """Limit a temperature to the format's range (0 to 1) and to the model's maximum."""
     return max(0.0, min(value, target.mapping.max_temperature or 1.0, 1.0))
 
 
 def _write_output_effort(effort: str, target: Target, body: dict[str, Any], warnings: list[str]) -> None:
     if not target.mapping.reasoning_efforts:
-        warnings.append(f"effort is not known to {target.mapping.key} and was left out.")
+        warnings.append(f"effort is not supported by {target.mapping.key} and was left out.")
         return
     level = nearest_effort(effort, target.mapping.reasoning_efforts)
     body["output_config"] = {**body.get("output_config", {}), "effort": level}

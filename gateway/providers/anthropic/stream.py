@@ -1,7 +1,8 @@
 """Reads a stream of messages events as neutral batches.
 
-Wire facts: Anthropic documentation, "Streaming messages": message_start, blocks one after the other, message_delta
-(cumulative usage), message_stop; pings anywhere; an error event ends it. Only message_stop is a complete end.
+Wire facts: Anthropic documentation, "Streaming messages". A stream is message_start, the blocks one after another,
+message_delta (cumulative usage) and message_stop; pings may come anywhere, and an error event ends the stream. Only a
+stream with message_stop is complete.
 """
 
 from collections.abc import Callable
@@ -49,7 +50,7 @@ from gateway.providers.anthropic.reply import CALLS, read_stop, read_tier, word
 from gateway.providers.failures import stream_failure
 from gateway.providers.wire_streams import WireStream
 
-UNRELAYED = (Started, Progress)  # what a relayed event tells the gateway itself
+UNRELAYED = (Started, Progress)  # events that the gateway needs also when it relays the stream
 
 
 class AnthropicStreamReader(WireStream):
@@ -63,11 +64,12 @@ class AnthropicStreamReader(WireStream):
         self._pings = 0
         self._stop: FinishReason | None = None
         self._stop_sequence = ""
-        self._in_pieces = False  # deltas may be read as such: it began, is not relayed, and _inputs has nothing
-        self._inputs: dict[int, str] = {}  # what stood at the start of a call's block, until its first delta
+        # Deltas may take the fast path: the stream began, is not relayed, and `_inputs` is empty.
+        self._in_pieces = False
+        self._inputs: dict[int, str] = {}  # by block: input in the start of a call, until its first delta
 
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
-        """The neutral events of some wire events, and whether the last is terminal."""
+        """Return the neutral events of some wire events, and whether the last one is terminal."""
         batch: Batch = []
         for name, data in events:
             if name == PIECE and self._in_pieces and (piece := read_piece(data)) is not None:
@@ -96,7 +98,7 @@ class AnthropicStreamReader(WireStream):
 
     def _read_event(self, kind: str, wire: dict[str, Any], size: int, batch: Batch) -> None:
         if kind == "ping":
-            # The first follows the start at once. More of them are all that comes in a long silence.
+            # The first ping follows the start at once; later ones show that a silent connection is alive.
             self._pings += 1
             if self._pings > 1 and not batch:
                 batch.append(Heartbeat())
@@ -123,7 +125,7 @@ class AnthropicStreamReader(WireStream):
         return [Started(word(message.get("model")), word(message.get("id")), self._used())]
 
     def _note(self, usage: Any) -> None:
-        """Counts are cumulative: the last reported value wins, one by one."""
+        """Keep the last value of each count, since counts are cumulative."""
         if isinstance(usage, dict):
             self._wire_usage.update({name: value for name, value in usage.items() if value is not None})
 
@@ -157,7 +159,7 @@ class AnthropicStreamReader(WireStream):
         return [PartFound(VendorPart(dialect.NAME, kind, block), number)]
 
     def _call(self, number: int, block: dict[str, Any]) -> ToolCallDelta:
-        """The start of a call. Its input comes in deltas; servers that send it whole here send none."""
+        """Return the start of a call. Some servers send the whole input here and no deltas."""
         executed = CALLS[block["type"]]
         block["id"] = word(block.get("id")) or f"toolu_{ids.new_hex()}"
         name = text_in(block["name"])
@@ -199,7 +201,7 @@ class AnthropicStreamReader(WireStream):
         return done
 
     def _turn(self, wire: dict[str, Any]) -> list[Event]:
-        """message_delta: why it stopped, and the usage so far."""
+        """Read message_delta: the stop reason, and the usage so far."""
         if not isinstance(wire.get("usage"), dict):
             wire["usage"] = {}
         self._note(wire["usage"])
@@ -220,7 +222,7 @@ class AnthropicStreamReader(WireStream):
         return Finished(reason, usage, self._stop_sequence, read_tier(self._wire_usage))
 
 
-# Not in each reader: bound to it, they would hold it until the collector came by.
+# A table of the module: bound methods in each reader would be reference cycles that only the garbage collector frees.
 READERS: dict[str, Callable[[AnthropicStreamReader, dict[str, Any]], list[Event]]] = {
     "message_start": AnthropicStreamReader._start,
     "content_block_start": AnthropicStreamReader._open,

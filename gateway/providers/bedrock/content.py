@@ -1,7 +1,7 @@
 """Writes message parts as content blocks.
 
 Wire facts: Amazon Bedrock API reference, ContentBlock, DocumentBlock, ToolUseBlock, ToolResultBlock,
-ReasoningContentBlock, CachePointBlock. Bytes are sent as base64 text. Blank texts are refused.
+ReasoningContentBlock, CachePointBlock. Bytes are sent as base64 text. The API refuses blank texts.
 """
 
 import binascii
@@ -28,7 +28,7 @@ from gateway.providers.tool_arguments import read_arguments
 
 Block = dict[str, Any]
 
-# Reasoning is signed by its vendor, who takes it back on every platform; what is sealed only this platform opens.
+# Signed reasoning is valid on every platform of its vendor; redacted reasoning only on this platform.
 SIGNER = "anthropic"
 SEALER = "bedrock"
 IMAGE_STARTS = (("/9j/", "jpeg"), ("iVBORw0KGgo", "png"), ("R0lGOD", "gif"), ("UklGR", "webp"))
@@ -60,7 +60,10 @@ MOVED = "(shown behind this result)"
 
 
 class PartWriter:
-    """Writes the parts of one request: it knows the model's family and which document names are used already."""
+    """Writes the parts of one request, and keeps the names of its documents distinct.
+
+    `replay`: the model gets past reasoning back without a signature.
+    """
 
     def __init__(self, family: Family, replay: bool, warnings: list[str]) -> None:
         self._family = family
@@ -69,8 +72,10 @@ class PartWriter:
         self._names: set[str] = set()
 
     def write(self, part: Part) -> list[Block]:
-        """The blocks of a part: its own and a cache point behind it; none for what is left out on purpose. NotSupported
-        for what the format or the model has no field for."""
+        """Return the block of a part with its cache point; empty for blank text and for unusable reasoning.
+
+        NotSupported for parts that the format or the model does not support.
+        """
         match part:
             case Text() | Refusal():
                 blocks: list[Block] = [{"text": part.text}] if part.text.strip() else []
@@ -107,8 +112,8 @@ class PartWriter:
         return []
 
     def _write_result(self, part: ToolResult) -> list[Block]:
-        """The result; what the model takes in no result stands behind it in the same message."""
-        written = [block for one in part.parts for block in self.write(one)]
+        """Return the result block, followed by the media that the model does not accept inside it."""
+        written = [block for content in part.parts for block in self.write(content)]
         inner = [block for block in written if "cachePoint" not in block]
         if part.cache is None:
             points = [block for block in written if "cachePoint" in block][-1:]
@@ -124,7 +129,7 @@ class PartWriter:
         result: Block = {"toolUseId": call_id(part.call_id), "content": kept}
         if part.is_error:
             self._mark_error(result)
-        return [{"toolResult": result}, *moved, *points]  # a result holds no cache point itself
+        return [{"toolResult": result}, *moved, *points]  # the format allows no cache points inside a result
 
     def _mark_error(self, result: Block) -> None:
         if self._family.full_results:
@@ -143,7 +148,7 @@ class PartWriter:
         return {"document": document}
 
     def _name(self, part: File) -> str:
-        """A name in the letters that are allowed, and no other document's."""
+        """Return a distinct document name in the letters that the API allows."""
         raw = part.title or part.filename.rpartition(".")[0] or part.filename
         plain = SPACES.sub(" ", NAME_FORBIDDEN.sub(" ", raw)).strip()[: NAME_LENGTH - 8] or "Document"
         name = plain
@@ -156,18 +161,18 @@ class PartWriter:
 
 
 def cache_point(mark: CacheMark, family: Family) -> Block:
-    """A cache point; five minutes is the default and goes untold."""
+    """Return a cache point, without the default lifetime of five minutes."""
     if mark.ttl == "1h" and family.long_cache:
         return {"cachePoint": {"type": "default", "ttl": "1h"}}
     return {"cachePoint": {"type": "default"}}
 
 
 def call_id(ident: str) -> str:
-    """An id as the format takes it; the same for the call and its result."""
+    """Return a tool call id in the letters that the format allows; the same id always gives the same result."""
     clean = ID_FORBIDDEN.sub("_", ident)
     if clean == ident and 0 < len(ident) <= ID_LENGTH:
         return ident
-    # Two ids that differ in a replaced or a cut letter must stay apart.
+    # The checksum keeps two ids distinct that differ only in replaced or cut letters.
     return f"{clean[: ID_LENGTH - 9]}_{binascii.crc32(ident.encode()):08x}"
 
 
@@ -177,7 +182,7 @@ def _reasoning(text: Block) -> Block:
 
 def _write_call(part: ToolCall) -> Block:
     if part.executed:
-        raise NotSupported("The call of another provider's server tool cannot be sent here.", param="messages")
+        raise NotSupported("This provider does not accept calls of another provider's server tools.", param="messages")
     return {"toolUse": {"toolUseId": call_id(part.id), "name": part.name, "input": read_arguments(part)}}
 
 
@@ -186,20 +191,20 @@ def _source(media: Media) -> Block:
         return {"bytes": media.data}
     if media.url.startswith("s3://"):
         return {"s3Location": {"uri": media.url}}
-    needed = ContentNeeded if media.url else NotSupported
-    raise needed("This provider does not load URLs; send the content as base64.", param="messages")
+    error_type = ContentNeeded if media.url else NotSupported
+    raise error_type("This provider does not load URLs; send the content as base64.", param="messages")
 
 
 def _write_image(media: Media) -> Block:
-    seen = next((kind for start, kind in IMAGE_STARTS if media.data.startswith(start)), "")
-    kind = seen or media.media_type.rpartition("/")[2] or media.url.rpartition(".")[2].lower()
+    detected = next((kind for start, kind in IMAGE_STARTS if media.data.startswith(start)), "")
+    kind = detected or media.media_type.rpartition("/")[2] or media.url.rpartition(".")[2].lower()
     if kind == "jpg":
         kind = "jpeg"
     else:
         kind = kind or "png"
     source = _source(media)
     if kind not in IMAGE_FORMATS:
-        raise NotSupported(f"This provider does not take images of type {kind}.", param="messages")
+        raise NotSupported(f"This provider does not support images of type {kind}.", param="messages")
     return {"image": {"format": kind, "source": source}}
 
 
@@ -213,7 +218,9 @@ def _document_format(media: Media, filename: str) -> str:
     if not kind and media.media_type.startswith("text/"):
         kind = "txt"
     if not kind:
-        raise NotSupported(f"This provider does not read files of type {media.media_type or ending}.", param="messages")
+        raise NotSupported(
+            f"This provider does not support files of type {media.media_type or ending}.", param="messages"
+        )
     return kind
 
 
@@ -222,7 +229,7 @@ def _write_sound(part: Audio) -> Block:
     kind = part.format or SOUNDS.get(ending, ending) or "wav"
     source = _source(part.media)
     if kind not in SOUND_FORMATS:
-        raise NotSupported(f"This provider does not take audio of type {kind}.", param="messages")
+        raise NotSupported(f"This provider does not support audio of type {kind}.", param="messages")
     return {"audio": {"format": kind, "source": source}}
 
 
@@ -231,5 +238,5 @@ def _write_film(media: Media) -> Block:
     kind = FILMS.get(ending, ending) or "mp4"
     source = _source(media)
     if kind not in FILM_FORMATS:
-        raise NotSupported(f"This provider does not take video of type {kind}.", param="messages")
+        raise NotSupported(f"This provider does not support video of type {kind}.", param="messages")
     return {"video": {"format": kind, "source": source}}

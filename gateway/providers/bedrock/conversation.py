@@ -1,4 +1,4 @@
-"""Writes messages as the alternating turns of the format, with system instructions separate.
+"""Writes messages as alternating turns and separate system instructions.
 
 Wire facts: Amazon Bedrock API reference, Message (documents need a text beside them, and belong in user turns); user
 guide, "Prompt caching" (four cache points) and "Call a tool with Converse".
@@ -16,7 +16,7 @@ POINT_LIMIT = 4
 OPENING = "(The conversation so far begins with an answer.)"
 ATTACHED = "See the attached document."
 NOTHING = "(no message)"
-FOREIGN_SEARCH = "Calls of another provider's server tools in past turns were left out."
+FOREIGN_SEARCH = "Past calls of another provider's server tools were left out."
 
 Turn = dict[str, Any]
 
@@ -24,8 +24,11 @@ Turn = dict[str, Any]
 def write_turns(
     messages: Iterable[Message], family: Family, writer: PartWriter, warnings: list[str]
 ) -> tuple[list[Block], list[Turn]]:
-    """Instruction blocks, and turns that alternate and begin with the user's. Instructions all move to the front, in
-    their order; media among them, and those an assistant made, go into the user's turn that follows."""
+    """Return the system blocks, and turns that alternate between roles and begin with a user turn.
+
+    All instructions move to the front in their order. Media in instructions or in an assistant message go into the next
+    user turn.
+    """
     system: list[Block] = []
     turns: list[Turn] = []
     for message in messages:
@@ -37,7 +40,7 @@ def write_turns(
             role = "assistant"
         else:
             role = "user"
-        moved = [block for block in blocks if role == "assistant" and not _is_assistants(block)]
+        moved = [block for block in blocks if role == "assistant" and not _fits_assistant(block)]
         _add(turns, role, [block for block in blocks if block not in moved])
         _add(turns, "user", moved)
     if not turns:
@@ -46,7 +49,7 @@ def write_turns(
     if turns[0]["role"] == "assistant":
         turns.insert(0, {"role": "user", "content": [{"text": OPENING}]})
     for turn in turns:
-        _settle(turn)
+        _order_blocks(turn)
     _trim_end(turns)
     return system, turns
 
@@ -74,13 +77,13 @@ def _write_message(message: Message, writer: PartWriter, warnings: list[str]) ->
     return blocks
 
 
-def _is_assistants(block: Block) -> bool:
-    """Whether an assistant's turn may hold this block: no media."""
+def _fits_assistant(block: Block) -> bool:
+    """Return whether an assistant turn may contain this block; it may not contain media."""
     return not block.keys() & {"image", "document", "audio", "video"}
 
 
 def _add(turns: list[Turn], role: str, blocks: list[Block]) -> None:
-    """Behind the running turn of this role, or as the next turn. A cache point alone begins none."""
+    """Append to the current turn of this role, or begin the next turn; a cache point alone begins no turn."""
     if not blocks or all(POINT in block for block in blocks):
         return
     if turns and turns[-1]["role"] == role:
@@ -89,43 +92,45 @@ def _add(turns: list[Turn], role: str, blocks: list[Block]) -> None:
         turns.append({"role": role, "content": list(blocks)})
 
 
-def _settle(turn: Turn) -> None:
-    """Results first (with the cache points right behind them), and a text beside documents."""
+def _order_blocks(turn: Turn) -> None:
+    """Move tool results with their cache points to the front, and add a text to a turn of documents alone."""
     content: list[Block] = turn["content"]
     if any("toolResult" in block for block in content):
-        first: list[Block] = []
+        results: list[Block] = []
         rest: list[Block] = []
-        goal = rest
+        destination = rest
         for block in content:
             if "toolResult" in block:
-                goal = first
-            else:
-                goal = goal if POINT in block else rest
-            goal.append(block)
-        content = turn["content"] = first + rest
+                destination = results
+            elif POINT not in block:
+                destination = rest
+            destination.append(block)
+        content = turn["content"] = results + rest
     if any("document" in block for block in content) and not any("text" in block for block in content):
         content.append({"text": ATTACHED})
 
 
 def _trim_end(turns: list[Turn]) -> None:
-    """An answer to be continued may not end in white space."""
+    """Strip white space from the end of a prefilled answer, where the API refuses it."""
     last = turns[-1]["content"][-1]
     if turns[-1]["role"] == "assistant" and "text" in last:
         turns[-1]["content"][-1] = {"text": last["text"].rstrip()}
 
 
 def limit_points(tools: list[Block], system: list[Block], turns: list[Turn], warnings: list[str]) -> None:
-    """At most four cache points, the last ones, since they cover the longest beginnings; none of an hour behind one
-    of five minutes."""
+    """Keep the last four cache points, which cover the longest prefixes, and shorten points that break the order.
+
+    The API refuses a cache point of one hour after one of five minutes.
+    """
     lists = [tools, system, *(turn["content"] for turn in turns)]
-    places = [(blocks, place) for blocks in lists for place, block in enumerate(blocks) if POINT in block]
-    if len(places) > POINT_LIMIT:
+    points = [(blocks, index) for blocks in lists for index, block in enumerate(blocks) if POINT in block]
+    if len(points) > POINT_LIMIT:
         warnings.append(f"Only the last {POINT_LIMIT} cache marks are used.")
     short = False
-    for blocks, place in places[-POINT_LIMIT:]:
-        if short and "ttl" in blocks[place][POINT]:
-            blocks[place] = {POINT: {"type": "default"}}
-            warnings.append("A cache mark of one hour behind one of five minutes holds for five minutes.")
-        short = short or "ttl" not in blocks[place][POINT]
-    for blocks, place in reversed(places[:-POINT_LIMIT]):
-        del blocks[place]
+    for blocks, index in points[-POINT_LIMIT:]:
+        if short and "ttl" in blocks[index][POINT]:
+            blocks[index] = {POINT: {"type": "default"}}
+            warnings.append("A one-hour cache mark after a five-minute one was shortened to five minutes.")
+        short = short or "ttl" not in blocks[index][POINT]
+    for blocks, index in reversed(points[:-POINT_LIMIT]):
+        del blocks[index]

@@ -1,4 +1,4 @@
-"""The Converse protocol: the call, signed or with an API key, and its complete or streamed answer."""
+"""The Converse protocol: builds calls, signed or with an API key, and reads complete and streamed responses."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from gateway.providers.bedrock.stream import BedrockStreamReader
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
 SERVICE = "bedrock"
-# The region stands in the service's own host names, those of private endpoints included.
+# The host names of the service contain the region, also those of private endpoints.
 REGION_IN_HOST = re.compile(r"bedrock-runtime(?:-fips)?\.([a-z]{2}[a-z0-9-]*-\d)\.")
 REGION = re.compile(r"[a-z]{2}[a-z0-9-]*-\d")
 DEFAULT_REGION = "us-east-1"
@@ -28,7 +28,7 @@ WHOLE = "application/json"
 
 
 class BedrockConverse:
-    """POST {address}/model/{id}/converse or converse-stream. The clock dates signatures."""
+    """POST {address}/model/{id}/converse or converse-stream. `clock` gives the time of signatures."""
 
     dialect = DIALECT
     marks = True
@@ -39,12 +39,12 @@ class BedrockConverse:
         self._clock = clock
 
     def write(self, request: ChatRequest, target: Target) -> Call:
-        """The call for a neutral request; NotSupported for content that this format cannot carry."""
+        """Build the call for a neutral request. NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
         return self._finish(write_body(request, target, warnings), request, target, warnings)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """The call with the caller's own body, retargeted."""
+        """Build the call from the caller's native body, with this target's output limit."""
         body = dict(native.body)
         if target.output_cap is not None:
             limits = dict(body.get("inferenceConfig") or {})
@@ -53,11 +53,14 @@ class BedrockConverse:
         return self._finish(body, request, target, [])
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A complete answer. UpstreamFailed for an unexpected shape or an empty answer."""
+        """Read a complete response. UpstreamFailed for an unexpected shape or an empty response."""
         return read_result(reply.read_all(), relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one per receive; it is always rebuilt, since no caller uses this framing."""
+        """Yield the events of a streamed response, one batch for each receive.
+
+        A stream is never relayed, since no caller uses this framing.
+        """
         return BedrockStreamReader().read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
@@ -77,7 +80,7 @@ class BedrockConverse:
         return Call("POST", url, headers, payload, stream, tuple(warnings))
 
     def _authorize(self, method: str, url: str, headers: dict[str, str], body: bytes, target: Target) -> dict[str, str]:
-        """The headers with an API key, or signed with an access key."""
+        """Return the headers with an API key, or with a signature by an access key."""
         secret = target.credential.secret
         if not secret:
             return headers
@@ -89,7 +92,7 @@ class BedrockConverse:
 
 
 def locate(target: Target, stream: bool) -> str:
-    """The URL of the call; the model's id (or ARN) is one segment of the path."""
+    """Return the URL of the call; the model's id (or ARN) is one segment of the path."""
     base, _, query = target.address.partition("?")
     if stream:
         verb = "converse-stream"
@@ -102,11 +105,13 @@ def locate(target: Target, stream: bool) -> str:
 
 
 def region_of(url: str, target: Target) -> str:
-    """The region that a signature is for: the host's, else the provider's setting (a mapping's region may be the
-    name of several, which signs nothing)."""
-    found = REGION_IN_HOST.search(urlsplit(url).hostname or "")
-    if found:
-        return found[1]
+    """Return the region of a signature: that of the host, or else the provider's setting.
+
+    The region of a mapping is not used, since it may name a group of regions, for which no signature is valid.
+    """
+    match = REGION_IN_HOST.search(urlsplit(url).hostname or "")
+    if match:
+        return match[1]
     chosen = target.settings.get("region", "")
     if REGION.fullmatch(chosen):
         return chosen

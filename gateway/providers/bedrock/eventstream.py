@@ -1,8 +1,8 @@
-"""Parses frames of application/vnd.amazon.eventstream: bytes in, events out, however they are split.
+"""Parses the frames of application/vnd.amazon.eventstream from bytes that arrive in any pieces.
 
 Wire facts: Amazon Transcribe developer guide, "Event stream encoding"; Smithy specification, "Amazon Event Stream". A
-frame: total length, headers' length and their CRC (4 bytes each, big endian), headers, payload, CRC of everything
-before.
+frame is its total length, the length of its headers and the CRC of both (4 bytes each, big endian), the headers, the
+payload, and the CRC of everything before.
 """
 
 import struct
@@ -19,7 +19,7 @@ CRC = struct.Struct(">I")
 OVERHEAD = PRELUDE.size + CRC.size
 FRAME_LIMIT = 24 * 1024 * 1024
 HEADERS_LIMIT = 128 * 1024
-# Sizes of header values by type; types 6 (bytes) and 7 (text) tell their own.
+# Sizes of header values by type; values of types 6 (bytes) and 7 (text) have a length prefix.
 FIXED = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 TEXT = 7
 BYTES = 6
@@ -27,7 +27,10 @@ DAMAGED = "The provider sent a damaged event."
 
 
 class Frame(NamedTuple):
-    """`kind` is event, exception or error; `name` the type of event or exception, or the error's code."""
+    """A parsed frame.
+
+    `kind` is event, exception or error; `name` is the type of the event or exception, or the error's code.
+    """
 
     kind: str
     name: str
@@ -35,27 +38,30 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """An incremental parser, which verifies both checksums of every frame."""
+    """An incremental parser that verifies both checksums of every frame."""
 
     __slots__ = ("_held", "_needed", "_warned")
 
     def __init__(self) -> None:
         self._held = bytearray()
         self._warned = False
-        self._needed = 0  # the size of the frame that is held in part, once it is known
+        self._needed = 0  # size of the incomplete frame, once it is known
 
     @property
     def held(self) -> int:
         return len(self._held)
 
     def finish(self) -> list[Frame]:
-        """Nothing is left at an orderly end. StreamTruncated when the stream was cut inside a frame."""
+        """End the stream. StreamTruncated if it ends inside a frame."""
         if self._held:
             raise truncated()
         return []
 
     def feed(self, piece: bytes) -> list[Frame]:
-        """Take bytes, give the frames that are whole by now. UpstreamFailed for a damaged one; LongEvent."""
+        """Add bytes and return the completed frames.
+
+        UpstreamFailed for a damaged frame; LongEvent once for a frame longer than LONG.
+        """
         held = self._held
         if held:
             held += piece
@@ -108,8 +114,8 @@ def _read_frame(data: bytes, size: int) -> Frame:
 
 
 def _read_headers(data: bytes) -> dict[str, str]:
-    """The text headers; values of other types are skipped."""
-    found = {}
+    """Return the text headers; values of other types are skipped."""
+    headers = {}
     at = 0
     while at < len(data):
         end = at + 1 + data[at]
@@ -120,10 +126,10 @@ def _read_headers(data: bytes) -> dict[str, str]:
             (length,) = struct.unpack_from(">H", data, at)
             at += 2
             if kind == TEXT:
-                found[name] = data[at : at + length].decode()
+                headers[name] = data[at : at + length].decode()
         else:
             length = FIXED[kind]
         at += length
         if at > len(data):
             raise IndexError
-    return found
+    return headers

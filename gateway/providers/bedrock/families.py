@@ -1,4 +1,4 @@
-"""What the models of each vendor support behind the one format, as a table.
+"""A table of the abilities of each vendor's models behind the common format.
 
 Wire facts: Amazon Bedrock user guide, "Supported models and model features" (Converse), "Prompt caching", "Inference
 request parameters" of each vendor, Claude's "Extended thinking" and "Adaptive thinking"; API reference, ToolChoice,
@@ -16,11 +16,14 @@ Place = Literal["system", "messages", "tools"]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The abilities of a vendor's models. `reasoning` names how it is requested ("" = the format has no field for it).
-    `cache`: where cache points are allowed; `long_cache`: they may live an hour. `choices`: tool choices that can be
-    forced. `full_results`: a tool result may contain images and documents and report failure. `signed`: past reasoning
-    is sent back, with its signature. `top_k`: the path of that field among the additional ones. `one_sampling`:
-    temperature or top_p, not both."""
+    """The abilities of a family of models.
+
+    `reasoning`: how reasoning is requested ("" = the format has no field for it). `cache`: where cache points are
+    allowed; `long_cache`: cache points may last an hour. `choices`: the supported tool choices besides auto.
+    `full_results`: a tool result may contain images and documents, and report failure. `signed`: past reasoning is
+    sent back with its signature. `top_k`: path of the field in the additional request fields. `one_sampling`:
+    temperature and top_p exclude each other. `stop_path`: path of the stop sequence in the additional response fields.
+    """
 
     reasoning: Literal["", "budget", "adaptive", "levels", "effort"] = ""
     cache: frozenset[Place] = frozenset()
@@ -51,7 +54,7 @@ EFFORT = Family("effort")
 ANY_TOOL = Family(choices=frozenset(("required",)))
 OTHERS = Family()
 
-# First match wins. Names are looked for in the model's id there, which regions and vendors stand before.
+# The first match wins. A pattern may match anywhere in the model's id, which begins with a region and a vendor.
 FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
     (re.compile(r"claude-(?:3-|(?:opus|sonnet|haiku)-4-(?:[0-5](?!\d)|20\d{6}))"), CLAUDE_BUDGET),
     (re.compile(r"claude-(?:opus|sonnet|haiku)-4(?!-)"), CLAUDE_BUDGET),
@@ -64,7 +67,7 @@ FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
 
 
 def family_of(target: Target) -> Family:
-    """The family of the target's model: by its id at the provider, or, for an ARN, by our name of it."""
+    """Return the family of the target's model, by its id at the provider or, for an ARN, by its catalogue id."""
     for name in (target.mapping.external_id, target.mapping.model):
         for pattern, family in FAMILIES:
             if pattern.search(name):

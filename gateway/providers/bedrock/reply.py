@@ -1,7 +1,7 @@
-"""Reads a Converse answer as a neutral result: blocks, stop reasons, usage.
+"""Reads a Converse response as a neutral result: blocks, stop reasons, usage.
 
-Wire facts: Amazon Bedrock API reference, ConverseResponse, StopReason, TokenUsage (inputTokens is the uncached part
-alone; user guide, "Prompt caching").
+Wire facts: Amazon Bedrock API reference, ConverseResponse, StopReason, TokenUsage (inputTokens excludes cached tokens;
+user guide, "Prompt caching").
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ FINISH: dict[str, FinishReason] = {
     "content_filtered": "content_filter",
 }
 MALFORMED = ("malformed_model_output", "malformed_tool_use")
-BROKEN = "The model's answer could not be read by its provider."
+BROKEN = "The model produced malformed output."
 LOCATIONS: dict[str, tuple[RangeKind, str]] = {
     "documentChar": ("characters", "documentIndex"),
     "documentPage": ("pages", "documentIndex"),
@@ -48,7 +48,7 @@ LOCATIONS: dict[str, tuple[RangeKind, str]] = {
 
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:
-    """The result of a 2xx body. UpstreamFailed for another shape, a malformed or an empty answer."""
+    """Return the result of a 2xx body. UpstreamFailed for another shape, malformed output, or no content."""
     wire = read_object(body)
     try:
         usage = read_usage(wire.get("usage"))
@@ -69,14 +69,14 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
 
 
 def read_finish(reason: str) -> FinishReason:
-    """The neutral reason; UpstreamFailed when the model's answer was malformed."""
+    """Return the neutral finish reason. UpstreamFailed if the model's output was malformed."""
     if reason in MALFORMED:
         raise UpstreamFailed(BROKEN, upstream_status=200, details={"responseText": reason})
     return FINISH.get(reason, "stop")
 
 
 def read_stop(wire: dict[str, Any]) -> str:
-    """The stop sequence that ended the answer, if the model reports it."""
+    """Return the stop sequence that ended the answer, or "" if the model does not report it."""
     reported = (wire.get("additionalModelResponseFields") or {}).get("stop_sequence")
     if isinstance(reported, str):
         return reported
@@ -88,7 +88,7 @@ def read_tier(wire: dict[str, Any]) -> str:
 
 
 def read_usage(wire: Any) -> Usage | None:
-    """A TokenUsage as disjoint counts; writes without a lifetime count for five minutes. None when it reports none."""
+    """Return a TokenUsage as disjoint counts, or None if it has none; cache writes count as five minutes by default."""
     if not isinstance(wire, dict) or "inputTokens" not in wire:
         return None
     written = read_count(wire.get("cacheWriteInputTokens"))
@@ -105,25 +105,25 @@ def read_usage(wire: Any) -> Usage | None:
 
 
 def read_block(block: dict[str, Any]) -> Part | None:
-    """The part of a content block; None for kinds that say nothing to a caller."""
+    """Return the part of a content block, or None for kinds without a neutral counterpart."""
     match block:
         case {"text": str(text)}:
             if text:
                 return Text(text)
             return None
         case {"toolUse": call}:
-            side: ExecutedBy = "provider" if call.get("type") == "server_tool_use" else ""
+            executed: ExecutedBy = "provider" if call.get("type") == "server_tool_use" else ""
             arguments = orjson.dumps(call.get("input") or {}).decode()
             ident = text_in(call.get("toolUseId") or f"call_{ids.new_hex()}")
-            return ToolCall(ident, text_in(call["name"]), arguments, executed=side)
+            return ToolCall(ident, text_in(call["name"]), arguments, executed=executed)
         case {"reasoningContent": {"redactedContent": str(sealed)}}:
             return Reasoning(sealed=sealed, vendor=SEALER)
-        case {"reasoningContent": {"reasoningText": said}}:
-            signature = text_in(said.get("signature") or "")
-            return Reasoning(said.get("text") or "", signature, vendor=SIGNER if signature else "")
+        case {"reasoningContent": {"reasoningText": reasoning}}:
+            signature = text_in(reasoning.get("signature") or "")
+            return Reasoning(reasoning.get("text") or "", signature, vendor=SIGNER if signature else "")
         case {"citationsContent": cited}:
             text = "".join(piece.get("text") or "" for piece in cited.get("content") or ())
-            sources = tuple(source for one in cited.get("citations") or () if (source := read_source(one)))
+            sources = tuple(source for citation in cited.get("citations") or () if (source := read_source(citation)))
             return Text(text, sources=sources)
         case {"image": image}:
             return read_image(image)
@@ -131,7 +131,7 @@ def read_block(block: dict[str, Any]) -> Part | None:
 
 
 def read_source(citation: dict[str, Any]) -> Source | None:
-    """A citation: of a web page by its address, of a document by what it is called."""
+    """Return the source of a citation: a web page with its URL, or a document with its title."""
     place = citation.get("location") or {}
     url = text_in((place.get("web") or {}).get("url") or citation.get("source") or "")
     quote = "".join(piece.get("text") or "" for piece in citation.get("sourceContent") or ())
@@ -142,13 +142,13 @@ def read_source(citation: dict[str, Any]) -> Source | None:
 
 
 def _read_place(location: dict[str, Any]) -> SourceRange | None:
-    """Where in the caller's documents or search results (API reference, CitationLocation)."""
+    """Return the range in the caller's documents or search results (API reference, CitationLocation)."""
     for name, (kind, index) in LOCATIONS.items():
-        found = location.get(name)
-        if isinstance(found, dict):
-            counts = (found.get(word) for word in ("start", "end"))
+        cited_range = location.get(name)
+        if isinstance(cited_range, dict):
+            counts = (cited_range.get(field) for field in ("start", "end"))
             first, last = (count if type(count) is int else -1 for count in counts)
-            return SourceRange(kind, found.get(index) or 0, first, last)
+            return SourceRange(kind, cited_range.get(index) or 0, first, last)
     return None
 
 

@@ -32,14 +32,14 @@ from gateway.providers.unsupported_parts import warn_of_mode, warn_of_names
 TIERS = ("priority", "flex", "default", "reserved")
 CHOICES = {"auto": "auto", "required": "any"}
 JSON_ONLY = "Answer with one JSON object and nothing else: no prose, no code fence."
-NO_SAMPLING = "no_sampling"  # quirk of models whose sampling is fixed
+NO_SAMPLING = "no_sampling"  # quirk of models with fixed sampling parameters
 STOP_LIMIT = 2500
-KINDS = {CustomTool: "custom", WebSearch: "web_search"}  # tools that the format lacks, as callers name them
-PAST_TOOL = "A tool of an earlier turn; it is not there any more."
+KINDS = {CustomTool: "custom", WebSearch: "web_search"}  # callers' names of tools that the format lacks
+PAST_TOOL = "A tool of an earlier turn; it is not available any more."
 
 
 def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> dict[str, Any]:
-    """The body; `warnings` gets what is left out. NotSupported for what cannot be carried."""
+    """Return the body, and append a warning for each dropped parameter. NotSupported for unsupported content."""
     conversation = request.conversation()
     family = family_of(target)
     writer = PartWriter(family, REPLAY_REASONING in target.quirks, warnings)
@@ -66,10 +66,10 @@ def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> dic
 
 
 def _write_tool(tool: Tool, family: Family, target: Target, warnings: list[str]) -> list[Block]:
-    """A tool and the cache point behind it."""
+    """Return a tool and its cache point."""
     if not isinstance(tool, FunctionTool):
         if isinstance(tool, VendorTool) and tool.kind == "tool_search":
-            return []  # deferred tools are simply all there
+            return []  # needless, since deferred tools are sent like all others
         if isinstance(tool, VendorTool):
             kind = tool.kind
         else:
@@ -89,11 +89,11 @@ def _write_tool(tool: Tool, family: Family, target: Target, warnings: list[str])
 
 
 def write_schema(schema: dict[str, Any] | None, grammar: Grammar, where: str, warnings: list[str]) -> dict[str, Any]:
-    """A JSON Schema in the grammar; a warning lists what is lost."""
+    """Return a JSON Schema in the keywords of the grammar; a warning lists the dropped keywords."""
     rewritten = rewrite(schema or {"type": "object", "properties": {}}, grammar)
     if rewritten.dropped:
-        gone = ", ".join(sorted(rewritten.dropped))
-        warnings.append(f"Left out of the schema of {where}, for this provider does not take it: {gone}.")
+        keywords = ", ".join(sorted(rewritten.dropped))
+        warnings.append(f"This provider does not support these keywords in the schema of {where}: {keywords}.")
     if grammar is BEDROCK:
         return {"type": "object", **rewritten.schema}
     return rewritten.schema
@@ -102,14 +102,17 @@ def write_schema(schema: dict[str, Any] | None, grammar: Grammar, where: str, wa
 def _write_tools(
     conversation: Conversation, tools: list[Block], family: Family, body: dict[str, Any], warnings: list[str]
 ) -> None:
-    """Tools and choice. Turns with calls need the tools declared; "none" is the absence of tools elsewhere."""
+    """Write the tools and the tool choice.
+
+    The API has no choice "none", so the tools are omitted for it, except where past calls require their declaration.
+    """
     used = _names_used(body["messages"])
     choice = conversation.tool_choice
     if choice is not None and choice.mode == "none":
         if not used:
             return
         if tools:
-            warnings.append("tool_choice none cannot be told to this provider where past turns hold calls.")
+            warnings.append("tool_choice none has no effect at this provider when past turns contain tool calls.")
     if not tools and used:
         schema = {"json": {"type": "object", "properties": {}}}
         tools = [{"toolSpec": {"name": name, "description": PAST_TOOL, "inputSchema": schema}} for name in used]
@@ -124,7 +127,7 @@ def _write_tools(
 
 
 def _names_used(turns: list[Turn]) -> list[str]:
-    """Names of the tools in past calls, once each; a result alone counts for a tool too."""
+    """Return the distinct names of the tools in past calls; a result without a call counts as the name "tool"."""
     blocks = [block for turn in turns for block in turn["content"]]
     names = dict.fromkeys(block["toolUse"]["name"] for block in blocks if "toolUse" in block)
     return list(names) or ["tool"] * any("toolResult" in block for block in blocks)
@@ -132,9 +135,9 @@ def _names_used(turns: list[Turn]) -> list[str]:
 
 def _write_choice(choice: ToolChoice, family: Family, config: dict[str, Any]) -> None:
     if choice.mode == "web_search":
-        raise NotSupported("This provider has no web search.", param="tool_choice")
+        raise NotSupported("This provider does not support web search.", param="tool_choice")
     if choice.mode in ("required", "tool") and choice.mode not in family.choices:
-        raise NotSupported("This model cannot be forced to that call here (`tool_choice`).", param="tool_choice")
+        raise NotSupported("This provider does not support this tool_choice for this model.", param="tool_choice")
     if choice.mode == "tool":
         config["toolChoice"] = {"tool": {"name": choice.name}}
     else:
@@ -142,18 +145,20 @@ def _write_choice(choice: ToolChoice, family: Family, config: dict[str, Any]) ->
 
 
 def _write_format(
-    wanted: ResponseFormat, target: Target, body: dict[str, Any], system: list[Block], warnings: list[str]
+    response_format: ResponseFormat, target: Target, body: dict[str, Any], system: list[Block], warnings: list[str]
 ) -> None:
-    """A schema as constrained output; a bare JSON object, which the format has no field for, as an instruction."""
-    if wanted.kind == "json_object":
+    """Write a schema as constrained output, and `json_object` as an instruction (the format lacks it)."""
+    if response_format.kind == "json_object":
         system.append({"text": JSON_ONLY})
-    elif wanted.kind == "json_schema":
+    elif response_format.kind == "json_schema":
         if not target.mapping.json_output_schema:
-            raise NotSupported("This model cannot hold its answer to a JSON Schema here.", param="response_format")
-        schema = write_schema(wanted.schema, ANTHROPIC_OUTPUT, "the answer", warnings)
-        definition = {"schema": json.encode(schema).decode(), "name": wanted.name or "response"}
-        if wanted.description:
-            definition["description"] = wanted.description
+            raise NotSupported(
+                "This provider does not support JSON Schema output for this model.", param="response_format"
+            )
+        schema = write_schema(response_format.schema, ANTHROPIC_OUTPUT, "response_format", warnings)
+        definition = {"schema": json.encode(schema).decode(), "name": response_format.name or "response"}
+        if response_format.description:
+            definition["description"] = response_format.description
         body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": definition}}}
 
 
@@ -175,7 +180,7 @@ def _write_inference(
     body[INFERENCE] = limits
     _write_sampling(conversation, target, family, body, warnings)
     if sampling.n > 1:
-        warnings.append("This provider gives one answer a request: n was left out.")
+        warnings.append("This provider returns one choice per request: n was left out.")
     for name in ("frequency_penalty", "presence_penalty", "verbosity"):
         if getattr(sampling, name):
             warnings.append(f"{name} has no counterpart at this provider and was left out.")
@@ -184,38 +189,37 @@ def _write_inference(
 def _write_sampling(
     conversation: Conversation, target: Target, family: Family, body: dict[str, Any], warnings: list[str]
 ) -> None:
-    """Temperature and top_p within 0 and 1; top_k where the family has a place for it."""
+    """Write temperature and top_p between 0 and 1, and top_k for families that have a field for it."""
     sampling = conversation.sampling
     limits = body[INFERENCE]
     key = target.mapping.key
-    given = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
-    for name in [name for name, value in given.items() if value is None]:
-        del given[name]
+    names = ("temperature", "top_p", "top_k")
+    parameters = {name: value for name in names if (value := getattr(sampling, name)) is not None}
     if NO_SAMPLING in target.quirks:
-        warnings.extend(f"{name} is fixed for {key} and was left out." for name in given)
+        warnings.extend(f"{name} is fixed for {key} and was left out." for name in parameters)
         return
-    if family.one_sampling and "temperature" in given and given.pop("top_p", None) is not None:
-        warnings.append("Of temperature and top_p this provider takes one: temperature.")
-    if "temperature" in given:
-        limits["temperature"] = max(0.0, min(given["temperature"], target.mapping.max_temperature or 1.0, 1.0))
-    if "top_p" in given:
-        limits["topP"] = given["top_p"]
-    if "top_k" in given and not family.top_k:
+    if family.one_sampling and "temperature" in parameters and parameters.pop("top_p", None) is not None:
+        warnings.append("This provider accepts temperature or top_p, not both; top_p was left out.")
+    if "temperature" in parameters:
+        limits["temperature"] = max(0.0, min(parameters["temperature"], target.mapping.max_temperature or 1.0, 1.0))
+    if "top_p" in parameters:
+        limits["topP"] = parameters["top_p"]
+    if "top_k" in parameters and not family.top_k:
         warnings.append(f"top_k is not supported by {key} and was left out.")
-    elif "top_k" in given:
+    elif "top_k" in parameters:
         *path, last = family.top_k
-        place = body.setdefault(EXTRA, {})
+        fields = body.setdefault(EXTRA, {})
         for step in path:
-            place = place.setdefault(step, {})
-        place[last] = given["top_k"]
+            fields = fields.setdefault(step, {})
+        fields[last] = parameters["top_k"]
 
 
 def _write_effort(effort: str, target: Target, family: Family, body: dict[str, Any], warnings: list[str]) -> None:
-    """A separate output effort; the effort of the reasoning wins."""
+    """Write a separate output effort, unless the reasoning options have set an effort already."""
     if not effort or "effort" in body.get("outputConfig", {}):
         return
     if family.reasoning != "adaptive":
-        warnings.append(f"effort is not known to {target.mapping.key} and was left out.")
+        warnings.append(f"effort is not supported by {target.mapping.key} and was left out.")
         return
     known = target.mapping.reasoning_efforts or RISING[1:]
     body.setdefault("outputConfig", {})["effort"] = nearest(effort, known)

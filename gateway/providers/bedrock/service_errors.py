@@ -1,4 +1,4 @@
-"""Classifies errors of this service, whose kind is in a header or in the frame, not in the body.
+"""Classifies errors of the service, which reports their kind in a header or in the frame instead of the body.
 
 Wire facts: Amazon Bedrock API reference, Converse, "Errors"; AWS REST-JSON protocol, x-amzn-errortype.
 """
@@ -33,8 +33,9 @@ STATUSES = {
     "modelStreamErrorException": 424,
     "modelTimeoutException": 408,
 }
-FAILED_MODEL = 424  # the model behind the service failed: no fault of the request
-# A 400 about our account or catalogue: quotas, models that are not open to it or go by a profile's id alone.
+FAILED_MODEL = 424  # the model behind the service failed; the request is not at fault
+# Messages of a 400 about the account or the catalogue entry: no access to the model, or a model that is served only by
+# the id of an inference profile.
 ACCOUNT = re.compile(
     r"on-demand throughput isn.t supported|inference profile|access to the model|don.t have access|not authorized"
     r"|model identifier|marked by provider as legacy|end of its life|use case details|operation not allowed",
@@ -44,27 +45,27 @@ QUOTA = ("servicequotaexceededexception", "throttlingexception", "modelnotreadye
 
 
 def http_failure(reply: UpstreamReply, target: Target) -> GatewayError:
-    """The error that an answer other than 2xx stands for. Reads the body; never raises."""
+    """Return the error for a response other than 2xx. Reads the body; never raises."""
     body = read_refusal(reply)
     secrets = (target.credential.secret, *target.credential.secret.split(":"))
     cause = explain(body, secrets)
     kind = reply.headers.get("x-amzn-errortype", "").partition(":")[0] or cause.kind.rpartition("#")[2]
-    # Ours are the words, so they count as told in the shape that a caller may be shown.
+    # `shaped` lets a caller see the message: the service's own error shape has no code in the body.
     cause = dataclasses.replace(cause, code=kind, shaped=bool(cause.message))
     return _classify(reply.status, cause, target, retry_after(reply.headers))
 
 
 def frame_failure(frame: Frame) -> GatewayError:
-    """The error that an exception within a stream stands for."""
+    """Return the error for an exception frame in a stream."""
     cause = explain(frame.payload)
     cause = dataclasses.replace(cause, code=frame.name, message=cause.message or cause.text, shaped=True)
     return _classify(STATUSES.get(frame.name, 500), cause, None, None)
 
 
 def read_failure(reply: UpstreamReply) -> GatewayError:
-    """The error of a 2xx answer that is no stream."""
+    """Return the error for a 2xx response that is not a stream."""
     cause = explain(reply.read_all()[:MOST_REFUSAL])
-    message = "The provider did not answer with an event stream."
+    message = "The provider's response is not an event stream."
     return UpstreamFailed(message, upstream_status=reply.status, details={"responseText": cause.text})
 
 

@@ -1,4 +1,4 @@
-"""Request signatures: AWS Signature Version 4 over one whole request.
+"""Request signatures: AWS Signature Version 4 over a whole request.
 
 Wire facts: AWS IAM User Guide, "Create a signed AWS API request" (canonical request, string to sign, derived key).
 """
@@ -24,7 +24,7 @@ class AccessKey:
 
 @dataclass(frozen=True, slots=True)
 class CredentialScope:
-    """What a signature is valid for."""
+    """The region, service and time for which a signature is valid."""
 
     region: str
     service: str
@@ -39,7 +39,7 @@ class CredentialScope:
 
 
 def read_access_key(text: str) -> AccessKey | None:
-    """`ACCESS_KEY_ID:SECRET[:SESSION]`; None for any other text, which is an API key."""
+    """Parse `ACCESS_KEY_ID:SECRET[:SESSION]`; None for any other text, which is an API key."""
     parts = [part.strip() for part in text.split(":")]
     if len(parts) not in (2, 3) or not all(parts[:2]):
         return None
@@ -49,7 +49,10 @@ def read_access_key(text: str) -> AccessKey | None:
 def sign(
     method: str, url: str, headers: dict[str, str], body: bytes, key: AccessKey, scope: CredentialScope
 ) -> dict[str, str]:
-    """`headers` (lower-case names) and those of the signature, which covers all of them, the host, URL and body."""
+    """Return the headers with a signature, which covers all of them, the host, the URL and the body.
+
+    The names in `headers` must be in lower case.
+    """
     signed = {**headers, "x-amz-date": scope.stamp}
     if key.session:
         signed["x-amz-security-token"] = key.session
@@ -65,17 +68,18 @@ def sign(
 
 
 def host_of(url: str) -> str:
-    """The value of the Host header: without the port that the scheme implies."""
+    """Return the value of the Host header, without the default port of the scheme."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    host = f"[{host}]" if ":" in host else host
+    if ":" in host:
+        host = f"[{host}]"
     if parts.port in (None, DEFAULT_PORTS.get(parts.scheme)):
         return host
     return f"{host}:{parts.port}"
 
 
 def _canonical(method: str, url: str, headers: dict[str, str], body: bytes) -> str:
-    """The canonical request. The path of every service but S3 is encoded once more than it is sent."""
+    """Return the canonical request. The path is encoded a second time, as for every service except S3."""
     parts = urlsplit(url)
     pairs = sorted(tuple(pair.partition("=")[::2]) for pair in parts.query.split("&") if pair)
     lines = [f"{name}:{' '.join(headers[name].split())}" for name in sorted(headers)]

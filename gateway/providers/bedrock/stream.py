@@ -1,7 +1,7 @@
-"""Reads a ConverseStream answer as batches of neutral events.
+"""Reads a ConverseStream response as batches of neutral events.
 
-A stream is complete after `messageStop`, the model's end; usage follows in `metadata`, the last event. Anything else is
-truncated (Amazon Bedrock API reference, ConverseStreamOutput).
+A stream is complete after `messageStop`; usage follows in `metadata`, the last event. Any other stream is truncated
+(Amazon Bedrock API reference, ConverseStreamOutput).
 """
 
 import base64
@@ -24,6 +24,7 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
+from gateway.neutral.parts import ExecutedBy
 from gateway.providers.answer_checks import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty, text_in
 from gateway.providers.bedrock.content import SEALER, SIGNER
 from gateway.providers.bedrock.eventstream import Frame, FrameReader
@@ -38,8 +39,10 @@ Wire = dict[str, Any]
 
 
 class BedrockStreamReader(WireStream):
-    """Reads one stream. Blocks are numbered by kind within the wire's own numbers: some models change the kind of
-    content without another number."""
+    """Reads one stream.
+
+    Blocks are numbered by index and kind, since some models change the kind of content without a new index.
+    """
 
     framing = FRAMES
 
@@ -52,7 +55,7 @@ class BedrockStreamReader(WireStream):
         self._formats: dict[int, str] = {}
 
     def take(self, frames: list[Frame]) -> tuple[Batch, bool]:
-        """The neutral events of some frames, and whether the last is terminal."""
+        """Return the neutral events of some frames, and whether the last one is terminal."""
         batch: Batch = []
         for frame in frames:
             if frame.kind != "event":
@@ -69,7 +72,7 @@ class BedrockStreamReader(WireStream):
         return batch, False
 
     def finish(self, frames: list[Frame]) -> Batch:
-        """Models that send no metadata end with their stop."""
+        """Return the terminal event at the end of the connection; models without metadata end with messageStop."""
         return self._end([], self._last() if self._finish is not None else Failed(truncated(), self._usage))
 
     def _take(self, frame: Frame, batch: Batch) -> bool:
@@ -110,12 +113,10 @@ class BedrockStreamReader(WireStream):
         start = wire["start"]
         call = start.get("toolUse")
         if call:
-            if call.get("type") == "server_tool_use":
-                side = "provider"
-            else:
-                side = ""
+            executed: ExecutedBy = "provider" if call.get("type") == "server_tool_use" else ""
             block = self._block(index, "toolUse")
-            batch.append(ToolCallDelta(block, id=text_in(call["toolUseId"]), name=text_in(call["name"]), executed=side))
+            ident = text_in(call["toolUseId"])
+            batch.append(ToolCallDelta(block, id=ident, name=text_in(call["name"]), executed=executed))
             self._content = True
         if start.get("image"):
             self._formats[index] = text_in(start["image"].get("format") or "")
@@ -131,8 +132,8 @@ class BedrockStreamReader(WireStream):
                     batch.append(TextDelta(text, self._block(index, "text")))
             case {"toolUse": call}:
                 batch.append(ToolCallDelta(self._block(index, "toolUse"), call.get("input") or ""))
-            case {"reasoningContent": said}:
-                self._take_reasoning(index, said, batch)
+            case {"reasoningContent": reasoning}:
+                self._take_reasoning(index, reasoning, batch)
             case {"citation": citation}:
                 source = read_source(citation)
                 if source is not None:
@@ -143,7 +144,10 @@ class BedrockStreamReader(WireStream):
         self._content = self._content or len(batch) > before
 
     def _take_reasoning(self, index: int, delta: Wire, batch: Batch) -> None:
-        """Sealed content comes in pieces, each base64 of its own: it is passed on when the block is whole."""
+        """Read a delta of reasoning; redacted content is passed on once its block is whole.
+
+        Each piece of redacted content is separate base64, so the pieces cannot be joined as text.
+        """
         if delta.get("redactedContent"):
             try:
                 piece = base64.b64decode(delta["redactedContent"], validate=True)
@@ -164,7 +168,7 @@ class BedrockStreamReader(WireStream):
         if sealed is not None:
             text = base64.b64encode(sealed).decode()
             batch.append(ReasoningDelta(sealed=text, vendor=SEALER, block=self._block(index, "sealed")))
-        batch.extend(BlockDone(block) for (at, _), block in self._blocks.items() if at == index)
+        batch.extend(BlockDone(block) for (block_index, _), block in self._blocks.items() if block_index == index)
 
     def _take_stop(self, wire: Wire, batch: Batch) -> None:
         self._begin(batch)
@@ -178,7 +182,7 @@ class BedrockStreamReader(WireStream):
         return Finished(finish, self._usage, self._stop, self._tier)
 
 
-# Not in each reader: bound to it, they would hold it until the collector came by.
+# A table of the module: bound methods in each reader would be reference cycles that only the garbage collector frees.
 TAKERS: dict[str, Callable[[BedrockStreamReader, Wire, Batch], None]] = {
     "messageStart": BedrockStreamReader._take_start,
     "contentBlockStart": BedrockStreamReader._take_block_start,

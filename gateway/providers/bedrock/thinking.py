@@ -1,7 +1,7 @@
-"""Reasoning: how it is requested from each family, with which budget, and what is incompatible with it.
+"""Reasoning: the form that each family supports, its budget, and the parameters that are incompatible with it.
 
-Wire facts: Amazon Bedrock user guide, Claude's "Extended thinking" and "Adaptive thinking" (a budget is 1024 tokens or
-more and below maxTokens, temperature is 1, topK absent, no tool forced, the answer that called tools begins with its
+Wire facts: Amazon Bedrock user guide, Claude's "Extended thinking" and "Adaptive thinking" (a budget is at least 1024
+tokens and below maxTokens, temperature is 1, topK absent, no tool forced, and a turn with tool calls begins with its
 reasoning); Amazon Nova 2 user guide, "Extended thinking" (three levels; the highest excludes an output limit and
 sampling); API reference, OutputConfig.effort.
 """
@@ -19,145 +19,152 @@ BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh"
 RISING = tuple(BUDGETS)
 USUAL = "medium"
 LEVELS = ("low", "medium", "high")
-DEFAULT_OUTPUT = 8192  # beside a budget, where neither the caller nor the entry sets a limit
+DEFAULT_OUTPUT = 8192  # maxTokens with a thinking budget when neither the caller nor the catalogue entry sets a limit
 EXTRA = "additionalModelRequestFields"
 INFERENCE = "inferenceConfig"
 
 
 def write_reasoning(
-    body: dict[str, Any], ask: ReasoningOptions, target: Target, family: Family, warnings: list[str]
+    body: dict[str, Any], reasoning: ReasoningOptions, target: Target, family: Family, warnings: list[str]
 ) -> None:
-    """Put the wish into a body that has its messages, limits and tools already; take out what does not go with it."""
-    wanted = _is_wanted(ask) and target.mapping.reasoning
-    if wanted and not family.reasoning:
-        if ask.effort or ask.budget:
-            warnings.append(f"The reasoning effort cannot be told to {target.mapping.key} and was left out.")
-    elif wanted and family.reasoning == "levels":
-        _write_level(body, ask, warnings)
-    elif wanted and family.reasoning == "effort":
-        _extra(body)["reasoning_effort"] = nearest(_effort(ask), target.mapping.reasoning_efforts or LEVELS)
-    elif wanted:
-        _write_thinking(body, ask, target, family, warnings)
-    elif family.signed and (family.reasoning == "budget" or ask.enabled is False or ask.effort == "none"):
-        _forget(body["messages"])
+    """Add the reasoning options to a body, and remove the parameters that are incompatible with them.
+
+    The body must already have its messages, limits and tools.
+    """
+    requested = _is_requested(reasoning) and target.mapping.reasoning
+    if requested and not family.reasoning:
+        if reasoning.effort or reasoning.budget:
+            warnings.append(f"The reasoning effort is not supported by {target.mapping.key} and was left out.")
+    elif requested and family.reasoning == "levels":
+        _write_level(body, reasoning, warnings)
+    elif requested and family.reasoning == "effort":
+        _extra(body)["reasoning_effort"] = nearest(_effort(reasoning), target.mapping.reasoning_efforts or LEVELS)
+    elif requested:
+        _write_thinking(body, reasoning, target, family, warnings)
+    elif family.signed and (family.reasoning == "budget" or reasoning.enabled is False or reasoning.effort == "none"):
+        _remove_last_reasoning(body["messages"])
 
 
 def nearest(effort: str, known: tuple[str, ...]) -> str:
-    """The highest of `known` that is not above `effort`, else its lowest."""
+    """Return the highest level of `known` that is not above `effort`, or else the lowest."""
     levels = [name for name in RISING if name in known]
     if not levels or effort not in RISING:
         return effort
     return next((name for name in reversed(levels) if RISING.index(name) <= RISING.index(effort)), levels[0])
 
 
-def _is_wanted(ask: ReasoningOptions) -> bool:
-    if ask.effort == "none" or ask.enabled is False:
+def _is_requested(reasoning: ReasoningOptions) -> bool:
+    if reasoning.effort == "none" or reasoning.enabled is False:
         return False
-    return bool(ask.effort or ask.budget or ask.enabled or ask.adaptive)
+    return bool(reasoning.effort or reasoning.budget or reasoning.enabled or reasoning.adaptive)
 
 
-def _effort(ask: ReasoningOptions) -> str:
-    if ask.effort or not ask.budget:
-        return ask.effort or USUAL
-    return next((name for name in reversed(RISING) if ask.budget >= BUDGETS[name]), "low")
+def _effort(reasoning: ReasoningOptions) -> str:
+    if reasoning.effort or not reasoning.budget:
+        return reasoning.effort or USUAL
+    return next((name for name in reversed(RISING) if reasoning.budget >= BUDGETS[name]), "low")
 
 
 def _extra(body: dict[str, Any]) -> dict[str, Any]:
     return body.setdefault(EXTRA, {})
 
 
-def _write_level(body: dict[str, Any], ask: ReasoningOptions, warnings: list[str]) -> None:
-    level = nearest(_effort(ask), LEVELS)
+def _write_level(body: dict[str, Any], reasoning: ReasoningOptions, warnings: list[str]) -> None:
+    level = nearest(_effort(reasoning), LEVELS)
     limits = body.get(INFERENCE, {})
     if level == "high" and "maxTokens" in limits:
         level = "medium"
-        warnings.append("The highest reasoning level goes with no output limit here: the middle one is used.")
+        warnings.append("The highest reasoning level is incompatible with an output limit: medium is used.")
     elif level == "high" and (limits.pop("temperature", None), limits.pop("topP", None)) != (None, None):
-        warnings.append("temperature and top_p do not go with the highest reasoning level and were left out.")
+        warnings.append("temperature and top_p are incompatible with the highest reasoning level and were left out.")
         if not limits:
             del body[INFERENCE]
     _extra(body)["reasoningConfig"] = {"type": "enabled", "maxReasoningEffort": level}
 
 
 def _write_thinking(
-    body: dict[str, Any], ask: ReasoningOptions, target: Target, family: Family, warnings: list[str]
+    body: dict[str, Any], reasoning: ReasoningOptions, target: Target, family: Family, warnings: list[str]
 ) -> None:
     obstacle = _obstacle(body)
     if family.reasoning == "budget" and not obstacle:
         limits = body.setdefault(INFERENCE, {})
         limits.setdefault("maxTokens", target.mapping.max_output or DEFAULT_OUTPUT)
-        obstacle = _gap(body["messages"], limits["maxTokens"])
+        obstacle = _budget_obstacle(body["messages"], limits["maxTokens"])
         if not obstacle:
-            _extra(body)["thinking"] = {"type": "enabled", "budget_tokens": _budget(ask, limits["maxTokens"])}
+            _extra(body)["thinking"] = {"type": "enabled", "budget_tokens": _budget(reasoning, limits["maxTokens"])}
     elif not obstacle:
-        # Newer models show no thinking unless requested; a caller who asks for reasoning wants to see it.
-        if ask.show == "omitted":
+        # Newer models omit their thinking unless the request asks for summaries.
+        if reasoning.show == "omitted":
             display = "omitted"
         else:
             display = "summarized"
         _extra(body)["thinking"] = {"type": "adaptive", "display": display}
-        if ask.effort or ask.budget:
+        if reasoning.effort or reasoning.budget:
             known = target.mapping.reasoning_efforts or RISING[1:]
-            body.setdefault("outputConfig", {})["effort"] = nearest(_effort(ask), known)
+            body.setdefault("outputConfig", {})["effort"] = nearest(_effort(reasoning), known)
     if obstacle:
-        warnings.append(f"This answer is made without extended thinking: {obstacle}.")
-        _forget(body["messages"])
+        warnings.append(f"Extended thinking was disabled for this request: {obstacle}.")
+        _remove_last_reasoning(body["messages"])
     else:
         _fix_sampling(body, warnings)
 
 
-def _budget(ask: ReasoningOptions, limit: int) -> int:
-    """Tokens for reasoning; at least a fifth of the limit stays for the answer itself where that fits."""
-    if ask.budget:
-        most = limit - 1
+def _budget(reasoning: ReasoningOptions, max_tokens: int) -> int:
+    """Return the thinking budget in tokens.
+
+    A budget derived from an effort leaves at least a fifth of maxTokens for the answer where possible.
+    """
+    if reasoning.budget:
+        limit = max_tokens - 1
     else:
-        most = max(LEAST_BUDGET, limit * 4 // 5)
-    return max(LEAST_BUDGET, min(ask.budget or BUDGETS[_effort(ask)], most, limit - 1, MOST_BUDGET))
+        limit = max(LEAST_BUDGET, max_tokens * 4 // 5)
+    budget = reasoning.budget or BUDGETS[_effort(reasoning)]
+    return max(LEAST_BUDGET, min(budget, limit, max_tokens - 1, MOST_BUDGET))
 
 
 def _obstacle(body: dict[str, Any]) -> str:
-    """Why this request cannot use any form of thinking; "" when it can."""
+    """Return why this request cannot use any form of thinking, or "" if it can."""
     if body.get("toolConfig", {}).get("toolChoice", {}).keys() & {"any", "tool"}:
         return "a tool call is forced"
     if body["messages"][-1]["role"] == "assistant":
-        return "an answer is to be continued"
+        return "the conversation ends with an answer to be continued"
     return ""
 
 
-def _gap(turns: list[Turn], limit: int) -> str:
-    """Why this request cannot think with a budget; "" when it can."""
-    if limit <= LEAST_BUDGET:
+def _budget_obstacle(turns: list[Turn], max_tokens: int) -> str:
+    """Return why this request cannot use a thinking budget, or "" if it can."""
+    if max_tokens <= LEAST_BUDGET:
         return f"max_tokens is not above {LEAST_BUDGET}"
     answers = "toolResult" in turns[-1]["content"][0] and len(turns) > 1
     if answers and "reasoningContent" not in turns[-2]["content"][0]:
-        return "the thinking that led to the tool calls did not come back with them"
+        return "the tool calls were sent back without the thinking that precedes them"
     return ""
 
 
-def _forget(turns: list[Turn]) -> None:
-    """Take the reasoning out of the last answer: a request without thinking may not bring any."""
-    place = next((n for n in range(len(turns) - 1, -1, -1) if turns[n]["role"] == "assistant"), None)
-    if place is None:
+def _remove_last_reasoning(turns: list[Turn]) -> None:
+    """Remove the reasoning from the last assistant turn; a request without thinking must not contain any there."""
+    index = next((n for n in range(len(turns) - 1, -1, -1) if turns[n]["role"] == "assistant"), None)
+    if index is None:
         return
-    kept = [block for block in turns[place]["content"] if "reasoningContent" not in block]
+    kept = [block for block in turns[index]["content"] if "reasoningContent" not in block]
     if any("cachePoint" not in block for block in kept):
-        turns[place]["content"] = kept
-    elif place + 1 < len(turns):
-        turns[place + 1]["content"] = turns[place - 1]["content"] + turns[place + 1]["content"]
-        del turns[place - 1 : place + 1]
+        turns[index]["content"] = kept
+    elif index + 1 < len(turns):
+        turns[index + 1]["content"] = turns[index - 1]["content"] + turns[index + 1]["content"]
+        del turns[index - 1 : index + 1]
     else:
-        del turns[place]
+        del turns[index]
 
 
 def _fix_sampling(body: dict[str, Any], warnings: list[str]) -> None:
     limits = body.get(INFERENCE, {})
     extra = _extra(body)
     if limits.pop("temperature", 1) != 1:
-        warnings.append("temperature does not go with extended thinking and was left out.")
+        warnings.append("temperature is incompatible with extended thinking and was left out.")
     if extra.pop("top_k", None) is not None:
-        warnings.append("top_k does not go with extended thinking and was left out.")
+        warnings.append("top_k is incompatible with extended thinking and was left out.")
     if limits.get("topP", 1) < 0.95:
         del limits["topP"]
-        warnings.append("top_p below 0.95 does not go with extended thinking and was left out.")
+        warnings.append("top_p below 0.95 is incompatible with extended thinking and was left out.")
     if INFERENCE in body and not limits:
         del body[INFERENCE]

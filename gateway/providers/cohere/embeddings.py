@@ -46,7 +46,7 @@ class CohereEmbeddings(WrittenCodec):
         """The call built from the neutral form; NotSupported for token numbers, which are another vendor's."""
         wanted: EmbeddingsInput = request.content()
         if request.token_ids:
-            raise NotSupported("This model takes texts, no token numbers.", param="input", code="unsupported_input")
+            raise NotSupported("This model accepts texts only, no token ids.", param="input", code="unsupported_input")
         body: dict[str, Any] = {
             "model": target.mapping.external_id,
             "texts": wanted.inputs,

@@ -26,24 +26,28 @@ from gateway.providers.tool_names import plain_name
 
 Wire = dict[str, Any]
 
-# Guide, thought signatures: stands for a signature that another model's or a stripped call does not have.
+# Placeholder for a missing signature: the call came from another model, or the caller stripped it (guide, thought
+# signatures).
 NO_SIGNATURE = "skip_thought_signature_validator"
 USER = "user"
 MODEL = "model"
-RESULTS = "results"  # a kind of the user's content: nothing else stands among results
+RESULTS = "results"  # kind of a user content that has function responses and nothing else
 SHOWN = "Shown with the instructions:"
 FALLBACKS = {Image: "image/jpeg", Audio: "audio/wav", Video: "video/mp4", File: "application/pdf"}
 AUDIO_TYPES = {"mp3": "audio/mp3", "mpeg": "audio/mpeg", "mpga": "audio/mpeg", "m4a": "audio/m4a", "mp4": "audio/mp4"}
-# Guide, multimodal function responses: what a function's response may hold inline.
+# Media types that a function response may contain inline (guide, multimodal function responses).
 RESULT_TYPES = frozenset(("image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"))
-READABLE = (FALLBACKS[Image], FALLBACKS[File])  # what can be brought as bytes instead
+READABLE = (FALLBACKS[Image], FALLBACKS[File])  # kinds that the gateway can fetch and send as bytes
 WEB = ("https://", "http://")
 ADDRESSES = ("https://", "http://", "gs://")
 OWN_FILES = "files/"
 
 
 class Contents:
-    """Writes messages in order; adjacent ones of one kind become one content. `address` is where uploaded files are."""
+    """Writes messages in order; adjacent messages of one kind become one content.
+
+    `address` is the base URL of uploaded files.
+    """
 
     def __init__(self, traits: Traits, address: str) -> None:
         self._traits = traits
@@ -52,14 +56,16 @@ class Contents:
         self._system: list[Wire] = []
         self._kind = ""
         self._names: dict[str, str] = {}
-        self._order: dict[str, int] = {}  # of calls by id: their results must stand alike
-        self._beside: list[Wire] = []  # media of results, shown once all results are told
-        self._unsorted = False  # whether the last content is results that may stand in another order than their calls
+        self._order: dict[str, int] = {}  # position of each call by id, since results need the order of their calls
+        self._beside: list[Wire] = []  # media of tool results, which follow all results as a user content
+        self._unsorted = False  # whether the results in the last content may need sorting
         self._warnings: list[str] = []
 
     def write(self, messages: tuple[Message, ...], warnings: list[str]) -> Wire:
-        """`{contents, systemInstruction?}`. InvalidRequest for a result without its call; NotSupported for a part
-        that this format cannot carry."""
+        """Return `{contents, systemInstruction?}`.
+
+        InvalidRequest for a tool result without a call; NotSupported for a part that this format cannot carry.
+        """
         self._warnings = warnings
         for message in messages:
             match message.role:
@@ -74,7 +80,7 @@ class Contents:
         self._show_beside()
         self._sort_results()
         if not self._contents and self._system:
-            # A conversation of instructions alone is refused: they are then the user's words.
+            # The API refuses a conversation that has only instructions, so they are sent as a user content.
             self._contents = [{"role": USER, "parts": self._system}]
             self._system = []
         body: Wire = {"contents": self._contents}
@@ -100,22 +106,25 @@ class Contents:
         self._add(USER, "user", shown)
 
     def _add_system(self, message: Message) -> None:
-        """Instructions are text alone; media among them are shown by the user."""
+        """Add instructions, which must be text; their media go into a user content."""
         shown: list[Wire] = []
         for part in message.parts:
             written = self._write_part(part)
-            (self._system if "text" in written else shown).append(written)
+            if "text" in written:
+                self._system.append(written)
+            else:
+                shown.append(written)
         if shown:
             self._add(USER, "user", [{"text": SHOWN}, *shown])
 
     def _add_assistant(self, message: Message) -> None:
-        self._sort_results()  # before its calls may use their ids again
+        self._sort_results()  # first, since the calls of this message may reuse ids
         parts: list[Wire] = []
         for part in message.parts:
             if isinstance(part, ToolCall) and not part.executed:
                 parts.append(self._write_call(part))
             elif isinstance(part, ToolCall | ToolResult):
-                self._warn("Calls of another provider's server tools in past turns were left out.")
+                self._warn("Past calls of another provider's server tools were left out.")
             elif isinstance(part, Reasoning):
                 if part.vendor == NAME and part.signature:
                     parts.append({"text": part.text, "thought": True, "thoughtSignature": part.signature})
@@ -125,7 +134,7 @@ class Contents:
                 parts.append(self._write_part(part))
         calls = [part for part in parts if "functionCall" in part]
         if self._traits.signed and calls and "thoughtSignature" not in calls[0]:
-            # Of parallel calls only the first carries a signature.
+            # Only the first of parallel calls carries a signature.
             calls[0]["thoughtSignature"] = NO_SIGNATURE
         self._add(MODEL, "model", parts)
 
@@ -141,7 +150,8 @@ class Contents:
         return written
 
     def _add_results(self, message: Message) -> None:
-        """Results stand in the order of their calls, and nothing else between them (guide, function calling)."""
+        """Add tool results; the API wants them in the order of their calls, with nothing between them (guide, function
+        calling)."""
         for part in message.parts:
             if isinstance(part, ToolResult):
                 self._add(USER, RESULTS, [self._write_result(part, self._beside)])
@@ -150,17 +160,19 @@ class Contents:
                 self._beside.append(self._write_part(part))
 
     def _sort_results(self) -> None:
-        """Once all of a turn are there: sorted with each one, many would take time by their square."""
+        """Sort the results of a turn once it is complete; sorting for each result would take quadratic time."""
         if self._unsorted:
             self._unsorted = False
-            last = len(self._order)
-            self._contents[-1]["parts"].sort(
-                key=lambda part: self._order.get(part["functionResponse"].get("id", ""), last)
-            )
+            self._contents[-1]["parts"].sort(key=self._rank)
+
+    def _rank(self, part: Wire) -> int:
+        return self._order.get(part["functionResponse"].get("id", ""), len(self._order))
 
     def _write_result(self, result: ToolResult, beside: list[Wire]) -> Wire:
-        """A functionResponse: text under `output` or `error`; media inside it where the model takes them there, else
-        `beside` it, as the user's."""
+        """Return a functionResponse, with its text as `output` or `error`.
+
+        Its media go into it for models that support them there, and into `beside` for others.
+        """
         name = result.name or self._names.get(result.call_id, "")
         if not name:
             raise InvalidRequest(f"The tool result for {result.call_id} has no tool call before it.", param="messages")
@@ -175,7 +187,10 @@ class Contents:
         inside: list[Wire] = []
         outside: list[Wire] = []
         for part in media:
-            (inside if self._traits.media_results and _fits_inside(part) else outside).append(part)
+            if self._traits.media_results and _fits_inside(part):
+                inside.append(part)
+            else:
+                outside.append(part)
         if inside:
             response["parts"] = inside
         if outside:
@@ -183,7 +198,7 @@ class Contents:
         return {"functionResponse": response}
 
     def _write_part(self, part: Part) -> Wire:
-        """A part of a content. NotSupported for anything that the format has no field for."""
+        """Return a part of a content. NotSupported for parts that the format has no field for."""
         match part:
             case Text() | Refusal():
                 return {"text": part.text}
@@ -199,7 +214,7 @@ class Contents:
                 raise NotSupported(f"This provider does not take a part of type {name} here.", param="messages")
 
     def _write_media(self, media: Media, fallback: str) -> Wire:
-        """inlineData, or fileData by address (https, gs:// or an own file)."""
+        """Return inlineData, or fileData with a URL (https, gs:// or an uploaded file)."""
         if media.data:
             return {"inlineData": {"mimeType": media.media_type or fallback, "data": media.data}}
         uri = media.url or media.file_id
@@ -208,13 +223,13 @@ class Contents:
         if not uri.startswith(ADDRESSES):
             raise NotSupported("This provider does not know this file.", param="messages")
         guessed = mimetypes.guess_type(uri.partition("?")[0])[0]
-        if fallback in READABLE and media.url and self._must_bring(uri, media.media_type or guessed):
+        if fallback in READABLE and media.url and self._must_fetch(uri, media.media_type or guessed):
             raise ContentNeeded("This model does not load this URL; send the content as base64.", param="messages")
         return {"fileData": {"fileUri": uri, "mimeType": media.media_type or guessed or fallback}}
 
-    def _must_bring(self, uri: str, kind: str | None) -> bool:
-        """Whether an address of the web is not loaded there: only what is https and says its type, and not by the
-        oldest models (guide, file input methods)."""
+    def _must_fetch(self, uri: str, kind: str | None) -> bool:
+        """Return whether the model does not load a web URL: it loads only https URLs of a known media type, and the
+        oldest models load none (guide, file input methods)."""
         if not uri.startswith(WEB):
             return False
         return not kind or not uri.startswith("https://") or self._traits.generation <= OLDEST

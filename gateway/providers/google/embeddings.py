@@ -1,6 +1,6 @@
-"""Embeddings of Google's models: the call and its answer, as AI Studio and as Vertex AI have it.
+"""Embeddings of Google's models, in the formats of AI Studio and of Vertex AI.
 
-Facts: Gemini API reference, models.batchEmbedContents; Vertex AI reference, text embeddings (predict).
+Wire facts: Gemini API reference, models.batchEmbedContents; Vertex AI reference, text embeddings (predict).
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ class SentPrediction(Struct):
 
 
 class SentBatch(Struct):
-    """The fields that are read from either answer."""
+    """The fields that are read from a response of either format."""
 
     embeddings: list[SentVector] = []
     usageMetadata: Any = None
@@ -44,8 +44,10 @@ ANSWER = json.Decoder(SentBatch)
 
 
 class GoogleEmbeddings(WrittenCodec):
-    """POST {address}/models/{model}:batchEmbedContents, or :predict at Vertex AI. `authorize` puts the credential into
-    headers."""
+    """POST {address}/models/{model}:batchEmbedContents, or :predict at Vertex AI.
+
+    `authorize` adds the credential to the headers.
+    """
 
     dialect = dialect.NAME
     waits = True  # for a token
@@ -54,64 +56,65 @@ class GoogleEmbeddings(WrittenCodec):
         self._authorize = authorize
 
     def write(self, request: EmbeddingsRequest, target: Target) -> Call:
-        """The call built from the neutral form; NotSupported for token numbers. For a service account a token may be
-        fetched first: then also UpstreamRefused, UpstreamFailed."""
-        wanted: EmbeddingsInput = request.content()
+        """Build the call. NotSupported for token ids.
+
+        A service account may need a new token first, which may raise UpstreamRefused or UpstreamFailed.
+        """
+        content: EmbeddingsInput = request.content()
         if request.token_ids:
-            raise NotSupported("This model takes texts, no token numbers.", param="input", code="unsupported_input")
+            raise NotSupported("This model accepts texts only, no token ids.", param="input", code="unsupported_input")
         enterprise = traits_of(target).enterprise
         write = _predict if enterprise else _batch
-        body = compute_if(request.large, write, wanted, target)
+        body = compute_if(request.large, write, content, target)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
         return Call("POST", address_of(target, PREDICT if enterprise else BATCH), headers, body)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
-        """The vectors of either answer. UpstreamFailed when it is no list of them, or is empty."""
+        """Return the vectors of a response. UpstreamFailed for an unexpected shape or an empty list."""
         sent = read_apart(ANSWER, reply.read_all())
         try:
             if sent.predictions is None:
-                found, tokens = _read_batch(sent)
+                vectors, tokens = _read_batch(sent)
             else:
-                found, tokens = _read_predictions(sent.predictions)
+                vectors, tokens = _read_predictions(sent.predictions)
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
-        return EmbeddingsResult(read_vectors(found), usage=None if tokens is None else Usage(input=tokens))
+        return EmbeddingsResult(read_vectors(vectors), usage=None if tokens is None else Usage(input=tokens))
 
 
-def _batch(wanted: EmbeddingsInput, target: Target) -> bytes:
-    if wanted.dimensions is None:
-        more = {}
-    else:
-        more = {"outputDimensionality": wanted.dimensions}
+def _batch(content: EmbeddingsInput, target: Target) -> bytes:
+    options: dict[str, Any] = {}
+    if content.dimensions is not None:
+        options = {"outputDimensionality": content.dimensions}
     name = target.mapping.external_id
     if "/" in name:
         model = name
     else:
         model = f"models/{name}"
-    requests = [{"model": model, "content": {"parts": [{"text": one}]}, **more} for one in wanted.inputs]
+    requests = [{"model": model, "content": {"parts": [{"text": text}]}, **options} for text in content.inputs]
     return json.encode({"requests": requests})
 
 
-def _predict(wanted: EmbeddingsInput, target: Target) -> bytes:
-    body: dict[str, Any] = {"instances": [{"content": one} for one in wanted.inputs]}
-    if wanted.dimensions is not None:
-        body["parameters"] = {"outputDimensionality": wanted.dimensions}
+def _predict(content: EmbeddingsInput, target: Target) -> bytes:
+    body: dict[str, Any] = {"instances": [{"content": text} for text in content.inputs]}
+    if content.dimensions is not None:
+        body["parameters"] = {"outputDimensionality": content.dimensions}
     return json.encode(body)
 
 
 def _read_batch(sent: SentBatch) -> tuple[list[Raw], int | None]:
-    """The vectors and, where it is reported, how many tokens were read."""
+    """Return the vectors and the number of input tokens, None where the response does not report it."""
     reported = (sent.usageMetadata or {}).get("promptTokenCount")
-    return [one.values for one in sent.embeddings], None if reported is None else read_count(reported)
+    return [vector.values for vector in sent.embeddings], None if reported is None else read_count(reported)
 
 
 def _read_predictions(predictions: list[SentPrediction]) -> tuple[list[Raw], int | None]:
-    rows = [one.embeddings for one in predictions]
+    rows = [prediction.embeddings for prediction in predictions]
     counts = [(row.statistics or {}).get("token_count") for row in rows]
-    if any(one is None for one in counts):
+    if any(count is None for count in counts):
         tokens = None
     else:
-        tokens = sum(read_count(one) for one in counts)
+        tokens = sum(read_count(count) for count in counts)
     return [row.values for row in rows], tokens

@@ -11,28 +11,28 @@ from gateway.providers.failures import RETRY_LIMIT_S, classify, diagnose, explai
 from gateway.providers.protocol import Target, UpstreamReply
 
 DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
-CLIENT_CLOSED = 499  # CANCELLED: their side gave up
-# A FAILED_PRECONDITION speaks of billing, country or account (troubleshooting guide): ours, not the caller's.
+CLIENT_CLOSED = 499  # CANCELLED: the provider cancelled the request
+# A FAILED_PRECONDITION is about billing, country or account (troubleshooting guide), so the caller is not at fault.
 ACCOUNT_STATUSES = frozenset(("FAILED_PRECONDITION",))
 
 
 def read_failure(reply: UpstreamReply, target: Target) -> GatewayError:
-    """The error for an answer other than 2xx: {error: {code, message, status, details}}, also as a list of one.
+    """Return the error for a response other than 2xx.
 
-    `details` may hold ErrorInfo.reason (API_KEY_INVALID …) and RetryInfo.retryDelay ("34.5s"); see AIP-193.
+    The body is {error: {code, message, status, details}} or a list with one such object. `details` may have
+    ErrorInfo.reason (API_KEY_INVALID …) and RetryInfo.retryDelay ("34.5s"); see AIP-193.
     """
     body = read_refusal(reply)
     error = _error_of(body)
     explanation = explain(body, (target.credential.secret,))
     status = error.get("status")
-    if isinstance(status, str):
-        status = status
-    else:
+    if not isinstance(status, str):
         status = ""
     reason = next((d["reason"] for d in _details(error) if isinstance(d.get("reason"), str)), "")
     explanation = dataclasses.replace(explanation, code=(reason or status).lower(), kind=status.lower())
     wait = retry_after(reply.headers)
-    wait = _delay(error) if wait is None else wait
+    if wait is None:
+        wait = _delay(error)
     if reply.status == CLIENT_CLOSED:
         return UpstreamFailed(
             "The provider cancelled the request.", details=diagnose(explanation, target), upstream_status=499
@@ -66,9 +66,9 @@ def _details(error: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _delay(error: dict[str, Any]) -> float | None:
-    """Seconds of a RetryInfo, at most a day."""
+    """Return the delay of a RetryInfo in seconds, at most RETRY_LIMIT_S."""
     for entry in _details(error):
-        found = DURATION.fullmatch(str(entry.get("retryDelay")))
-        if found:
-            return min(float(found[1]), RETRY_LIMIT_S)
+        match = DURATION.fullmatch(str(entry.get("retryDelay")))
+        if match:
+            return min(float(match[1]), RETRY_LIMIT_S)
     return None

@@ -1,4 +1,4 @@
-"""The generateContent protocol: the call, with URL, credential and service tier."""
+"""The generateContent protocol: builds calls with their URL, credential and service tier."""
 
 from collections.abc import Callable, Iterator
 from urllib.parse import quote
@@ -23,13 +23,13 @@ WHOLE = "generateContent"
 STREAMED = "streamGenerateContent"
 OAUTH = "google-oauth"
 KEY_HEADER = "x-goog-api-key"
-WAY = "way of generate"  # what a target keeps of it
+WAY = "way of generate"  # key in `Target.memo`
 USUAL_TIERS = ("auto", "default")
-# Vertex AI guide, flex and priority pay-as-you-go: the tier is asked for by these two headers.
+# Vertex AI guide, flex and priority pay-as-you-go: these two headers select the tier.
 TIER_HEADER = "x-vertex-ai-llm-shared-request-type"
 SHARED_HEADER = {"x-vertex-ai-llm-request-type": "shared"}
 
-# Where filters are on by default they are set off, for a caller's prompt is filtered by nobody but the caller.
+# Switches off the filters of models that filter prompts by default: filtering is left to the caller.
 FILTERS = ("HARASSMENT", "HATE_SPEECH", "SEXUALLY_EXPLICIT", "DANGEROUS_CONTENT")
 NO_FILTERS = tuple({"category": f"HARM_CATEGORY_{name}", "threshold": "BLOCK_NONE"} for name in FILTERS)
 
@@ -40,7 +40,7 @@ Authorize = Callable[[dict[str, str], Target], None]
 class GoogleGenerate:
     """POST {address}/models/{model}:generateContent, or :streamGenerateContent?alt=sse.
 
-    `token_of` returns the access token for a credential that is a service account (or one already).
+    `token_of` exchanges a service account for an access token, and returns any other credential unchanged.
     """
 
     dialect = dialect.NAME
@@ -52,9 +52,9 @@ class GoogleGenerate:
         self._token_of = token_of
 
     def write(self, request: ChatRequest, target: Target) -> Call:
-        """The call built from the neutral form; NotSupported for what this format or model cannot carry.
+        """Build the call. NotSupported for parameters and content that this format or model cannot carry.
 
-        For a service account a token may be fetched first: then also UpstreamRefused, UpstreamFailed.
+        A service account may need a new token first, which may raise UpstreamRefused or UpstreamFailed.
         """
         warnings: list[str] = []
         traits = traits_of(target)
@@ -71,8 +71,11 @@ class GoogleGenerate:
         return Call("POST", way.url, way.headers, data, stream, tuple(warnings), names, way)
 
     def _way_of(self, target: Target, stream: bool, tier: str) -> Way:
-        """Where a call goes, and its headers. Made once for a target, unless it names a tier, or its credential is
-        exchanged for tokens, which have an end."""
+        """Return the URL and the headers of a call.
+
+        The value is cached in the target, except for calls with a tier and for credentials that are exchanged for
+        tokens, which expire.
+        """
         way: Way | None = None if tier else target.memo.get((WAY, stream))
         if way is None:
             headers = {name.lower(): value for name, value in target.provider.headers.items()}
@@ -90,22 +93,22 @@ class GoogleGenerate:
         return way
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """No caller uses this dialect."""
+        """Raise NotSupported: no caller uses this dialect."""
         raise NotSupported("A request in this dialect cannot be relayed.")
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A complete answer. UpstreamFailed when it is not one, or is empty or malformed."""
+        """Read a complete response. UpstreamFailed for an unexpected shape or an empty response."""
         return read_result(reply)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one for each receive."""
+        """Yield the events of a streamed response, one batch for each receive."""
         return GoogleStreamReader().read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         return read_failure(reply, target)
 
     def authorize(self, headers: dict[str, str], target: Target) -> None:
-        """The credential as a header, never in the URL."""
+        """Add the credential to `headers`."""
         auth = target.provider.auth
         secret = target.credential.secret
         if not secret or auth == "none":
@@ -119,14 +122,14 @@ class GoogleGenerate:
 
 
 def _is_exchanged(target: Target) -> bool:
-    """Whether the credential is, or may be, a service account's."""
+    """Return whether the credential is exchanged for access tokens, as that of a service account is."""
     auth = target.provider.auth
     secret = target.credential.secret
     return auth == OAUTH or target.settings.get("token_type") == "oauth" or is_service_account(secret)
 
 
 def address_of(target: Target, method: str) -> str:
-    """The URL of a method. An external id with a slash is a path of its own (tunedModels/x, endpoints/1)."""
+    """Return the URL of a method. An external id with a slash is used as the path (tunedModels/x, endpoints/1)."""
     base, _, query = target.address.partition("?")
     name = quote(target.mapping.external_id, safe="/@:-._~")
     if "/" in name:
@@ -141,7 +144,7 @@ def address_of(target: Target, method: str) -> str:
 
 
 def _tier(request: ChatRequest, target: Target) -> str:
-    """The service tier to ask for: one that is offered and not the usual one."""
+    """Return the requested service tier if the provider offers it and it is not the default; otherwise ""."""
     tier = request.options.service_tier
     if not tier or tier in USUAL_TIERS:
         return ""

@@ -1,6 +1,6 @@
 """Aspect ratios and sizes of Google's image models, and `imageConfig` of a chat request.
 
-Facts: Gemini API, "Image generation", tables of aspect ratios and sizes by model; Imagen, "aspectRatio".
+Wire facts: Gemini API, "Image generation", tables of aspect ratios and sizes by model; Imagen, "aspectRatio".
 """
 
 from typing import Any
@@ -10,23 +10,23 @@ from gateway.providers.image_codecs import SHOWN
 from gateway.providers.protocol import Target
 
 RATIOS = ("1:1", "3:2", "2:3", "4:3", "3:4", "5:4", "4:5", "16:9", "9:16", "21:9")
-LONG_RATIOS = ("4:1", "1:4", "8:1", "1:8")  # of the small models of generation 3.1
+LONG_RATIOS = ("4:1", "1:4", "8:1", "1:8")  # supported by the small models from generation 3.1 on
 LONG_FROM = 3.1
 PREDICTED_RATIOS = ("1:1", "4:3", "3:4", "16:9", "9:16")
 IMAGE_SIZES = ("1K", "2K", "4K")
-USUAL_SIZE = "1K"  # what is made without imageSize
-SIZES_FROM = 3  # the generation before makes images of one size
+USUAL_SIZE = "1K"  # the default without imageSize
+SIZES_FROM = 3  # older generations make images of one size only
 
 
 def ratios_of(traits: Traits) -> tuple[str, ...]:
-    """The aspect ratios of a model that makes images by generateContent."""
+    """Return the aspect ratios of a model that makes images by generateContent."""
     if traits.generation >= LONG_FROM and not traits.pro:
         return RATIOS + LONG_RATIOS
     return RATIOS
 
 
 def sizes_of(traits: Traits) -> tuple[str, ...]:
-    """The sizes of such a model."""
+    """Return the sizes of a model that makes images by generateContent."""
     if traits.generation >= SIZES_FROM:
         return IMAGE_SIZES
     return (USUAL_SIZE,)
@@ -35,11 +35,11 @@ def sizes_of(traits: Traits) -> tuple[str, ...]:
 def write_image_output(
     options: dict[str, Any], target: Target, traits: Traits, config: dict[str, Any], warnings: list[str]
 ) -> None:
-    """Write the fields of an answer with images. `options` are the caller's `image_config`."""
+    """Write the fields that request image output. `options` is the caller's `image_config`."""
     config["responseModalities"] = ["TEXT", "IMAGE"]
     image: dict[str, str] = {}
-    words = {"aspect_ratio": ("aspectRatio", ratios_of(traits)), "image_size": ("imageSize", sizes_of(traits))}
-    for name, (wire, offered) in words.items():
+    fields = {"aspect_ratio": ("aspectRatio", ratios_of(traits)), "image_size": ("imageSize", sizes_of(traits))}
+    for name, (wire, offered) in fields.items():
         value = options.get(name)
         if not value or value == USUAL_SIZE:
             continue

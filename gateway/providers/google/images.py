@@ -1,7 +1,7 @@
-"""Images of Google's models: generateContent with images in the answer, and Imagen's :predict.
+"""Images of Google's models: generateContent with image output, and :predict for Imagen.
 
-Facts: Gemini API, "Image generation": responseModalities, imageConfig (gateway/providers/google/image_config.py has
-ratios and sizes); Vertex AI reference, Imagen: instances, parameters, predictions with bytesBase64Encoded.
+Wire facts: Gemini API, "Image generation": responseModalities, imageConfig (image_config.py has ratios and sizes);
+Vertex AI reference, Imagen: instances, parameters, predictions with bytesBase64Encoded.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
 
 PREDICT = "predict"
-PREDICTS = "imagen"  # how models that are asked by :predict begin
+PREDICTS = "imagen"  # prefix of the models that are called by :predict
 MOST_PREDICTED = 4
 LARGE_SIZE = "2K"
 HUGE_SIZE = "4K"
@@ -33,7 +33,7 @@ BLOCKED = ("IMAGE_SAFETY", "PROHIBITED_CONTENT", "SAFETY", "BLOCKLIST", "IMAGE_P
 
 
 class GoogleImages(WrittenCodec, WholeImages):
-    """POST {address}/models/{model}:generateContent, or :predict. `authorize` puts the credential into headers."""
+    """POST {address}/models/{model}:generateContent, or :predict. `authorize` adds the credential to the headers."""
 
     dialect = dialect.NAME
     waits = True  # for a token
@@ -42,32 +42,32 @@ class GoogleImages(WrittenCodec, WholeImages):
         self._authorize = authorize
 
     def write(self, request: ImagesRequest, target: Target) -> Call:
-        """The call. NotSupported for a mask, and for several images where one call makes one."""
-        asked: ImagesInput = request.content()
-        refuse_marks(asked, target)
+        """Build the call. NotSupported for a mask, and for more images than one call returns."""
+        content: ImagesInput = request.content()
+        refuse_marks(content, target)
         predicts = target.mapping.external_id.startswith(PREDICTS)
-        _check(asked, target, predicts)
+        _check(content, target, predicts)
         warnings: list[str] = []
-        wanted = _fit(asked, target, predicts, warnings)
+        fitted = _fit(content, target, predicts, warnings)
         files = Base64Files()
         if predicts:
-            body = _predict(wanted)
+            body = _predict(fitted)
         else:
-            body = _generate(wanted, traits_of(target), files)
+            body = _generate(fitted, traits_of(target), files)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
         url = address_of(target, PREDICT if predicts else WHOLE)
-        reader = _ImageReader(wanted.price_key)
+        reader = _ImageReader(fitted.price_key)
         return Call("POST", url, headers, files.encode(body), warnings=tuple(warnings), reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
-        """As of a request that named no size; a call brings its own reader."""
+        """Read the response to a request without a size; every call has its own reader for the others."""
         return _ImageReader(f"{AUTO}/{AUTO}").read(reply, relayed)
 
 
 class _ImageReader(WholeImages):
-    """Reads an answer; the number of its images is the usage where nothing else is reported."""
+    """Reads a response. Its number of images is the usage if the response reports no tokens."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -76,10 +76,10 @@ class _ImageReader(WholeImages):
         wire = read_object(reply.read_all())
         try:
             if "predictions" in wire:
-                found, blocked = _predictions(wire)
+                pictures, blocked = _predictions(wire)
             else:
-                found, blocked = _parts(wire)
-            images = tuple(Image(Media(media_type=kind, data=data)) for kind, data in found)
+                pictures, blocked = _parts(wire)
+            images = tuple(Image(Media(media_type=kind, data=data)) for kind, data in pictures)
             reported = wire.get("usageMetadata")
             count = len(images)
             if reported:
@@ -93,38 +93,38 @@ class _ImageReader(WholeImages):
         return ImagesResult(images, blocked=blocked, usage=usage, model=str(wire.get("modelVersion") or ""))
 
 
-def _check(wanted: ImagesInput, target: Target, predicts: bool) -> None:
-    """NotSupported for what one call of the model does not make."""
+def _check(content: ImagesInput, target: Target, predicts: bool) -> None:
+    """Raise NotSupported for editing and for numbers of images that one call of the model does not support."""
     key = target.mapping.key
-    most = MOST_PREDICTED if predicts else 1
-    if predicts and wanted.pictures:
-        raise NotSupported(f"{key} changes no images.", param="images", code="unsupported_input")
-    if wanted.n > most:
-        raise NotSupported(f"{key} makes up to {most} images at a time.", param="n", code="unsupported_n")
+    limit = MOST_PREDICTED if predicts else 1
+    if predicts and content.pictures:
+        raise NotSupported(f"{key} does not edit images.", param="images", code="unsupported_input")
+    if content.n > limit:
+        raise NotSupported(f"{key} makes up to {limit} images at a time.", param="n", code="unsupported_n")
 
 
-def _fit(asked: ImagesInput, target: Target, predicts: bool, warnings: list[str]) -> ImagesInput:
-    """The input without what the model has no word for. A size in pixels counts as its ratio and as 1K, 2K or 4K."""
+def _fit(content: ImagesInput, target: Target, predicts: bool, warnings: list[str]) -> ImagesInput:
+    """Return the input without unsupported preferences. A size in pixels counts as its ratio and as 1K, 2K or 4K."""
     ratios = PREDICTED_RATIOS if predicts else ratios_of(traits_of(target))
     sizes = (USUAL_SIZE,) if predicts else sizes_of(traits_of(target))
-    wanted = fit_preferences(asked, target, ImageChoices(aspect_ratio=ratios, lost=LOST), warnings)
-    size = wanted.size
-    if size in ("", AUTO) or (size in sizes or shape_of(size)) and (size_of(wanted) or USUAL_SIZE) in sizes:
-        return wanted
-    # The shape of a size in pixels is kept where its number is not.
+    fitted = fit_preferences(content, target, ImageChoices(aspect_ratio=ratios, lost=LOST), warnings)
+    size = fitted.size
+    if size in ("", AUTO) or (size in sizes or shape_of(size)) and (size_of(fitted) or USUAL_SIZE) in sizes:
+        return fitted
+    # An unsupported size in pixels still determines the aspect ratio.
     kept = ", its shape kept" if shape_of(size) else ""
     warnings.append(f"size {size[:SHOWN]} was left out{kept}: {target.mapping.key} takes {', '.join(sizes)}.")
-    return replace(wanted, aspect_ratio=ratio_of(wanted, ratios), size="")
+    return replace(fitted, aspect_ratio=ratio_of(fitted, ratios), size="")
 
 
-def _generate(wanted: ImagesInput, traits: Traits, files: Base64Files) -> dict[str, Any]:
-    parts: list[dict[str, Any]] = [{"text": wanted.prompt}]
-    for one in wanted.pictures:
-        parts.append({"inlineData": {"mimeType": one.media_type, "data": files.hold(one.file)}})
-    size = size_of(wanted)
+def _generate(content: ImagesInput, traits: Traits, files: Base64Files) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = [{"text": content.prompt}]
+    for picture in content.pictures:
+        parts.append({"inlineData": {"mimeType": picture.media_type, "data": files.hold(picture.file)}})
+    size = size_of(content)
     if size == USUAL_SIZE or size not in sizes_of(traits):
         size = ""
-    config = {"aspectRatio": ratio_of(wanted, ratios_of(traits)), "imageSize": size}
+    config = {"aspectRatio": ratio_of(content, ratios_of(traits)), "imageSize": size}
     chosen = {name: value for name, value in config.items() if value}
     return {
         "contents": [{"role": "user", "parts": parts}],
@@ -132,23 +132,23 @@ def _generate(wanted: ImagesInput, traits: Traits, files: Base64Files) -> dict[s
     }
 
 
-def _predict(wanted: ImagesInput) -> dict[str, Any]:
-    parameters: dict[str, Any] = {"sampleCount": wanted.n}
-    if ratio := ratio_of(wanted, PREDICTED_RATIOS):
+def _predict(content: ImagesInput) -> dict[str, Any]:
+    parameters: dict[str, Any] = {"sampleCount": content.n}
+    if ratio := ratio_of(content, PREDICTED_RATIOS):
         parameters["aspectRatio"] = ratio
-    return {"instances": [{"prompt": wanted.prompt}], "parameters": parameters}
+    return {"instances": [{"prompt": content.prompt}], "parameters": parameters}
 
 
-def ratio_of(wanted: ImagesInput, offered: tuple[str, ...]) -> str:
-    """The aspect ratio: as named, else the nearest to that of the size; "" where neither is given."""
-    return wanted.aspect_ratio or nearest_shape(wanted.size, offered)
+def ratio_of(content: ImagesInput, offered: tuple[str, ...]) -> str:
+    """Return the requested aspect ratio, or the nearest to the requested size; "" if neither is set."""
+    return content.aspect_ratio or nearest_shape(content.size, offered)
 
 
-def size_of(wanted: ImagesInput) -> str:
-    """1K, 2K or 4K, as named or by the longer edge; "" for the usual."""
-    if wanted.size in IMAGE_SIZES:
-        return wanted.size
-    edges = [int(one) for one in wanted.size.split("x") if one.isdecimal()]
+def size_of(content: ImagesInput) -> str:
+    """Return 1K, 2K or 4K, as requested or by the longer edge in pixels; "" for the default."""
+    if content.size in IMAGE_SIZES:
+        return content.size
+    edges = [int(edge) for edge in content.size.split("x") if edge.isdecimal()]
     longest = max(edges, default=0)
     if longest <= LARGE_EDGE:
         return ""
@@ -160,29 +160,27 @@ def size_of(wanted: ImagesInput) -> str:
 def _parts(wire: dict[str, Any]) -> tuple[list[tuple[str, str]], bool]:
     candidates = wire.get("candidates") or []
     reason = (wire.get("promptFeedback") or {}).get("blockReason") or ""
-    found = []
-    for one in candidates:
-        reason = reason or one.get("finishReason") or ""
-        for part in (one.get("content") or {}).get("parts") or []:
+    pictures = []
+    for candidate in candidates:
+        reason = reason or candidate.get("finishReason") or ""
+        for part in (candidate.get("content") or {}).get("parts") or []:
             if "inlineData" in part and not part.get("thought"):
-                found.append((part["inlineData"]["mimeType"], part["inlineData"]["data"]))
-    return found, not found and (reason in BLOCKED or bool(wire.get("promptFeedback")))
+                pictures.append((part["inlineData"]["mimeType"], part["inlineData"]["data"]))
+    return pictures, not pictures and (reason in BLOCKED or bool(wire.get("promptFeedback")))
 
 
 def _predictions(wire: dict[str, Any]) -> tuple[list[tuple[str, str]], bool]:
     rows = wire["predictions"]
-    found = [
+    pictures = [
         (row.get("mimeType") or "image/png", row["bytesBase64Encoded"]) for row in rows if "bytesBase64Encoded" in row
     ]
-    return found, not found and any("raiFilteredReason" in row for row in rows)
+    return pictures, not pictures and any("raiFilteredReason" in row for row in rows)
 
 
 def _usage_of(reported: dict[str, Any], count: int, key: str) -> Usage:
-    """Tokens by what they are of, where that is reported."""
-    read = {one.get("modality"): read_count(one.get("tokenCount")) for one in reported.get("promptTokensDetails") or []}
-    made = {
-        one.get("modality"): read_count(one.get("tokenCount")) for one in reported.get("candidatesTokensDetails") or []
-    }
+    """Return the tokens by modality, as far as the response reports it."""
+    read = _tokens_by_modality(reported.get("promptTokensDetails"))
+    made = _tokens_by_modality(reported.get("candidatesTokensDetails"))
     prompt = read_count(reported.get("promptTokenCount"))
     output = read_count(reported.get("candidatesTokenCount"))
     thought = read_count(reported.get("thoughtsTokenCount"))
@@ -197,3 +195,7 @@ def _usage_of(reported: dict[str, Any], count: int, key: str) -> Usage:
         images=count,
         price_key=key,
     )
+
+
+def _tokens_by_modality(details: Any) -> dict[Any, int]:
+    return {entry.get("modality"): read_count(entry.get("tokenCount")) for entry in details or []}

@@ -1,6 +1,6 @@
-"""Chunks of a stream that are one more piece of the first candidate's text and nothing else: the bulk of most streams.
+"""Fast path for stream chunks with one piece of the first candidate's text, which are most chunks of most streams.
 
-They are checked by their type alone. Whatever holds anything else is no piece and is read in full.
+A typed decoder recognizes them. Any other chunk is parsed in full.
 """
 
 from typing import Annotated, Any, Literal
@@ -37,8 +37,10 @@ DECODER = Decoder(_Piece)
 
 
 def read_piece(data: bytes) -> tuple[str, dict[str, Any] | None] | None:
-    """The text of a piece and the usage so far, if it tells any; None for what is no piece, or no JSON: whoever reads
-    it in full will say so."""
+    """Return the text of a chunk and the usage so far, if it reports any.
+
+    Returns None for any other data; the full parser then reports malformed chunks.
+    """
     try:
         piece = DECODER.decode(data)
     except (DecodeError, UnicodeDecodeError, RecursionError):

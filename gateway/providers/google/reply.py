@@ -17,15 +17,15 @@ from gateway.providers.protocol import UpstreamReply
 
 ACCOUNT_REASONS = frozenset(("PUP_LIMITED_DISABLED",))
 TIER_HEADER = "x-gemini-service-tier"
-# Parts that only this vendor understands; they go back unchanged.
+# Parts that have no neutral counterpart; a caller sends them back unchanged.
 FOREIGN = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 TEXT_ALONE = {"text"}
 ReadPart = Text | Reasoning | ToolCall | Image | VendorPart
-BILLED_BY_QUERY = 3.0  # older generations bill a grounded answer once, however many queries it took (pricing page)
+BILLED_BY_QUERY = 3.0  # older generations bill a grounded answer once, for any number of queries (pricing page)
 
 
 def read_result(reply: UpstreamReply) -> ChatResult:
-    """The result of a 2xx answer. UpstreamFailed for another shape, an error inside it, or an empty answer."""
+    """Return the result of a 2xx response. UpstreamFailed for another shape, an error inside it, or no content."""
     wire = read_object(reply.read_all())
     if wire.get("error"):
         raise stream_failure(wire)
@@ -71,17 +71,17 @@ def _choice(candidate: dict[str, Any]) -> Choice:
 
 
 def _cite(parts: list[Part], grounding: dict[str, Any]) -> None:
-    """Give the last text the sources that the answer is grounded on."""
-    texts = [(place, part) for place, part in enumerate(parts) if isinstance(part, Text)]
+    """Add the sources of a grounded answer to its last text."""
+    texts = [(index, part) for index, part in enumerate(parts) if isinstance(part, Text)]
     if texts:
-        place, last = texts[-1]
+        index, last = texts[-1]
         exact = len(texts) == 1
         sources = read_sources(grounding, last.text if exact else "")
-        parts[place] = Text(last.text, sources=sources, signature=last.signature, vendor=last.vendor)
+        parts[index] = Text(last.text, sources=sources, signature=last.signature, vendor=last.vendor)
 
 
 def _append(parts: list[Part], part: Part) -> None:
-    """Neighbouring pieces of text or of thought are one part; a signature ends its part."""
+    """Append a part, or join it to a preceding part of the same kind that has no signature yet."""
     last = parts[-1] if parts else None
     if isinstance(last, Text) and isinstance(part, Text) and not last.signature:
         parts[-1] = Text(last.text + part.text, signature=part.signature, vendor=part.vendor)
@@ -92,10 +92,10 @@ def _append(parts: list[Part], part: Part) -> None:
 
 
 def read_part(wire: dict[str, Any]) -> ReadPart | None:
-    """A part; None for what says nothing: empty text, drafts of images.
+    """Return the neutral part, or None for empty text and for drafts of images.
 
-    Thoughts are summaries, by the guide on thinking. A call without an id gets one, which the caller needs to answer
-    it. Signatures are kept unchanged; `vendor` marks what this dialect alone understands.
+    Thoughts are summaries (guide, thinking). A call without an id gets a new one, since its result needs one.
+    Signatures are kept unchanged; `vendor` marks data that only this vendor can read.
     """
     if wire.keys() == TEXT_ALONE:
         only = _text(wire["text"])
@@ -148,14 +148,14 @@ def finish_of(reason: str, calls: bool) -> FinishReason:
 
 
 def failed_finish(reason: str, message: Any) -> GatewayError:
-    """The error for a finish reason that is none of an answer."""
+    """Return the error for a finish reason that means failure."""
     details = {"responseText": scrub(f"{reason}: {message}" if isinstance(message, str) and message else reason)}
     kind = UpstreamRefused if reason in ACCOUNT_REASONS else UpstreamFailed
     return kind(dialect.FINISH_FAILED[reason], details=details, upstream_status=200)
 
 
 def is_blocked(wire: dict[str, Any]) -> bool:
-    """Whether the prompt itself was refused (reference, PromptFeedback.blockReason)."""
+    """Return whether the API refused the prompt (reference, PromptFeedback.blockReason)."""
     feedback = wire.get("promptFeedback")
     return isinstance(feedback, dict) and bool(feedback.get("blockReason"))
 
@@ -165,7 +165,7 @@ def read_tier(usage: Any, headers: Mapping[str, str]) -> str:
 
 
 def count_searches(groundings: Iterable[Any], model: str) -> int:
-    """Searches to pay for: the different queries, or one for all where an answer is billed as one."""
+    """Return the number of billed searches: the distinct queries, or 1 for models that bill them together."""
     queries = {
         query
         for grounding in groundings
@@ -181,24 +181,24 @@ def count_searches(groundings: Iterable[Any], model: str) -> int:
 
 
 def read_sources(grounding: dict[str, Any], text: str) -> tuple[Source, ...]:
-    """Sources of `groundingMetadata`: one for each statement that a page supports, then pages that support none.
+    """Return the sources of `groundingMetadata`: one for each supported statement, then the pages without a statement.
 
-    Segments count bytes of UTF-8 (reference, Segment); ours count characters of `text`, -1 when `text` is "".
+    Segments count bytes of UTF-8 (reference, Segment); sources count characters of `text`, or -1 when `text` is "".
     """
     pages = [chunk.get("web") or {} for chunk in grounding.get("groundingChunks") or () if isinstance(chunk, dict)]
     raw = text.encode()
-    found: list[Source] = []
+    cited: list[Source] = []
     used: set[int] = set()
     for support in grounding.get("groundingSupports") or ():
         segment = support.get("segment") or {}
         start, end = _characters(raw, segment.get("startIndex") or 0, segment.get("endIndex"))
-        for place in support.get("groundingChunkIndices") or ():
-            if 0 <= place < len(pages) and _text(pages[place].get("uri")):
-                used.add(place)
-                page = pages[place]
-                found.append(Source(page["uri"], _text(page.get("title")), _text(segment.get("text")), start, end))
-    rest = [page for place, page in enumerate(pages) if place not in used and _text(page.get("uri"))]
-    return (*found, *(Source(page["uri"], _text(page.get("title"))) for page in rest))
+        for index in support.get("groundingChunkIndices") or ():
+            if 0 <= index < len(pages) and _text(pages[index].get("uri")):
+                used.add(index)
+                page = pages[index]
+                cited.append(Source(page["uri"], _text(page.get("title")), _text(segment.get("text")), start, end))
+    rest = [page for index, page in enumerate(pages) if index not in used and _text(page.get("uri"))]
+    return (*cited, *(Source(page["uri"], _text(page.get("title"))) for page in rest))
 
 
 def _characters(raw: bytes, start: int, end: Any) -> tuple[int, int]:

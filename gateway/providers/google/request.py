@@ -18,13 +18,13 @@ STOP_LIMIT = 5  # API reference, GenerationConfig.stopSequences
 CHOICE_LIMIT = 8  # API reference, GenerationConfig.candidateCount
 TEMPERATURE_LIMIT = 2.0
 DYNAMIC = -1  # the model chooses its budget (guide, thinking)
-# Thinking budgets of generation 2.5 (guide, thinking): least and most; the pro model cannot stop.
+# Lowest and highest thinking budgets of generation 2.5 (guide, thinking); the pro model cannot stop thinking.
 PRO_BUDGET = (128, 32768)
 LITE_BUDGET = (512, 24576)
 FLASH_BUDGET = (1, 24576)
 LOWER_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 BUDGET_EFFORTS = ((1024, "low"), (8192, "medium"))
-# Names of sampling parameters here; those of OPTIONAL are left out where a mapping's entry lacks them.
+# Wire names of the sampling parameters.
 SAMPLING = {
     "temperature": "temperature",
     "top_p": "topP",
@@ -35,9 +35,9 @@ SAMPLING = {
 
 
 def write_body(request: ChatRequest, target: Target, traits: Traits, warnings: list[str]) -> Body:
-    """The whole body. `warnings` gets what is left out; NotSupported for what must not be left out."""
+    """Return the whole body, and append a warning for each dropped parameter. NotSupported for required parameters."""
     conversation = request.conversation()
-    _refuse_mixtures(request, conversation, traits)
+    _refuse_combinations(request, conversation, traits)
     body = Contents(traits, target.address).write(spell_out(conversation.messages, warnings), warnings)
     warn_of_names(conversation.messages, warnings)
     warn_of_mode(conversation.reasoning, warnings)
@@ -53,10 +53,10 @@ def write_body(request: ChatRequest, target: Target, traits: Traits, warnings: l
     return body
 
 
-def _refuse_mixtures(request: ChatRequest, conversation: Conversation, traits: Traits) -> None:
-    """Refuse combinations that the API refuses, so that another target is tried."""
+def _refuse_combinations(request: ChatRequest, conversation: Conversation, traits: Traits) -> None:
+    """Raise NotSupported for combinations that the API refuses, which makes the router try another target."""
     if conversation.sampling.n > CHOICE_LIMIT:
-        raise NotSupported(f"This provider gives at most {CHOICE_LIMIT} choices.", param="n")
+        raise NotSupported(f"This provider returns at most {CHOICE_LIMIT} choices.", param="n")
     if conversation.sampling.n > 1 and request.requirements.stream:
         raise NotSupported("This provider streams one choice only.", param="n")
     if not conversation.tools:
@@ -65,9 +65,9 @@ def _refuse_mixtures(request: ChatRequest, conversation: Conversation, traits: T
     searching = any(isinstance(tool, WebSearch) for tool in conversation.tools)
     structured = conversation.response_format is not None and conversation.response_format.kind != "text"
     if functions and searching and (traits.enterprise or not traits.mixed_tools):
-        raise NotSupported("This model cannot use web search beside other tools here.", param="tools")
+        raise NotSupported("This model cannot combine web search with other tools.", param="tools")
     if structured and (functions or searching) and not traits.mixed_tools:
-        raise NotSupported("This model cannot give JSON output while it has tools.", param="response_format")
+        raise NotSupported("This model cannot combine JSON output with tools.", param="response_format")
 
 
 def _write_generation(
@@ -125,42 +125,43 @@ def _write_sampling(conversation: Conversation, target: Target, config: Body, wa
         warnings.append("The output effort has no counterpart at this provider and was left out.")
 
 
-def _write_format(wanted: ResponseFormat, traits: Traits, config: Body, warnings: list[str]) -> None:
-    if wanted.kind == "text":
+def _write_format(response_format: ResponseFormat, traits: Traits, config: Body, warnings: list[str]) -> None:
+    if response_format.kind == "text":
         return
     config["responseMimeType"] = "application/json"
-    if wanted.kind == "json_schema" and wanted.schema:
-        schema, dropped = write_schema(wanted.schema, traits, tool=False)
+    if response_format.kind == "json_schema" and response_format.schema:
+        schema, dropped = write_schema(response_format.schema, traits, tool=False)
         config["responseJsonSchema" if traits.json_schema else "responseSchema"] = schema
         if dropped:
-            warnings.append(
-                f"Words of the response schema that this provider lacks were left out: {', '.join(dropped)}."
-            )
+            keywords = ", ".join(dropped)
+            warnings.append(f"This provider does not support these keywords in the response schema: {keywords}.")
 
 
-def _write_thinking(ask: ReasoningOptions, target: Target, traits: Traits, warnings: list[str], *, shown: bool) -> Body:
-    """`thinkingConfig`: a level for newer models, a budget for older ones or when the caller names one."""
+def _write_thinking(
+    reasoning: ReasoningOptions, target: Target, traits: Traits, warnings: list[str], *, shown: bool
+) -> Body:
+    """Return `thinkingConfig`: a level for newer models, a budget for older ones or when the caller sets one."""
     if not target.mapping.reasoning or (makes_images(target.mapping) and not traits.levels):
         return {}
-    shown = shown and ask.show != "omitted"
-    if ask.effort == "none" and not ask.budget or ask.enabled is False:
+    shown = shown and reasoning.show != "omitted"
+    if reasoning.effort == "none" and not reasoning.budget or reasoning.enabled is False:
         return _write_no_thinking(target, traits, warnings)
     config: Body = {"includeThoughts": True} if shown else {}
-    if ask.budget and (not traits.levels or target.mapping.reasoning_max_tokens):
-        config["thinkingBudget"] = _clamp(ask.budget, traits)
+    if reasoning.budget and (not traits.levels or target.mapping.reasoning_max_tokens):
+        config["thinkingBudget"] = _clamp(reasoning.budget, traits)
     elif traits.levels:
-        effort = ask.effort or _effort_of(ask.budget)
+        effort = reasoning.effort or _effort_of(reasoning.budget)
         if effort:
             config["thinkingLevel"] = _level(effort, target, traits).upper()
-    elif ask.effort:
-        config["thinkingBudget"] = _clamp(BUDGETS[ask.effort], traits)
-    elif ask.enabled or ask.adaptive:
+    elif reasoning.effort:
+        config["thinkingBudget"] = _clamp(BUDGETS[reasoning.effort], traits)
+    elif reasoning.enabled or reasoning.adaptive:
         config["thinkingBudget"] = DYNAMIC
     return config
 
 
 def _write_no_thinking(target: Target, traits: Traits, warnings: list[str]) -> Body:
-    """No thinking, or as little as the model supports."""
+    """Return a `thinkingConfig` that disables thinking, or sets it to the model's minimum."""
     efforts = target.mapping.reasoning_efforts
     if traits.levels and "none" not in efforts:
         warnings.append(f"{target.mapping.key} cannot stop reasoning; it reasons as little as it can.")
@@ -172,12 +173,12 @@ def _write_no_thinking(target: Target, traits: Traits, warnings: list[str]) -> B
 
 
 def _level(effort: str, target: Target, traits: Traits) -> str:
-    """The nearest level that the model supports."""
+    """Return the highest supported level that is not above the effort, or the lowest level."""
     levels = [level for level in LEVELS if level in target.mapping.reasoning_efforts] or list(traits.usual_levels)
     rank = LOWER_EFFORTS.index(effort)
-    fitting = [level for level in levels if LOWER_EFFORTS.index(level) <= rank]
-    if fitting:
-        return fitting[-1]
+    not_above = [level for level in levels if LOWER_EFFORTS.index(level) <= rank]
+    if not_above:
+        return not_above[-1]
     return levels[0]
 
 

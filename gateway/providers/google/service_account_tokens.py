@@ -24,9 +24,9 @@ SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 FORM = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
 LIFETIME_S = 3600
-MARGIN_S = 60.0  # a token is renewed this long before it expires
+MARGIN_S = 60.0  # seconds before its expiry from which a token is not used any more
 REMEMBERED = 512
-LONGEST_KEY = 4_000  # one of 4096 bits is 3,300 characters long and takes 0.2 s to check, one of 8192 bits 3 s
+LONGEST_KEY = 4_000  # characters; a 4096-bit key has 3,300 and takes 0.2 s to check, an 8192-bit key 3 s
 FETCH_S = 15.0
 ANSWER_LIMIT = 64 * 1024
 
@@ -35,7 +35,7 @@ Fetch = Callable[[str, Mapping[str, str], bytes], tuple[int, bytes]]
 
 
 def fetch_over(transport: Transport) -> Fetch:
-    """A Fetch over the gateway's own client."""
+    """Return a Fetch over the gateway's HTTP client."""
 
     def fetch(url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         answer = transport.request("POST", url, headers, body, timeout_s=FETCH_S, max_bytes=ANSWER_LIMIT)
@@ -46,7 +46,7 @@ def fetch_over(transport: Transport) -> Fetch:
 
 @dataclass(slots=True)
 class _Entry:
-    """One credential's token; `lock` lets one greenlet fetch it while the others wait."""
+    """The token of one credential; `lock` lets one greenlet fetch it while the others wait."""
 
     lock: Lock = field(default_factory=Lock)
     token: str = field(default="", repr=False)
@@ -54,20 +54,20 @@ class _Entry:
 
 
 class AccessTokens:
-    """Access tokens by credential, cached until a minute before they expire; one fetch at a time for each."""
+    """Cache of access tokens by credential, until a minute before their expiry; fetches once at a time for each."""
 
     def __init__(self, fetch: Fetch, clock: Clock, token_url: str = TOKEN_URL) -> None:
-        # A service account names its own token address; it is not followed, for callers bring service accounts too.
+        # The token URL in a service account is ignored: callers bring service accounts, and it could name any host.
         self._fetch = fetch
         self._clock = clock
         self._token_url = token_url
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
     def token(self, secret: str) -> str:
-        """The access token for a service account's JSON; any other secret is an access token already.
+        """Return the access token for a service account's JSON; any other secret is an access token already.
 
-        UpstreamRefused when the JSON is no service account or Google refuses it, UpstreamFailed when the token
-        service fails.
+        UpstreamRefused if the JSON is not a service account or Google refuses it; UpstreamFailed if the token service
+        fails.
         """
         if not is_service_account(secret):
             return secret
@@ -89,7 +89,7 @@ class AccessTokens:
         return entry
 
     def _request(self, account: dict[str, Any]) -> tuple[str, float]:
-        """A new token and the seconds that it lives."""
+        """Return a new token and its lifetime in seconds."""
         status, body = self._fetch(
             self._token_url, FORM, b"grant_type=" + _quoted(GRANT) + b"&assertion=" + self._sign(account)
         )
@@ -101,7 +101,7 @@ class AccessTokens:
             wire = orjson.loads(body)
             return str(wire["access_token"]), float(wire.get("expires_in", LIFETIME_S))
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
-            raise UpstreamFailed("The provider's token service gave no token.", upstream_status=status) from None
+            raise UpstreamFailed("The provider's token service returned no token.", upstream_status=status) from None
 
     def _sign(self, account: dict[str, Any]) -> bytes:
         now = self._clock.now_us() // SECOND_US
@@ -114,14 +114,16 @@ class AccessTokens:
         try:
             if len(pem) > LONGEST_KEY:
                 raise ValueError
-            read, encode = jwk.RSAKey.import_key, jwt.encode  # loaded here and not in the thread
-            return compute(lambda: encode(header, claims, read(pem), algorithms=["RS256"])).encode()
+            # The lazy modules are loaded here and not in the thread.
+            read_key = jwk.RSAKey.import_key
+            encode = jwt.encode
+            return compute(lambda: encode(header, claims, read_key(pem), algorithms=["RS256"])).encode()
         except (jose_errors.JoseError, ValueError, TypeError):
             raise UpstreamRefused("The private key of the service account cannot be read.") from None
 
 
 def is_service_account(secret: str) -> bool:
-    """Whether a credential is the JSON file of a service account."""
+    """Return whether a credential is the JSON file of a service account."""
     return secret.lstrip().startswith("{")
 
 

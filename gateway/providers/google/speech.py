@@ -1,7 +1,7 @@
-"""Speech of Google's models: generateContent with audio in the answer, which is PCM.
+"""Speech of Google's models: generateContent with PCM audio output.
 
-Facts: Gemini API, "Speech generation": responseModalities, speechConfig; the answer's mime type contains its rate
-(audio/L16;codec=pcm;rate=24000), sixteen bits, one channel.
+Wire facts: Gemini API, "Speech generation": responseModalities, speechConfig. The MIME type of the audio contains its
+rate (audio/L16;codec=pcm;rate=24000); it has sixteen bits and one channel.
 """
 
 import re
@@ -30,7 +30,7 @@ WAV = "wav"
 
 
 class GoogleSpeech(PiecesCodec):
-    """POST {address}/models/{model}:generateContent. `authorize` puts the credential into headers."""
+    """POST {address}/models/{model}:generateContent. `authorize` adds the credential to the headers."""
 
     dialect = dialect.NAME
     waits = True  # for a token
@@ -39,26 +39,32 @@ class GoogleSpeech(PiecesCodec):
         self._authorize = authorize
 
     def write(self, request: SpeechRequest, target: Target) -> Call:
-        """The call. NotSupported for a voice or format that the model lacks; instructions stand before the text, as the
-        guide has it."""
-        wanted: SpeechInput = request.content()
-        text = f"{wanted.instructions}:\n{wanted.text}" if wanted.instructions else wanted.text
+        """Build the call. NotSupported for a voice or format that the model lacks.
+
+        Instructions go before the text, as the guide shows.
+        """
+        content: SpeechInput = request.content()
+        text = content.text
+        if content.instructions:
+            text = f"{content.instructions}:\n{text}"
         speech: dict[str, Any] = {}
-        if voice := voice_of(wanted, target):
+        if voice := voice_of(content, target):
             speech["voiceConfig"] = {"prebuiltVoiceConfig": {"voiceName": voice}}
         body = {
             "contents": [{"role": "user", "parts": [{"text": text}]}],
             "generationConfig": {"responseModalities": ["AUDIO"], "speechConfig": speech},
         }
-        warnings = (f"speed is not supported by {target.mapping.key} and was left out.",) if wanted.speed != 1.0 else ()
+        warnings: tuple[str, ...] = ()
+        if content.speed != 1.0:
+            warnings = (f"speed is not supported by {target.mapping.key} and was left out.",)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
-        reader = _SoundReader(format_of(wanted, target) == WAV)
+        reader = _SoundReader(format_of(content, target) == WAV)
         return Call("POST", address_of(target, WHOLE), headers, json.encode(body), False, warnings, reader=reader)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """Reads PCM; a call has the reader that converts it to the requested format."""
+        """Read PCM; every call has its own reader, which converts it to the requested format."""
         return _SoundReader(wav=False).read_stream(reply, relayed)
 
 
@@ -87,12 +93,11 @@ class _SoundReader(PiecesReader):
                 parts = []
             else:
                 parts = wire["candidates"][0].get("content", {}).get("parts", [])
-            found = [part["inlineData"] for part in parts if "inlineData" in part]
-            samples = b"".join(decode_base64(one["data"]) for one in found)
-            if found:
-                rate = RATE.search(found[0].get("mimeType", ""))
-            else:
-                rate = None
+            blobs = [part["inlineData"] for part in parts if "inlineData" in part]
+            samples = b"".join(decode_base64(blob["data"]) for blob in blobs)
+            rate = None
+            if blobs:
+                rate = RATE.search(blobs[0].get("mimeType", ""))
             usage = _usage_of(wire)
             model = wire.get("modelVersion") or ""
         except SHAPE_ERRORS:

@@ -1,7 +1,7 @@
 """Reads a stream of generateContent responses as batches of neutral events.
 
 A stream is complete when every candidate reported its finish reason (or the prompt was blocked) and the connection then
-ended cleanly; the format has no other end mark. Anything else is truncated.
+ended cleanly; the format has no other end mark. Any other stream is truncated.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ from gateway.providers.wire_streams import WireStream
 
 @dataclass(slots=True)
 class _Choice:
-    """The state of one candidate. `texts` are the chunks of its text blocks, by block."""
+    """The state of one candidate. `texts` has the chunks of each text block."""
 
     block: int = -1
     kind: type[Part] | None = None
@@ -57,11 +57,11 @@ class _Choice:
 
     @property
     def goes_on(self) -> bool:
-        """Whether more text would belong to the running block."""
+        """Whether another text would belong to the open block."""
         return self.kind is Text and not self.signed
 
     def open(self, part: Part) -> int:
-        """The block of a part: the running one for more text of its kind, up to a signature; else the next."""
+        """Return the block of a part: the open block for more text of its kind without a signature, or the next."""
         joins = type(part) is self.kind and isinstance(part, Text | Reasoning) and not self.signed
         if not joins:
             self.block += 1
@@ -80,7 +80,7 @@ class GoogleStreamReader(WireStream):
         self._headers: Mapping[str, str] = {}
         self._model = ""
         self._blocked = False
-        self._in_text = False  # the next chunk is likely one more piece of the first choice's text
+        self._in_text = False  # whether the next chunk may be another piece of the first choice's text
 
     def read(self, reply: UpstreamReply) -> Iterator[Batch]:
         self._headers = reply.headers
@@ -93,7 +93,7 @@ class GoogleStreamReader(WireStream):
         return self._end(batch, self._last(batch))
 
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
-        """The neutral events of some wire events, and whether the last is terminal."""
+        """Return the neutral events of some wire events, and whether the last one is terminal."""
         batch: Batch = []
         for name, data in events:
             if self._in_text and (piece := read_piece(data)) is not None:
@@ -118,7 +118,7 @@ class GoogleStreamReader(WireStream):
         return batch, False
 
     def _add_piece(self, text: str, usage: dict[str, Any] | None, batch: Batch) -> None:
-        """As _read_chunk, of one more piece of the first choice's running text."""
+        """Add a piece of text to the open block of the first choice, as `_read_chunk` does."""
         self._wire_usage = usage or self._wire_usage
         choice = self._choices[0]
         choice.texts[choice.block].append(text)
@@ -134,7 +134,7 @@ class GoogleStreamReader(WireStream):
                 self._model = ""
             ident = chunk.get("responseId")
             batch.append(Started(self._model, ident if isinstance(ident, str) else ""))
-        # Cumulative: the last one wins.
+        # Usage is cumulative: the last report wins.
         self._wire_usage = chunk.get("usageMetadata") or self._wire_usage
         self._blocked = self._blocked or is_blocked(chunk)
         for candidate in chunk.get("candidates") or ():
@@ -159,7 +159,7 @@ class GoogleStreamReader(WireStream):
             raise failed_finish(choice.reason, candidate.get("finishMessage"))
 
     def _last(self, batch: Batch) -> Finished | Failed:
-        """The terminal event of a stream whose connection ended in order; sources go before it."""
+        """Add the sources to `batch`, and return the terminal event after an orderly end of the connection."""
         usage = self._used()
         tier = read_tier(self._wire_usage, self._headers)
         if not self._choices and self._blocked:
@@ -181,7 +181,7 @@ class GoogleStreamReader(WireStream):
 
 
 def _event(part: ReadPart, choice: _Choice, number: int) -> Event:
-    """A part, which always comes whole or as a piece of text, as a delta of its block."""
+    """Return a part as a delta of its block; a part is always whole or a piece of text."""
     block = choice.open(part)
     match part:
         case Text():
@@ -199,8 +199,8 @@ def _event(part: ReadPart, choice: _Choice, number: int) -> Event:
 
 
 def _sources(choice: _Choice, number: int) -> list[Event]:
-    """What the answer's grounding names, at the last text block; the last grounding that has pages counts."""
-    grounding = next((found for found in reversed(choice.groundings) if found.get("groundingChunks")), None)
+    """Return the sources of the last grounding that has pages, at the last text block."""
+    grounding = next((entry for entry in reversed(choice.groundings) if entry.get("groundingChunks")), None)
     if grounding is None or not choice.texts:
         return []
     if len(choice.texts) == 1:

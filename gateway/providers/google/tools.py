@@ -1,4 +1,4 @@
-"""Tools and tool choice of a generateContent body."""
+"""Writes the tools and the tool choice of a generateContent body."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY", "tool": "ANY"}
 
 
 def write_tools(tools: tuple[Tool, ...], target: Target, traits: Traits, warnings: list[str]) -> list[dict[str, Any]]:
-    """The `tools` list: all functions in one entry, then search, then the vendor's own tools as they are."""
+    """Return the `tools` list: all functions in one entry, then web search and the vendor's tools in their order."""
     functions: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     for tool in tools:
@@ -25,20 +25,20 @@ def write_tools(tools: tuple[Tool, ...], target: Target, traits: Traits, warning
             case WebSearch() if target.mapping.web_search:
                 others.append({"googleSearch": _write_search(tool, traits, warnings)})
             case WebSearch():
-                raise NotSupported("This provider has no web search for this model.", param="tools")
+                raise NotSupported("This provider does not support web search for this model.", param="tools")
             case CustomTool():
                 raise NotSupported("This provider has no tools with free-text input.", param="tools")
             case VendorTool(vendor=vendor, body=body) if vendor == NAME:
                 others.append(body)
             case VendorTool(kind="tool_search"):
-                pass  # deferred tools are simply all there
+                pass  # needless, since deferred tools are sent like all others
             case _:
                 raise NotSupported(f"This provider has no tool of type {tool.kind}.", param="tools")
     return ([{"functionDeclarations": functions}] if functions else []) + others
 
 
 def _write_function(tool: FunctionTool, traits: Traits, warnings: list[str]) -> dict[str, Any]:
-    """A FunctionDeclaration; one without parameters has no schema at all."""
+    """Return a FunctionDeclaration. A function without parameters has no schema."""
     declared: dict[str, Any] = {"name": plain_name(tool.name)}
     if tool.description:
         declared["description"] = tool.description
@@ -48,14 +48,16 @@ def _write_function(tool: FunctionTool, traits: Traits, warnings: list[str]) -> 
     if schema.get("properties") or tool.schema.get("additionalProperties"):
         declared["parametersJsonSchema" if traits.json_schema else "parameters"] = schema
     if dropped:
-        warnings.append(
-            f"Words of the schema of tool {tool.name} that this provider lacks were left out: {', '.join(dropped)}."
-        )
+        keywords = ", ".join(dropped)
+        warnings.append(f"This provider does not support these keywords in the schema of tool {tool.name}: {keywords}.")
     return declared
 
 
 def write_schema(schema: dict[str, Any], traits: Traits, *, tool: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A schema in the model's grammar and the words that were lost; `tool`: it must describe an object."""
+    """Return a schema in the keywords that the model supports, and the dropped keywords.
+
+    `tool`: the schema is that of a function, which must describe an object.
+    """
     if traits.json_schema:
         grammar = GOOGLE_JSON
     else:
@@ -65,7 +67,7 @@ def write_schema(schema: dict[str, Any], traits: Traits, *, tool: bool) -> tuple
 
 
 def _write_search(tool: WebSearch, traits: Traits, warnings: list[str]) -> dict[str, Any]:
-    """A GoogleSearch; only Vertex AI excludes domains (reference, GoogleSearch.excludeDomains)."""
+    """Return a GoogleSearch; only Vertex AI supports excludeDomains (reference, GoogleSearch.excludeDomains)."""
     lost = [name for name in ("max_uses", "allowed_domains", "context_size") if getattr(tool, name)]
     if any((tool.city, tool.region, tool.country, tool.timezone)):
         lost.append("user_location")
@@ -82,7 +84,7 @@ def _write_search(tool: WebSearch, traits: Traits, warnings: list[str]) -> dict[
 def write_tool_config(
     choice: ToolChoice | None, tools: list[dict[str, Any]], traits: Traits, warnings: list[str]
 ) -> dict[str, Any]:
-    """`toolConfig`: the calling mode, and that search may be mixed with functions where the model can."""
+    """Return `toolConfig`: the calling mode, and the field that allows search beside functions."""
     config: dict[str, Any] = {}
     functions = any("functionDeclarations" in tool for tool in tools)
     if functions and len(tools) > 1 and not traits.enterprise:

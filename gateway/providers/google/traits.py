@@ -1,4 +1,4 @@
-"""What a Gemini model takes, by the generation in its name."""
+"""The abilities of a Gemini model, derived from the generation in its name."""
 
 import re
 from dataclasses import dataclass
@@ -11,18 +11,22 @@ OPEN_THINKER = re.compile(r"gemma-([4-9]|\d\d)")  # the open family thinks by le
 FAMILY = "gemini"
 PRO = "-pro"
 LITE = "-lite"
-# Names without a number ("gemini-flash-latest") stand for the newest; other families take what the oldest took.
+# Names without a number ("gemini-flash-latest") mean the newest generation; other families count as the oldest.
 NEWEST = 3.0
 OLDEST = 2.0
 PUBLISHERS = "/publishers/"
-# Guide, safety settings: the filters that can be set are off by default from this generation on.
+# First generation with adjustable filters off by default (guide, safety settings).
 UNFILTERED_FROM = 2.5
-TRAITS = "traits"  # what a target keeps of it
+TRAITS = "traits"  # key in `Target.memo`
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """`generation` such as 2.5 or 3.0; `enterprise`: the address is Vertex AI's; `filtered`: prompts are by default."""
+    """The traits of one target's model.
+
+    `generation` is a number such as 2.5 or 3.0. `enterprise`: the address belongs to Vertex AI. `filtered`: the API
+    filters prompts by default.
+    """
 
     generation: float
     enterprise: bool
@@ -33,17 +37,17 @@ class Traits:
 
     @property
     def signed(self) -> bool:
-        """Calls of the current turn must carry a thought signature (guide, thought signatures)."""
+        """Whether calls of the current turn must carry a thought signature (guide, thought signatures)."""
         return self.generation >= 3
 
     @property
     def levels(self) -> bool:
-        """Thinking is set by a level instead of a budget (guide, thinking)."""
+        """Whether thinking is set by a level instead of a budget (guide, thinking)."""
         return self.generation >= 3 or self.open
 
     @property
     def usual_levels(self) -> tuple[str, ...]:
-        """The levels of a model whose entry names none (guide, thinking levels by model)."""
+        """The thinking levels of a model without levels in its catalogue entry (guide, thinking levels by model)."""
         if self.open:
             return ("minimal", "high")
         if self.pro:
@@ -54,22 +58,22 @@ class Traits:
 
     @property
     def json_schema(self) -> bool:
-        """Schemas may be JSON Schema (reference, responseJsonSchema and parametersJsonSchema)."""
+        """Whether the API accepts JSON Schema (reference, responseJsonSchema and parametersJsonSchema)."""
         return self.generation >= 2.5
 
     @property
     def media_results(self) -> bool:
-        """A function's response may hold media (guide, multimodal function responses)."""
+        """Whether a function response may contain media (guide, multimodal function responses)."""
         return self.generation >= 3
 
     @property
     def mixed_tools(self) -> bool:
-        """Search and functions, or functions and JSON output, in one request (guide, tool combination)."""
+        """Whether one request may combine search, functions and JSON output (guide, tool combination)."""
         return self.generation >= 3
 
 
 def traits_of(target: Target) -> Traits:
-    """Those of a target's model, worked out once."""
+    """Return the traits of a target's model, cached in the target."""
     traits: Traits = target.memo.get(TRAITS) or _read_traits(target)
     return traits
 
@@ -88,15 +92,15 @@ def _read_traits(target: Target) -> Traits:
 
 
 def generation_of(name: str) -> float:
-    """The generation in a model's name."""
+    """Return the generation of a model by its name."""
     return numbered_generation(name) or (NEWEST if FAMILY in name else OLDEST)
 
 
 def numbered_generation(name: str) -> float:
-    """The generation in the name of a model of the numbered family; 0.0 for all others."""
-    found = NUMBERED.search(name)
-    if found:
-        return float(found[1])
+    """Return the generation number in a model's name, or 0.0 for a name without one."""
+    match = NUMBERED.search(name)
+    if match:
+        return float(match[1])
     return 0.0
 
 

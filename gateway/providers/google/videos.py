@@ -1,8 +1,8 @@
 """Videos of Google's Veo on Vertex AI: {address}/models/{model}:predictLongRunning and :fetchPredictOperation.
 
-Facts: Vertex AI reference, "Veo video generation"; the package `google-genai`. The answer names an operation, which a
-finished poll gives back with the video in base64, or with its place in Cloud Storage where the operator's project keeps
-it there. `raiMediaFilteredCount` counts what a filter withheld.
+Wire facts: Vertex AI reference, "Veo video generation"; the package `google-genai`. The response names an operation. A
+poll of the finished operation returns the video in base64, or its location in Cloud Storage for projects that store it
+there. `raiMediaFilteredCount` counts videos that a filter withheld.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ BYTES = "bytesBase64Encoded"
 
 
 class GoogleVideos(JobReader):
-    """`authorize` puts the credential into headers; `folder` is where videos lie that come along with an answer."""
+    """Veo's codec. `authorize` adds the credential to the headers; `folder` stores videos that a response contains."""
 
     dialect = dialect.NAME
     waits = True  # for a token
@@ -44,19 +44,19 @@ class GoogleVideos(JobReader):
         self._folder = folder
 
     def write(self, request: VideosRequest, target: Target) -> Call:
-        """The call. NotSupported for videos and sound that are to be read, and as `fit`."""
-        wanted: VideosInput = request.content()
-        shape = fit(wanted, target.mapping)
-        refuse(wanted, target, "reference_videos", "reference_audios")
+        """Build the call. NotSupported for reference videos and audios, and as in `fit`."""
+        content: VideosInput = request.content()
+        shape = fit(content, target.mapping)
+        refuse(content, target, "reference_videos", "reference_audios")
         files = Base64Files()
-        instance: dict[str, Any] = {"prompt": wanted.prompt}
-        if wanted.first_frame is not None:
-            instance["image"] = _image(wanted.first_frame, files)
-        if wanted.last_frame is not None:
-            instance["lastFrame"] = _image(wanted.last_frame, files)
-        if wanted.reference_images:
-            references = [{"image": _image(one, files), "referenceType": "asset"} for one in wanted.reference_images]
-            instance["referenceImages"] = references
+        instance: dict[str, Any] = {"prompt": content.prompt}
+        if content.first_frame is not None:
+            instance["image"] = _image(content.first_frame, files)
+        if content.last_frame is not None:
+            instance["lastFrame"] = _image(content.last_frame, files)
+        if content.reference_images:
+            images = [_image(picture, files) for picture in content.reference_images]
+            instance["referenceImages"] = [{"image": image, "referenceType": "asset"} for image in images]
         parameters = {
             "sampleCount": 1,
             "durationSeconds": shape.seconds,
@@ -67,7 +67,7 @@ class GoogleVideos(JobReader):
         return self._post(target, BEGIN, files.encode({"instances": [instance], "parameters": parameters}))
 
     def task_of(self, wire: dict[str, Any]) -> VideoTask:
-        """The operation."""
+        """Return the operation as a task."""
         return VideoTask(ident=ident_in(wire["name"]))
 
     def status(self, ident: str, target: Target) -> Call:
@@ -75,7 +75,7 @@ class GoogleVideos(JobReader):
         return self._post(target, ASK, Base64Files().encode({"operationName": ident}))
 
     def read_status(self, reply: UpstreamReply, target: Target, whole: bool = True) -> VideoStatus:
-        """As of all; a video that comes along is written to the disk as it arrives."""
+        """Read the state of a task; a video in the response is written to the disk as it arrives."""
         files = InlineFiles(self._folder, whole)
         try:
             wire = read_object(files.read(reply.chunks()))
@@ -89,7 +89,7 @@ class GoogleVideos(JobReader):
 
     def state_of(self, wire: dict[str, Any], target: Target) -> VideoStatus:
         if not wire.get("done"):
-            ident_in(wire["name"])  # an answer that is no operation is no sign of progress
+            ident_in(wire["name"])  # raises for a response that is not an operation
             return VideoStatus("in_progress", progress_in((wire.get("metadata") or {}).get("progressPercent")))
         error = wire.get("error")
         if error:
@@ -99,7 +99,8 @@ class GoogleVideos(JobReader):
         answer = wire["response"]
         videos = answer.get("videos") or []
         if not videos:
-            reasons = "; ".join(one for one in answer.get("raiMediaFilteredReasons") or [] if isinstance(one, str))
+            filtered = answer.get("raiMediaFilteredReasons") or []
+            reasons = "; ".join(reason for reason in filtered if isinstance(reason, str))
             withheld = bool(answer.get("raiMediaFilteredCount") or reasons)
             if withheld:
                 return ended("failed", target, message=reasons, refused=True)
@@ -107,7 +108,7 @@ class GoogleVideos(JobReader):
         return VideoStatus("completed", 100, files=(_file(videos[0]),))
 
     def content(self, file: VideoFile, target: Target) -> Call:
-        """GET of an object in Cloud Storage, with the same credential."""
+        """Build the GET of the video in Cloud Storage, with the same credential."""
         bucket, _, name = file.file.removeprefix(STORED).partition("/")
         headers: dict[str, str] = {"accept": "*/*"}
         self._authorize(headers, target)
@@ -125,23 +126,19 @@ def _image(picture: Picture, files: Base64Files) -> dict[str, str]:
 
 
 def _file(video: dict[str, Any]) -> VideoFile:
-    """Where it is, or the bytes themselves."""
+    """Return the location of a video, or the video itself."""
     kind = video.get("mimeType")
-    if isinstance(kind, str) and kind.startswith("video/"):
-        kind = kind
-    else:
+    if not isinstance(kind, str) or not kind.startswith("video/"):
         kind = "video/mp4"
     place = video.get("gcsUri")
     if place:
         if not place.startswith(STORED) or "/" not in place.removeprefix(STORED):
-            raise ValueError("no place in Cloud Storage")
+            raise ValueError("no location in Cloud Storage")
         return VideoFile(file=place, media_type=kind)
-    given = video[BYTES]
-    if not given:
+    data = video[BYTES]
+    if not data:
         raise ValueError("no bytes")
-    if isinstance(given, StoredFile):
-        data = given
-    else:
-        data = StoredFile.of(decode_base64(given))
-    found = type_of(data.read(HEAD))
-    return VideoFile(data=data, media_type=found if found.startswith("video/") else kind)
+    if not isinstance(data, StoredFile):
+        data = StoredFile.of(decode_base64(data))
+    detected = type_of(data.read(HEAD))
+    return VideoFile(data=data, media_type=detected if detected.startswith("video/") else kind)

@@ -234,7 +234,7 @@ def test_thinking_goes_back_byte_for_byte_and_other_vendors_is_dropped():
 def test_a_tool_loop_whose_thinking_was_dropped_goes_on_without():
     ask = ReasoningOptions(effort="high")
     assert written(*loop(), reasoning=ask)["thinking"] == {"type": "disabled"}
-    assert "did not come back" in warned(*loop(), reasoning=ask)
+    assert "without the thinking that precedes" in warned(*loop(), reasoning=ask)
     assert written(*loop(), to=target(NEW), reasoning=ask)["thinking"]["type"] == "adaptive"
 
 

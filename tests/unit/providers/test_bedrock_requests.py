@@ -359,7 +359,7 @@ def test_budget_stays_below_the_limit_and_sampling_gives_way():
 def test_thinking_that_cannot_be_is_left_out_with_a_warning(talk):
     request = asking(reasoning=ReasoningOptions(effort="high"), **talk)
     assert "additionalModelRequestFields" not in body(request)
-    assert "without extended thinking" in call(request).warnings[0]
+    assert "Extended thinking was disabled" in call(request).warnings[0]
 
 
 def test_highest_level_goes_with_no_limit_so_a_limit_lowers_it():

@@ -308,7 +308,7 @@ def test_schema_is_json_for_newer_models_and_googles_own_for_older_ones():
 
 def test_words_that_a_schema_loses_are_reported_by_tool():
     tool = FunctionTool("put", schema={"type": "object", "properties": {"a": {"type": "string", "pattern": "^x"}}})
-    assert "tool put that this provider lacks were left out: pattern" in warnings_of(ask(tools=(tool,)))
+    assert "keywords in the schema of tool put: pattern" in warnings_of(ask(tools=(tool,)))
 
 
 @pytest.mark.parametrize("schema", [None, {}, {"type": "object"}, {"type": "object", "properties": {}}])
