@@ -23,7 +23,7 @@ WRONG_REDIRECT = (
 Parameters = Mapping[str, Sequence[str]]
 
 
-class TurnedDown(Exception):
+class AuthorizationRejected(Exception):
     """What `client` hears at `location`, its own address, once it may: `description`, a sentence for people too."""
 
     def __init__(self, client: OAuthApp, location: str, description: str) -> None:
@@ -62,7 +62,7 @@ class AuthorizationRequest:
 def read(given: Parameters, issuer: str, find: Callable[[str], OAuthApp | None]) -> AuthorizationRequest:
     """The request of these parameters; `find` gives a client by its id.
 
-    InvalidRequest for one whose sender cannot be told: nobody is led on then. TurnedDown for what it asks for.
+    InvalidRequest for one whose sender cannot be told: nobody is led on then. AuthorizationRejected for what it asks for.
     """
     client_id = _one(given, "client_id")
     redirect_uri = _one(given, "redirect_uri")
@@ -73,10 +73,10 @@ def read(given: Parameters, issuer: str, find: Callable[[str], OAuthApp | None])
         raise InvalidRequest(WRONG_REDIRECT, param="redirect_uri")
     state = given.get("state", ("",))[0]
 
-    def refuse(error: str, description: str) -> TurnedDown:
+    def refuse(error: str, description: str) -> AuthorizationRejected:
         parameters = {"error": error, "error_description": description}
         location = answer_at(redirect_uri, state if len(state) <= LONGEST_STATE else "", issuer, parameters)
-        return TurnedDown(client, location, description)
+        return AuthorizationRejected(client, location, description)
 
     problem = _problem_of(given, client, issuer)
     if problem is not None:

@@ -312,7 +312,7 @@ def test_too_many_registrations_looks_and_asks_from_one_address_wait(
 
     monkeypatch.setattr(endpoints, "REGISTRATIONS", 2)
     monkeypatch.setattr(endpoints, "TOKENS", 2)
-    monkeypatch.setattr(authorize, "LOOKS", 2)
+    monkeypatch.setattr(authorize, "VIEWS", 2)
     registered = [App(gateway.address).answer for _ in range(2)]
     asked = [app.refresh("llmgrt_x") for _ in range(3)]
     looked = [app.web.get(app.address()) for _ in range(3)]

@@ -1,7 +1,6 @@
-"""Pages for people: sign-in, approving the sign-in of a device, accepting an invitation, the request log. They contain
-no scripts.
+"""The web console: sign-in, device approval, invitations, API keys, usage, alerts and the request log.
 
-They use the same sessions and checks as the management API and may not know providers or tables. Decided against:
-scripts and external assets (a page that grants access runs nothing), and tokens in a page's URL: an invitation's token
-moves into a cookie before a page is shown.
+The pages use the same sessions and checks as the management API and do not access providers or tables. They contain no
+scripts and no external assets, because some of them grant access. No page has a token in its URL: the token of an
+invitation moves into a cookie before the page is shown.
 """

@@ -13,12 +13,12 @@ from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import Visitor, write_cookie
 from gateway.worker.services import Services
 
-segno = LazyImport("segno")  # few ever enrol at a given worker
+segno = LazyImport("segno")  # most workers never draw a QR code
 TITLE = "Your account"
 PATH = "/connect"
 FORM = "account"
 FACTOR = "Second factor"
-# What a browser's User-Agent has → what it is called. Those that pretend to be another come before it.
+# Mark in a User-Agent → name of the browser. Edge and Opera come before Chrome, because they also send its mark.
 BROWSERS = {
     "Edg": "Edge",
     "OPR/": "Opera",
@@ -39,86 +39,97 @@ SYSTEMS = {
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
-    """Who is signed in, where, and whether with a second factor."""
+    """Show the account's sessions, applications, password form and second factor."""
     return _page(services, inbound, require_visitor(services, inbound, PATH))
 
 
 def act(services: Services, inbound: Inbound) -> Outbound:
-    """What the buttons of the page do."""
-    visitor, given = submitted_by_visitor(services, inbound, PATH, lambda _: FORM)
-    step = pressed(BUTTONS, given)
+    """Run the action of the button that was pressed."""
+    visitor, form = submitted_by_visitor(services, inbound, PATH, FORM)
+    action = pressed(BUTTONS, form)
     try:
-        return step(services, inbound, visitor, given)
+        return action(services, inbound, visitor, form)
     except GatewayError as error:
         if error.blame != "caller":
             raise
         return _page(services, inbound, visitor, error)
 
 
-def _end_all(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
+def _sign_out_everywhere(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
     services.management.sessions.close_others(visitor.user_id)
     return redirect(inbound, LOGIN, [write_cookie(inbound, "", 0)])
 
 
-def _end_one(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
-    services.management.sessions.close_one(visitor.user_id, given.get("session", "")[:80])
+def _end_session(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
+    services.management.sessions.close_one(visitor.user_id, form.get("session", "")[:80])
     return redirect(inbound, PATH)
 
 
-def _leave(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
+def _revoke_application(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
     grants = services.accounts.oauth.grants
-    wanted = given.get("application", "")[:80]
-    if wanted in {one.id for one in grants.list_grants(user_id=visitor.user_id)}:
-        grants.end(wanted, "revoked", actor=visitor.user_id)
+    grant_id = form.get("application", "")[:80]
+    if grant_id in {grant.id for grant in grants.list_grants(user_id=visitor.user_id)}:
+        grants.end(grant_id, "revoked", actor=visitor.user_id)
     return redirect(inbound, PATH)
 
 
-def _begin(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
+def _begin_second_factor(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
     management = services.management
     session = visitor.session
-    management.check_password(session.user_id, session.email, given.get("password", ""))
-    made = management.second_factors.begin(session.user_id, session.email)
+    management.check_password(session.user_id, session.email, form.get("password", ""))
+    enrolment = management.second_factors.begin(session.user_id, session.email)
     csrf = make_csrf(services, visitor, FORM)
-    drawing = Markup(compute(draw_code, made.uri))
-    return page(inbound, "factor_begin.html", FACTOR, secret=made.secret, uri=made.uri, drawing=drawing, csrf=csrf)
+    return page(
+        inbound,
+        "second_factor_setup.html",
+        FACTOR,
+        secret=enrolment.secret,
+        uri=enrolment.uri,
+        qr_code=Markup(compute(draw_qr_code, enrolment.uri)),
+        csrf=csrf,
+    )
 
 
-def draw_code(uri: str) -> str:
-    """The QR code of an address as an SVG element: it loads nothing, and its looks are attributes, so that it needs no
-    exception from the page's policy. Takes some 50 ms."""
-    drawn: str = segno.make_qr(uri, error="m").svg_inline(scale=4, light="#fff", svgclass=None, lineclass=None)
-    return drawn
+def draw_qr_code(uri: str) -> str:
+    """Return the QR code of `uri` as an SVG element. Takes about 50 ms.
+
+    The element loads nothing and has attributes instead of styles, because the content security policy forbids both.
+    """
+    svg: str = segno.make_qr(uri, error="m").svg_inline(scale=4, light="#fff", svgclass=None, lineclass=None)
+    return svg
 
 
-def _confirm(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
-    codes = services.management.confirm_second_factor(visitor.user_id, given.get("code", ""), visitor.session.id)
-    return page(inbound, "factor_codes.html", FACTOR, codes="\n".join(codes))
+def _confirm_second_factor(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
+    codes = services.management.confirm_second_factor(visitor.user_id, form.get("code", ""), visitor.session.id)
+    return page(inbound, "recovery_codes.html", FACTOR, codes="\n".join(codes))
 
 
-def _remove(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
+def _remove_second_factor(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
     session = visitor.session
-    password = given.get("password", "")
-    code = given.get("code", "")
+    password = form.get("password", "")
+    code = form.get("code", "")
     services.management.remove_second_factor(session.user_id, session.email, password, code)
     return redirect(inbound, PATH)
 
 
-def _change(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
+def _change_password(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
     session = visitor.session
     services.management.change_password(
-        session.user_id, session.email, given.get("current", ""), given.get("chosen", ""), session.id
+        session.user_id, session.email, form.get("current", ""), form.get("chosen", ""), session.id
     )
-    return page(inbound, "done.html", "Password", text="Your password is changed, and your other sessions have ended.")
+    return page(
+        inbound, "message.html", "Password", text="Your password was changed, and your other sessions were signed out."
+    )
 
 
-def _day_and_time(at_us: int) -> str:
+def _format_time(at_us: int) -> str:
     return to_datetime(at_us).strftime("%d %B %Y, %H:%M UTC")
 
 
 def _name_agent(agent: str) -> str:
-    """Browser and system of a User-Agent, which is long and says little to a person; other programs as they say."""
+    """Return "Browser on system" for the User-Agent of a browser, and any other User-Agent unchanged."""
     if not agent.startswith("Mozilla/"):
-        return agent or "an unnamed program"
+        return agent or "Unknown client"
     browser = next((name for mark, name in BROWSERS.items() if mark in agent), "")
     system = next((name for mark, name in SYSTEMS.items() if mark in agent), "")
     if browser and system:
@@ -131,21 +142,21 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
     own = visitor.session
     sessions = [
         {
-            "id": one.id,
-            "agent": _name_agent(one.agent),
-            "since": _day_and_time(one.created_at_us),
-            "current": one.id == own.id,
+            "id": session.id,
+            "agent": _name_agent(session.agent),
+            "since": _format_time(session.created_at_us),
+            "current": session.id == own.id,
         }
-        for one in management.sessions.list_sessions(visitor.user_id)
+        for session in management.sessions.list_sessions(visitor.user_id)
     ]
     applications = [
         {
-            "id": one.id,
-            "name": one.client_name,
-            "key": one.key_name,
-            "since": _day_and_time(one.created_at_us),
+            "id": grant.id,
+            "name": grant.client_name,
+            "key": grant.key_name,
+            "since": _format_time(grant.created_at_us),
         }
-        for one in services.accounts.oauth.grants.list_grants(user_id=visitor.user_id)
+        for grant in services.accounts.oauth.grants.list_grants(user_id=visitor.user_id)
     ]
     return page(
         inbound,
@@ -162,13 +173,13 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
 
 
 BUTTONS = {
-    "everywhere": _end_all,
-    "end": _end_one,
-    "change": _change,
-    "begin": _begin,
-    "confirm": _confirm,
-    "remove": _remove,
-    "leave": _leave,
+    "everywhere": _sign_out_everywhere,
+    "end": _end_session,
+    "change": _change_password,
+    "begin": _begin_second_factor,
+    "confirm": _confirm_second_factor,
+    "remove": _remove_second_factor,
+    "leave": _revoke_application,
 }
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", PATH, as_page(show)),

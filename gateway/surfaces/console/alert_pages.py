@@ -1,4 +1,4 @@
-"""`/connect/alerts`: the webhook addresses that receive alerts, with a button to test each."""
+"""`/connect/alerts`: the webhooks that receive alerts, with a button to test each."""
 
 from gateway.accounts import organizations
 from gateway.accounts.alert_hooks import FORMS, WEBHOOK
@@ -15,17 +15,17 @@ FORM = "alerts"
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
-    """The addresses of every organization that the visitor manages."""
+    """Show the webhooks of every organization that the visitor manages."""
     return _page(services, inbound, require_visitor(services, inbound, PATH))
 
 
 def act(services: Services, inbound: Inbound) -> Outbound:
-    """What the buttons of the page do."""
-    visitor, given = submitted_by_visitor(services, inbound, PATH, lambda _: FORM)
-    step = pressed({"add": _add, "test": _test, "remove": _remove}, given)
+    """Run the action of the button that was pressed."""
+    visitor, form = submitted_by_visitor(services, inbound, PATH, FORM)
+    action = pressed({"add": _add, "test": _test, "remove": _remove}, form)
     try:
-        visitor.manager(given.get("organization", "")[:80])
-        message = step(services, visitor, given)
+        visitor.manager(form.get("organization", "")[:80])
+        message = action(services, visitor, form)
     except GatewayError as error:
         if error.blame != "caller":
             raise
@@ -33,49 +33,49 @@ def act(services: Services, inbound: Inbound) -> Outbound:
     return _page(services, inbound, visitor, message)
 
 
-def _add(services: Services, visitor: Visitor, given: dict[str, str]) -> str:
-    made = services.telemetry.hooks.add(
-        given["organization"],
-        given.get("url", ""),
-        form=given.get("form", ""),
-        routing_key=given.get("routing_key", "").strip(),
+def _add(services: Services, visitor: Visitor, form: dict[str, str]) -> str:
+    hook = services.telemetry.hooks.add(
+        form["organization"],
+        form.get("url", ""),
+        form=form.get("form", ""),
+        routing_key=form.get("routing_key", "").strip(),
         actor=visitor.user_id,
     )
-    if made.form != WEBHOOK:
-        return f"Alerts are sent to the address from now on, written for: {made.form}."
-    return f"The address is told from now on. Save its secret, it is not shown again: {made.secret}"
+    if hook.form != WEBHOOK:
+        return f"The webhook was added. Alerts are sent in the format: {hook.form}."
+    return f"The webhook was added. Save its secret; it is not shown again: {hook.secret}"
 
 
-def _test(services: Services, visitor: Visitor, given: dict[str, str]) -> str:
-    delivered, result = services.telemetry.alerts.test(given["organization"], given.get("hook", "")[:80])
+def _test(services: Services, visitor: Visitor, form: dict[str, str]) -> str:
+    delivered, result = services.telemetry.alerts.test(form["organization"], form.get("hook", "")[:80])
     if delivered:
-        return "The test was taken."
-    return f"The test was not taken: {result}"
+        return "The test alert was delivered."
+    return f"The test alert could not be delivered: {result}"
 
 
-def _remove(services: Services, visitor: Visitor, given: dict[str, str]) -> str:
-    services.telemetry.hooks.remove(given["organization"], given.get("hook", "")[:80], actor=visitor.user_id)
-    return "The address is removed."
+def _remove(services: Services, visitor: Visitor, form: dict[str, str]) -> str:
+    services.telemetry.hooks.remove(form["organization"], form.get("hook", "")[:80], actor=visitor.user_id)
+    return "The webhook was removed."
 
 
 def _page(
     services: Services, inbound: Inbound, visitor: Visitor, message: str = "", error: GatewayError | None = None
 ) -> Outbound:
     managed = []
-    for one in organizations.list_organizations(services.store.database, visitor.user_id):
-        if visitor.member(one.id).role in MANAGERS:
-            hooks = services.telemetry.hooks.list_hooks(one.id)
+    for organization in organizations.list_organizations(services.store.database, visitor.user_id):
+        if visitor.member(organization.id).role in MANAGERS:
+            hooks = services.telemetry.hooks.list_hooks(organization.id)
             shown = [
                 {"id": hook.id, "url": hook.url, "form": hook.form, "events": ", ".join(hook.events) or "all"}
                 for hook in hooks
             ]
-            managed.append({"id": one.id, "name": one.name, "hooks": shown})
+            managed.append({"id": organization.id, "name": organization.name, "hooks": shown})
     return page(
         inbound,
         "alerts.html",
         TITLE,
         error=error,
-        said=message,
+        message=message,
         csrf=make_csrf(services, visitor, FORM),
         organizations=managed,
         forms=FORMS,

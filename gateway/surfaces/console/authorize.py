@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, urlencode
 from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.oauth import authorization, redirects
-from gateway.oauth.authorization import LONGEST_STATE, AuthorizationRequest, Parameters, TurnedDown
+from gateway.oauth.authorization import LONGEST_STATE, AuthorizationRejected, AuthorizationRequest, Parameters
 from gateway.oauth.clients import ADDRESS
 from gateway.oauth.grant_values import Consent
 from gateway.surfaces.console.pages import SAFE, page
@@ -20,91 +20,97 @@ from gateway.worker.services import Services
 
 PATH = "/oauth/authorize"
 TITLE = "Connect an application"
-MINUTE_S, LOOKS = 60, 120  # from one address
+MINUTE_S = 60
+VIEWS = 120  # a minute, from one network
 LARGEST_QUERY = 6_000
 MOST_FIELDS = 40
-WORDS = {
-    "mcp:tools": "call tools: models that answer and make images, reports on usage",
+ABILITIES = {
+    "mcp:tools": "call tools: use models for text and images, and read usage reports",
     "mcp:resources": "read resources (there are none yet)",
     "mcp:prompts": "read prompts (there are none yet)",
 }
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
-    """Ask the person; who is not signed in does that first. What the application got wrong is said to it."""
+    """Show the consent page, after sign-in. Errors of the application's request are reported to the application."""
     _throttle(services, inbound)
-    given = _parse(inbound.query)
-    if any(one.startswith(ADDRESS) for one in given.get("client_id", ())):
-        require_visitor(services, inbound, _target(given))  # for nobody else is an address of theirs fetched
+    parameters = _parse(inbound.query)
+    if any(client_id.startswith(ADDRESS) for client_id in parameters.get("client_id", ())):
+        # The gateway fetches the description at this URL, which it does for signed-in people only.
+        require_visitor(services, inbound, _target(parameters))
     try:
-        request = _read(services, inbound, given)
-    except TurnedDown as refusal:
-        return _turn_down(services, inbound, given, refusal)
-    return _page(services, inbound, require_visitor(services, inbound, _target(given)), given, request)
+        request = _read(services, inbound, parameters)
+    except AuthorizationRejected as rejection:
+        return _reject(services, inbound, parameters, rejection)
+    return _page(services, inbound, require_visitor(services, inbound, _target(parameters)), parameters, request)
 
 
-def _turn_down(services: Services, inbound: Inbound, given: Parameters, refusal: TurnedDown) -> Outbound:
-    """Back to the application; to another site only where the person lets it in already, or chooses to go."""
-    if not refusal.leads_elsewhere:
-        return _lead(refusal.location)
-    visitor = require_visitor(services, inbound, _target(given))
+def _reject(services: Services, inbound: Inbound, parameters: Parameters, rejection: AuthorizationRejected) -> Outbound:
+    """Return to the application with the error.
+
+    A redirect to another site happens only if the person has authorized the application before; other people get a page
+    with a link.
+    """
+    if not rejection.leads_elsewhere:
+        return _redirect(rejection.location)
+    visitor = require_visitor(services, inbound, _target(parameters))
     grants = services.accounts.oauth.grants.list_grants(user_id=visitor.user_id)
-    if any(one.client == refusal.client.id for one in grants):
-        return _lead(refusal.location)
+    if any(grant.client == rejection.client.id for grant in grants):
+        return _redirect(rejection.location)
     return page(
         inbound,
-        "turned_down.html",
+        "oauth_error.html",
         TITLE,
         400,
-        client=refusal.client.name,
-        text=refusal.description,
-        location=refusal.location,
-        host=redirects.host_of(refusal.location),
+        client=rejection.client.name,
+        text=rejection.description,
+        location=rejection.location,
+        host=redirects.host_of(rejection.location),
     )
 
 
 def decide(services: Services, inbound: Inbound) -> Outbound:
-    """Allow or deny, as the buttons of the page say, and go back to the application."""
+    """Grant or deny access and return to the application."""
     form = submitted(services, inbound)
     _throttle(services, inbound)
-    given = _parse(form.get("request", ""))
-    visitor = require_visitor(services, inbound, _target(given))
+    parameters = _parse(form.get("request", ""))
+    visitor = require_visitor(services, inbound, _target(parameters))
     try:
-        request = _read(services, inbound, given)
-    except TurnedDown as refusal:
-        return _turn_down(services, inbound, given, refusal)
-    check_csrf(services, visitor, _subject(given), form)
+        request = _read(services, inbound, parameters)
+    except AuthorizationRejected as rejection:
+        return _reject(services, inbound, parameters, rejection)
+    check_csrf(services, visitor, _subject(parameters), form)
     if not pressed({"allow": True, "deny": False}, form, "decision"):
-        return _lead(request.deny())
+        return _redirect(request.deny())
     try:
         code = services.accounts.oauth.grants.allow(_consent(request, visitor, form.get("key", "")[:80]))
     except NotFound as error:
-        return _page(services, inbound, visitor, given, request, error)
-    return _lead(request.answer(code=code))
+        return _page(services, inbound, visitor, parameters, request, error)
+    return _redirect(request.answer(code=code))
 
 
 def _parse(query: str) -> Parameters:
-    """The parameters of a request. InvalidRequest."""
+    """Return the parameters of a query. Raises InvalidRequest."""
     try:
         pairs = parse_qsl(query[: LARGEST_QUERY + 1], keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
         pairs = []
     if len(query) > LARGEST_QUERY or not pairs or any("\0" in value for pair in pairs for value in pair):
-        raise InvalidRequest("This is no request of an application; connect again in the application.")
-    given: dict[str, list[str]] = {}
+        raise InvalidRequest("This authorization request is invalid. Connect again in the application.")
+    parameters: dict[str, list[str]] = {}
     for name, value in pairs:
-        given.setdefault(name, []).append(value)
-    return given
+        parameters.setdefault(name, []).append(value)
+    return parameters
 
 
-def _read(services: Services, inbound: Inbound, given: Parameters) -> AuthorizationRequest:
-    """The request that they make. InvalidRequest, TurnedDown."""
-    return authorization.read(given, inbound.base_url.rstrip("/"), services.accounts.oauth.clients.find)
+def _read(services: Services, inbound: Inbound, parameters: Parameters) -> AuthorizationRequest:
+    """Validate the parameters. Raises InvalidRequest or AuthorizationRejected."""
+    return authorization.read(parameters, inbound.base_url.rstrip("/"), services.accounts.oauth.clients.find)
 
 
-def _target(given: Parameters) -> str:
-    """Our path with the parameters, to go on at after signing in."""
-    return f"{PATH}?{_subject(given)}"
+def _target(parameters: Parameters) -> str:
+    """Return the path of this page with the parameters, to return to after sign-in."""
+    return f"{PATH}?{_subject(parameters)}"
 
 
 def _consent(request: AuthorizationRequest, visitor: Visitor, key_id: str) -> Consent:
@@ -125,47 +131,51 @@ def _page(
     services: Services,
     inbound: Inbound,
     visitor: Visitor,
-    given: Parameters,
+    parameters: Parameters,
     request: AuthorizationRequest,
     error: GatewayError | None = None,
 ) -> Outbound:
-    described = request.client.id.startswith(ADDRESS)
+    described_at = ""
+    if request.client.id.startswith(ADDRESS):
+        described_at = request.client.id
     return page(
         inbound,
         "authorize.html",
         TITLE,
         error=error,
-        leads_away=True,
+        form_redirects=True,
         client=request.client.name,
-        described_at=request.client.id if described else "",
+        described_at=described_at,
         host=authorization.shown_host(request),
         email=visitor.session.email,
-        abilities=[WORDS[one] for one in request.scope.split()],
+        abilities=[ABILITIES[scope] for scope in request.scope.split()],
         keys=services.accounts.oauth.grants.keys_of(visitor.user_id),
-        request=_subject(given),
-        csrf=make_csrf(services, visitor, _subject(given)),
+        request=_subject(parameters),
+        csrf=make_csrf(services, visitor, _subject(parameters)),
     )
 
 
-def _subject(given: Parameters) -> str:
-    """All that the application asked, in one line."""
-    return urlencode([(name, value) for name, values in given.items() for value in values])
+def _subject(parameters: Parameters) -> str:
+    """Return the parameters as a query: the CSRF token of the form is bound to it."""
+    return urlencode([(name, value) for name, values in parameters.items() for value in values])
 
 
-def _lead(location: str) -> Outbound:
-    """On to the application."""
+def _redirect(location: str) -> Outbound:
+    """Redirect to the application."""
     return Outbound(302, [("Location", location), *SAFE])
 
 
 def _throttle(services: Services, inbound: Inbound) -> None:
-    services.management.throttle.take(ThrottleGate("applications let in", network_of(inbound.peer), LOOKS, MINUTE_S))
+    services.management.throttle.take(
+        ThrottleGate("application authorizations", network_of(inbound.peer), VIEWS, MINUTE_S)
+    )
 
 
 class AuthorizationQuery(Body):
     """The query parameters of the authorization endpoint (RFC 6749, RFC 7636, RFC 8707), for the API description."""
 
     response_type = OneOf(("code",), required=True)
-    client_id = TextField(required=True, metadata={"description": "The application, as /oauth/register named it."})
+    client_id = TextField(required=True, metadata={"description": "The client id from /oauth/register."})
     redirect_uri = TextField(most=2000, metadata={"description": "One of the application's registered addresses."})
     code_challenge = TextField(required=True, metadata={"description": "The SHA-256 of the PKCE verifier, base64url."})
     code_challenge_method = OneOf(("S256",), required=True)

@@ -1,4 +1,4 @@
-"""`/connect/device`: the page on which a signed-in person approves or denies a device (facts A.4)."""
+"""`/connect/device`: the page on which a signed-in person approves or denies a device (RFC 8628, section 3.3)."""
 
 from urllib.parse import quote
 
@@ -17,22 +17,23 @@ from gateway.worker.services import Services
 
 LONGEST_CODE = 64
 DEVICE = "/connect/device"
-APPROVED = "The device is signed in. You can close this page and go back to it."
+APPROVED = "The device is signed in. You can close this page and return to the device."
 DENIED = "The request was denied. You can close this page."
 
 
 def show_device(services: Services, inbound: Inbound) -> Outbound:
-    """Ask for a code, or show what its device asks for; who is not signed in does that first."""
+    """Show the form for a code or, with a code, the request of its device. Requires sign-in."""
     code = _code_of(inbound.arguments())
-    visitor = require_visitor(services, inbound, f"{DEVICE}?user_code={quote(code)}" if code else DEVICE)
     if not code:
-        return page(inbound, "code.html", "Connect a device", email=visitor.session.email)
+        visitor = require_visitor(services, inbound, DEVICE)
+        return page(inbound, "device_code.html", "Connect a device", email=visitor.session.email)
+    visitor = require_visitor(services, inbound, f"{DEVICE}?user_code={quote(code)}")
     try:
         request = services.management.find_device(code, visitor.user_id)
     except GatewayError as error:
         return _ask_again(inbound, visitor, error)
     if request.status != "pending":
-        return page(inbound, "done.html", "Connect a device", text="This code was already used.")
+        return page(inbound, "message.html", "Connect a device", text="This code has already been used.")
     return page(
         inbound,
         "device.html",
@@ -45,24 +46,25 @@ def show_device(services: Services, inbound: Inbound) -> Outbound:
 
 
 def decide_device(services: Services, inbound: Inbound) -> Outbound:
-    """Approve or deny, as the buttons of the page say."""
-    visitor, given = submitted_by_visitor(services, inbound, DEVICE, _code_of)
-    approved = pressed({"approve": True, "deny": False}, given, "decision")
+    """Approve or deny the device, depending on the button."""
+    visitor, form = submitted_by_visitor(services, inbound, DEVICE, _code_of)
+    approved = pressed({"approve": True, "deny": False}, form, "decision")
     try:
-        services.management.decide_device(_code_of(given), visitor.user_id, approved)
+        services.management.decide_device(_code_of(form), visitor.user_id, approved)
     except GatewayError as error:
         return _ask_again(inbound, visitor, error)
-    return page(inbound, "done.html", "Connect a device", text=APPROVED if approved else DENIED)
+    text = APPROVED if approved else DENIED
+    return page(inbound, "message.html", "Connect a device", text=text)
 
 
-def _code_of(given: dict[str, str]) -> str:
-    return given.get("user_code", "")[:LONGEST_CODE]
+def _code_of(fields: dict[str, str]) -> str:
+    return fields.get("user_code", "")[:LONGEST_CODE]
 
 
 def _ask_again(inbound: Inbound, visitor: Visitor, error: GatewayError) -> Outbound:
     if error.blame != "caller":
         raise error
-    return page(inbound, "code.html", "Connect a device", error=error, email=visitor.session.email)
+    return page(inbound, "device_code.html", "Connect a device", error=error, email=visitor.session.email)
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -1,5 +1,4 @@
-"""`/connect/invitation`: shows an invited person who invited them to what, and lets them join with their account or a
-new one."""
+"""`/connect/invitation`: shows an invitation and accepts it with an existing or a new account."""
 
 import hashlib
 import re
@@ -23,60 +22,59 @@ LIFE_S = 3600
 TOKEN = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]{8,128}")
 HIDDEN = ("Referrer-Policy", "no-referrer")
 
-UNOPENED = "Open this page by the link that you were sent; it stays open for an hour."
-UNKNOWN = "This link leads to no invitation. Copy the whole link, or ask who sent it for another one."
+UNOPENED = "Open the link in the invitation. The page stays available for an hour."
+UNKNOWN = "This link is not valid. Copy the whole link, or ask the sender for a new invitation."
 ENDED = {
-    "accepted": "This invitation was used already. If that was you, sign in; if not, ask who invited you for another.",
-    "revoked": "This invitation was taken back, maybe for a newer one: look for that, or ask who invited you.",
-    "expired": "This invitation is over: it was good for a week. Ask who invited you for another one.",
+    "accepted": "This invitation has already been accepted. Sign in, or ask the sender for a new one.",
+    "revoked": "This invitation was revoked. Look for a newer invitation, or ask the sender for one.",
+    "expired": "This invitation has expired; invitations are valid for a week. Ask the sender for a new one.",
 }
-MINE = "You accepted this invitation already: you are a member of {}."
+ACCEPTED = "You have already accepted this invitation. You are a member of {}."
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
-    """What the invitation is for, with what its holder can do about it.
+    """Show the invitation with the next step for this visitor.
 
-    A link carries its token in the query. It is moved into a cookie that no script sees, and the page is shown under
-    an address without it: neither the history nor a Referer nor somebody's screen gives it away.
+    The link has the token in its query. The token moves into an HttpOnly cookie, and a redirect removes it from the
+    URL, because a URL appears in the browser's history, in Referer headers and on the screen.
     """
-    given = inbound.arguments().get("token", "")
-    if given:
-        if not TOKEN.fullmatch(given):
+    token = inbound.arguments().get("token", "")
+    if token:
+        if not TOKEN.fullmatch(token):
             raise NotFound(UNKNOWN)
-        return redirect(inbound, PATH, [HIDDEN, write_cookie(inbound, given, LIFE_S, COOKIE)])
+        return redirect(inbound, PATH, [HIDDEN, write_cookie(inbound, token, LIFE_S, COOKIE)])
     token, info = _open(services, inbound)
     return _page(services, inbound, token, info)
 
 
 def accept(services: Services, inbound: Inbound) -> Outbound:
-    """Join with the account that is signed in, else make one from the form and sign it in."""
-    given = submitted(services, inbound)
+    """Join with the account that is signed in, or create an account from the form and sign it in."""
+    form = submitted(services, inbound)
     token, info = _open(services, inbound)
     visitor = find_visitor(services, inbound)
-    check_csrf(services, visitor, _subject(token), given)
+    check_csrf(services, visitor, _subject(token), form)
     headers = [write_cookie(inbound, "", 0, COOKIE)]
     try:
         if visitor is not None:
             services.management.accept_invitation(token, visitor.user_id)
         else:
-            name = given.get("name", "")
-            password = given.get("password", "")
-            headers.append(
-                write_cookie(inbound, services.management.sign_up(token, name, password, inbound.peer).token)
-            )
+            name = form.get("name", "")
+            password = form.get("password", "")
+            session = services.management.sign_up(token, name, password, inbound.peer)
+            headers.append(write_cookie(inbound, session.token))
     except GatewayError as error:
         if error.blame != "caller":
             raise
-        return _page(services, inbound, token, info, error, given.get("name", ""))
-    answer = page(
+        return _page(services, inbound, token, info, error, form.get("name", ""))
+    response = page(
         inbound, "joined.html", "Welcome", organization=info.organization_name, role=info.role, email=info.email
     )
-    answer.headers.extend(headers)
-    return answer
+    response.headers.extend(headers)
+    return response
 
 
 def _open(services: Services, inbound: Inbound) -> tuple[str, InvitationInfo]:
-    """The token of the browser and its invitation, which can be accepted. NotFound, Gone, RateLimited."""
+    """Return the token in the cookie and its open invitation. Raises NotFound, Gone or RateLimited."""
     token = read_cookie(inbound, COOKIE)
     if not token:
         raise NotFound(UNOPENED)
@@ -87,10 +85,9 @@ def _open(services: Services, inbound: Inbound) -> tuple[str, InvitationInfo]:
     if info.status in ENDED:
         if info.status == "accepted":
             visitor = find_visitor(services, inbound)
-        else:
-            visitor = None
-        mine = visitor is not None and visitor.session.email == info.email
-        raise Gone(MINE.format(info.organization_name) if mine else ENDED[info.status])
+            if visitor is not None and visitor.session.email == info.email:
+                raise Gone(ACCEPTED.format(info.organization_name))
+        raise Gone(ENDED[info.status])
     return token, info
 
 
@@ -102,11 +99,11 @@ def _page(
     error: GatewayError | None = None,
     name: str = "",
 ) -> Outbound:
-    """The invitation with the one thing to do: accept, change the account, sign in, or make an account."""
+    """Show the invitation with the next step: accept it, change accounts, sign in or sign up."""
     visitor = find_visitor(services, inbound)
     shown: dict[str, Any] = {
         "organization": info.organization_name,
-        "inviter": info.inviter or "whoever runs this installation",
+        "inviter": info.inviter or "The operator of this installation",
         "role": info.role,
         "email": info.email,
         "until": to_datetime(info.expires_at_us).strftime("%d %B %Y"),
@@ -125,7 +122,7 @@ def _page(
 
 
 def _subject(token: str) -> str:
-    """What the form is for: this invitation."""
+    """Return the subject of the form's CSRF token: this invitation."""
     return "invitation " + hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -1,5 +1,6 @@
-"""`/connect/keys`: the API keys that a person may see, switched on and off, and a new one of their own."""
+"""`/connect/keys`: lists the API keys that the visitor can see, activates and deactivates them, and creates keys."""
 
+from operator import attrgetter
 from typing import Any, Literal
 
 from gateway.accounts import keys
@@ -19,10 +20,10 @@ from gateway.worker.services import Services
 TITLE = "API keys"
 PATH = "/connect/keys"
 FORM = "keys"
-# Where the public client leads who signs in with a key.
-OF_CLIENTS = "/dashboard/api-keys"
+# The public command-line client opens this path for sign-in with a key.
+CLIENT_PATH = "/dashboard/api-keys"
 SHOWN = 200
-# State of a key → the button that it has.
+# State of a key → action of its button.
 BUTTONS = {"active": "deactivate", "inactive": "activate"}
 
 
@@ -33,38 +34,40 @@ class NewKey(Body):
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
-    """The newest keys, with what each spent and may spend."""
+    """Show the newest keys with their spending and limits."""
     return _page(services, inbound, require_visitor(services, inbound, PATH))
 
 
 def act(services: Services, inbound: Inbound) -> Outbound:
-    """What the buttons of the page do."""
-    visitor, given = submitted_by_visitor(services, inbound, PATH, lambda _: FORM)
-    step = pressed({"make": _make, "activate": _switch, "deactivate": _switch}, given)
+    """Run the action of the button that was pressed."""
+    visitor, form = submitted_by_visitor(services, inbound, PATH, FORM)
+    action = pressed({"make": _create, "activate": _change_state, "deactivate": _change_state}, form)
     try:
-        return step(services, inbound, visitor, given)
+        return action(services, inbound, visitor, form)
     except GatewayError as error:
         if error.blame != "caller":
             raise
-        return _page(services, inbound, visitor, error, given)
+        return _page(services, inbound, visitor, error, form)
 
 
-def lead_client(services: Services, inbound: Inbound) -> Outbound:
-    """The address that clients open for somebody who needs a key."""
+def redirect_client(services: Services, inbound: Inbound) -> Outbound:
+    """Redirect the path that command-line clients open for people who need a key."""
     return redirect(inbound, PATH)
 
 
-def _make(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
-    asked = read_fields(NewKey, given)
-    project = visitor.project(asked["project"])
-    draft = Draft(project.id, visitor.member(project.organization_id).id, asked["description"])
-    made = services.management.create_key(draft, Limits(asked.get("limit")), actor=visitor.user_id)
-    return page(inbound, "key_made.html", TITLE, token=made.token, description=made.info.description)
+def _create(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
+    fields = read_fields(NewKey, form)
+    project = visitor.project(fields["project"])
+    draft = Draft(project.id, visitor.member(project.organization_id).id, fields["description"])
+    created = services.management.create_key(draft, Limits(fields.get("limit")), actor=visitor.user_id)
+    return page(inbound, "key_created.html", TITLE, token=created.token, description=created.info.description)
 
 
-def _switch(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
-    key = visitor.key(given.get("key", "")[:80])
-    action: Literal["activate", "deactivate"] = "activate" if given["action"] == "activate" else "deactivate"
+def _change_state(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
+    key = visitor.key(form.get("key", "")[:80])
+    action: Literal["activate", "deactivate"] = "deactivate"
+    if form["action"] == "activate":
+        action = "activate"
     services.management.update_key(key, Change(action), actor=visitor.user_id)
     return redirect(inbound, PATH)
 
@@ -74,11 +77,11 @@ def _page(
     inbound: Inbound,
     visitor: Visitor,
     error: GatewayError | None = None,
-    given: dict[str, str] | None = None,
+    form: dict[str, str] | None = None,
 ) -> Outbound:
     projects = {project.id: project for project in list_projects(services.store.database, list(visitor.memberships))}
-    found = _list_keys(visitor, list(projects.values()))
-    newest = found[:SHOWN]
+    visible = _list_keys(visitor, list(projects.values()))
+    newest = visible[:SHOWN]
     statuses = services.management.budgets.statuses([key.id for key in newest])
     return page(
         inbound,
@@ -87,45 +90,52 @@ def _page(
         error=error,
         wide=True,
         csrf=make_csrf(services, visitor, FORM),
-        projects=[(one.id, one.name) for one in projects.values() if one.status == "active"],
+        projects=[(project.id, project.name) for project in projects.values() if project.status == "active"],
         rows=[_show_row(key, statuses[key.id], projects) for key in newest],
-        older=len(found) > SHOWN,
-        typed={name: (given or {}).get(name, "") for name in ("description", "project", "limit")},
+        older=len(visible) > SHOWN,
+        typed={name: (form or {}).get(name, "") for name in ("description", "project", "limit")},
     )
 
 
 def _list_keys(visitor: Visitor, projects: list[ProjectInfo]) -> list[KeyInfo]:
-    """The newest keys of every organization that the visitor manages, and the newest of their own of others."""
+    """Return the newest keys of the organizations that the visitor manages, and the visitor's keys in others."""
     database = visitor.services.store.database
-    found = []
-    for organization_id, mine in visitor.memberships.items():
-        places = [project.id for project in projects if project.organization_id == organization_id]
-        if mine.role in MANAGERS:
+    visible = []
+    for organization_id, membership in visitor.memberships.items():
+        project_ids = [project.id for project in projects if project.organization_id == organization_id]
+        if membership.role in MANAGERS:
             member_id = ""
         else:
-            member_id = mine.id
-        found += keys.list_keys(database, project_ids=places, member_id=member_id, newest=SHOWN + 1)
-    return sorted(found, key=lambda key: key.id, reverse=True)
+            member_id = membership.id
+        visible += keys.list_keys(database, project_ids=project_ids, member_id=member_id, newest=SHOWN + 1)
+    return sorted(visible, key=attrgetter("id"), reverse=True)
 
 
 def _show_row(key: KeyInfo, status: Status, projects: dict[str, ProjectInfo]) -> dict[str, Any]:
-    total = status.limits.total_nusd
+    limit = "none"
+    if status.limits.total_nusd is not None:
+        limit = format_usd(status.limits.total_nusd)
+    state = "owner inactive"
+    button = ""
+    if key.owner_active:
+        state = key.state
+        button = BUTTONS.get(key.state, "")
     return {
         "id": key.id,
         "description": key.description,
         "mask": key.mask,
         "project": projects[key.project_id].name,
         "owner": key.creator_email,
-        "state": key.state if key.owner_active else "owner inactive",
-        "made": to_datetime(key.created_at_us).strftime("%Y-%m-%d"),
+        "state": state,
+        "created": to_datetime(key.created_at_us).strftime("%Y-%m-%d"),
         "spent": format_usd(status.usage_nusd),
-        "limit": "none" if total is None else format_usd(total),
-        "button": BUTTONS.get(key.state, "") if key.owner_active else "",
+        "limit": limit,
+        "button": button,
     }
 
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", PATH, as_page(show)),
     Operation("POST", PATH, as_page(act), body="form"),
-    Operation("GET", OF_CLIENTS, as_page(lead_client)),
+    Operation("GET", CLIENT_PATH, as_page(redirect_client)),
 )

@@ -1,6 +1,7 @@
-"""`/connect/logs`: the request log to search, and the details of one request."""
+"""`/connect/logs`: search of the request log, and the details of a request."""
 
 import json
+import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,8 +20,8 @@ from gateway.worker.services import Services
 
 TITLE = "Requests"
 PATH = "/connect/logs"
-ONE = f"{PATH}/<log_id>"
-# Name of a filter → what stands before its field.
+REQUEST_PATH = f"{PATH}/<log_id>"
+# Name of a filter → label of its field.
 FILTERS = {
     "model": "Model",
     "provider": "Provider",
@@ -33,118 +34,125 @@ FILTERS = {
     "from": "From (UTC)",
     "to": "Until (UTC)",
 }
-# What somebody could write into a field whose name does not say it.
+# Name of a filter → placeholder, for formats that the label does not explain.
 EXAMPLES = {"metadata": "team:search", "from": "2026-01-31", "to": "2026-01-31"}
-# What is said of a fact in other words than its name.
-WORDS = {
+# Name of a field of the log → label, unless the label follows from the name.
+LABELS = {
     "served": "Served by",
     "finish": "Finished by",
-    "mode": "Paid with",
+    "mode": "Paid by",
     "source": "App",
-    "durationMs": "Time taken, ms",
+    "durationMs": "Duration, ms",
     "cost": "Cost, USD",
     "dataStorageCost": "Data storage, USD",
     "discountSavings": "Saved by discounts, USD",
     "retained": "Payload kept",
 }
-VIDEOS = "videos"  # the operation that leaves a file
-# Characters of a payload that a page shows; the management API has all that is kept.
+VIDEOS = "videos"  # the operation whose result is a file
+# Characters of a payload that a page shows; the management API returns the whole stored payload.
 SHOWN = 65_536
-# Facts of a request that have a line of their own, or are told elsewhere on its page.
-APART = ("metadata", "attempts", "id")
+# Fields that the page shows outside of the list of fields.
+SHOWN_ELSEWHERE = ("metadata", "attempts", "id")
 
 
 def show_list(services: Services, inbound: Inbound) -> Outbound:
-    """The newest requests that the fields describe; older ones by the link below."""
-    visitor = require_visitor(services, inbound, _own_address(inbound))
-    given = {name: value for name, value in inbound.arguments().items() if value}
+    """Show the newest requests that match the filters, with a link to older requests."""
+    visitor = require_visitor(services, inbound, _own_url(inbound))
+    arguments = {name: value for name, value in inbound.arguments().items() if value}
     shown: dict[str, Any] = {"rows": [], "older": "", "error": None}
     try:
-        found = request_log_reader.read_page(
+        log_page = request_log_reader.read_page(
             visitor, read_query(LogsPageQuery, inbound), inbound, request_log_reader.MOST
         )
-        shown["rows"] = [_show_row(one) for one in found.found]
-        cursor = request_log_reader.write_cursor(found)
+        shown["rows"] = [_show_row(request) for request in log_page.found]
+        cursor = request_log_reader.write_cursor(log_page)
         if cursor is not None:
-            shown["older"] = "?" + urlencode({**given, "cursor": cursor})
+            shown["older"] = "?" + urlencode({**arguments, "cursor": cursor})
     except GatewayError as error:
         if error.blame != "caller":
             raise
         shown["error"] = error
-    shown["export"] = urlencode({name: value for name, value in given.items() if name in (*FILTERS, "projectId")})
-    fields = [(name, text, given.get(name, ""), EXAMPLES.get(name, "")) for name, text in FILTERS.items()]
+    shown["export"] = urlencode({name: value for name, value in arguments.items() if name in (*FILTERS, "projectId")})
+    fields = [(name, text, arguments.get(name, ""), EXAMPLES.get(name, "")) for name, text in FILTERS.items()]
     projects = [
-        (project.id, project.name, project.id == given.get("projectId"))
+        (project.id, project.name, project.id == arguments.get("projectId"))
         for project in list_projects(services.store.database, list(visitor.memberships))
     ]
     return page(inbound, "logs.html", TITLE, wide=True, fields=fields, projects=projects, path=PATH, **shown)
 
 
-def show_one(services: Services, inbound: Inbound) -> Outbound:
-    """One request: its facts, its upstream calls with what each cost, the routing decision and the payload."""
-    visitor = require_visitor(services, inbound, _own_address(inbound))
-    one = request_log_reader.find_one(visitor, inbound.params["log_id"][:80])
-    facts = [(_words(name), value) for name, value in show_request(one).items() if name not in APART]
+def show_details(services: Services, inbound: Inbound) -> Outbound:
+    """Show a request with its upstream calls and their costs, the routing decision and the payload."""
+    visitor = require_visitor(services, inbound, _own_url(inbound))
+    request = request_log_reader.find_one(visitor, inbound.params["log_id"][:80])
+    video_url = ""
+    if request.operation == VIDEOS:
+        video_url = services.engine.videos.link_of_log(request.request_id, inbound.base_url)
+    facts = [(_label(name), value) for name, value in show_request(request).items() if name not in SHOWN_ELSEWHERE]
     return page(
         inbound,
         "log.html",
         "Request",
         wide=True,
-        id=one.request_id,
+        id=request.request_id,
         facts=[(name, _text(value)) for name, value in facts if value not in (None, "", {})],
-        tags=sorted(one.tags.items()),
-        attempts=[show_attempt(record) for record in one.attempts],
-        routing=_find_decision(visitor, one),
-        film=services.engine.videos.link_of_log(one.request_id, inbound.base_url) if one.operation == VIDEOS else "",
-        words=_words,
-        bodies=_find_bodies(visitor, one),
+        tags=sorted(request.tags.items()),
+        attempts=[show_attempt(record) for record in request.attempts],
+        routing=_find_decision(visitor, request),
+        video_url=video_url,
+        label=_label,
+        bodies=_find_bodies(visitor, request),
     )
 
 
-def _show_row(one: LoggedRequest) -> dict[str, Any]:
-    shown = show_request(one)
-    return shown | {"at": to_datetime(one.at_us).strftime("%Y-%m-%d %H:%M:%S"), "tokens": _tokens(one)}
+def _show_row(request: LoggedRequest) -> dict[str, Any]:
+    shown = show_request(request)
+    return shown | {"time": to_datetime(request.at_us).strftime("%Y-%m-%d %H:%M:%S"), "tokens": _tokens(request)}
 
 
-def _tokens(one: LoggedRequest) -> str:
-    if one.attempts:
-        return f"{one.input_tokens:,} / {one.output_tokens:,}"
+def _tokens(request: LoggedRequest) -> str:
+    if request.attempts:
+        return f"{request.input_tokens:,} / {request.output_tokens:,}"
     return ""
 
 
-def _find_decision(visitor: Visitor, one: LoggedRequest) -> str:
+def _find_decision(visitor: Visitor, request: LoggedRequest) -> str:
     try:
-        found = visitor.services.routing.decisions.find(f"proj_{one.owner.project.hex()}", one.request_id)
+        decision = visitor.services.routing.decisions.find(f"proj_{request.owner.project.hex()}", request.request_id)
     except NotFound:
         return ""
-    found.pop("attempts", None)
-    return json.dumps(found, indent=2, ensure_ascii=False)
+    decision.pop("attempts", None)
+    return json.dumps(decision, indent=2, ensure_ascii=False)
 
 
-def _find_bodies(visitor: Visitor, one: LoggedRequest) -> list[tuple[str, str]]:
-    if one.payload is None:
+def _find_bodies(visitor: Visitor, request: LoggedRequest) -> list[tuple[str, str]]:
+    if request.payload is None:
         return []
-    kept = visitor.services.engine.retention.read(one.payload)
+    payload = visitor.services.engine.retention.read(request.payload)
     return [
-        ("Request", kept.sent.decode("utf-8", "replace")[:SHOWN]),
-        ("Answer", kept.answer.decode("utf-8", "replace")[:SHOWN]),
+        ("Request", payload.sent.decode("utf-8", "replace")[:SHOWN]),
+        ("Response", payload.answer.decode("utf-8", "replace")[:SHOWN]),
     ]
 
 
-def _words(name: str) -> str:
-    """createdAt → Created at; the unit stands behind what costs."""
-    text = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
-    text = text.replace("api key", "API key")
-    return WORDS.get(name) or text[:1].upper() + text[1:]
+def _label(name: str) -> str:
+    """Return the label of a field, for example "Created at" for "createdAt"."""
+    label = LABELS.get(name)
+    if label is not None:
+        return label
+    words = re.sub("([A-Z])", r" \1", name).lower().replace("api key", "API key")
+    return words[:1].upper() + words[1:]
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return {True: "yes", False: "no"}.get(value, str(value))
+    if value is True:
+        return "yes"
+    if value is False:
+        return "no"
     return str(value)
 
 
-def _own_address(inbound: Inbound) -> str:
+def _own_url(inbound: Inbound) -> str:
     if inbound.query:
         return f"{inbound.path}?{inbound.query}"
     return inbound.path
@@ -152,5 +160,5 @@ def _own_address(inbound: Inbound) -> str:
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", PATH, as_page(show_list)),
-    Operation("GET", ONE, as_page(show_one)),
+    Operation("GET", REQUEST_PATH, as_page(show_details)),
 )

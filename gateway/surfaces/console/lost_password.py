@@ -1,4 +1,4 @@
-"""`/connect/forgot` and `/connect/reset`: a new password by a link that is sent by e-mail."""
+"""`/connect/forgot` and `/connect/reset`: reset a password with a link sent by e-mail."""
 
 import re
 
@@ -10,31 +10,32 @@ from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import read_cookie, write_cookie
 from gateway.worker.services import Services
 
+TITLE = "Forgot password"
 FORGOT = "/connect/forgot"
 RESET = "/connect/reset"
 COOKIE = "llmgateway.reset"
 LIFE_S = 3600
 TOKEN = re.compile(r"user_[0-9a-f]{32}\.\d{1,12}\.[A-Za-z0-9_=-]{16,128}")
 HIDDEN = ("Referrer-Policy", "no-referrer")
-ASKED = "If this address belongs to an account, a link is on its way to it. It works once, within an hour."
-UNOPENED = "Open this page by the link of the e-mail; it stays open for an hour."
-DONE = "The new password is set, and all sessions ended. Sign in with it."
+SENT = "If this address belongs to an account, we have sent it a link. The link works once, within an hour."
+UNOPENED = "Open the link in the e-mail. The page stays available for an hour."
+DONE = "Your password was changed, and all sessions were signed out. Sign in with the new password."
 
 
 def show_forgot(services: Services, inbound: Inbound) -> Outbound:
-    """The form for an address."""
-    return page(inbound, "forgot.html", "Lost password", enabled=services.management.letters.enabled)
+    """Show the form for an e-mail address."""
+    return page(inbound, "forgot.html", TITLE, enabled=services.management.letters.enabled)
 
 
-def ask(services: Services, inbound: Inbound) -> Outbound:
-    """Send a link; the answer is the same for every address."""
-    given = submitted(services, inbound)
-    services.management.letters.ask_reset(given.get("email", ""), inbound.peer, f"{RESET}?token=")
-    return page(inbound, "done.html", "Lost password", text=ASKED)
+def send_link(services: Services, inbound: Inbound) -> Outbound:
+    """Send a link. The response is the same for every address, so that it does not reveal accounts."""
+    form = submitted(services, inbound)
+    services.management.letters.ask_reset(form.get("email", ""), inbound.peer, f"{RESET}?token=")
+    return page(inbound, "message.html", TITLE, text=SENT)
 
 
 def show_reset(services: Services, inbound: Inbound) -> Outbound:
-    """The form for a password. The token moves from the link into a cookie, which no history and no Referer has."""
+    """Show the form for a password. The token moves from the URL into a cookie (see `invitation.show`)."""
     token = inbound.arguments().get("token", "")
     if token:
         if not TOKEN.fullmatch(token):
@@ -44,19 +45,19 @@ def show_reset(services: Services, inbound: Inbound) -> Outbound:
 
 
 def reset(services: Services, inbound: Inbound) -> Outbound:
-    """Set the password and end the link."""
-    given = submitted(services, inbound)
+    """Set the password and invalidate the link."""
+    form = submitted(services, inbound)
     token = _token_of(inbound)
     letters = services.management.letters
     try:
-        letters.reset(token, given.get("password", ""), inbound.peer)
+        letters.reset(token, form.get("password", ""), inbound.peer)
     except GatewayError as error:
         if error.kind != "invalid_request":
             raise
         return _form(inbound, letters.find_reset(token, inbound.peer).email, error)
-    answer = page(inbound, "done.html", "Lost password", text=DONE)
-    answer.headers.append(write_cookie(inbound, "", 0, COOKIE))
-    return answer
+    response = page(inbound, "message.html", TITLE, text=DONE)
+    response.headers.append(write_cookie(inbound, "", 0, COOKIE))
+    return response
 
 
 def _token_of(inbound: Inbound) -> str:
@@ -72,7 +73,7 @@ def _form(inbound: Inbound, email: str, error: GatewayError | None = None) -> Ou
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", FORGOT, as_page(show_forgot)),
-    Operation("POST", FORGOT, as_page(ask), body="form"),
+    Operation("POST", FORGOT, as_page(send_link), body="form"),
     Operation("GET", RESET, as_page(show_reset)),
     Operation("POST", RESET, as_page(reset), body="form"),
 )

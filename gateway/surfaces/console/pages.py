@@ -1,4 +1,4 @@
-"""Pages as responses: rendered templates with a strict content security policy, redirects and form bodies."""
+"""Responses of the console: rendered templates with a strict content security policy, redirects and form bodies."""
 
 import functools
 import secrets
@@ -24,7 +24,7 @@ SAFE = [
 
 @functools.cache
 def templates() -> Environment:
-    """The templates, read on first use; every value in them is escaped."""
+    """Return the template environment, which escapes every value."""
     return Environment(loader=PackageLoader("gateway.surfaces.console"), autoescape=True, undefined=StrictUndefined)
 
 
@@ -34,43 +34,49 @@ def page(
     title: str,
     status: int = 0,
     error: GatewayError | None = None,
-    leads_away: bool = False,
+    form_redirects: bool = False,
     **values: Any,
 ) -> Outbound:
-    """A page made from `template`. An `error` stands above its content, and its status is the page's unless that has
-    one of its own. `leads_away`: the answer to its form may go on
-    at another site, which browsers hold against `form-action` without a word (each redirect of it is looked at)."""
+    """Render `template` as a response.
+
+    The page shows an `error` above its content and has the error's status unless `status` is given. Set
+    `form_redirects` if the response to the page's form redirects to another site: browsers check redirects against
+    `form-action` and block them without a message.
+    """
     nonce = secrets.token_urlsafe(16)
-    problem, status_of_error = (error.message, error.status) if error else ("", 200)
+    problem = ""
+    if error is not None:
+        problem = error.message
+        status = status or error.status
     values = {"wide": False, "title": title, "problem": problem, "nonce": nonce, "base": inbound.base_url, **values}
     text = templates().get_template(template).render(values)
-    forms = "" if leads_away else "form-action 'self'; "
+    forms = "form-action 'self'; "
+    if form_redirects:
+        forms = ""
     policy = f"default-src 'none'; style-src 'nonce-{nonce}'; {forms}frame-ancestors 'none'; base-uri 'none'"
-    return Outbound(
-        status or (error.status if error else 200), [HTML, *SAFE, ("Content-Security-Policy", policy)], text.encode()
-    )
+    return Outbound(status or 200, [HTML, *SAFE, ("Content-Security-Policy", policy)], text.encode())
 
 
 def redirect(inbound: Inbound, path: str, headers: list[tuple[str, str]] | None = None) -> Outbound:
-    """Go on at a path of ours, by GET; `headers` come in place of those of the same name."""
-    named = {name for name, _ in headers or ()}
-    kept = [(name, value) for name, value in SAFE if name not in named]
-    return Outbound(303, [("Location", inbound.base_url + path), *kept, *(headers or ())])
+    """Redirect to a path of this site with status 303. `headers` replace default headers of the same name."""
+    replaced = {name for name, _ in headers or ()}
+    defaults = [(name, value) for name, value in SAFE if name not in replaced]
+    return Outbound(303, [("Location", inbound.base_url + path), *defaults, *(headers or ())])
 
 
 def read_form(inbound: Inbound) -> dict[str, str]:
-    """The fields of a submitted form. InvalidRequest when it is none."""
+    """Return the fields of a submitted form. Raises InvalidRequest for any other body."""
     if FORM not in inbound.header("content-type").lower() or len(inbound.body) > LARGEST_FORM:
-        raise InvalidRequest("Send the form of this page.")
+        raise InvalidRequest("The request is not a form of this page. Open the page again.")
     text = inbound.body.decode("utf-8", "replace").replace("\0", "")
     try:
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=20))
     except ValueError:
-        raise InvalidRequest("Send the form of this page.") from None
+        raise InvalidRequest("The request is not a form of this page. Open the page again.") from None
 
 
 def own_path(text: str) -> str:
-    """`text` when it is a path of this site, else the page after sign-in: nobody is led elsewhere."""
+    """Return `text` if it is a path of this site, otherwise the page after sign-in. Prevents open redirects."""
     inside = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable() and text.isascii()
     if inside and "\\" not in text:
         return text

@@ -1,4 +1,4 @@
-"""`/connect/login`, `/connect/logout` and `/sso`: sign in and sign out (facts A.4)."""
+"""`/connect/login`, `/connect/logout` and `/sso`: sign in and sign out."""
 
 from gateway.admin.sign_in import PendingSignIn, SignedIn
 from gateway.errors import GatewayError
@@ -19,54 +19,54 @@ SIGN_OUT = "logout"
 
 
 def show_login(services: Services, inbound: Inbound) -> Outbound:
-    """The sign-in form; `redirect` is where to go on, `email` fills the first field."""
-    given = inbound.arguments()
-    target = own_path(given.get("redirect", ""))
+    """Show the sign-in form. The query may give the path to return to (`redirect`) and the e-mail address (`email`)."""
+    arguments = inbound.arguments()
+    target = own_path(arguments.get("redirect", ""))
     if find_visitor(services, inbound) is not None:
         return redirect(inbound, target)
-    return page(inbound, "login.html", "Sign in", redirect=target, email=given.get("email", ""))
+    return page(inbound, "login.html", "Sign in", redirect=target, email=arguments.get("email", ""))
 
 
 def sign_in(services: Services, inbound: Inbound) -> Outbound:
-    """Open a session, ask for the code of a second factor, or show the form again with what is wrong."""
-    given = submitted(services, inbound)
-    target = own_path(given.get("redirect", ""))
-    email = given.get("email", "")
-    ticket = given.get("ticket", "")
+    """Open a session, request the second factor, or show the form again with an error."""
+    form = submitted(services, inbound)
+    target = own_path(form.get("redirect", ""))
+    email = form.get("email", "")
+    ticket = form.get("ticket", "")
     service = services.management.sign_in
     place = place_of(inbound)
-    found: SignedIn | PendingSignIn
+    result: SignedIn | PendingSignIn
     try:
         if ticket:
-            found = service.finish(ticket, given.get("code", ""), place)
+            result = service.finish(ticket, form.get("code", ""), place)
         else:
-            found = service.begin(email, given.get("password", ""), place)
+            result = service.begin(email, form.get("password", ""), place)
     except GatewayError as error:
         if error.blame != "caller":
             raise
         if error.code == "second_factor_wrong":
-            return page(inbound, "factor.html", "Second factor", error=error, ticket=ticket, redirect=target)
+            return page(inbound, "second_factor.html", "Second factor", error=error, ticket=ticket, redirect=target)
         return page(inbound, "login.html", "Sign in", error=error, email=email, redirect=target)
-    if isinstance(found, PendingSignIn):
-        return page(inbound, "factor.html", "Second factor", ticket=found.ticket, redirect=target)
-    cookies = [write_cookie(inbound, found.session.token), device_cookie(inbound, found.device)]
+    if isinstance(result, PendingSignIn):
+        return page(inbound, "second_factor.html", "Second factor", ticket=result.ticket, redirect=target)
+    cookies = [write_cookie(inbound, result.session.token), device_cookie(inbound, result.device)]
     return redirect(inbound, target, cookies)
 
 
 def sign_out(services: Services, inbound: Inbound) -> Outbound:
-    """End the session, then go on where the form says."""
-    given = submitted(services, inbound)
+    """Close the session and redirect to the path in the form."""
+    form = submitted(services, inbound)
     visitor = find_visitor(services, inbound)
     if visitor is not None:
-        check_csrf(services, visitor, SIGN_OUT, given)
+        check_csrf(services, visitor, SIGN_OUT, form)
         services.management.sessions.close(visitor.session.id, actor=visitor.user_id)
-    return redirect(inbound, own_path(given.get("redirect", LOGIN)), [write_cookie(inbound, "", 0)])
+    return redirect(inbound, own_path(form.get("redirect", LOGIN)), [write_cookie(inbound, "", 0)])
 
 
 def single_sign_on(services: Services, inbound: Inbound) -> Outbound:
-    """The address that clients open for single sign-on; here everybody signs in with the same form."""
-    given = inbound.arguments()
-    return redirect(inbound, login_path(own_path(given.get("redirect", "")), email=given.get("email", "")))
+    """Redirect the single sign-on path of clients to the sign-in form, because single sign-on is not supported."""
+    arguments = inbound.arguments()
+    return redirect(inbound, login_path(own_path(arguments.get("redirect", "")), email=arguments.get("email", "")))
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -1,4 +1,4 @@
-"""The operations of all pages."""
+"""The surface of the console: the operations of all its pages."""
 
 from gateway.surfaces.console import (
     account,
@@ -9,7 +9,7 @@ from gateway.surfaces.console import (
     key_pages,
     log_pages,
     lost_password,
-    nowhere,
+    not_found,
     sign_in_pages,
     usage_pages,
 )
@@ -30,7 +30,7 @@ SURFACE = Surface(
         *lost_password.OPERATIONS,
         *sign_in_pages.OPERATIONS,
         *usage_pages.OPERATIONS,
-        *nowhere.OPERATIONS,
+        *not_found.OPERATIONS,
     ),
     described=False,
 )

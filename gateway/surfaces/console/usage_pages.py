@@ -1,4 +1,4 @@
-"""`/connect/usage`: what was asked, used and spent, by model, key or person and by day or hour."""
+"""`/connect/usage`: requests, tokens and costs by model, key or person and by day or hour."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -18,28 +18,28 @@ from gateway.worker.services import Services
 
 TITLE = "Usage"
 PATH = "/connect/usage"
-# Value of a field → what stands for it; the first is what counts without a choice.
-RANGES = {"7d": "7 days", "1h": "An hour", "24h": "24 hours", "30d": "30 days", "365d": "A year"}
+# Value of a field → its label; the first is the default.
+RANGES = {"7d": "7 days", "1h": "1 hour", "24h": "24 hours", "30d": "30 days", "365d": "1 year"}
 GROUPS = {"model": "Model", "apiKey": "API key", "user": "Person"}
 COUNTS = ("requestCount", "errorCount", "cacheCount", "inputTokens", "outputTokens")
 COSTS = ("cost", "apiKeysCost", "discountSavings")
-SHOWN = 100  # lines of a table
-WHOLE = 31  # days or hours that are listed all
+SHOWN = 100  # rows of a table
+SHORT_PERIOD = 31  # days or hours that are listed even without requests
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
-    """Totals of a time, who or what they are made up of, dearest first, and how they came about."""
+    """Show the totals of a period, split by model, key or person (most expensive first) and by day or hour."""
     visitor = require_visitor(services, inbound, PATH)
-    asked = inbound.arguments()
+    arguments = inbound.arguments()
     chosen = {
-        "timeRange": asked["timeRange"] if asked.get("timeRange") in RANGES else next(iter(RANGES)),
-        "groupBy": asked["groupBy"] if asked.get("groupBy") in GROUPS else next(iter(GROUPS)),
+        "timeRange": _choose(RANGES, arguments.get("timeRange")),
+        "groupBy": _choose(GROUPS, arguments.get("groupBy")),
     }
-    places = {"": "All"} | {
-        one.id: one.name for one in list_projects(services.store.database, list(visitor.memberships))
+    projects = {"": "All"} | {
+        project.id: project.name for project in list_projects(services.store.database, list(visitor.memberships))
     }
-    if asked.get("projectId"):
-        chosen["projectId"] = asked["projectId"]
+    if arguments.get("projectId"):
+        chosen["projectId"] = arguments["projectId"]
     with services.background.reports.turn(visitor.user_id):
         steps = usage_of(visitor, chosen)["activity"]
     breakdown = BREAKDOWNS[chosen["groupBy"]]
@@ -52,7 +52,7 @@ def show(services: Services, inbound: Inbound) -> Outbound:
         wide=True,
         path=PATH,
         fields=[
-            ("projectId", "Project", _options(places, chosen.get("projectId", ""))),
+            ("projectId", "Project", _options(projects, chosen.get("projectId", ""))),
             ("timeRange", "Time", _options(RANGES, chosen["timeRange"])),
             ("groupBy", "By", _options(GROUPS, chosen["groupBy"])),
         ],
@@ -64,8 +64,8 @@ def show(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _read_figures(steps: list[dict[str, Any]], breakdown: str) -> dict[str, Any]:
-    """The total, the parts and the steps, newest first; of a long time only those in which something was asked."""
-    shown = [step for step in reversed(steps) if len(steps) <= WHOLE or step["requestCount"]]
+    """Return the total, the parts and the steps (newest first). A long period lists only steps with requests."""
+    shown = [step for step in reversed(steps) if len(steps) <= SHORT_PERIOD or step["requestCount"]]
     return {
         "total": _sum(steps),
         "parts": _ranked(part for step in steps for part in step[breakdown]),
@@ -73,44 +73,56 @@ def _read_figures(steps: list[dict[str, Any]], breakdown: str) -> dict[str, Any]
     }
 
 
+def _choose(known: dict[str, str], value: str | None) -> str:
+    if value in known:
+        return value
+    return next(iter(known))
+
+
 def _options(known: dict[str, str], chosen: str) -> list[tuple[str, str, bool]]:
     return [(value, text, value == chosen) for value, text in known.items()]
 
 
 def _sum(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The figures of rows together, as a page shows them; money is added up in whole nano-dollars."""
-    found: dict[str, int] = defaultdict(int)
+    """Return the formatted sums of `rows`. Money is summed in integer nano-dollars."""
+    sums: dict[str, int] = defaultdict(int)
     for row in rows:
         for name in COUNTS:
-            found[name] += row.get(name, 0)
+            sums[name] += row.get(name, 0)
         for name in COSTS:
-            found[name] += round(row.get(name, 0) * NANO)
-    shown = {name: f"{found[name]:,}" for name in COUNTS} | {name: format_usd(found[name]) for name in COSTS}
-    return shown | {"nano": found["cost"], "count": found["requestCount"]}
+            sums[name] += round(row.get(name, 0) * NANO)
+    formatted = {name: f"{sums[name]:,}" for name in COUNTS} | {name: format_usd(sums[name]) for name in COSTS}
+    return formatted | {"nano": sums["cost"], "count": sums["requestCount"]}
 
 
 def _ranked(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One line for each model, key or person, dearest first."""
-    together: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    """Return a row for each model, key or person, the most expensive first."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for part in parts:
         if "provider" in part:
             name = f"{part['provider']}/{part['id']}"
         else:
             name = part["description"] or part["id"]
-        together[name, part["id"]].append(part)  # several keys or people may have the same name
-    lines = [{"name": name, **_sum(rows)} for (name, _), rows in together.items()]
-    return sorted(lines, key=lambda line: (-line["nano"], -line["count"], line["name"]))[:SHOWN]
+        groups[name, part["id"]].append(part)  # names are not unique
+    summaries = [{"name": name, **_sum(rows)} for (name, _), rows in groups.items()]
+    return sorted(summaries, key=_rank)[:SHOWN]
+
+
+def _rank(summary: dict[str, Any]) -> tuple[int, int, str]:
+    return -summary["nano"], -summary["count"], summary["name"]
 
 
 def _credits(services: Services, visitor: Visitor) -> list[tuple[str, str]]:
-    """(organization, what is left of its credits) of those that the visitor manages."""
-    found = organizations.list_organizations(services.store.database, visitor.user_id)
-    mine = [one for one in found if one.id in visitor.memberships and visitor.memberships[one.id].role in MANAGERS]
-    ledger = services.management.ledger
-    return [(one.name, _left(ledger.balance(one.id))) for one in mine]
+    """Return the name and remaining credits of each organization that the visitor manages."""
+    credits = []
+    for organization in organizations.list_organizations(services.store.database, visitor.user_id):
+        membership = visitor.memberships.get(organization.id)
+        if membership is not None and membership.role in MANAGERS:
+            credits.append((organization.name, _format_balance(services.management.ledger.balance(organization.id))))
+    return credits
 
 
-def _left(balance: Balance) -> str:
+def _format_balance(balance: Balance) -> str:
     if balance.unlimited:
         return "unlimited"
     return format_usd(balance.balance_nusd)

@@ -1,5 +1,4 @@
-"""Checks that every page runs before it shows or does anything: who is visiting, and whether a form came from our own
-page."""
+"""Checks that every page runs first: the visitor's session, and whether a form came from a page of this site."""
 
 import hmac
 from collections.abc import Callable, Mapping
@@ -19,7 +18,7 @@ T = TypeVar("T")
 
 
 class SignInFirst(Exception):
-    """Nobody is signed in; `target` is our path to continue at after sign-in."""
+    """The page requires sign-in; `target` is the path to return to afterwards."""
 
     def __init__(self, target: str) -> None:
         super().__init__(target)
@@ -27,7 +26,7 @@ class SignInFirst(Exception):
 
 
 def as_page(view: Handler) -> Handler:
-    """The view with errors shown as pages, and the sign-in in its place where that comes first."""
+    """Wrap `view`: errors become pages, and SignInFirst a redirect to the sign-in page."""
 
     def handle(services: Services, inbound: Inbound) -> Outbound:
         try:
@@ -35,25 +34,27 @@ def as_page(view: Handler) -> Handler:
         except SignInFirst as missing:
             return redirect(inbound, login_path(missing.target))
         except GatewayError as error:
-            reply = page(inbound, "done.html", "That did not work", error.status, text=error.message)
+            response = page(inbound, "message.html", "Something went wrong", error.status, text=error.message)
             if error.retry_after is not None:
-                reply.headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
-            return reply
+                response.headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
+            return response
 
     handle.__doc__ = view.__doc__
     return handle
 
 
 def login_path(target: str = AFTER_SIGN_IN, **fields: str) -> str:
-    """The path of the sign-in that goes on at `target`; `fields` fill its form."""
-    query = ({} if target == AFTER_SIGN_IN else {"redirect": target}) | fields
+    """Return the path of the sign-in page that returns to `target`; `fields` prefill its form."""
+    query = fields
+    if target != AFTER_SIGN_IN:
+        query = {"redirect": target, **fields}
     if query:
         return f"{LOGIN}?{urlencode(query)}"
     return LOGIN
 
 
 def find_visitor(services: Services, inbound: Inbound) -> Visitor | None:
-    """Who the browser's cookie stands for; None when nobody is signed in."""
+    """Return the visitor that the session cookie identifies, or None without a session."""
     token, by_cookie = token_of(inbound)
     if not by_cookie:
         return None
@@ -64,7 +65,7 @@ def find_visitor(services: Services, inbound: Inbound) -> Visitor | None:
 
 
 def require_visitor(services: Services, inbound: Inbound, target: str) -> Visitor:
-    """Who is signed in. SignInFirst, to go on at `target`."""
+    """Return the visitor. Raises SignInFirst without a session."""
     visitor = find_visitor(services, inbound)
     if visitor is None:
         raise SignInFirst(target)
@@ -72,33 +73,38 @@ def require_visitor(services: Services, inbound: Inbound, target: str) -> Visito
 
 
 def submitted(services: Services, inbound: Inbound) -> FormFields:
-    """The fields of a form that a page of ours sent. Forbidden, InvalidRequest."""
+    """Return the fields of a form that was sent from this site. Raises Forbidden or InvalidRequest."""
     check_origin(services, inbound, required=True)
     return read_form(inbound)
 
 
 def submitted_by_visitor(
-    services: Services, inbound: Inbound, target: str, subject: Callable[[FormFields], str]
+    services: Services, inbound: Inbound, target: str, subject: str | Callable[[FormFields], str]
 ) -> tuple[Visitor, FormFields]:
-    """Who sent a form that was made for them and for `subject`, and its fields. SignInFirst, to go on at `target`;
-    Forbidden, InvalidRequest."""
+    """Return the visitor and the fields of a form after checking its CSRF token.
+
+    `subject` is the subject of the token, or a function that derives it from the fields. Raises SignInFirst (to return
+    to `target`), Forbidden or InvalidRequest.
+    """
     check_origin(services, inbound, required=True)
     visitor = require_visitor(services, inbound, target)
-    given = read_form(inbound)
-    check_csrf(services, visitor, subject(given), given)
-    return visitor, given
+    form = read_form(inbound)
+    if not isinstance(subject, str):
+        subject = subject(form)
+    check_csrf(services, visitor, subject, form)
+    return visitor, form
 
 
-def pressed(buttons: Mapping[str, T], given: FormFields, name: str = "action") -> T:
-    """What the pressed one of a page's `buttons` stands for; `name` is that of them all. InvalidRequest."""
+def pressed(buttons: Mapping[str, T], form: FormFields, name: str = "action") -> T:
+    """Return the entry of `buttons` for the button that was pressed. `name` is the field that all buttons share."""
     try:
-        return buttons[given.get(name, "")]
+        return buttons[form.get(name, "")]
     except KeyError:
-        raise InvalidRequest("Choose one of the buttons of this page.") from None
+        raise InvalidRequest("Unknown action. Open the page again and use one of its buttons.") from None
 
 
 def make_csrf(services: Services, visitor: Visitor | None, subject: str) -> str:
-    """What a form must bring back: bound to the session, where there is one, and to what is decided."""
+    """Return the CSRF token of a form, which is bound to the visitor's session (if any) and to `subject`."""
     if visitor is None:
         session = "nobody"
     else:
@@ -106,7 +112,7 @@ def make_csrf(services: Services, visitor: Visitor | None, subject: str) -> str:
     return hash_token(f"csrf\n{session}\n{subject}", services.store.secrets.hash_keys[0])
 
 
-def check_csrf(services: Services, visitor: Visitor | None, subject: str, given: FormFields) -> None:
-    """Forbidden unless the form was made for this session and subject."""
-    if not hmac.compare_digest(make_csrf(services, visitor, subject).encode(), given.get("csrf", "").encode()):
-        raise Forbidden("This form is out of date; open the page again.", code="untrusted_origin")
+def check_csrf(services: Services, visitor: Visitor | None, subject: str, form: FormFields) -> None:
+    """Raise Forbidden unless the form has the CSRF token of this session and subject."""
+    if not hmac.compare_digest(make_csrf(services, visitor, subject).encode(), form.get("csrf", "").encode()):
+        raise Forbidden("This form has expired. Open the page again.", code="untrusted_origin")

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import segno
 
-from gateway.surfaces.console.account import draw_code
+from gateway.surfaces.console.account import draw_qr_code
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.http import Inbound
 
@@ -33,24 +33,24 @@ def modules_of(svg: str) -> list[list[int]]:
 
 def test_the_drawing_is_the_code_of_the_address() -> None:
     code = segno.make_qr(URI, error="m")
-    assert modules_of(draw_code(URI)) == [[int(bool(one)) for one in row] for row in code.matrix]
+    assert modules_of(draw_qr_code(URI)) == [[int(bool(one)) for one in row] for row in code.matrix]
 
 
 def test_the_drawing_runs_and_loads_nothing_and_needs_no_exception() -> None:
-    drawn = ElementTree.fromstring(draw_code(URI))
+    drawn = ElementTree.fromstring(draw_qr_code(URI))
     assert {one.tag.rpartition("}")[2] for one in drawn.iter()} <= {"svg", "g", "path"}
     names = {name for one in drawn.iter() for name in one.attrib}
     assert not [name for name in names if name in ("style", "href", "class") or name.startswith("on")]
 
 
-def test_the_page_shows_it_under_the_policy_of_all_pages() -> None:
+def test_the_qr_code_needs_no_exception_from_the_content_security_policy() -> None:
     from markupsafe import Markup
 
     shown = page(
         Inbound("POST", "/connect", {}),
-        "factor_begin.html",
+        "second_factor_setup.html",
         "Second factor",
-        **{"secret": "S", "uri": URI, "csrf": "c", "drawing": Markup(draw_code(URI))},
+        **{"secret": "S", "uri": URI, "csrf": "c", "qr_code": Markup(draw_qr_code(URI))},
     )
     policy = dict(shown.headers)["Content-Security-Policy"]
     assert "<svg" in shown.body.decode() and "default-src 'none'" in policy and "unsafe" not in policy

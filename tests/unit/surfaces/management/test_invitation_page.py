@@ -60,7 +60,7 @@ def test_who_is_signed_in_with_the_address_accepts_in_one_click(browser, shared_
     assert send(browser, page).status_code == 200
     me = shared_tenants.ok("GET", "/user/me", rival)
     assert made["organizationId"] in {one["organizationId"] for one in me["memberships"]}
-    assert "You accepted this invitation already" in follow(browser, made["link"]).text
+    assert "You have already accepted this invitation" in follow(browser, made["link"]).text
 
 
 def test_the_token_is_in_no_pages_address_or_text(browser, shared_tenants) -> None:
@@ -75,15 +75,19 @@ def test_the_token_is_in_no_pages_address_or_text(browser, shared_tenants) -> No
 
 
 @pytest.mark.parametrize(
-    "change, told",
-    [("status = 'revoked'", "taken back"), ("expires_at = 1", "is over"), ("status = 'accepted'", "used already")],
+    "change, message",
+    [
+        ("status = 'revoked'", "was revoked"),
+        ("expires_at = 1", "has expired"),
+        ("status = 'accepted'", "already been accepted"),
+    ],
 )
-def test_an_ended_invitation_says_why_and_what_to_do(browser, shared_tenants, change, told) -> None:
+def test_an_ended_invitation_says_why_and_what_to_do(browser, shared_tenants, change, message) -> None:
     made = invite(shared_tenants, "late@person.example")
     database = shared_tenants.services.store.database
     database.write(lambda: database.execute(f"UPDATE invitation SET {change} WHERE id = ?", (made["id"],)))
     page = follow(browser, made["link"])
-    assert page.status_code == 410 and told in page.text and "ask who invited you" in page.text.lower()
+    assert page.status_code == 410 and message in page.text and "ask the sender" in page.text.lower()
 
 
 @pytest.mark.parametrize("query", ["", "?token=x", "?token=llmginv_" + "x" * 40, "?token=llmginv_a%0d%0aSet-Cookie:b"])

@@ -49,7 +49,7 @@ def test_a_key_is_switched_off_and_on_again(shared_tenants: Tenants) -> None:
     assert press(shared_tenants, developer, "deactivate", key=ident).status_code == 303
     assert "inactive" in row_of(read(shared_tenants, developer), "Switched")
     assert press(shared_tenants, shared_tenants["acme owner"], "activate", key=ident).status_code == 303
-    assert ">deactivate<" in row_of(read(shared_tenants, developer), "Switched")
+    assert ">Deactivate<" in row_of(read(shared_tenants, developer), "Switched")
     # Neither a colleague nor a stranger sees it, or can press its button.
     for who in (shared_tenants["acme colleague"], shared_tenants["rival owner"]):
         assert "Switched" not in read(shared_tenants, who)

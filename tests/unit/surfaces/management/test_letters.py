@@ -81,7 +81,7 @@ def test_a_link_sets_a_password_once_and_ends_all_sessions(gateway, server, brow
     link = link_of(letter)
     assert open_link(browser, link).status_code == 200
     assert "12" in choose(browser, "short").text, "the form is shown again"
-    assert "is set" in choose(browser).text
+    assert "was changed" in choose(browser).text
     assert sign_in(browser, PASSWORD) == 200 and sign_in(browser, "correct horse battery") == 401
     assert browser.get("/user/me", headers={"Authorization": f"Bearer {token}"}).status_code == 401
     assert open_link(browser, link).status_code == 410
@@ -157,5 +157,5 @@ def test_without_mail_nothing_is_sent_and_the_page_says_so(shared_tenants) -> No
     given = {"email": "grace@example.com", "role": "developer"}
     assert shared_tenants.ok("POST", path, owner, given)["invitation"]["emailed"] is False
     browser = shared_tenants.gateway.app.flask.test_client()
-    assert "sends no e-mail" in browser.get("/connect/forgot").text
+    assert "does not send e-mail" in browser.get("/connect/forgot").text
     assert ask(browser, EMAIL).status_code == 404

@@ -40,7 +40,7 @@ def test_a_person_finds_a_request_and_all_that_is_known_of_it(asked: Tenants) ->
     assert "&lt;b&gt;Hello&lt;/b&gt; there" in one and "<b>Hello" not in one
     assert "selectionReason" in one and "Input cost" in one and "search" in one and "kept-1" in one
     _, refused, _ = read(asked, "/connect/logs/refused-1", developer)
-    assert "refused before any provider" in refused and "model_not_found" in refused
+    assert "rejected the request before calling a provider" in refused and "model_not_found" in refused
 
 
 def test_the_fields_narrow_the_list_and_keep_what_was_given(asked: Tenants) -> None:
@@ -48,7 +48,7 @@ def test_the_fields_narrow_the_list_and_keep_what_was_given(asked: Tenants) -> N
     _, page, _ = read(asked, "/connect/logs?metadata=team:search&status=200&model=", owner)
     assert page.count("/connect/logs/") == 1 and 'value="team:search"' in page
     assert "/logs/export?metadata=team%3Asearch&amp;status=200" in page
-    assert "No request is like this" in read(asked, "/connect/logs?errorCode=timeout", owner)[1]
+    assert "No requests match these filters" in read(asked, "/connect/logs?errorCode=timeout", owner)[1]
     status, page, _ = read(asked, "/connect/logs?status=x", owner)
     assert status == 400 and "status" in page
 
@@ -58,7 +58,7 @@ def test_nobody_reads_the_requests_of_others(asked: Tenants) -> None:
     _, page, _ = read(asked, "/connect/logs", developer)
     ident = re.findall(r"/connect/logs/([0-9a-f]{32})", page)[0]
     for who in (asked["acme colleague"], asked["rival owner"]):
-        assert "No request is like this" in read(asked, "/connect/logs", who)[1]
+        assert "No requests match these filters" in read(asked, "/connect/logs", who)[1]
         assert "No request" in read(asked, f"/connect/logs?apiKeyId={developer.key.info.id}", who)[1]
         assert read(asked, f"/connect/logs/{ident}", who)[0] in (403, 404)
         assert read(asked, "/connect/logs/kept-1", who)[0] == 404

@@ -368,7 +368,7 @@ def test_the_page_of_the_account_changes_the_password_for_who_knows_it(tenants: 
     assert wrong.status_code == 401 and "password is wrong" in wrong.text
     short = browser.post("/connect", data=form | {"chosen": "short"}, headers=headers)
     assert short.status_code == 400 and "12" in short.text
-    assert "password is changed" in browser.post("/connect", data=form, headers=headers).text
+    assert "password was changed" in browser.post("/connect", data=form, headers=headers).text
     assert tenants.refused("GET", "/orgs", elsewhere) == "401 session_invalid"
     assert browser.get("/connect").status_code == 200
     set_password(tenants)

@@ -38,12 +38,12 @@ def requests_of(page: str) -> int:
 
 def test_managers_see_what_all_spent_and_developers_what_their_own_keys_did(used: Tenants) -> None:
     page = read(used, used["acme owner"])
-    assert requests_of(page) == 3 and "sandbox/sandbox-echo" in page and "Credits left of" in page
+    assert requests_of(page) == 3 and "sandbox/sandbox-echo" in page and "Remaining credits of" in page
     assert "of which 0 failed and 0 came from the cache" in page
     page = read(used, used["acme developer"])
-    assert requests_of(page) == 2 and "Credits left of" not in page
+    assert requests_of(page) == 2 and "Remaining credits of" not in page
     page = read(used, used["rival owner"])
-    assert requests_of(page) == 0 and "There were no requests." in page
+    assert requests_of(page) == 0 and "No requests in this period." in page
 
 
 def test_usage_is_told_by_key_and_person_and_for_a_time_and_project(used: Tenants) -> None:
