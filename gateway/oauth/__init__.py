@@ -1,13 +1,13 @@
 """The OAuth 2.1 authorization server: applications get tokens for `/mcp` that stand for one API key of a person.
 
-A **client** is an application, registered (`clients`) or described at an address of its own (`documents`). A **grant**
-is what a person allowed one client with one of their keys; its codes and tokens are rows of keyed hashes (`grants`) and
-end with it. `server` is what Authlib's protocol rules are asked with, `tokens` finds the caller of a request, `cleanup`
-removes what is over.
+A **client** is an application: either registered (`clients`) or described by a document at its own URL
+(`client_documents`). A **grant** is a person's permission for one client to use one of their keys. Its codes and tokens
+are stored as keyed hashes (`grants`) and are deleted with it. `token_endpoint` connects Authlib's protocol rules to the
+store, `access_tokens` finds the caller of a request, and `grant_cleanup` deletes expired rows.
 
-A grant holds while the key's `generation` is the one that it was made with: rolling, deactivating or deleting the key
-raises that number in the same transaction, so all of its tokens end with the control version, wherever they are.
+A grant is valid while the key has the `generation` that it had at consent. Rolling, deactivating or deleting the key
+raises the generation in the same transaction, and the control version tells every worker within a second.
 
-Decided against: signed tokens that are valid by themselves (they could not be ended within a second), and the key
-itself as a token (what is revoked for one application would be revoked for all).
+Rejected alternatives: signed tokens that are valid without a look-up (they could not be revoked within a second), and
+the key as the token (revoking it for one application would revoke it for all).
 """

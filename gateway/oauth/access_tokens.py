@@ -1,7 +1,8 @@
-"""From an access token to its caller: from memory under the control lease, from the store on a miss."""
+"""Find the caller of an access token: cached in memory under the control lease, read from the store on a miss."""
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from gateway.accounts import tokens
 from gateway.accounts.authentication import Authentication, Caller
@@ -16,14 +17,14 @@ from gateway.store.installation_identity import Secrets
 PREFIX = "llmgat_"
 REMEMBERED = 20_000
 REFUSALS = 10_000
-UNKNOWN = "The access token is not valid any more; refresh it, or connect the application again."
-EXPIRED = "The access token has expired; refresh it."
-ELSEWHERE = "The access token was made for another resource; connect the application to this address again."
+UNKNOWN = "The access token is not valid. Refresh it, or connect the application again."
+EXPIRED = "The access token has expired. Refresh it."
+ELSEWHERE = "The access token is for another resource. Connect the application to this URL again."
 
 
 @dataclass(slots=True)
 class AccessToken:
-    """A live token. `made` is the caller that was made of the key's caller `base` the last time."""
+    """A valid access token. `cached_caller` was derived from the key's caller `base`."""
 
     grant_id: str
     key_id: str
@@ -31,52 +32,49 @@ class AccessToken:
     audience: str
     expires_at_us: int
     base: Caller | None = field(default=None, repr=False)
-    made: Caller | None = field(default=None, repr=False)
+    cached_caller: Caller | None = field(default=None, repr=False)
 
     def caller_of(self, base: Caller) -> Caller:
-        """The key's caller as one who came by this token."""
-        if self.made is None or self.base is not base:
-            own = base.expires_at_us
-            if own is None:
-                end = self.expires_at_us
-            else:
-                end = min(own, self.expires_at_us)
-            self.base, self.made = base, replace(base, grant_id=self.grant_id, scopes=self.scopes, expires_at_us=end)
-        return self.made
+        """Return the key's caller `base` with the grant, scopes and expiry of this token."""
+        if self.cached_caller is None or self.base is not base:
+            expires_at_us = self.expires_at_us
+            if base.expires_at_us is not None:
+                expires_at_us = min(base.expires_at_us, expires_at_us)
+            self.base = base
+            self.cached_caller = replace(base, grant_id=self.grant_id, scopes=self.scopes, expires_at_us=expires_at_us)
+        return self.cached_caller
 
 
 class TokenCallers:
-    """Knows the callers of access tokens. Memory holds digests, never a token."""
+    """Returns the callers of access tokens. The cache holds digests of tokens, never tokens."""
 
     def __init__(self, authentication: Authentication, control: Control, secrets: Secrets, clock: Clock) -> None:
         self._authentication = authentication
         self._clock = clock
         self._hash_keys = secrets.hash_keys
-        self._memory: Memory[bytes, AccessToken | str] = Memory(
-            control, REMEMBERED, lambda value: isinstance(value, str), REFUSALS
-        )
+        self._memory: Memory[bytes, AccessToken | str] = Memory(control, REMEMBERED, _is_refusal, REFUSALS)
 
     def caller(self, token: str, resource: str = "") -> Caller:
-        """The caller of a token that is made for `resource` ("": any), with its `grant_id` and `scopes`.
+        """Return the caller of a token for `resource` ("": any), with its `grant_id` and `scopes`.
 
-        Unauthenticated (invalid_token): unknown, ended, expired, for another resource. For its key also what
-        `Authentication.caller` raises.
+        Raises Unauthenticated (invalid_token) for a token that is unknown, revoked, expired or for another resource,
+        and the errors of `Authentication.caller` for its key.
         """
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        found = self._memory.get(digest, lambda version: self._read(token))
-        if isinstance(found, str):
-            raise Unauthenticated(found, code="invalid_token")
-        if self._clock.now_us() >= found.expires_at_us:
+        entry = self._memory.get(digest, lambda version: self._read(token))
+        if isinstance(entry, str):
+            raise Unauthenticated(entry, code="invalid_token")
+        if self._clock.now_us() >= entry.expires_at_us:
             raise Unauthenticated(EXPIRED, code="invalid_token")
-        if resource and found.audience != resource:
+        if resource and entry.audience != resource:
             raise Unauthenticated(ELSEWHERE, code="invalid_token")
-        return found.caller_of(self._authentication.caller_of_key(found.key_id))
+        return entry.caller_of(self._authentication.caller_of_key(entry.key_id))
 
     def _read(self, token: str) -> AccessToken | str:
         if not tokens.well_formed(token):
             return UNKNOWN
         hashes = tokens.candidates(token, self._hash_keys)
-        row = self._authentication.look_up(lambda: _find(hashes))
+        row = self._authentication.look_up(partial(_find, hashes))
         if row is None:
             return UNKNOWN
         grant = row.grant
@@ -84,9 +82,13 @@ class TokenCallers:
         return AccessToken(grant.id, grant.api_key_id, scopes, grant.audience, row.expires_at)
 
 
+def _is_refusal(entry: AccessToken | str) -> bool:
+    return isinstance(entry, str)
+
+
 def _find(hashes: list[str]) -> OAuthToken | None:
-    """The token's row with its grant, where the key is of the same generation still."""
-    found: OAuthToken | None = (
+    """Return the token's row with its grant if the key still has the grant's generation."""
+    row: OAuthToken | None = (
         OAuthToken.select(OAuthToken, OAuthGrant)
         .join(OAuthGrant)
         .join(ApiKey)
@@ -95,9 +97,9 @@ def _find(hashes: list[str]) -> OAuthToken | None:
         )
         .first()
     )
-    return found
+    return row
 
 
 def is_access_token(token: str) -> bool:
-    """Whether `token` looks like one of ours."""
+    """Return whether `token` has the prefix of our access tokens."""
     return token.startswith(PREFIX)

@@ -1,5 +1,4 @@
-"""The request of an application to be let in (RFC 6749, 4.1.1, with RFC 7636, 8707 and 9207), checked before a person
-sees it, and where its answer goes."""
+"""Authorization requests (RFC 6749, section 4.1.1, with RFC 7636, 8707 and 9207): validation and the redirect back."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,17 +13,17 @@ CHALLENGE = re.compile(r"[A-Za-z0-9\-._~]{43,128}")
 LONGEST_STATE = 4_000
 ONCE = ("response_type", "scope", "state", "code_challenge", "code_challenge_method")
 UNKNOWN_CLIENT = (
-    "This application is not known here any more. Remove the connection in the application and connect it again."
+    "This application is no longer registered. Remove the connection in the application and connect it again."
 )
 WRONG_REDIRECT = (
-    "This request names another address to go back to than the application registered, so it is not followed."
+    "The redirect_uri of this request is not registered for the application. You are therefore not redirected to it."
 )
 
 Parameters = Mapping[str, Sequence[str]]
 
 
 class AuthorizationRejected(Exception):
-    """What `client` hears at `location`, its own address, once it may: `description`, a sentence for people too."""
+    """The request of `client` is invalid. `location` is the client's redirect URI with the error."""
 
     def __init__(self, client: OAuthApp, location: str, description: str) -> None:
         super().__init__(description)
@@ -33,14 +32,14 @@ class AuthorizationRejected(Exception):
         self.description = description
 
     @property
-    def leads_elsewhere(self) -> bool:
-        """Whether that is a site. Anybody may register one, so nobody is led there unasked (RFC 9700, 4.11.2)."""
+    def redirects_to_website(self) -> bool:
+        """Whether `location` is a website, which needs protection from open redirects (RFC 9700, section 4.11.2)."""
         return self.location.startswith("https:")
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """A request that is in order. `issuer` is who answers it."""
+    """A valid authorization request. `issuer` is our issuer URL."""
 
     client: OAuthApp
     redirect_uri: str
@@ -50,85 +49,101 @@ class AuthorizationRequest:
     audience: str
     issuer: str
 
-    def answer(self, **given: str) -> str:
-        """The address with the answer's parameters, at which the application hears of it."""
-        return answer_at(self.redirect_uri, self.state, self.issuer, given)
+    def response_url(self, **parameters: str) -> str:
+        """Return the redirect URI with the parameters of the response."""
+        return build_response_url(self.redirect_uri, self.state, self.issuer, parameters)
 
     def deny(self) -> str:
-        """The answer of who does not want to."""
-        return self.answer(error="access_denied", error_description="The request was denied.")
+        """Return the redirect URI with the error access_denied."""
+        return self.response_url(error="access_denied", error_description="The request was denied.")
 
 
-def read(given: Parameters, issuer: str, find: Callable[[str], OAuthApp | None]) -> AuthorizationRequest:
-    """The request of these parameters; `find` gives a client by its id.
+def read(parameters: Parameters, issuer: str, find: Callable[[str], OAuthApp | None]) -> AuthorizationRequest:
+    """Validate the parameters of a request; `find` returns a client by its id.
 
-    InvalidRequest for one whose sender cannot be told: nobody is led on then. AuthorizationRejected for what it asks for.
+    Raises InvalidRequest if the client or its redirect URI is unknown: then there is no redirect. Raises
+    AuthorizationRejected for any other error.
     """
-    client_id = _one(given, "client_id")
-    redirect_uri = _one(given, "redirect_uri")
-    client = find(client_id) if client_id else None
+    client_id = _single(parameters, "client_id")
+    redirect_uri = _single(parameters, "redirect_uri")
+    if not client_id:
+        raise InvalidRequest("The parameter client_id is missing.", param="client_id")
+    client = find(client_id)
     if client is None:
-        raise InvalidRequest(UNKNOWN_CLIENT if client_id else "The parameter client_id is missing.", param="client_id")
+        raise InvalidRequest(UNKNOWN_CLIENT, param="client_id")
     if not redirect_uri or not client.allows_redirect(redirect_uri):
         raise InvalidRequest(WRONG_REDIRECT, param="redirect_uri")
-    state = given.get("state", ("",))[0]
+    state = parameters.get("state", ("",))[0]
 
-    def refuse(error: str, description: str) -> AuthorizationRejected:
+    def reject(error: str, description: str) -> AuthorizationRejected:
         parameters = {"error": error, "error_description": description}
-        location = answer_at(redirect_uri, state if len(state) <= LONGEST_STATE else "", issuer, parameters)
+        returned_state = ""
+        if len(state) <= LONGEST_STATE:
+            returned_state = state
+        location = build_response_url(redirect_uri, returned_state, issuer, parameters)
         return AuthorizationRejected(client, location, description)
 
-    problem = _problem_of(given, client, issuer)
+    problem = _problem_of(parameters, client, issuer)
     if problem is not None:
-        raise refuse(*problem)
-    scope = scopes.read_scope(_first(given, "scope"))
+        raise reject(*problem)
+    scope = scopes.read_scope(_first(parameters, "scope"))
     if scope is None:
-        raise refuse("invalid_scope", f"Scopes are {', '.join(scopes.SCOPES)}.")
-    place = _first(given, "code_challenge"), " ".join(scope), scopes.resource_of(issuer), issuer
-    return AuthorizationRequest(client, redirect_uri, state, *place)
+        raise reject("invalid_scope", f"The supported scopes are {', '.join(scopes.SCOPES)}.")
+    return AuthorizationRequest(
+        client=client,
+        redirect_uri=redirect_uri,
+        state=state,
+        challenge=_first(parameters, "code_challenge"),
+        scope=" ".join(scope),
+        audience=scopes.resource_of(issuer),
+        issuer=issuer,
+    )
 
 
-def answer_at(redirect_uri: str, state: str, issuer: str, given: Mapping[str, str]) -> str:
-    """An address of an application with parameters of an answer, its state and who answers (RFC 9207)."""
-    query = urlencode({**given, **({"state": state} if state else {}), "iss": issuer})
-    return f"{redirect_uri}{'&' if '?' in redirect_uri else '?'}{query}"
+def build_response_url(redirect_uri: str, state: str, issuer: str, parameters: Mapping[str, str]) -> str:
+    """Return the redirect URI with the parameters of a response, the state and the issuer (RFC 9207)."""
+    query = dict(parameters)
+    if state:
+        query["state"] = state
+    query["iss"] = issuer
+    separator = "&" if "?" in redirect_uri else "?"
+    return redirect_uri + separator + urlencode(query)
 
 
-def _problem_of(given: Parameters, client: OAuthApp, issuer: str) -> tuple[str, str] | None:
-    """The error of a request whose sender is known, and a sentence; None: there is none."""
-    repeated = [name for name in ONCE if len(given.get(name, ())) > 1]
+def _problem_of(parameters: Parameters, client: OAuthApp, issuer: str) -> tuple[str, str] | None:
+    """Return the error code and description of an invalid request of a known client, or None for a valid request."""
+    repeated = [name for name in ONCE if len(parameters.get(name, ())) > 1]
     if repeated:
-        return "invalid_request", f"The parameter {repeated[0]} stands there more than once."
-    if len(_first(given, "state")) > LONGEST_STATE:
-        return "invalid_request", f"state has at most {LONGEST_STATE} characters."
-    kind = _first(given, "response_type")
+        return "invalid_request", f"The parameter {repeated[0]} is repeated."
+    if len(_first(parameters, "state")) > LONGEST_STATE:
+        return "invalid_request", f"state must have at most {LONGEST_STATE} characters."
+    kind = _first(parameters, "response_type")
     if kind != "code":
-        if kind:
-            error = "unsupported_response_type"
-        else:
-            error = "invalid_request"
+        error = "unsupported_response_type" if kind else "invalid_request"
         return error, "Send response_type=code."
     if not client.check_grant_type(CODE):
         return "unauthorized_client", "The application did not register for authorization codes."
-    if _first(given, "code_challenge_method") != "S256" or not CHALLENGE.fullmatch(_first(given, "code_challenge")):
+    if _first(parameters, "code_challenge_method") != "S256" or not CHALLENGE.fullmatch(
+        _first(parameters, "code_challenge")
+    ):
         return "invalid_request", "Send code_challenge with code_challenge_method=S256 (PKCE)."
-    if not all(scopes.names_resource(one, issuer) for one in given.get("resource", ())):
-        return "invalid_target", f"Tokens are made for {scopes.resource_of(issuer)} alone."
+    if not all(scopes.names_resource(resource, issuer) for resource in parameters.get("resource", ())):
+        return "invalid_target", f"Tokens are issued only for {scopes.resource_of(issuer)}."
     return None
 
 
-def _first(given: Parameters, name: str) -> str:
-    return next(iter(given.get(name, ())), "")
+def _first(parameters: Parameters, name: str) -> str:
+    return next(iter(parameters.get(name, ())), "")
 
 
-def _one(given: Parameters, name: str) -> str:
-    """A parameter that stands there once; "" otherwise."""
-    values = given.get(name, ())
+def _single(parameters: Parameters, name: str) -> str:
+    """Return a parameter that occurs exactly once, otherwise ""."""
+    values = parameters.get(name, ())
     if len(values) == 1:
         return values[0]
     return ""
 
 
 def shown_host(request: AuthorizationRequest) -> str:
-    """Where the answer goes, as people are told."""
+    """Return the host of the redirect URI, for display."""
     return redirects.host_of(request.redirect_uri)

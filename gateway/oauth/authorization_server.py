@@ -1,4 +1,4 @@
-"""All of the authorization server that a worker has."""
+"""The authorization server's objects of a worker."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,8 +25,7 @@ server = LazyImport("gateway.oauth.token_endpoint")
 
 
 class OAuth:
-    """Applications that people let act for them (`clients`), what they were allowed (`grants`), who calls with it
-    (`callers`), and what goes when it is over (`cleanup`)."""
+    """Clients, grants, callers of access tokens, and cleanup of expired rows."""
 
     def __init__(
         self,
@@ -47,8 +46,15 @@ class OAuth:
 
     @cached_property
     def server(self) -> "OAuthServer":
-        """What answers requests for tokens; made on first use, since its library serves nobody who has an API key. Its
-        reading takes some 100 ms, beside the loop."""
-        find = self.clients.find_asking
-        made: OAuthServer = compute(lambda: server.OAuthServer(find, self.grants, self._authentication))
-        return made
+        """The token and revocation endpoints.
+
+        Created on first use and off the event loop: importing Authlib takes 100 ms, and requests with API keys do not
+        need it.
+        """
+        return compute(self._create_server)
+
+    def _create_server(self) -> "OAuthServer":
+        created: OAuthServer = server.OAuthServer(
+            self.clients.find_for_token_request, self.grants, self._authentication
+        )
+        return created

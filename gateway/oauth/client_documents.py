@@ -1,7 +1,8 @@
-"""Applications whose id is the https address of their description (client-ID metadata documents).
+"""Client ID metadata documents: clients whose id is the https URL of their description.
 
-The address comes from anybody, so it passes the guard of addresses, is not followed elsewhere, is short, and is kept
-for an hour, for all workers; for a week while its host does not answer. A document that is wrong is kept by nobody.
+Any caller can send such a URL. The fetch is therefore guarded against internal addresses, follows no redirects and has
+a small size limit. All workers share the stored result for an hour, or for a week while the host is unavailable.
+Invalid documents are not stored. Format: https://datatracker.ietf.org/doc/draft-ietf-oauth-client-id-metadata-document/
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewayError
 from gateway.oauth import redirects
-from gateway.oauth.clients import OAuthApp, WrongMetadata, make_client, read_metadata
+from gateway.oauth.clients import InvalidMetadata, OAuthApp, make_client, read_metadata
 from gateway.store.documents import Documents
 
 LONGEST_ADDRESS = 400
@@ -21,13 +22,13 @@ PATIENCE_S = 5.0
 TTL_S = 3600
 STALE_S = 7 * 86_400.0
 KIND = "oauth_client"
-# Codes of a fetch that say what is there, rather than that nothing answers.
-WRONG = frozenset(("too_many_redirects", "response_too_large", "address_not_allowed", "invalid_address"))
+# Error codes of a fetch that make the document invalid. After any other error the stored document stays valid.
+INVALID_CODES = frozenset(("too_many_redirects", "response_too_large", "address_not_allowed", "invalid_address"))
 HEADERS = {"accept": "application/json", "user-agent": "llmgateway"}
 
 
 class FetchedDocument(Protocol):
-    """What a fetch brings."""
+    """The response of a fetch."""
 
     @property
     def status(self) -> int: ...
@@ -36,45 +37,46 @@ class FetchedDocument(Protocol):
 
 
 class DocumentFetcher(Protocol):
-    """GETs an address that somebody chose, guarded and capped. Raises GatewayError."""
+    """Fetches an untrusted URL with guards and a size limit. Raises GatewayError."""
 
     def fetch(
         self, url: str, max_bytes: int, *, timeout_s: float, headers: dict[str, str], redirects: int
     ) -> FetchedDocument: ...
 
 
-class Away(Exception):
-    """Nobody could be asked just now."""
+class DocumentUnavailable(Exception):
+    """The host of the document is unavailable."""
 
 
 class ClientDocuments:
-    """Those descriptions, fetched and remembered."""
+    """Fetches client metadata documents and stores them."""
 
     def __init__(self, documents: Documents, fetcher: DocumentFetcher, clock: Clock) -> None:
         self._documents = documents
         self._fetcher = fetcher
         self._clock = clock
 
-    def find(self, address: str, ask: bool = True) -> OAuthApp | None:
-        """The client that the document at `address` describes; None where there is none that is right. Unless its host
-        may be asked (`ask`), what is kept counts, however old."""
+    def find(self, address: str, may_fetch: bool = True) -> OAuthApp | None:
+        """Return the client that the document at `address` describes, or None if there is no valid document.
+
+        Unless `may_fetch`, only a stored document is used, regardless of its age.
+        """
         if not may_be_client(address):
             return None
         name = hashlib.sha256(address.encode()).hexdigest()
         now = self._clock.now_us() // SECOND_US
         stored = self._documents.get(KIND, name)
+        known = None
         if stored is not None:
             known = json.loads(stored)
-        else:
-            known = None
-        if known is not None and (now < known["until"] or not ask):
+        if known is not None and (now < known["until"] or not may_fetch):
             return make_client(address, known["metadata"])
-        if not ask:
+        if not may_fetch:
             return None
         try:
             metadata = self._load(address)
-        except Away:
-            # A host that is away for a while must not sign out everybody who uses its application.
+        except DocumentUnavailable:
+            # An outage of the host must not sign out the users of its application.
             if known is not None:
                 return make_client(address, known["metadata"])
             return None
@@ -87,31 +89,29 @@ class ClientDocuments:
         return make_client(address, metadata)
 
     def _load(self, address: str) -> dict[str, Any] | None:
-        """What the document says, None for one that is wrong or gone. Away."""
+        """Fetch the metadata. Returns None for an invalid or missing document; raises DocumentUnavailable."""
         try:
-            answer = self._fetcher.fetch(address, MOST_BYTES, timeout_s=PATIENCE_S, headers=HEADERS, redirects=0)
+            response = self._fetcher.fetch(address, MOST_BYTES, timeout_s=PATIENCE_S, headers=HEADERS, redirects=0)
         except GatewayError as error:
-            if error.code in WRONG:
+            if error.code in INVALID_CODES:
                 return None
-            raise Away from None
-        if answer.status >= 500:
-            raise Away
+            raise DocumentUnavailable from None
+        if response.status >= 500:
+            raise DocumentUnavailable
         try:
-            if answer.status == 200:
-                given = json.loads(answer.body)
-            else:
-                given = None
-            # Nobody shares a secret with us by a public document; what such a client could sign with is not asked for,
-            # since PKCE binds its codes.
-            if not isinstance(given, dict) or given.get("client_id") != address or "client_secret" in given:
+            if response.status != 200:
                 return None
-            return read_metadata({**given, "token_endpoint_auth_method": "none"})
-        except (WrongMetadata, ValueError, RecursionError):
+            document = json.loads(response.body)
+            # A public document cannot contain a secret, so the client is public; PKCE binds its codes.
+            if not isinstance(document, dict) or document.get("client_id") != address or "client_secret" in document:
+                return None
+            return read_metadata({**document, "token_endpoint_auth_method": "none"})
+        except (InvalidMetadata, ValueError, RecursionError):
             return None
 
 
 def may_be_client(address: str) -> bool:
-    """Whether an id can be such an address: https, with a path, to the letter as it is compared."""
+    """Return whether a client id can be the URL of a document: https, with a path, in normal form."""
     if not address.startswith("https://") or len(address) > LONGEST_ADDRESS or redirects.problem_of(address):
         return False
     path = urlsplit(address).path

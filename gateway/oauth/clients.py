@@ -1,4 +1,4 @@
-"""Applications that registered by themselves (RFC 7591), and what is kept of an application's own words."""
+"""Dynamic client registration (RFC 7591): registered applications and their metadata."""
 
 import hmac
 import json
@@ -24,20 +24,20 @@ REFRESH = "refresh_token"
 CREDENTIALS = "client_credentials"
 PUBLIC = "none"
 METHODS = (PUBLIC, "client_secret_basic", "client_secret_post")
-MOST_CLIENTS = 20_000  # of the installation
+MOST_CLIENTS = 20_000  # in the installation
 MOST_REDIRECTS = 20
 LONGEST_TEXT = 1_000
 LONGEST_NAME = 120
-ADDRESS = "https://"  # how the id of a client begins that is the address of its document
-ROOM_S = 600  # a registration that nobody used may have to make room after that
+ADDRESS = "https://"  # prefix of a client id that is the URL of a metadata document
+ROOM_S = 600  # minimum age of an unused registration that a new one may replace
 TEXTS = ("client_uri", "logo_uri", "tos_uri", "policy_uri", "software_id", "software_version", "application_type")
 
 
-FindDescribed = Callable[[str, bool], "OAuthApp | None"]
+FindDescribedClient = Callable[[str, bool], "OAuthApp | None"]
 
 
-class WrongMetadata(Exception):
-    """What is wrong with an application's description: RFC 7591's word, and a sentence."""
+class InvalidMetadata(Exception):
+    """The metadata of an application is invalid. `error` is the code of RFC 7591."""
 
     def __init__(self, error: str, description: str) -> None:
         super().__init__(description)
@@ -47,7 +47,7 @@ class WrongMetadata(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OAuthApp:
-    """An application, in the words that Authlib asks for. `generation` is that of the key it stands for."""
+    """An application, with the methods that Authlib calls. `generation` is that of the API key `key_id`."""
 
     id: str
     name: str
@@ -61,47 +61,46 @@ class OAuthApp:
     generation: int = 0
 
     def allows_redirect(self, uri: str) -> bool:
-        return any(redirects.matches(one, uri) for one in self.redirect_uris)
+        return any(redirects.matches(registered, uri) for registered in self.redirect_uris)
 
     def check_grant_type(self, grant_type: str) -> bool:
         return grant_type in self.grant_types
 
     def check_client_secret(self, secret: str) -> bool:
-        if not self.secret_hash:
+        if not self.secret_hash or not tokens.well_formed(secret):
             return False
-        if tokens.well_formed(secret):
-            made = [tokens.hash_token(secret, key) for key in self.hash_keys]
-        else:
-            made = []
-        return any(hmac.compare_digest(one, self.secret_hash) for one in made)
+        hashes = [tokens.hash_token(secret, key) for key in self.hash_keys]
+        return any(hmac.compare_digest(candidate, self.secret_hash) for candidate in hashes)
 
     def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
-        """One with a secret may send it either way; one without sends none."""
+        """Return whether the method fits: a client with a secret may send it in the header or in the body."""
         return (method == PUBLIC) == (self.method == PUBLIC)
 
 
 class Clients:
-    """Those that registered, in the store; `described` finds those whose id is an address."""
+    """Registered clients in the store. `described` finds clients whose id is the URL of their metadata document."""
 
-    def __init__(self, database: Database, secrets: Secrets, described: "FindDescribed") -> None:
+    def __init__(self, database: Database, secrets: Secrets, described: "FindDescribedClient") -> None:
         self._database = database
         self._hash_keys = secrets.hash_keys
         self._described = described
 
     def register(self, given: Mapping[str, Any], key_id: str = "", generation: int = 0) -> tuple[OAuthApp, str, int]:
-        """A new client as it describes itself, its secret ("" for a public one) and the second of its making. `key_id`:
-        an API key that it stands for by client credentials.
+        """Register a client. Return it with its secret ("" for a public client) and the creation time in Unix seconds.
 
-        WrongMetadata; RateLimited where there is no room for more.
+        `key_id` is the API key that the client may use with client credentials. Raises InvalidMetadata, and RateLimited
+        if there are too many clients.
         """
         metadata = read_metadata(given, bool(key_id))
         client_id = ids.new("client")
-        public = metadata["token_endpoint_auth_method"] == PUBLIC
-        secret = "" if public else ids.token(SECRET)
-        if secret:
-            hashed = tokens.hash_token(secret, self._hash_keys[0])
-        else:
-            hashed = ""
+        secret = ""
+        secret_hash = ""
+        if metadata["token_endpoint_auth_method"] != PUBLIC:
+            secret = ids.token(SECRET)
+            secret_hash = tokens.hash_token(secret, self._hash_keys[0])
+        stored_metadata = dict(metadata)
+        if key_id:
+            stored_metadata["generation"] = generation
 
         def work() -> int:
             now = self._database.now_us()
@@ -109,33 +108,37 @@ class Clients:
             OAuthClient.insert(
                 id=client_id,
                 name=metadata["client_name"],
-                secret_hash=hashed,
-                metadata=json.dumps(metadata | ({"generation": generation} if key_id else {})),
+                secret_hash=secret_hash,
+                metadata=json.dumps(stored_metadata),
                 key_id=key_id,
                 created_at=now,
             ).execute()
             return now // SECOND_US
 
-        made_at = self._database.write(work)
-        return make_client(client_id, metadata, hashed, self._hash_keys, key_id, generation), secret, made_at
+        created_at = self._database.write(work)
+        client = make_client(client_id, metadata, secret_hash, self._hash_keys, key_id, generation)
+        return client, secret, created_at
 
-    def find_asking(self, client_id: str) -> OAuthApp | None:
-        """As `find`, for who asks without a person: the host of an address is asked only where somebody allowed that
-        client something. Unavailable."""
+    def find_for_token_request(self, client_id: str) -> OAuthApp | None:
+        """Find the client of a request without a signed-in person. Raises Unavailable.
+
+        The document at a client's URL is fetched only if a person has authorized that client: otherwise anyone could
+        make the gateway send requests.
+        """
         if not client_id.startswith(ADDRESS):
             return self.find(client_id)
         if not (client_id.isascii() and client_id.isprintable()):
             return None
-        allowed = self._database.read(lambda: OAuthGrant.select().where(OAuthGrant.client == client_id).exists())
+        allowed = self._database.read(OAuthGrant.select().where(OAuthGrant.client == client_id).exists)
         return self._described(client_id, allowed)
 
     def find(self, client_id: str) -> OAuthApp | None:
-        """A client, by its id. Unavailable."""
+        """Return a client by its id, or None. Raises Unavailable."""
         if client_id.startswith(ADDRESS):
             return self._described(client_id, True)
         if not client_id.isascii() or "\0" in client_id or len(client_id) > 40:
             return None
-        row = self._database.read(lambda: OAuthClient.get_or_none(OAuthClient.id == client_id))
+        row = self._database.read(OAuthClient.select().where(OAuthClient.id == client_id).first)
         if row is None:
             return None
         metadata = json.loads(row.metadata)
@@ -151,7 +154,7 @@ def make_client(
     key_id: str = "",
     generation: int = 0,
 ) -> OAuthApp:
-    """A client of metadata that `read_metadata` gave."""
+    """Return a client from the metadata that `read_metadata` returned."""
     return OAuthApp(
         client_id,
         metadata["client_name"],
@@ -167,40 +170,43 @@ def make_client(
 
 
 def read_metadata(given: Mapping[str, Any], with_key: bool = False) -> dict[str, Any]:
-    """What is kept of an application's own words: members that are known, in force as they stand. WrongMetadata."""
+    """Validate the metadata of an application and return its known members. Raises InvalidMetadata."""
     grants = _read_grants(given, with_key)
+    uris = []
+    response_types = []
     if CODE in grants:
         uris = _read_redirects(given)
-    else:
-        uris = []
+        response_types = ["code"]
     method = given.get("token_endpoint_auth_method") or "client_secret_basic"
     if method not in METHODS:
-        raise _wrong(f"token_endpoint_auth_method is one of {', '.join(METHODS)}.")
+        raise _invalid(f"token_endpoint_auth_method must be one of {', '.join(METHODS)}.")
     if method == PUBLIC and CREDENTIALS in grants:
-        raise _wrong("client_credentials need a secret: send token_endpoint_auth_method client_secret_basic.")
+        raise _invalid("client_credentials requires a secret: send token_endpoint_auth_method client_secret_basic.")
     metadata: dict[str, Any] = {
         "client_name": _read_name(given, uris),
         "grant_types": grants,
-        "response_types": ["code"] if CODE in grants else [],
+        "response_types": response_types,
         "token_endpoint_auth_method": method,
         "scope": " ".join(SCOPES),
     }
     if uris:
         metadata["redirect_uris"] = uris
-    # Members that are absent stay absent: clients take null for a mistake.
+    # Absent members stay absent: some clients reject null.
     return metadata | {name: given[name] for name in TEXTS if _is_text(given.get(name))}
 
 
 def _read_grants(given: Mapping[str, Any], with_key: bool) -> list[str]:
     grants = _strings(given, "grant_types") or [CODE]
-    known = [one for one in (CODE, REFRESH, CREDENTIALS) if one in grants and (with_key or one != CREDENTIALS)]
+    supported = [CODE, REFRESH]
+    if with_key:
+        supported.append(CREDENTIALS)
+    known = [grant_type for grant_type in supported if grant_type in grants]
     if CODE not in known and CREDENTIALS not in known:
-        if with_key:
-            wanted = ""
-        else:
-            wanted = "; client_credentials need an API key in the header Authorization"
-        raise _wrong(f"grant_types has none that is served here: {CODE}, {REFRESH}{wanted}.")
-    # Whoever signs in by a code is refreshed as well, so that people are not asked each hour.
+        hint = ""
+        if not with_key:
+            hint = " client_credentials requires an API key in the Authorization header."
+        raise _invalid(f"grant_types has no supported value. Supported: {', '.join(supported)}.{hint}")
+    # Without refresh tokens people would have to authorize the application every hour.
     if CODE in known and REFRESH not in known:
         return [*known, REFRESH]
     return known
@@ -209,29 +215,31 @@ def _read_grants(given: Mapping[str, Any], with_key: bool) -> list[str]:
 def _read_redirects(given: Mapping[str, Any]) -> list[str]:
     uris = _strings(given, "redirect_uris")
     if not 0 < len(uris) <= MOST_REDIRECTS:
-        raise WrongMetadata("invalid_redirect_uri", f"redirect_uris has 1 to {MOST_REDIRECTS} addresses.")
+        raise InvalidMetadata("invalid_redirect_uri", f"redirect_uris must have 1 to {MOST_REDIRECTS} URIs.")
     for uri in uris:
         problem = redirects.problem_of(uri)
         if problem:
-            raise WrongMetadata("invalid_redirect_uri", f"One of redirect_uris {problem}.")
+            raise InvalidMetadata("invalid_redirect_uri", f"An entry of redirect_uris {problem}.")
     return list(dict.fromkeys(uris))
 
 
 def _read_name(given: Mapping[str, Any], uris: Sequence[str]) -> str:
     name = given.get("client_name")
     if isinstance(name, str):
-        shown = "".join(sign for sign in name if sign.isprintable()).strip()
-    else:
-        shown = ""
-    return shown[:LONGEST_NAME] or (redirects.host_of(uris[0])[:LONGEST_NAME] if uris else "An application")
+        printable = "".join(character for character in name if character.isprintable()).strip()
+        if printable:
+            return printable[:LONGEST_NAME]
+    if uris:
+        return redirects.host_of(uris[0])[:LONGEST_NAME]
+    return "Unnamed application"
 
 
 def _strings(given: Mapping[str, Any], name: str) -> list[str]:
     value = given.get(name)
     if value is None:
         return []
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise _wrong(f"{name} is a list of texts.")
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise _invalid(f"{name} must be a list of strings.")
     return value
 
 
@@ -239,19 +247,23 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= LONGEST_TEXT and value.isprintable()
 
 
-def _wrong(description: str) -> WrongMetadata:
-    return WrongMetadata("invalid_client_metadata", description)
+def _invalid(description: str) -> InvalidMetadata:
+    return InvalidMetadata("invalid_client_metadata", description)
 
 
 def _make_room(now: int) -> None:
-    """The oldest that nobody used gives way where there are as many as may be, else of those that are allowed nothing
-    any more the one whose use is longest ago. RateLimited: there is none."""
+    """Delete a client if there are already MOST_CLIENTS. Raises RateLimited if no client can be deleted.
+
+    Deletes the oldest client that was never used, otherwise the least recently used client without grants.
+    """
     if OAuthClient.select().count() < MOST_CLIENTS:
         return
     unused = (OAuthClient.used_at == 0) & (OAuthClient.created_at < now - ROOM_S * SECOND_US)
-    over = (OAuthClient.used_at > 0) & ~fn.EXISTS(OAuthGrant.select().where(OAuthGrant.client == OAuthClient.id))
-    for free, order in ((unused, OAuthClient.created_at), (over, OAuthClient.used_at)):
-        oldest = OAuthClient.select(OAuthClient.id).where(free).order_by(order).limit(1)
+    without_grants = (OAuthClient.used_at > 0) & ~fn.EXISTS(
+        OAuthGrant.select().where(OAuthGrant.client == OAuthClient.id)
+    )
+    for removable, order in ((unused, OAuthClient.created_at), (without_grants, OAuthClient.used_at)):
+        oldest = OAuthClient.select(OAuthClient.id).where(removable).order_by(order).limit(1)
         if OAuthClient.delete().where(OAuthClient.id.in_([row.id for row in oldest])).execute():
             return
-    raise RateLimited("Too many applications register here; try again later.", retry_after=float(ROOM_S))
+    raise RateLimited("Too many applications are registered. Try again later.", retry_after=float(ROOM_S))

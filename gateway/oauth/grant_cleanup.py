@@ -1,5 +1,7 @@
-"""What is over of the authorization server goes: grants whose tokens can be refreshed no more, codes and tokens past
-their time, applications that nobody uses. In small steps, safe to repeat, and for several workers at once."""
+"""Deletes expired grants, codes and tokens and unused applications of the authorization server.
+
+Works in small transactions. Several workers may run it at the same time, and a repeated run is harmless.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,31 +16,35 @@ from gateway.store.database import Database
 STEP_ROWS = 200
 ROUND_STEPS = 400
 PAUSE_S = 0.02
-UNUSED_S = 86_400  # how long a registration waits for its first consent
-IDLE_S = 90 * 86_400  # and is kept after the last use of its last grant
-# A used code shows that it was stolen when it comes again: for so long after its time.
+UNUSED_S = 86_400  # lifetime of a registration without a first consent
+IDLE_S = 90 * 86_400  # lifetime of a registration after the last use of its last grant
+# Used codes are kept for a day after expiry: a second use shows that the code was stolen.
 CODE_KEPT_S = 86_400
 
 GoOn = Callable[[], bool]
 
 
+def _always() -> bool:
+    return True
+
+
 class OAuthCleanup:
-    """One for a worker; the methods give the number of rows that went. Unavailable: the next round does it."""
+    """Cleanup job of a worker. Methods return the number of deleted rows. Raises Unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def forget(self, go_on: GoOn = lambda: True) -> int:
-        """Everything that is over."""
+    def forget(self, go_on: GoOn = _always) -> int:
+        """Delete everything that has expired."""
         steps = (self._grants, self._ended_grants, self._codes, self._tokens, self._clients)
         return sum(self._repeat(step, go_on) for step in steps)
 
     def _grants(self, now: int) -> int:
-        over = OAuthGrant.select(OAuthGrant.id).where(OAuthGrant.expires_at <= now).limit(STEP_ROWS)
-        return grant_rows.delete_grants([row.id for row in over])
+        expired = OAuthGrant.select(OAuthGrant.id).where(OAuthGrant.expires_at <= now).limit(STEP_ROWS)
+        return grant_rows.delete_grants([row.id for row in expired])
 
     def _ended_grants(self, now: int) -> int:
-        """Those whose key was rolled, switched off or deleted: nobody can use them again."""
+        """Delete grants of keys that were rolled, deactivated or deleted."""
         ended = (
             OAuthGrant.select(OAuthGrant.id)
             .join(ApiKey)
@@ -60,21 +66,23 @@ class OAuthCleanup:
         return _delete(OAuthClient, (unused | idle) & OAuthClient.id.not_in(held))
 
     def _repeat(self, step: Callable[[int], int], go_on: GoOn) -> int:
-        gone = 0
+        def delete() -> int:
+            return step(self._database.now_us())
+
+        total = 0
         for _ in range(ROUND_STEPS):
-            if go_on():
-                count = self._database.write(lambda: step(self._database.now_us()))
-            else:
-                count = 0
-            gone += count
+            if not go_on():
+                break
+            count = self._database.write(delete)
+            total += count
             if count < STEP_ROWS:
                 break
             pause(PAUSE_S)
-        return gone
+        return total
 
 
-def _delete(table: Any, over: Any) -> int:
-    found = [row.id for row in table.select(table.id).where(over).limit(STEP_ROWS)]
-    if found:
-        return table.delete().where(table.id.in_(found)).execute()
+def _delete(table: Any, expired: Any) -> int:
+    row_ids = [row.id for row in table.select(table.id).where(expired).limit(STEP_ROWS)]
+    if row_ids:
+        return table.delete().where(table.id.in_(row_ids)).execute()
     return 0

@@ -1,4 +1,4 @@
-"""Rows of grants: what is asked of the store, and what is written within an open transaction."""
+"""Queries for rows of grants, and changes of them within an open transaction."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +12,12 @@ from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
 LONGEST_AUDIENCE = 512
 
 
-def usable_keys(now: int, *wanted: Any) -> Any:
-    """Keys in force that stand for a person, narrowed by `wanted`; each with its person, the name of its project and
-    its organization."""
+def usable_keys(now: int, *conditions: Any) -> Any:
+    """Select active keys of kind user that match `conditions`.
+
+    Each row also has the user's id (`holder`), the name of the project (`project_name`) and the id of the organization
+    (`owner`).
+    """
     return (
         ApiKey.select(
             ApiKey, User.id.alias("holder"), Project.name.alias("project_name"), Project.organization.alias("owner")
@@ -32,7 +35,7 @@ def usable_keys(now: int, *wanted: Any) -> Any:
             Organization.status == "active",
             Member.status == "active",
             User.status == "active",
-            *wanted,
+            *conditions,
         )
         .objects()
     )
@@ -61,14 +64,24 @@ def grants() -> Any:
 
 
 def info_of(row: Any) -> GrantInfo:
-    whose = row.api_key_id, row.key_name, row.user_id
-    times = row.created_at, row.used_at, row.expires_at
-    return GrantInfo(row.id, row.client, row.client_name, row.redirect_host, tuple(row.scope.split()), *whose, *times)
+    return GrantInfo(
+        id=row.id,
+        client=row.client,
+        client_name=row.client_name,
+        redirect_host=row.redirect_host,
+        scopes=tuple(row.scope.split()),
+        key_id=row.api_key_id,
+        key_name=row.key_name,
+        user_id=row.user_id,
+        created_at_us=row.created_at,
+        used_at_us=row.used_at,
+        expires_at_us=row.expires_at,
+    )
 
 
 def insert_grant(grant_id: str, consent: Consent, key: Any, now: int, end: int) -> None:
     if len(consent.audience) > LONGEST_AUDIENCE:
-        raise InvalidRequest("The address of this gateway is too long.", param="resource")
+        raise InvalidRequest("The URL of this gateway is too long.", param="resource")
     OAuthGrant.insert(
         id=grant_id,
         api_key=key.id,
@@ -88,7 +101,7 @@ def insert_grant(grant_id: str, consent: Consent, key: Any, now: int, end: int) 
 
 
 def owner_of(grant_id: str) -> tuple[str, str]:
-    """The person and the organization of a grant; "" where it is gone."""
+    """Return the ids of the person and the organization of a grant; both are "" if the grant does not exist."""
     row = (
         OAuthGrant.select(OAuthGrant.user_id, Project.organization.alias("owner"))
         .join(ApiKey)
@@ -103,10 +116,10 @@ def owner_of(grant_id: str) -> tuple[str, str]:
 
 
 def delete_grants(grant_ids: Sequence[str]) -> int:
-    """Grants with what hangs on them, within a transaction; how many."""
+    """Delete grants with their codes and tokens, within a transaction. Return the number of grants."""
     if not grant_ids:
         return 0
-    wanted = list(grant_ids)
-    OAuthToken.delete().where(OAuthToken.grant.in_(wanted)).execute()
-    OAuthCode.delete().where(OAuthCode.grant.in_(wanted)).execute()
-    return OAuthGrant.delete().where(OAuthGrant.id.in_(wanted)).execute()
+    ids = list(grant_ids)
+    OAuthToken.delete().where(OAuthToken.grant.in_(ids)).execute()
+    OAuthCode.delete().where(OAuthCode.grant.in_(ids)).execute()
+    return OAuthGrant.delete().where(OAuthGrant.id.in_(ids)).execute()

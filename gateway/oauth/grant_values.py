@@ -1,4 +1,4 @@
-"""What grants are made of and found as, and what asks for tokens, without the store."""
+"""Values of the authorization server: consent, codes, tokens, grants and token requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from gateway.oauth.models import TokenKind
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What somebody allows. `client` is a client's id or address, `key_id` an API key of the user's own."""
+    """A person's consent. `client` is the id or the document URL of a client, `key_id` one of the person's API keys."""
 
     client: str
     client_name: str
@@ -22,8 +22,8 @@ class Consent:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundCode:
-    """A code that is neither used nor over."""
+class ValidCode:
+    """An authorization code that is neither used nor expired."""
 
     id: str
     grant_id: str
@@ -34,13 +34,13 @@ class FoundCode:
     challenge: str
 
     def get_redirect_uri(self) -> str:
-        """As Authlib asks for it."""
+        """Return the redirect URI (required by Authlib)."""
         return self.redirect_uri
 
 
 @dataclass(frozen=True, slots=True)
-class FoundToken:
-    """A token whose grant holds; `spent`: a refresh token that was used before."""
+class StoredToken:
+    """A token of a valid grant. Only refresh tokens can be `used`."""
 
     id: str
     kind: TokenKind
@@ -49,13 +49,13 @@ class FoundToken:
     user_id: str
     scope: str
     audience: str
-    spent: bool
-    over: bool
+    used: bool
+    expired: bool
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedTokens:
-    """An access token and, where there is one, what it is refreshed with; they exist nowhere else."""
+    """A new access token and refresh token ("": none) in plain text. The store has only their hashes."""
 
     access: str = field(repr=False)
     refresh: str = field(repr=False)
@@ -64,7 +64,7 @@ class IssuedTokens:
 
 @dataclass(frozen=True, slots=True)
 class GrantInfo:
-    """A grant as its person sees it; times in µs."""
+    """A grant as shown to its person. Times are in µs."""
 
     id: str
     client: str
@@ -80,8 +80,8 @@ class GrantInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenQuestion:
-    """What came: the fields of the body, the header Authorization ("": none), and who answers."""
+class TokenRequest:
+    """A request to the token or revocation endpoint. `authorization` is the header ("": none), `issuer` our URL."""
 
     fields: Mapping[str, str] = field(repr=False)
     authorization: str = field(repr=False, default="")

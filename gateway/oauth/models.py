@@ -1,4 +1,4 @@
-"""The tables of the authorization server; secrets are kept as keyed hashes only."""
+"""Tables of the authorization server. Secrets are stored only as keyed hashes."""
 
 from collections.abc import Sequence
 from typing import Literal, cast
@@ -12,9 +12,11 @@ TokenKind = Literal["access", "refresh"]
 
 
 class OAuthClient(Base):
-    """A registered application. `secret_hash` is "" for one that cannot keep a secret, `metadata` what it said of
-    itself (JSON), `key_id` the API key that it stands for by itself, "" for none. `used_at` 0: nobody allowed it
-    anything yet."""
+    """A registered application.
+
+    `secret_hash` is "" for a public client, `metadata` its registration as JSON, `key_id` the API key that it may use
+    with client credentials ("": none). `used_at` is 0 until a person authorizes it.
+    """
 
     id = peewee.CharField(40, primary_key=True)
     name = peewee.CharField(120)
@@ -29,9 +31,12 @@ class OAuthClient(Base):
 
 
 class OAuthGrant(Base):
-    """What a person allowed a client: `api_key` with its `generation` of then, `scope` (words with spaces) at
-    `audience`. `client` is the id of a registered client, the address of its document, or "" for the key's holder
-    itself."""
+    """A person's permission for a client to use an API key.
+
+    `generation` is that of the key at consent, `scope` the scopes separated by spaces, `audience` the resource.
+    `client` is the id of a registered client, the URL of a metadata document, or "" for a request that has the API key
+    as its secret.
+    """
 
     id = peewee.CharField(40, primary_key=True)
     api_key = peewee.ForeignKeyField(ApiKey, column_name="api_key", on_delete="CASCADE", backref="+")
@@ -52,7 +57,7 @@ class OAuthGrant(Base):
 
 
 class OAuthCode(Base):
-    """An authorization code; `challenge` is that of S256 (RFC 7636). `used_at` 0: not yet, and it is used once."""
+    """An authorization code with its S256 `challenge` (RFC 7636). It works once; `used_at` is 0 before."""
 
     id = peewee.CharField(40, primary_key=True)
     code_hash = peewee.CharField(64, unique=True)
@@ -70,7 +75,7 @@ class OAuthCode(Base):
 
 
 class OAuthToken(Base):
-    """A token; one for refreshing is kept after its use, so that a second use shows that it was stolen."""
+    """An access or refresh token. A used refresh token stays, so that a second use reveals that it was stolen."""
 
     id = peewee.CharField(40, primary_key=True)
     token_hash = peewee.CharField(64, unique=True)

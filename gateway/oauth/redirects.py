@@ -1,10 +1,10 @@
-"""Where an application may be sent back to: which addresses may be registered, and which one a request may name."""
+"""Redirect URIs: which URIs an application may register, and which registered URI a request may name."""
 
 from urllib.parse import SplitResult, urlsplit
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 LONGEST = 1_000
-# Schemes of programs that own none with a dot, which RFC 8252 (7.1) wants. What is in no list could run in a browser.
+# Schemes of programs without the dot that RFC 8252, section 7.1 requires. Other schemes could run in a browser.
 PROGRAMS = frozenset(
     (
         *("cursor", "vscode", "vscode-insiders", "code-oss", "vscodium", "windsurf", "windsurf-next", "claude", "zed"),
@@ -14,18 +14,18 @@ PROGRAMS = frozenset(
 
 
 def problem_of(uri: str) -> str:
-    """Why an address may not be registered; "" where it may: https, http on loopback, a program's own scheme."""
+    """Return why a URI cannot be registered, "" if it can: https, http on loopback, or a program's private scheme."""
     if not 0 < len(uri) <= LONGEST:
-        return f"has 1 to {LONGEST} characters"
-    if not (uri.isascii() and uri.isprintable()) or any(sign in uri for sign in " \\\"<>^`{|}'"):
-        return "has characters that are not of an address"
+        return f"must have 1 to {LONGEST} characters"
+    if not (uri.isascii() and uri.isprintable()) or any(character in uri for character in " \\\"<>^`{|}'"):
+        return "has characters that are not allowed in a URI"
     parts = _split(uri)
     if parts is None:
-        return "is not an absolute address"
+        return "is not an absolute URI"
     if "#" in uri:
         return "has a fragment"
     if parts.username is not None or parts.password is not None:
-        return "names a user"
+        return "has a user name"
     return _problem_of_scheme(parts)
 
 
@@ -35,24 +35,24 @@ def _problem_of_scheme(parts: SplitResult) -> str:
     if scheme == "https":
         if host:
             return ""
-        return "names no host"
+        return "has no host"
     if scheme == "http":
         if host in LOOPBACK:
             return ""
-        return "is not on https; http is for loopback addresses only"
+        return "does not use https; http is for loopback addresses only"
     if "." in scheme or scheme in PROGRAMS:
         return ""
-    return "has a scheme that is not let in"
+    return "has a scheme that is not allowed"
 
 
-def matches(registered: str, given: str) -> bool:
-    """Whether a request may name `given`: the registered address to the letter, on loopback with any port."""
-    if registered == given:
+def matches(registered: str, requested: str) -> bool:
+    """Return whether `requested` is the registered URI. On loopback the port may differ (RFC 8252, section 7.3)."""
+    if registered == requested:
         return True
-    if problem_of(given):
+    if problem_of(requested):
         return False
     ours = _split(registered)
-    theirs = _split(given)
+    theirs = _split(requested)
     return (
         ours is not None
         and theirs is not None
@@ -64,7 +64,7 @@ def matches(registered: str, given: str) -> bool:
 
 
 def host_of(uri: str) -> str:
-    """What people are shown of an address: its host, or the scheme of a program."""
+    """Return the host of a URI or the scheme of a program, for display."""
     parts = _split(uri)
     if parts is None:
         return ""

@@ -1,4 +1,4 @@
-"""What tokens are good for: scopes, and the resource that they are made for (RFC 8707)."""
+"""Scopes of tokens, and the resource for which tokens are issued (RFC 8707)."""
 
 PATH = "/mcp"
 TOOLS = "mcp:tools"
@@ -6,20 +6,26 @@ SCOPES = (TOOLS, "mcp:resources", "mcp:prompts")
 
 
 def resource_of(base_url: str) -> str:
-    """The resource under the address that callers see: where tokens are taken."""
+    """Return the URL of the resource that accepts the tokens, below the public base URL."""
     return base_url.rstrip("/") + PATH
 
 
 def names_resource(text: str, base_url: str) -> bool:
-    """Whether a `resource` parameter means the one under `base_url`: it, with a slash too many, or its server."""
+    """Return whether a `resource` parameter names the resource below `base_url`.
+
+    A trailing slash and the URL of the whole server are accepted, because clients send both.
+    """
     base = base_url.rstrip("/")
     return text.rstrip("/") in (base + PATH, base)
 
 
 def read_scope(text: str) -> tuple[str, ...] | None:
-    """The scopes that a parameter asks for, in our order; all without one. Those that are not known are left out, as
-    applications ask for what other servers have (RFC 6749, 3.3); None where no other is asked for."""
+    """Return the requested scopes in the order of SCOPES; all scopes if the parameter is empty.
+
+    Unknown scopes are ignored (RFC 6749, section 3.3), because applications request scopes of other servers. Returns
+    None if all requested scopes are unknown.
+    """
     requested = set(text.split())
     if not requested:
         return SCOPES
-    return tuple(one for one in SCOPES if one in requested) or None
+    return tuple(scope for scope in SCOPES if scope in requested) or None

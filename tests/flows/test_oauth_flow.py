@@ -339,7 +339,7 @@ def test_an_application_may_be_known_by_the_address_of_its_document(gateway: Ten
     app.id = "https://127.0.0.1/client.json"
     assert "/connect/login" in app.web.get(app.address()).headers["location"]  # for nobody it is asked at all
     refused = person.open(app.address())
-    assert refused.status_code == 400 and "is not known here" in refused.text
+    assert refused.status_code == 400 and "is no longer registered" in refused.text
 
 
 def test_who_has_no_key_in_force_is_told_so(gateway: Tenant, app: App, person: Person) -> None:

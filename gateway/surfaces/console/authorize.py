@@ -51,7 +51,7 @@ def _reject(services: Services, inbound: Inbound, parameters: Parameters, reject
     A redirect to another site happens only if the person has authorized the application before; other people get a page
     with a link.
     """
-    if not rejection.leads_elsewhere:
+    if not rejection.redirects_to_website:
         return _redirect(rejection.location)
     visitor = require_visitor(services, inbound, _target(parameters))
     grants = services.accounts.oauth.grants.list_grants(user_id=visitor.user_id)
@@ -86,7 +86,7 @@ def decide(services: Services, inbound: Inbound) -> Outbound:
         code = services.accounts.oauth.grants.allow(_consent(request, visitor, form.get("key", "")[:80]))
     except NotFound as error:
         return _page(services, inbound, visitor, parameters, request, error)
-    return _redirect(request.answer(code=code))
+    return _redirect(request.response_url(code=code))
 
 
 def _parse(query: str) -> Parameters:

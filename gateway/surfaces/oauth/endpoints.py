@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl
 
 from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, Unauthenticated
-from gateway.oauth.clients import WrongMetadata
-from gateway.oauth.grant_values import TokenQuestion
+from gateway.oauth.clients import InvalidMetadata
+from gateway.oauth.grant_values import TokenRequest
 from gateway.surfaces import auth
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
 from gateway.surfaces.http_responses import json_reply
@@ -63,7 +63,7 @@ def register(services: Services, inbound: Inbound) -> Outbound:
     key_id, generation = _key_of(services, inbound, given)
     try:
         client, secret, made_at = services.accounts.oauth.clients.register(given, key_id, generation)
-    except WrongMetadata as problem:
+    except InvalidMetadata as problem:
         return _reply(inbound, {"error": problem.error, "error_description": problem.description}, 400)
     body = {"client_id": client.id, "client_id_issued_at": made_at, **client.metadata}
     if secret:
@@ -81,12 +81,12 @@ def revoke(services: Services, inbound: Inbound) -> Outbound:
     return _ask(services, inbound, lambda given: services.accounts.oauth.server.revoke(given))
 
 
-def _ask(services: Services, inbound: Inbound, work: Callable[[TokenQuestion], Any]) -> Outbound:
+def _ask(services: Services, inbound: Inbound, work: Callable[[TokenRequest], Any]) -> Outbound:
     services.management.throttle.take(ThrottleGate("tokens", network_of(inbound.peer), TOKENS, MINUTE_S))
     fields = read_fields(inbound)
     fields.pop("token_type_hint", None)  # every kind is found without
     authorization = inbound.header("authorization")
-    given = TokenQuestion(fields, authorization, inbound.base_url.rstrip("/"))
+    given = TokenRequest(fields, authorization, inbound.base_url.rstrip("/"))
     status, body, headers = work(given)
     return _reply(inbound, body, status, headers)
 

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.errors import RateLimited
 from gateway.oauth import clients as module
-from gateway.oauth.clients import ROOM_S, Clients, WrongMetadata, read_metadata
+from gateway.oauth.clients import ROOM_S, Clients, InvalidMetadata, read_metadata
 from gateway.oauth.models import OAuthClient
 from gateway.oauth.redirects import LONGEST, host_of, matches, problem_of
 from gateway.store.installation_identity import Secrets
@@ -121,7 +121,7 @@ def test_grants_that_are_not_served_are_left_out() -> None:
              {"token_endpoint_auth_method": 7}, {"grant_types": [None]}]
 )  # fmt: skip
 def test_wrong_metadata_is_refused(more) -> None:
-    with pytest.raises(WrongMetadata):
+    with pytest.raises(InvalidMetadata):
         read_metadata({**WEB, **more})
 
 
@@ -156,5 +156,5 @@ def test_who_asks_without_a_person_has_no_address_fetched_that_nobody_allowed_an
     for address in ("https://a.example/c", "https://b.example/c", "https://\ud800.example/c", "https://a\0.example/c"):
         if "b.example" in address:
             small_office.connect(client=address)
-        assert clients.find_asking(address) is None
+        assert clients.find_for_token_request(address) is None
     assert asked == [("https://a.example/c", False), ("https://b.example/c", True)]

@@ -10,7 +10,7 @@ from gateway.clock import SECOND_US
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Unauthenticated
 from gateway.oauth import grants as module
 from gateway.oauth.access_tokens import TokenCallers
-from gateway.oauth.grants import CODE_S, REFRESH_S, Spent
+from gateway.oauth.grants import CODE_S, REFRESH_S, AlreadyUsed
 from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
 
 RESOURCE = "https://llm.example/mcp"
@@ -40,7 +40,7 @@ def test_of_many_who_use_a_code_at_once_one_gets_tokens_which_end(office) -> Non
     tries = [gevent.spawn(office.grants.exchange, found, refreshable=True) for _ in range(4)]
     gevent.joinall(tries)
     issued = [one.value for one in tries if one.successful()]
-    assert len(issued) == 1 and all(isinstance(one.exception, Spent) for one in tries if not one.successful())
+    assert len(issued) == 1 and all(isinstance(one.exception, AlreadyUsed) for one in tries if not one.successful())
     assert not is_live(office, issued[0].access)
 
 
@@ -52,9 +52,9 @@ def test_a_refresh_token_rotates_and_its_late_second_use_ends_the_family(office,
     # The new refresh token keeps all that was allowed.
     assert office.grants.find_token(second.refresh).scope == "mcp:tools mcp:resources mcp:prompts"
     stolen = office.grants.find_token(first.refresh)
-    assert stolen.spent
-    monkeypatch.setattr(module, "AGAIN_S", 0)
-    with pytest.raises(Spent):
+    assert stolen.used
+    monkeypatch.setattr(module, "REUSE_WINDOW_S", 0)
+    with pytest.raises(AlreadyUsed):
         office.grants.refresh(stolen, "mcp:tools")
     assert not is_live(office, first.access) and not is_live(office, second.access)
     assert office.grants.find_token(second.refresh) is None
@@ -67,7 +67,7 @@ def test_all_who_refresh_at_once_get_tokens_until_one_of_these_is_used(office) -
     issued = [one.value for one in tries]
     assert all(is_live(office, one.access) for one in issued) and len({one.refresh for one in issued}) == 4
     followed = office.grants.refresh(office.grants.find_token(issued[0].refresh), "mcp:tools")
-    with pytest.raises(Spent):
+    with pytest.raises(AlreadyUsed):
         office.grants.refresh(found, "mcp:tools")
     assert not any(is_live(office, one.access) for one in (*issued, followed))
     assert office.database.read(lambda: OAuthToken.select().count()) == 0
@@ -88,8 +88,8 @@ def test_codes_and_tokens_are_over_in_their_time(small_office, clock) -> None:
     clock.advance(CODE_S + 1)
     assert small_office.grants.find_code(code) is None
     clock.advance(REFRESH_S)
-    assert small_office.grants.find_token(issued.refresh).over
-    with pytest.raises(Spent):
+    assert small_office.grants.find_token(issued.refresh).expired
+    with pytest.raises(AlreadyUsed):
         small_office.grants.refresh(small_office.grants.find_token(issued.refresh), "mcp:tools")
 
 
@@ -132,7 +132,7 @@ def test_what_is_allowed_and_ended_is_in_the_audit_log(office) -> None:
 
 def test_who_holds_the_key_has_one_grant_however_often_they_ask(office) -> None:
     asked = office.consent(client="", redirect_uri="", redirect_host="")
-    issued = [office.grants.hold(asked) for _ in range(3)]
+    issued = [office.grants.issue_for_key(asked) for _ in range(3)]
     assert all(is_live(office, one.access) and not one.refresh for one in issued)
     assert len(office.grants.list_grants(key_id=office.key.id)) == 1 and audited(office) == ["oauth.grant"]
 
@@ -165,19 +165,19 @@ def test_nobody_can_fill_the_audit_log_or_empty_every_memory_again_and_again(sma
     monkeypatch.setattr(module, "MOST_CHANGES", 3)
     asked = small_office.consent(client="", redirect_uri="", redirect_host="")
     for number in range(2):
-        small_office.grants.hold(replace(asked, audience=f"https://{number}.example/mcp"))
+        small_office.grants.issue_for_key(replace(asked, audience=f"https://{number}.example/mcp"))
     token = small_office.grants.find_token(
-        small_office.grants.hold(replace(asked, audience="https://1.example/mcp")).access
+        small_office.grants.issue_for_key(replace(asked, audience="https://1.example/mcp")).access
     )
     small_office.grants.end_token(token)
     with pytest.raises(RateLimited):
-        small_office.grants.hold(replace(asked, audience="https://3.example/mcp"))
+        small_office.grants.issue_for_key(replace(asked, audience="https://3.example/mcp"))
     with pytest.raises(RateLimited):
         small_office.grants.end_token(token)
     with pytest.raises(RateLimited):
         small_office.grants.allow(small_office.consent())
     # What is there goes on being used.
-    assert small_office.grants.hold(replace(asked, audience="https://1.example/mcp")).access
+    assert small_office.grants.issue_for_key(replace(asked, audience="https://1.example/mcp")).access
 
 
 def test_nothing_is_got_for_a_key_that_is_over_and_all_is_good_again_with_it(small_office, clock) -> None:
