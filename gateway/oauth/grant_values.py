@@ -80,7 +80,7 @@ class GrantInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRequest:
+class OAuthTokenRequest:
     """A request to the token or revocation endpoint. `authorization` is the header ("": none), `issuer` our URL."""
 
     fields: Mapping[str, str] = field(repr=False)

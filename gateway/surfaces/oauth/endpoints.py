@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, Unauthenticated
 from gateway.oauth.clients import InvalidMetadata
-from gateway.oauth.grant_values import TokenRequest
+from gateway.oauth.grant_values import OAuthTokenRequest
 from gateway.surfaces import auth
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
 from gateway.surfaces.http_responses import json_reply
@@ -81,12 +81,12 @@ def revoke(services: Services, inbound: Inbound) -> Outbound:
     return _ask(services, inbound, lambda given: services.accounts.oauth.server.revoke(given))
 
 
-def _ask(services: Services, inbound: Inbound, work: Callable[[TokenRequest], Any]) -> Outbound:
+def _ask(services: Services, inbound: Inbound, work: Callable[[OAuthTokenRequest], Any]) -> Outbound:
     services.management.throttle.take(ThrottleGate("tokens", network_of(inbound.peer), TOKENS, MINUTE_S))
     fields = read_fields(inbound)
     fields.pop("token_type_hint", None)  # every kind is found without
     authorization = inbound.header("authorization")
-    given = TokenRequest(fields, authorization, inbound.base_url.rstrip("/"))
+    given = OAuthTokenRequest(fields, authorization, inbound.base_url.rstrip("/"))
     status, body, headers = work(given)
     return _reply(inbound, body, status, headers)
 
