@@ -24,7 +24,7 @@ AT_ONCE = 200
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Spending limits in total and per period, in nano-dollars; None = no limit. Both period fields or neither.
-    `alert_at` are the percentages of either at which an alert is due, () = those of the installation."""
+    `alert_at` are the percentages of either limit that trigger an alert; () = the defaults of the installation."""
 
     total_nusd: int | None = None
     period_nusd: int | None = None
@@ -60,13 +60,13 @@ class Budgets:
         self._control = control
 
     def set_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
-        """Replace the limits of a `scope` "key", "member" or "team". Usage is kept; another period amount or length
-        restarts the period's usage."""
+        """Replace the limits of a key, member or team (`scope`). Usage is kept, but a changed period amount or length
+        resets the usage of the period."""
         self._database.write(lambda: self.write_limits(scope, scope_id, limits))
         self._control.confirm()
 
     def write_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
-        """The same within an open transaction; the caller announces the change."""
+        """Replace the limits within an open transaction; the caller announces the change."""
         if scope not in (KEY, MEMBER, TEAM):
             raise InvalidRequest(f"There are no spending limits of a {scope}.")
         limits.checked()
@@ -91,8 +91,8 @@ class Budgets:
         )
 
     def write_bound(self, provider_key_id: str, most_nusd: int | None) -> None:
-        """Limit what may be spent with an organization's provider key in total; None: no limit. Runs in an open
-        transaction; the caller announces the change. What was spent before still counts."""
+        """Limit the total spending through an organization's provider key; None: no limit. Runs in an open transaction;
+        the caller announces the change. Earlier spending counts."""
         hold = bound_of(provider_key_id)
         if most_nusd is not None:
             insert_budget(self._database, hold, most_nusd)
@@ -107,15 +107,15 @@ class Budgets:
         return self.statuses((scope_id,))[scope_id]
 
     def statuses(self, scope_ids: Iterable[str]) -> dict[str, Status]:
-        """The same for several subjects at once."""
+        """Return the status of several subjects by id."""
         wanted = list(scope_ids)
         now = self._database.now_us()
-        found: dict[str, Status] = {}
+        statuses: dict[str, Status] = {}
         for start in range(0, len(wanted), AT_ONCE):
             part = wanted[start : start + AT_ONCE]
             rows = self._database.read(partial(self._rows, part))
-            found |= {scope_id: _status(scope_id, rows, now) for scope_id in part}
-        return found
+            statuses |= {scope_id: _status(scope_id, rows, now) for scope_id in part}
+        return statuses
 
     def _rows(self, scope_ids: Sequence[str]) -> dict[str, tuple]:
         keys = [budget_id(scope_id, kind) for scope_id in scope_ids for kind in (TOTAL, WINDOW)]

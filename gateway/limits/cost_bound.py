@@ -10,7 +10,7 @@ from gateway.errors import GatewayError, OutOfCredits, SpendingLimitReached
 from gateway.limits.models import CREDITS, KEY, MEMBER, PROVIDER_KEY, TEAM, WINDOW
 from gateway.money import MILLION, format_usd
 
-# The fewest output tokens worth an upstream call when the caller named no limit.
+# The fewest output tokens worth an upstream call when the caller set no limit.
 LEAST_OUTPUT = 256
 MID_STREAM = "budget_exhausted_mid_stream"
 OWNERS = {
@@ -31,8 +31,8 @@ class CostBound(Struct, frozen=True, gc=False):
 
     `explicit`: the caller set the output limit, so it is not reduced; `choices` share `max_output`. `input_tokens` is
     the most that the prompt can count as. `unforeseen_nusd` is the part of `fixed_nusd` that is known only when the
-    provider answers: for a file at an address. It is reserved like the rest, also by the one request for which a budget
-    has no room with it, and then no other is admitted until that request has ended.
+    provider answers, such as the size of a file at a URL. It is reserved like the rest, even if the budget has no room
+    for it; in that case no further request is admitted until this one has ended.
     """
 
     fixed_nusd: int
@@ -58,7 +58,7 @@ class CostBound(Struct, frozen=True, gc=False):
 
     @property
     def foreseen(self) -> "CostBound":
-        """The same without what only the provider sees."""
+        """The bound without costs that only the provider can determine."""
         return replace(self, fixed_nusd=self.fixed_nusd - self.unforeseen_nusd, unforeseen_nusd=0)
 
     def priced(self, output_tokens: int) -> int:
@@ -73,9 +73,9 @@ class CostBound(Struct, frozen=True, gc=False):
 
 
 class Payer(NamedTuple):
-    """Whose budgets are charged: those of key, member and teams for all inference, whoever's provider key serves it;
-    the organization's credits only when a credential of the platform may be used. `teams`: (id, name) of those with
-    limits. "" for key or member means none.
+    """The budgets that a request is charged to: those of key, member and teams for all inference, and the
+    organization's credits only when a credential of the platform may be used. `teams`: (id, name) of teams with limits.
+    "" for key or member means none.
 
     With `provider_key_id` only the budget of that key of the organization is charged.
     """
@@ -88,7 +88,7 @@ class Payer(NamedTuple):
     provider_key_id: str = ""
 
 
-LESS = "or ask for less, for example with a lower max_tokens."
+LESS = "or make a smaller request, for example with a lower max_tokens."
 
 
 class Shortage(NamedTuple):
@@ -122,7 +122,7 @@ class Shortage(NamedTuple):
             return OutOfCredits(
                 f"The organization's credits do not suffice: {left} USD are left. {verb} {need} USD{rest}", code=code
             )
-        owner = OWNERS.get(self.scope) or f'team "{self.name}", of which the member who owns the API key is one,'
+        owner = OWNERS.get(self.scope) or f'team "{self.name}" (of the member who owns the API key)'
         if self.kind == WINDOW:
             span = f" for {self.period}"
         else:
@@ -152,33 +152,34 @@ class Need(NamedTuple):
     output_cap: int | None
 
 
-def fit(ask: CostBound, available_nusd: int | None) -> Need | None:
-    """The reservation for `ask` when `available_nusd` is left (None: no limit); None when that is not enough.
+def fit(cost_bound: CostBound, available_nusd: int | None) -> Need | None:
+    """Return the reservation for `cost_bound` when `available_nusd` is left (None: no limit); None when that is not
+    enough.
 
-    It is above `available_nusd` by at most `unforeseen_nusd`. Without an explicit limit the output gets at most half of
-    what remains, but never less than LEAST_OUTPUT tokens while those can be paid.
+    The reservation exceeds `available_nusd` by at most `unforeseen_nusd`. Without an explicit limit the output gets at
+    most half of the remainder, but at least LEAST_OUTPUT tokens if they can be paid.
     """
-    if not ask.unforeseen_nusd:
-        return _fit(ask, available_nusd)
-    need = _fit(ask.foreseen, available_nusd)
-    return need and need._replace(amount_nusd=need.amount_nusd + ask.unforeseen_nusd)
+    if not cost_bound.unforeseen_nusd:
+        return _fit(cost_bound, available_nusd)
+    need = _fit(cost_bound.foreseen, available_nusd)
+    return need and need._replace(amount_nusd=need.amount_nusd + cost_bound.unforeseen_nusd)
 
 
-def _fit(ask: CostBound, available_nusd: int | None) -> Need | None:
-    full = ask.bound_nusd
-    if available_nusd is None or not full or (ask.explicit and full <= available_nusd):
+def _fit(cost_bound: CostBound, available_nusd: int | None) -> Need | None:
+    full = cost_bound.bound_nusd
+    if available_nusd is None or not full or (cost_bound.explicit and full <= available_nusd):
         return Need(full, None)
-    if ask.explicit:
+    if cost_bound.explicit:
         return None
     if full * 2 <= available_nusd:
         return Need(full, None)
-    if not ask.output_rate:
+    if not cost_bound.output_rate:
         if full <= available_nusd:
             return Need(full, None)
         return None
-    half = ask.tokens_within(available_nusd // 2)
-    tokens = min(ask.max_output, max(half, LEAST_OUTPUT * ask.choices))
-    amount = ask.priced(tokens)
+    half = cost_bound.tokens_within(available_nusd // 2)
+    tokens = min(cost_bound.max_output, max(half, LEAST_OUTPUT * cost_bound.choices))
+    amount = cost_bound.priced(tokens)
     if amount > available_nusd:
         return None
-    return Need(amount, tokens // ask.choices if tokens < ask.max_output else None)
+    return Need(amount, tokens // cost_bound.choices if tokens < cost_bound.max_output else None)

@@ -27,7 +27,7 @@ LEASES = "SELECT id, budget FROM lease WHERE hold = ? ORDER BY id"
 
 
 def nothing() -> None:
-    """No rows are written."""
+    """Write no rows; the default of `record`."""
 
 
 class JobHold(NamedTuple):
@@ -47,24 +47,32 @@ class Holds:
         self._database = database
 
     def place(
-        self, ident: str, payer: Payer, ask: CostBound, record: Callable[[], object] = nothing, patient: bool = True
+        self,
+        ident: str,
+        payer: Payer,
+        cost_bound: CostBound,
+        record: Callable[[], object] = nothing,
+        patient: bool = True,
     ) -> JobHold:
-        """Reserve the most that `ask` can cost from every budget of `payer`, or from none. Idempotent: a job has one
-        hold. `record` writes the job's row in the same transaction (it may run again when that is retried). Waits a
-        moment for what workers hold of a budget and do not use, unless `patient` is False. SpendingLimitReached,
-        OutOfCredits, Unavailable."""
-        outcome = self._database.write(lambda: self._place(ident, payer, ask, record))
+        """Reserve the most that `cost_bound` can cost from every budget of `payer`, or from none. Idempotent: a job has
+        one hold.
+
+        `record` writes the job's row in the same transaction (it may run again when that is retried). Unless `patient`
+        is False, the call waits a moment for unused amounts in the leases of workers. SpendingLimitReached,
+        OutOfCredits, Unavailable.
+        """
+        outcome = self._database.write(lambda: self._place(ident, payer, cost_bound, record))
         rounds_left = PATIENCE_ROUNDS if patient else 0
         while isinstance(outcome, Shortage):
             if not (outcome.others and rounds_left):
                 raise outcome.error()
             rounds_left -= 1
             pause(PATIENCE_S)
-            outcome = self._database.write(lambda: self._place(ident, payer, ask, record))
+            outcome = self._database.write(lambda: self._place(ident, payer, cost_bound, record))
         return outcome
 
     def find(self, ident: str) -> JobHold | None:
-        """The hold of a job, None when there is none (any more). Unavailable."""
+        """Return the hold of a job, None when there is none or it has ended. Unavailable."""
         return self._database.read(lambda: self._find(ident))
 
     def extend(self, ident: str, payer: Payer, nusd: int) -> None:
@@ -94,26 +102,28 @@ class Holds:
         return JobHold(*row)
 
     def budgets(self, ident: str) -> list[str]:
-        """The ids of the budgets that a hold charges; inside a read or write."""
+        """Return the ids of the budgets that a hold charges; inside a read or write."""
         return [budget for _, budget in self._leases(ident)]
 
-    def _place(self, ident: str, payer: Payer, ask: CostBound, record: Callable[[], object]) -> JobHold | Shortage:
+    def _place(
+        self, ident: str, payer: Payer, cost_bound: CostBound, record: Callable[[], object]
+    ) -> JobHold | Shortage:
         database = self._database
         now = self._database.now_us()
-        found = self._find(ident)
-        if found is not None:
-            return found
+        existing = self._find(ident)
+        if existing is not None:
+            return existing
         rows = load(database, holds_of(payer), now, running=False)
-        # Whoever placed it at the same time had these budgets locked until then.
-        found = self._find(ident)
-        if found is not None:
-            return found
+        # A process that placed the hold at the same time had these budgets locked until now.
+        existing = self._find(ident)
+        if existing is not None:
+            return existing
         budgets = [budget for budget in holds_of(payer) if budget.budget in rows]
         limited = [budget for budget in budgets if rows[budget.budget].is_limited]
         left = [rows[budget.budget].left_nusd for budget in limited]
-        need = fit(ask, min(left) if left else None)
+        need = fit(cost_bound, min(left) if left else None)
         if need is None:
-            return shortage_of(database, NOBODY, ask, limited[left.index(min(left))], rows, now)
+            return shortage_of(database, NOBODY, cost_bound, limited[left.index(min(left))], rows, now)
         for budget in budgets:
             self._grant(ident, rows[budget.budget], need.amount_nusd, now)
         hold = JobHold(ident, payer.organization_id, need.amount_nusd, need.output_cap, now)
@@ -132,7 +142,7 @@ class Holds:
         self._database.execute(LEASE, (lease, row.id, NOBODY, row.generation, granted, now, ident))
 
     def _extend(self, ident: str, payer: Payer, nusd: int) -> GatewayError | None:
-        """Extend all leases or none. A window that has ended since no longer limits anything."""
+        """Extend all leases or none. A window that has ended since the admission no longer limits anything."""
         database = self._database
         sql = "SELECT budget, id, generation FROM lease WHERE hold = ? ORDER BY id"
         leases = {row[0]: (row[1], row[2]) for row in database.execute(sql, (ident,)).fetchall()}
@@ -160,7 +170,7 @@ class Holds:
     def _end(self, ident: str, cost_nusd: int, credits: bool, record: Callable[[], object]) -> bool:
         database = self._database
         leases = self._leases(ident)
-        lock_budgets(database, [budget for _, budget in leases])  # before any lease, as everywhere
+        lock_budgets(database, [budget for _, budget in leases])  # before any lease: the lock order everywhere
         if not database.execute("DELETE FROM hold WHERE id = ?", (ident,)).rowcount:
             return False
         record()

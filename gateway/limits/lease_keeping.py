@@ -16,7 +16,7 @@ from gateway.store.journal import Journal
 IDLE_S = 0.3
 KEEP_S = 10.0
 FOLDED_AT_ONCE = 200
-# A lease without a limit is renewed after this amount, so that the end of the counter's range is noticed.
+# A lease without a limit is renewed after this amount, so that an overflow of the counter is noticed.
 LOOKED_AT_NUSD = 1_000_000 * NANO
 
 
@@ -54,19 +54,19 @@ class LeaseKeeper:
                 try:
                     fold(self._database, moves[:FOLDED_AT_ONCE])
                 except BaseException:
-                    self._doubt(moves)
+                    self._repeat_moves(moves)
                     raise
                 del moves[:FOLDED_AT_ONCE]
 
     def close(self) -> None:
-        """Return everything that no request has reserved. Unavailable when the store is away: crash recovery does it
-        then."""
+        """Return everything that no request has reserved. Unavailable when the store is down: crash recovery returns
+        the leases then."""
         for held in list(self.held.values()):
             self.retire(held)
         self.tend(idle_s=-1.0, keep_s=-1.0)
 
     def note(self, budget_set: BudgetSet, reserved: int, cost: int, credits: bool) -> None:
-        """Of `reserved`, `cost` was spent (rows appended); the remainder is free again."""
+        """Record that `cost` of `reserved` was spent (its rows are appended); the remainder is free again."""
         now = self._clock.monotonic()
         spared = budget_set.slices
         if cost:
@@ -102,13 +102,13 @@ class LeaseKeeper:
             held.spare_nusd = slice_.rest_nusd
         held.used_at = now
         held.payers.add(payer)
-        changed = held.limit != slice_.limit_nusd  # which this worker has not heard of yet
-        if changed or slice_.rest_nusd < 0:  # more than was left: it belongs to one request
+        changed = held.limit != slice_.limit_nusd  # a change that this worker has not seen yet
+        if changed or slice_.rest_nusd < 0:  # the grant exceeds what was left: it is for one request only
             self.retire(held)
         return held
 
     def retire(self, held: BudgetLease) -> None:
-        """Use a lease for no new request; what is left of it is returned by the next `tend`."""
+        """Stop using a lease for new requests; the next `tend` returns the rest of it."""
         held.retired = True
         for payer in held.payers:
             self.budget_sets.pop(payer, None)
@@ -117,7 +117,7 @@ class LeaseKeeper:
             del self.current[held.hold.budget]
 
     def distrust(self, holds: list[LeaseRequest]) -> None:
-        """Handle a take of unknown outcome: whole leases are returned, with whatever it may have granted."""
+        """Handle a take of unknown outcome: return whole leases, including what the take may have granted."""
         for hold in holds:
             held = self.held.get(hold.lease)
             if held is not None:
@@ -125,14 +125,14 @@ class LeaseKeeper:
             self._closing.append(Move(hold.budget, hold.fresh, close=True))
 
     def gives_back(self, holds: list[LeaseRequest]) -> bool:
-        """Whether leases of these budgets, retired since their limits changed, are still to be returned."""
+        """Return whether leases of these budgets, retired because their limits changed, still have to be returned."""
         budgets = {hold.budget for hold in holds}
         return any(
-            one.retired and one.limit and one.free > 0 for one in self.held.values() if one.hold.budget in budgets
+            held.retired and held.limit and held.free > 0 for held in self.held.values() if held.hold.budget in budgets
         )
 
     def _stamp(self) -> None:
-        """Mark the leases that were spent from: once a round instead of in each request."""
+        """Mark the leases that were spent from; done once per round instead of in each request."""
         spent = self._spent
         self._spent = {}
         journal = self._journal
@@ -167,11 +167,11 @@ class LeaseKeeper:
         return Move(held.hold.budget, held.lease, give, add)
 
     def _written(self, held: BudgetLease) -> bool:
-        """Whether everything spent from it is in the store, so that its row may be deleted."""
+        """Return whether everything spent from a lease is in the store, so that its row may be deleted."""
         journal = self._journal
         return not journal.pending or journal.posted + journal.failed >= held.mark
 
-    def _doubt(self, moves: list[Move]) -> None:
+    def _repeat_moves(self, moves: list[Move]) -> None:
         """Handle moves of unknown outcome: closings are repeated, other leases are retired."""
         for move in moves:
             held = self.held.get(move.lease)

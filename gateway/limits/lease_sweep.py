@@ -1,4 +1,4 @@
-"""The sweep of leases whose worker is gone: late costs are counted, and unused amounts return to their budgets.
+"""The sweep of leases held by dead workers: counts late costs, and returns unused amounts to their budgets.
 
 Leases of holds are skipped: they belong to a job, which ends them (holds.py).
 """
@@ -10,12 +10,12 @@ from gateway.limits.leases import SPEND, Move, fold_inside, lock_budgets
 from gateway.store.database import Database
 
 AT_ONCE = 200
-# How long a lost worker may still come back and settle; then its rows are deleted.
+# How long a lost worker may still come back and settle; afterwards its rows are deleted.
 FORGET_S = 7 * 24 * 3600
 
 
 def charge(database: Database, costs: Sequence[tuple[int, str, int]]) -> None:
-    """Count (lease, budget, nano-dollars) as spent; where the lease is gone, in the budget. Inside a write."""
+    """Count (lease, budget, nano-dollars) as spent; directly in the budget if the lease is gone. Inside a write."""
     lock_budgets(database, sorted({budget for _, budget, _ in costs}))
     sums: dict[tuple[int, str], int] = {}
     for lease, budget, nusd in costs:
@@ -26,11 +26,11 @@ def charge(database: Database, costs: Sequence[tuple[int, str, int]]) -> None:
 
 
 def give_up(database: Database, epoch: int, keep_rows: bool, after_us: int | None = None) -> int:
-    """Return everything that a dead worker leased; the number of leases.
+    """Return everything that a dead worker leased; return the number of leases.
 
-    Its worker row is deleted first, in the same transaction, so that a worker which was only asleep continues under
-    another epoch. `keep_rows`: it may still settle into its leases, so the empty rows stay and count for the budget at
-    a later fold. `after_us` skips a worker whose row was renewed within that time.
+    The worker's row is deleted first, in the same transaction, so that a worker that was only suspended continues under
+    another epoch. `keep_rows`: the worker may still settle into its leases, so the empty rows stay and count for the
+    budget at a later fold. `after_us` skips a worker whose row was renewed within that time.
     """
     count = 0
     while True:
@@ -41,7 +41,7 @@ def give_up(database: Database, epoch: int, keep_rows: bool, after_us: int | Non
 
 
 def list_lost(database: Database, longest_us: int) -> list[int]:
-    """Workers with leases that have been silent for so long that none of their requests can still be running."""
+    """Return the workers with leases that have been silent so long that none of their requests can still be running."""
     now = database.moment_sql()
     sql = (
         "SELECT l.worker FROM lease l LEFT JOIN worker w ON w.epoch = l.worker "
@@ -55,8 +55,8 @@ def forget_returned(database: Database) -> int:
     """Delete the rows of lost workers that did not come back."""
     before = f"{database.moment_sql()} - {FORGET_S * SECOND_US}"
     sql = f"DELETE FROM lease WHERE returned_at < {before} AND spent_nusd = 0 AND granted_nusd = 0"
-    found = "SELECT 1 FROM lease WHERE returned_at IS NOT NULL LIMIT 1"
-    if database.read(lambda: database.execute(found).fetchone()) is None:
+    any_returned = "SELECT 1 FROM lease WHERE returned_at IS NOT NULL LIMIT 1"
+    if database.read(lambda: database.execute(any_returned).fetchone()) is None:
         return 0
     return database.write(lambda: database.execute(sql).rowcount)
 

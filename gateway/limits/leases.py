@@ -1,6 +1,6 @@
-"""The transactions of budget leases: take a lease, count what was spent, return what is left.
+"""The transactions of budget leases: take a lease, count spending, return the rest.
 
-Locks are taken in the same order everywhere: budgets by id, then leases by id; so no two workers ever deadlock.
+Locks are taken in the same order everywhere (budgets by id, then leases by id), so that workers never deadlock.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from gateway.store.database import Database
 from gateway.store.journal import Statement
 
 FOREVER = float("inf")
-# How often a take is retried because others used the amount first; then the caller has to retry.
+# How often a take is retried because other workers used the amount first; then the caller has to retry.
 ROUNDS = 20
-# A lease is at most this share of what remains, so that little is idle in one worker near the limit …
+# A lease is at most this share of what remains, so that one worker holds little unused near the limit …
 SHARE = 64
-# … and at most this many requests like the one that needed it.
+# … and at most this many times the request that needed it.
 MOST = 1000
-# The end of the counters' range: half of what the column holds, so that two of them can be added.
+# The end of the counters' range: half of the column's range, so that two counters can be added.
 MOST_COUNTER_NUSD = 1 << 62
 
 
@@ -29,9 +29,9 @@ SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? W
 
 
 class LeaseRequest(NamedTuple):
-    """A budget that a request charges, and what the worker has of it: `free_nusd` of lease `lease` (0: none), which
-    is less than nothing after a cost above all that it had. `fresh` is the id of a new lease in case none can be used;
-    `wanted_nusd` the sum that all waiting requests need; `name` the team's."""
+    """A budget that a request charges, and the worker's share of it: `free_nusd` of the lease `lease` (0: none),
+    negative after a cost above the lease. `fresh` is the id for a new lease if none can be used; `wanted_nusd` is the
+    sum that all waiting requests need; `name` is the team's."""
 
     budget: str
     scope: str
@@ -46,8 +46,8 @@ class LeaseRequest(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """The worker's lease after a take. `limit_nusd` None: no limit; `rest_nusd` is still available to others;
-    `ends_in_us` from now until the window ends, None without a window."""
+    """The worker's lease after a take. `limit_nusd` None: no limit; `rest_nusd` is still available to other workers;
+    `ends_in_us` is the time until the window ends, None without a window."""
 
     hold: LeaseRequest
     lease: int
@@ -61,12 +61,14 @@ class Slice(NamedTuple):
 
 
 class Taken(NamedTuple):
+    """The result of a successful take."""
+
     need: Need
     slices: list[Slice]
 
 
 class Move(NamedTuple):
-    """What a fold does besides counting what was spent: return, add for an overrun, or end the lease."""
+    """Changes to a lease during a fold: amounts to return, amounts to add for an overrun, or the end of the lease."""
 
     budget: str
     lease: int
@@ -92,7 +94,7 @@ class BudgetRow(NamedTuple):
 
     @property
     def is_limited(self) -> bool:
-        """Whether a limit was set, or so much was spent that counting on would overflow the column."""
+        """Whether a limit was set, or so much was spent that further counting would overflow the column."""
         return self.limit_nusd is not None or self.settled_nusd >= MOST_SETTLED_NUSD
 
     @property
@@ -105,7 +107,7 @@ class BudgetRow(NamedTuple):
 
 
 def holds_of(payer: Payer) -> list[LeaseRequest]:
-    """The budgets of a payer, in the order in which shortages are reported."""
+    """Return the budgets of a payer, in the order in which shortages are reported."""
     if payer.provider_key_id:
         return [bound_of(payer.provider_key_id)]
     places = [(KEY, payer.key_id, ""), (MEMBER, payer.member_id, ""), *((TEAM, *team) for team in payer.teams)]
@@ -122,19 +124,21 @@ def holds_of(payer: Payer) -> list[LeaseRequest]:
 
 
 def bound_of(provider_key_id: str) -> LeaseRequest:
-    """The budget of an organization's provider key."""
+    """Return the budget of an organization's provider key."""
     return LeaseRequest(budget_id(provider_key_id, TOTAL), PROVIDER_KEY, provider_key_id, TOTAL)
 
 
 def take(
-    database: Database, epoch: int, holds: Sequence[LeaseRequest], ask: CostBound, running: bool = False
+    database: Database, epoch: int, holds: Sequence[LeaseRequest], cost_bound: CostBound, running: bool = False
 ) -> Taken | Shortage:
-    """Take leases that make every budget sufficient for `ask`, or return the first that is not; all of them or none.
+    """Take leases that make every budget sufficient for `cost_bound`, or return the first that is not; all of them or
+    none.
 
-    `running`: more for a request in progress; it belongs to the window of its admission: no window is started, and once
-    another one has started, its own does not limit it any more. Unavailable when the worker's row is gone.
+    `running`: more for a request in progress. The request belongs to the window of its admission, so no window is
+    started; once another window has started, the old one no longer limits the request. Unavailable when the worker's
+    row is gone.
     """
-    return database.write(lambda: _take(database, epoch, holds, ask, running))
+    return database.write(lambda: _take(database, epoch, holds, cost_bound, running))
 
 
 def fold(database: Database, moves: Sequence[Move]) -> None:
@@ -144,14 +148,14 @@ def fold(database: Database, moves: Sequence[Move]) -> None:
 
 
 def read_terms(database: Database, budgets: Sequence[str]) -> dict[str, tuple[int | None, str, int]]:
-    """Budget id → limit, period, generation; windows without a limit are left out."""
+    """Return budget id → limit, period, generation; windows without a limit are left out."""
     sql = f"SELECT id, limit_nusd, period, generation FROM budget WHERE id IN ({_marks(budgets)})"
     rows = database.read(lambda: database.execute(sql, budgets).fetchall())
     return {row[0]: (row[1], row[2], row[3]) for row in rows if row[1] is not None or not _is_window(row[0])}
 
 
 def _take(
-    database: Database, epoch: int, holds: Sequence[LeaseRequest], ask: CostBound, running: bool
+    database: Database, epoch: int, holds: Sequence[LeaseRequest], cost_bound: CostBound, running: bool
 ) -> Taken | Shortage:
     _require_owner(database, epoch)
     now = database.now_us()
@@ -162,9 +166,9 @@ def _take(
         holds = [hold for hold in holds if hold.lease]
     limited = [hold for hold in holds if rows[hold.budget].is_limited]
     available = [rows[hold.budget].left_nusd + hold.free_nusd for hold in limited]
-    need = fit(ask, min(available) if available else None)
+    need = fit(cost_bound, min(available) if available else None)
     if need is None:
-        return shortage_of(database, epoch, ask, limited[available.index(min(available))], rows, now)
+        return shortage_of(database, epoch, cost_bound, limited[available.index(min(available))], rows, now)
     granted = [_size(hold, rows[hold.budget], need.amount_nusd, running) for hold in holds]
     slices = zip(holds, granted, strict=True)
     return Taken(need, [_grant(database, epoch, hold, rows[hold.budget], nusd, now) for hold, nusd in slices])
@@ -181,14 +185,14 @@ def _require_owner(database: Database, epoch: int) -> None:
 
 
 def load(database: Database, holds: Sequence[LeaseRequest], now: int, running: bool) -> dict[str, BudgetRow]:
-    """The locked budgets; missing totals and credits are inserted, windows that ended are restarted."""
+    """Lock and return the budgets; insert missing totals and credits, and restart windows that ended."""
     ids = [hold.budget for hold in holds]
     rows = lock_budgets(database, ids)
     missing = [hold for hold in holds if hold.budget not in rows and hold.kind != WINDOW]
     if missing:
         for hold in sorted(missing):
-            # Credits never granted are zero, and a provider key is only charged when it has a limit; any other limit
-            # that was never set is no limit.
+            # Credits that were never granted are zero, and a provider key is only charged when it has a limit. Any
+            # other missing limit means no limit.
             insert_budget(database, hold, 0 if hold.kind == CREDITS or hold.scope == PROVIDER_KEY else None)
         rows = lock_budgets(database, ids)
     for row in list(rows.values()):
@@ -220,7 +224,7 @@ def lock_budgets(database: Database, ids: Sequence[str]) -> dict[str, BudgetRow]
 
 
 def _read_leases(database: Database, ids: Sequence[int]) -> dict[int, tuple[str, int, int, int]]:
-    """Lease id → budget, generation, granted, spent; locked."""
+    """Lock leases and return lease id → budget, generation, granted, spent."""
     if not ids:
         return {}
     sql = (
@@ -239,7 +243,8 @@ def _begin_window(database: Database, row: BudgetRow, now: int) -> BudgetRow:
 
 
 def _current(hold: LeaseRequest, row: BudgetRow, leases: dict[int, Any], running: bool) -> LeaseRequest:
-    """The request with the store's view of its lease: one that is gone or of an earlier window counts as nothing."""
+    """Return the request with the store's view of its lease: a missing lease, or one of an earlier window, is left
+    out."""
     if hold.lease in leases and hold.generation == row.generation:
         return hold
     return hold._replace(lease=0, free_nusd=0)
@@ -276,9 +281,11 @@ def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, g
 
 
 def _size(hold: LeaseRequest, row: BudgetRow, amount: int, running: bool) -> int:
-    """How much to take so that `amount` is free: enough for the next requests too, near the limit only what this one
-    needs, and more than is left for what nobody can foresee. Without a limit nothing, except for a `running` request
-    whose lease dates from when there was a limit."""
+    """Return how much to take so that `amount` is free.
+
+    The grant covers later requests too, near the limit only the current one; unforeseen costs may exceed what is left.
+    Nothing is granted without a limit, except for a `running` request whose lease dates from when there was a limit.
+    """
     short = amount - hold.free_nusd
     if short <= 0 or (row.limit_nusd is None and not running):
         return 0
@@ -289,9 +296,9 @@ def _size(hold: LeaseRequest, row: BudgetRow, amount: int, running: bool) -> int
 
 
 def shortage_of(
-    database: Database, epoch: int, ask: CostBound, hold: LeaseRequest, rows: dict[str, BudgetRow], now: int
+    database: Database, epoch: int, cost_bound: CostBound, hold: LeaseRequest, rows: dict[str, BudgetRow], now: int
 ) -> Shortage:
-    """What the budget of `hold` lacks for `ask`; `epoch` is that of the asking worker."""
+    """Return what the budget of `hold` lacks for `cost_bound`; `epoch` is that of the worker that needs it."""
     row = rows[hold.budget]
     sql = "SELECT 1 FROM lease WHERE budget = ? AND worker <> ? AND granted_nusd > spent_nusd LIMIT 1"
     others = database.execute(sql, (hold.budget, epoch)).fetchone() is not None
@@ -301,7 +308,7 @@ def shortage_of(
         limit_nusd = MOST_SETTLED_NUSD
     else:
         limit_nusd = row.limit_nusd
-    return Shortage(hold.scope, hold.kind, limit_nusd, left, ask.least_nusd, row.period, ends, others, hold.name)
+    return Shortage(hold.scope, hold.kind, limit_nusd, left, cost_bound.least_nusd, row.period, ends, others, hold.name)
 
 
 def _is_window(budget: str) -> bool:
@@ -309,14 +316,14 @@ def _is_window(budget: str) -> bool:
 
 
 def _end(row: BudgetRow) -> int:
-    """When the running window ends; 0 when none is running."""
+    """Return when the running window ends; 0 when none is running."""
     if row.window_start is None:
         return 0
     return read_period(row.period).end(row.window_start)
 
 
 def fold_inside(database: Database, moves: Sequence[Move], keep_rows: bool = False) -> None:
-    """`fold` within a write; `keep_rows`: a lease that ends leaves an empty row for what its worker still settles."""
+    """Run `fold` within a write. `keep_rows`: ended leases leave an empty row for later settlements of their worker."""
     lock_budgets(database, sorted({move.budget for move in moves}))
     leases = _read_leases(database, [move.lease for move in moves])
     changes: dict[tuple[str, int], list[int]] = {}
@@ -326,7 +333,7 @@ def fold_inside(database: Database, moves: Sequence[Move], keep_rows: bool = Fal
         if move.lease not in leases:
             continue
         budget, generation, granted, spent = leases.pop(move.lease)
-        # An overrun may be spent before its `add` arrives: what it took beyond the grant is part of that `add`.
+        # An overrun may be spent before its `add` arrives: the excess over the grant is part of that `add`.
         if move.close:
             kept = 0
         else:
@@ -357,7 +364,7 @@ def _write_budgets(database: Database, changes: dict[tuple[str, int], list[int]]
     moved = [(*amounts, *place) for place, amounts in sorted(changes.items()) if any(amounts)]
     if moved:
         database.execute_many(
-            # A counter at the end of its range stays there: it must not keep the others from being counted.
+            # A counter at the end of its range stays there: an overflow must not block the counting of other budgets.
             f"UPDATE budget SET settled_nusd = CASE WHEN settled_nusd > {MOST_COUNTER_NUSD} - ? "
             f"THEN {MOST_COUNTER_NUSD} ELSE settled_nusd + ? END, leased_nusd = leased_nusd + ? "
             "WHERE id = ? AND generation = ?",
@@ -365,11 +372,11 @@ def _write_budgets(database: Database, changes: dict[tuple[str, int], list[int]]
         )
     for budget, generation in changes:
         if _is_window(budget):
-            _unbegin(database, budget, generation)
+            _reset_empty_window(database, budget, generation)
 
 
-def _unbegin(database: Database, budget: str, generation: int) -> None:
-    """A window in which nothing was settled counts as never started."""
+def _reset_empty_window(database: Database, budget: str, generation: int) -> None:
+    """Treat a window in which nothing was settled as never started."""
     database.execute(
         "UPDATE budget SET window_start = NULL WHERE id = ? AND generation = ? AND window_start IS NOT NULL "
         "AND settled_nusd = 0 AND leased_nusd = 0 "

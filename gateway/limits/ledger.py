@@ -17,18 +17,18 @@ REFUND = "refund"
 ADJUSTMENT = "adjustment"
 USAGE = "usage"
 STORAGE = "storage"
-# Entries that change how much may be spent; usage and storage are spending, which the budget counts as it settles.
+# Entries that change how much may be spent. Usage and storage are spending, which the budget counts as it settles.
 FUNDING = (GRANT, REFUND, ADJUSTMENT)
 # The prefix of references of adjustments that correct a closed hour.
 LATE = "usage:"
 MILLI_US = 1_000
-LONGEST_REF = 255  # what the column holds
+LONGEST_REF = 255  # width of the column
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """An organization's credits in nano-dollars: funded, spent, and reserved by running requests. Those of an
-    `unlimited` one are only counted."""
+    """An organization's credits in nano-dollars: funded, spent, and reserved by running requests. For an `unlimited`
+    organization they are only counted."""
 
     funded_nusd: int
     spent_nusd: int
@@ -37,7 +37,7 @@ class Balance:
 
     @property
     def balance_nusd(self) -> int:
-        """What may still be spent: for an unlimited organization all that a budget can count."""
+        """Credits that may still be spent; for an unlimited organization, the most that a budget can count."""
         return (MOST_SETTLED_NUSD if self.unlimited else self.funded_nusd) - self.spent_nusd
 
 
@@ -53,70 +53,70 @@ class LedgerBook:
         self.post(organization_id, GRANT, amount_nusd, ref)
 
     def begin(self, organization_id: str, amount_nusd: int | None, ref: str) -> None:
-        """The first credits of an organization; None: it is unlimited."""
+        """Post the first credits of an organization; None: it is unlimited."""
         if amount_nusd is None:
             self.set_unlimited(organization_id, True)
         else:
             self.grant(organization_id, amount_nusd, ref)
 
     def set_unlimited(self, organization_id: str, unlimited: bool) -> None:
-        """Let the organization spend without credits, or again only what was funded. Its spending is counted either
-        way. The caller announces the change."""
+        """Let the organization spend without credits, or limit it to what was funded. Spending is counted either way.
+        The caller announces the change."""
         self._database.write(lambda: self._set_unlimited(organization_id, unlimited))
 
     def post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str = "") -> bool:
-        """Append a funding entry (a negative amount takes credits away) and change the balance; whether it was new.
-        InvalidRequest for an amount out of range, or a reference that is too long."""
+        """Append a funding entry (a negative amount takes credits away) and change the balance; return whether it was
+        new. InvalidRequest for an amount out of range, or a reference that is too long."""
         if kind not in FUNDING:
-            raise Internal(f"{kind} entries are not posted by hand.")
+            raise Internal(f"Entries of kind {kind} cannot be posted manually.")
         if ref.startswith(LATE):
-            raise Internal(f"References that begin with {LATE} belong to the closing of hours.")
+            raise Internal(f"References that begin with {LATE} are reserved for the closing of hours.")
         if len(ref) > LONGEST_REF:
-            raise InvalidRequest("This reference is too long: another one might begin like it.", param="reference")
+            raise InvalidRequest("This reference is too long; use a shorter one.", param="reference")
         return self._database.write(lambda: self._post(organization_id, kind, amount_nusd, ref, note))
 
     def close_hour(self, organization_id: str, hour: str, spent_nusd: int, storage_nusd: int = 0) -> int:
         """Post what an organization spent of its credits in an hour ("2026-01-31T14"): one entry for inference, one for
-        the storage of payloads, and an adjustment for rows that arrived later. Returns what was posted now
-        (nano-dollars, 0: nothing new)."""
+        the storage of payloads, and an adjustment for rows that arrived later. Return the nano-dollars posted, 0 if
+        nothing is new."""
         amounts = {USAGE: spent_nusd, STORAGE: storage_nusd}
         return self._database.write(lambda: self._close_hour(organization_id, hour, amounts))
 
     def balance(self, organization_id: str) -> Balance:
-        """The current balance: settlements count as soon as they are durable."""
+        """Return the current balance: settlements count as soon as they are durable."""
         return self._database.read(lambda: self._balance(organization_id))
 
     def entries(self, organization_id: str, limit: int = 100, before_us: int | None = None) -> list[Ledger]:
-        """The newest entries first, `limit` of them and those of the last one's millisecond: that is how exactly they
-        show when they were made, so that a page which begins before it misses none."""
+        """Return the newest entries first: `limit` of them, plus all others in the millisecond of the last one. Times
+        are shown in milliseconds, so a page that begins before that millisecond misses none."""
         newest = Ledger.select().where(Ledger.organization == organization_id)
         newest = newest.order_by(Ledger.at.desc(), Ledger.id.desc())
         if before_us is not None:
             newest = newest.where(Ledger.at < before_us)
 
         def read() -> list[Ledger]:
-            found = list(newest.limit(limit))
-            if len(found) < limit:
-                return found
-            last = found[-1].at // MILLI_US * MILLI_US
-            known = {entry.id for entry in found}
-            beside = newest.where((Ledger.at >= last) & (Ledger.at < last + MILLI_US))
-            return found + [entry for entry in beside if entry.id not in known]
+            entries = list(newest.limit(limit))
+            if len(entries) < limit:
+                return entries
+            last = entries[-1].at // MILLI_US * MILLI_US
+            known = {entry.id for entry in entries}
+            same_millisecond = newest.where((Ledger.at >= last) & (Ledger.at < last + MILLI_US))
+            return entries + [entry for entry in same_millisecond if entry.id not in known]
 
         return self._database.read(read)
 
     def _balance(self, organization_id: str) -> Balance:
-        found = _counters(self._database, budget_id(organization_id, CREDITS))
-        if found is None:
+        counters = _counters(self._database, budget_id(organization_id, CREDITS))
+        if counters is None:
             return Balance(0, 0, 0)
-        limit_nusd, spent_nusd, reserved_nusd = found
+        limit_nusd, spent_nusd, reserved_nusd = counters
         if limit_nusd is None:
             return Balance(self._funded(organization_id), spent_nusd, reserved_nusd, unlimited=True)
         return Balance(limit_nusd, spent_nusd, reserved_nusd)
 
     def _set_unlimited(self, organization_id: str, unlimited: bool) -> None:
-        self._control.bump()  # before any budget is locked, as with every change
-        # No limit, as of any budget; the ledger still knows what was posted.
+        self._control.bump()  # before any budget is locked: the lock order of every change
+        # An unlimited organization has no limit, like any other budget; the ledger keeps the postings.
         hold = LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
         insert_budget(self._database, hold, 0)
         if unlimited:
@@ -135,7 +135,7 @@ class LedgerBook:
 
     def _post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str) -> bool:
         if amount_nusd < 0:
-            self._control.bump()  # Workers give back what they hold beyond the new balance.
+            self._control.bump()  # Workers return what they hold beyond the new balance.
         if not self._insert(organization_id, kind, amount_nusd, ref, note):
             return False
         hold = LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
@@ -146,7 +146,9 @@ class LedgerBook:
         else:
             funded_nusd = known_nusd + amount_nusd
         if abs(funded_nusd) > MOST_COUNTER_NUSD:
-            raise InvalidRequest("So many credits cannot be counted; the organization can be unlimited instead.")
+            raise InvalidRequest(
+                "The balance would exceed the countable range; make the organization unlimited instead."
+            )
         self._database.execute("UPDATE budget SET limit_nusd = limit_nusd + ? WHERE id = ?", (amount_nusd, hold.budget))
         return True
 
@@ -159,7 +161,7 @@ class LedgerBook:
         return self._database.execute(sql, values).rowcount > 0
 
     def _close_hour(self, organization_id: str, hour: str, amounts: dict[str, int]) -> int:
-        # Nothing was booked of an hour before it began, and all entries of an organization may be years of them.
+        # Nothing is posted for an hour before it begins. The time condition avoids reading years of entries.
         sql = (
             "SELECT count(*), COALESCE(SUM(amount_nusd), 0) FROM ledger WHERE organization = ? AND at >= ? "
             "AND ((kind IN (?, ?) AND ref = ?) OR (kind = ? AND ref LIKE ?))"
@@ -172,7 +174,7 @@ class LedgerBook:
         count, posted = self._database.execute(sql, params).fetchone()
         missing = sum(amounts.values()) + int(posted)
         if missing and count:
-            self._insert(organization_id, ADJUSTMENT, -missing, f"{late}{count}", "usage of an hour that was closed")
+            self._insert(organization_id, ADJUSTMENT, -missing, f"{late}{count}", "late usage of a closed hour")
         elif missing:
             for kind, nusd in amounts.items():
                 if nusd:
@@ -181,8 +183,8 @@ class LedgerBook:
 
 
 def _counters(database: Database, budget: str) -> tuple[int | None, int, int] | None:
-    """A budget's limit (None: none), settled and reserved amounts, including what its leases spent and nobody folded
-    yet."""
+    """Return a budget's limit (None: none), settled and reserved amounts, including spending of its leases that was not
+    folded yet."""
     sql = (
         "SELECT b.limit_nusd, b.settled_nusd + COALESCE(SUM(l.spent_nusd), 0), "
         "b.leased_nusd - COALESCE(SUM(CASE WHEN l.spent_nusd < l.granted_nusd THEN l.spent_nusd "

@@ -8,7 +8,7 @@ KEY = "key"
 MEMBER = "member"
 TEAM = "team"
 ORGANIZATION = "organization"
-PROVIDER_KEY = "provider_key"  # an organization's own key at a provider: it has a total, and no window
+PROVIDER_KEY = "provider_key"  # an organization's own key at a provider: it has a total limit, but no window
 TOTAL = "total"
 WINDOW = "window"
 CREDITS = "credits"
@@ -80,8 +80,8 @@ class Ledger(Base):
 
 
 class RateLimit(Base):
-    """A limit of `amount` requests or tokens per minute, or concurrent requests; `scope_id` "*" applies to each subject
-    of the scope."""
+    """A limit of `amount` requests or tokens per minute, or concurrent requests. `scope_id` "*" sets it for each
+    subject of the scope."""
 
     scope = peewee.CharField(16)
     scope_id = peewee.CharField(255)
@@ -101,7 +101,7 @@ def budget_id(scope_id: str, kind: str) -> str:
 
 
 def team_of(budget: str) -> str:
-    """The id of the team whose total this budget is; "" for every other budget."""
+    """Return the id of the team whose total this budget is; "" for every other budget."""
     scope_id, _, kind = budget.rpartition(":")
     if kind == TOTAL and scope_id.startswith(f"{TEAM}_"):
         return scope_id

@@ -28,7 +28,8 @@ class Period:
         return f"{self.amount}{UNITS[self.unit][0]}"
 
     def end(self, start_us: int) -> int:
-        """When a window that began at `start_us` ends: a month later is the same day of the month, or its last."""
+        """Return when a window that began at `start_us` ends: a month later is the same day of the month, or its last
+        day."""
         if self.unit != "month":
             return start_us + self.amount * SECONDS[self.unit] * SECOND_US
         start = to_datetime(start_us)
@@ -37,25 +38,26 @@ class Period:
         return from_datetime(start.replace(year=year, month=month + 1, day=min(start.day, last)))
 
     def span(self) -> timedelta | None:
-        """Its length, None for months, which differ."""
+        """Return the length; None for months, whose lengths differ."""
         if self.unit == "month":
             return None
         return timedelta(seconds=self.amount * SECONDS[self.unit])
 
 
 def make_period(amount: int, unit: str) -> Period:
-    """InvalidRequest for an unknown unit, or outside of 1–8760 hours, 1–365 days, 1–52 weeks, 1–12 months."""
+    """Return a validated period. InvalidRequest for an unknown unit, or outside 1–8760 hours, 1–365 days, 1–52 weeks,
+    1–12 months."""
     if unit not in UNITS:
         raise InvalidRequest(f"Unknown period unit {unit!r}: use hour, day, week or month.", param=UNIT_FIELD)
     most = UNITS[unit][1]
     if not 1 <= amount <= most:
-        raise InvalidRequest(f"A period of {unit}s has 1 to {most} of them, not {amount}.", param=AMOUNT_FIELD)
+        raise InvalidRequest(f"A period must be 1 to {most} {unit}s long, not {amount}.", param=AMOUNT_FIELD)
     return Period(amount, unit)
 
 
 def read_period(text: str) -> Period:
     """Parse a period written as 12h, 1d, 2w or 1mo. InvalidRequest."""
-    found = PATTERN.fullmatch(text.strip().lower())
-    if found is None:
+    match = PATTERN.fullmatch(text.strip().lower())
+    if match is None:
         raise InvalidRequest(f"{text!r} is not a period: write it like 12h, 1d, 2w or 1mo.")
-    return make_period(int(found[1]), LETTERS[found[2]])
+    return make_period(int(match[1]), LETTERS[match[2]])

@@ -19,7 +19,7 @@ from gateway.store.redis import Redis, rate_window
 
 WINDOW_S = 60
 BYTES_PER_TOKEN = 4
-# Windows of subjects that were idle for two periods are dropped above this number.
+# Above this number, windows of subjects that were idle for two periods are dropped.
 REMEMBERED = 50_000
 
 
@@ -36,7 +36,7 @@ class _Window:
     """A sliding one-minute window: the count of the current minute, and the part of the previous one within the last 60
     seconds.
 
-    `unsent` was not sent to the other workers yet, `others` is what they counted in this minute.
+    `unsent` was not sent to the other workers yet; `others` is what the other workers counted in this minute.
     """
 
     __slots__ = ("start", "count", "before", "unsent", "others")
@@ -68,8 +68,8 @@ class _Window:
 
 
 class Slot(Struct, eq=False):
-    """One admitted request. Call `release` on every path out, with the tokens that it used; idempotent. `leave` frees
-    its concurrency slot before that."""
+    """An admitted request. Call `release` on every exit path, with the tokens that the request used; it is idempotent.
+    `leave` frees the concurrency slot earlier."""
 
     statuses: tuple[RateLimitStatus, ...] = ()
     free: Callable[[], object] | None = None
@@ -90,10 +90,10 @@ class Slot(Struct, eq=False):
 
 
 class RateLimiter:
-    """Admits requests by rate. `RateLimiter()` limits nothing. `exchange` must run about every second to count over
+    """Admits requests by rate. `RateLimiter()` limits nothing. `exchange` must run about every second to count across
     workers.
 
-    `limited(version)` tells whether there is any limit under a known control version, so that `enter` must be called.
+    `limited(version)` returns whether any limit exists under a known control version, so that `enter` must be called.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class RateLimiter:
         self._limits = limits
         self._clock = clock or Clock()
         self._redis = redis
-        # Called for every request: bound once.
+        # Called for every request, so it is bound once.
         self.limited: Callable[[int], bool] = _limits_nothing if limits is None else limits.active_at
         self._windows: dict[tuple[str, str, str], _Window] = {}
         self._running: dict[tuple[str, str], int] = {}
-        # The divisor of limits: for windows 1 while they are exchanged, for slots always the number of live workers.
+        # The divisor of limits: for windows 1 while counts are exchanged, for slots always the number of live workers.
         self._share = self._workers = 1
-        self._counted = False  # whether these are those of now: they are not kept while nothing is limited
+        self._counted = False  # whether both are current: they are not updated while nothing is limited
 
     def enter(
         self,
@@ -158,7 +158,7 @@ class RateLimiter:
                 return
             self._workers = self._limits.worker_count()
         except Unavailable:
-            return  # the database is away: keep what was known
+            return  # the database is down: keep the last values
         if self._redis is not None and self._exchanged(self._redis):
             self._share = 1
         else:
@@ -167,17 +167,18 @@ class RateLimiter:
         self._forget()
 
     def running_of(self, scope: str, subject: str) -> int | None:
-        """Slots of one subject in use; None where other workers have some too."""
+        """Return the slots of one subject in use; None when other workers may hold some too."""
         if self._workers == 1:
             return self._running.get((scope, subject), 0)
         return None
 
     def running(self) -> int:
-        """Slots in use, over all limits."""
+        """Return the slots in use, summed over all limits."""
         return sum(self._running.values())
 
     def _count_workers(self) -> None:
-        """Before the first request of a first limit: until the next exchange each worker would admit all of it."""
+        """Count live workers before the first request under a new limit. Until the next exchange, each worker would
+        otherwise admit the full limit."""
         if self._limits is None:
             return
         try:
@@ -205,7 +206,7 @@ class RateLimiter:
             used = window.used(now)
             wanted = 1 if rule.kind == REQUESTS else guess
             reset = math.ceil(window.start + WINDOW_S - now)
-        # A prompt larger than a whole minute's tokens is admitted when nothing else is counted.
+        # A prompt larger than a full minute's tokens is admitted when nothing else is counted.
         if amount == 0 or used + min(wanted, amount) > amount:
             raise _refusal(rule, reset, now)
         return RateLimitStatus(rule.kind, rule.amount, max(0, int((amount - used - wanted) * share)), reset)
@@ -227,7 +228,7 @@ class RateLimiter:
                     del self._running[place]
 
     def _correct(self, rules: Sequence[Rule], guess: int, tokens: int) -> None:
-        """Count the tokens that a request used instead of those that were guessed."""
+        """Replace the estimated tokens of a request with those that it used."""
         now = self._clock.now_us() / SECOND_US
         for rule in rules:
             if rule.kind == TOKENS:
@@ -237,10 +238,10 @@ class RateLimiter:
 
     def _window(self, rule: Rule, now: float) -> _Window:
         place = (rule.scope, rule.subject, rule.kind)
-        found = self._windows.get(place)
-        if found is None:
-            found = self._windows[place] = _Window(int(now) // WINDOW_S * WINDOW_S)
-        return found
+        window = self._windows.get(place)
+        if window is None:
+            window = self._windows[place] = _Window(int(now) // WINDOW_S * WINDOW_S)
+        return window
 
     def _exchanged(self, redis: Redis) -> bool:
         try:
@@ -273,27 +274,27 @@ def _limits_nothing(version: int) -> bool:
 
 
 def tightest_of(rate_limits: Sequence[RateLimitStatus]) -> dict[str, RateLimitStatus]:
-    """By kind, the limit of which the caller has the least left."""
+    """Return by kind the limit with the least remaining."""
     tightest: dict[str, RateLimitStatus] = {}
-    for standing in rate_limits:
-        known = tightest.get(standing.kind)
-        if known is None or standing.remaining < known.remaining:
-            tightest[standing.kind] = standing
+    for status in rate_limits:
+        known = tightest.get(status.kind)
+        if known is None or status.remaining < known.remaining:
+            tightest[status.kind] = status
     return tightest
 
 
 def headers(rate_limits: Sequence[RateLimitStatus], now_us: int) -> list[tuple[str, str]]:
-    """The rate-limit headers of a response: the tightest limit of each kind. [] without limits.
+    """Return the rate-limit headers of a response: the tightest limit of each kind; [] without limits.
 
-    `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers; the others are those that clients of
-    the larger APIs read.
+    `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers; the other headers are those of the
+    larger APIs, which many clients read.
     """
     tightest = tightest_of(rate_limits)
     pairs = [(name, value) for kind in (REQUESTS, TOKENS) if kind in tightest for name, value in _pairs(tightest[kind])]
     if not tightest:
         return pairs
     pairs += [
-        ("RateLimit-Policy", ", ".join(_policy(standing) for standing in tightest.values())),
+        ("RateLimit-Policy", ", ".join(map(_policy, tightest.values()))),
         ("RateLimit", ", ".join(f'"{s.kind}";r={s.remaining};t={s.reset_s}' for s in tightest.values())),
     ]
     first = tightest.get(REQUESTS) or next(iter(tightest.values()))
@@ -306,38 +307,39 @@ def headers(rate_limits: Sequence[RateLimitStatus], now_us: int) -> list[tuple[s
     return pairs
 
 
-def _pairs(standing: RateLimitStatus) -> list[tuple[str, str]]:
-    values = (("limit", standing.amount), ("remaining", standing.remaining), ("reset", f"{standing.reset_s}s"))
-    return [(f"x-ratelimit-{name}-{standing.kind}", str(value)) for name, value in values]
+def _pairs(status: RateLimitStatus) -> list[tuple[str, str]]:
+    values = (("limit", status.amount), ("remaining", status.remaining), ("reset", f"{status.reset_s}s"))
+    return [(f"x-ratelimit-{name}-{status.kind}", str(value)) for name, value in values]
 
 
-def _policy(standing: RateLimitStatus) -> str:
-    if standing.kind == CONCURRENCY:
-        return f'"concurrency";q={standing.amount};qu="concurrent-requests"'
-    if standing.kind == TOKENS:
+def _policy(status: RateLimitStatus) -> str:
+    if status.kind == CONCURRENCY:
+        return f'"concurrency";q={status.amount};qu="concurrent-requests"'
+    if status.kind == TOKENS:
         unit = ';qu="tokens"'
     else:
         unit = ""
-    return f'"{standing.kind}";q={standing.amount};w={WINDOW_S}{unit}'
+    return f'"{status.kind}";q={status.amount};w={WINDOW_S}{unit}'
 
 
 def _refusal(rule: Rule, reset_s: int, now_s: float) -> RateLimited:
     wait = max(1, reset_s)
-    standing = RateLimitStatus(rule.kind, rule.amount, 0, wait)
+    status = RateLimitStatus(rule.kind, rule.amount, 0, wait)
     if rule.scope == OPERATION:
-        who = f"organization ({rule.subject.partition('/')[2]})"
+        subject = f"organization ({rule.subject.partition('/')[2]})"
     else:
-        who = rule.scope
+        subject = rule.scope
+    unit = NAMES[rule.kind]
     if rule.amount == 1:
-        what = NAMES[rule.kind].replace("requests", "request")
+        unit = unit.replace("requests", "request")
+    if rule.amount:
+        message = f"The {subject} may make {rule.amount} {unit}; try again in {wait} s."
     else:
-        what = NAMES[rule.kind]
+        message = f"The {subject} is blocked: its limit is 0 {unit}, until it is raised."
     refused = RateLimited(
-        f"The {who} may make {rule.amount} {what}; try again in {wait} s."
-        if rule.amount
-        else f"The {who} is blocked: its limit is 0 {what}, until it is raised.",
+        message,
         retry_after=float(wait),
-        headers=tuple(headers((standing,), int(now_s * SECOND_US))),
+        headers=tuple(headers((status,), int(now_s * SECOND_US))),
     )
-    refused.standings = (standing,)
+    refused.standings = (status,)
     return refused

@@ -11,7 +11,7 @@ REQUESTS = "requests"
 TOKENS = "tokens"
 CONCURRENCY = "concurrency"
 KINDS = (REQUESTS, TOKENS, CONCURRENCY)
-OPERATION = "operation"  # of each organization, or of the one in a subject "organization/operation"
+OPERATION = "operation"  # of each organization, or of the organization in a subject "organization/operation"
 SCOPES = ("organization", "project", "key", "model", OPERATION)
 EACH = "*"
 # Scopes in which an account sets its own limits → the scope of their rows.
@@ -20,7 +20,7 @@ NAMES = {REQUESTS: "requests per minute", TOKENS: "tokens per minute", CONCURREN
 
 
 class Rule(NamedTuple):
-    """`amount` of `kind` for a subject of `scope`; 0 blocks it."""
+    """A limit of `amount` of `kind` for a subject of `scope`; 0 blocks it."""
 
     scope: str
     subject: str
@@ -29,7 +29,7 @@ class Rule(NamedTuple):
 
 
 class SetRate(NamedTuple):
-    """The limit of one kind, as the operator set it and as the account did; None: not set."""
+    """The limit of one kind as set by the operator and by the account; None: not set."""
 
     operators: int | None
     own: int | None
@@ -37,11 +37,11 @@ class SetRate(NamedTuple):
     @property
     def in_force(self) -> int | None:
         """The lower of the two."""
-        return min((one for one in self if one is not None), default=None)
+        return min((amount for amount in self if amount is not None), default=None)
 
 
 class RateLimits:
-    """The operator's limits and the lower ones that accounts set: rows of a table, cached under the control version."""
+    """The operator's limits and the lower ones set by accounts: rows of a table, cached under the control version."""
 
     def __init__(self, database: Database, control: Control) -> None:
         self._database = database
@@ -50,27 +50,27 @@ class RateLimits:
         self._rules: dict[tuple[str, str], dict[str, int]] = {}
 
     def set_limit(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
-        """Set a limit ("*" as subject: each subject of the scope), or remove it with None; in force when this
+        """Set a limit ("*" as subject: each subject of the scope), or remove it with None; it is in force when this
         returns."""
         self._database.write(lambda: self.write_limit(scope, subject, kind, amount))
         self._control.confirm()
 
     def write_limit(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
-        """The same within an open transaction; the caller announces the change. InvalidRequest."""
+        """Set or remove a limit within an open transaction; the caller announces the change. InvalidRequest."""
         if scope not in SCOPES or kind not in KINDS:
-            raise InvalidRequest(f"Rate limits are of {', '.join(SCOPES)} and count {', '.join(KINDS)}.")
+            raise InvalidRequest(f"A rate limit has a scope ({', '.join(SCOPES)}) and a kind ({', '.join(KINDS)}).")
         if amount is not None and amount < 0:
-            raise InvalidRequest("A rate limit cannot be negative; 0 blocks.")
+            raise InvalidRequest("A rate limit cannot be negative; use 0 to block all requests.")
         self._control.bump()
         self._replace(scope, subject, kind, amount)
 
     def write_own(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
-        """Set or remove a limit on an account's own project or key within an open transaction; the caller announces the
-        change. InvalidRequest (rate_limit_above_operators) above the operator's limit."""
+        """Set or remove an account's limit on its own project or key within an open transaction; the caller announces
+        the change. InvalidRequest (rate_limit_above_operators) above the operator's limit."""
         most = self._read_of(scope, subject)[kind].operators
         if amount is not None and most is not None and amount > most:
             raise InvalidRequest(
-                f"The operator lets this {scope} have {most} {NAMES[kind]}; ask for no more.",
+                f"The operator limits this {scope} to {most} {NAMES[kind]}; choose a value up to that.",
                 param=kind,
                 code="rate_limit_above_operators",
             )
@@ -85,7 +85,7 @@ class RateLimits:
         sql = "SELECT scope, scope_id, kind, amount FROM rate_limit WHERE scope IN (?, ?) AND scope_id IN (?, ?)"
         given = (scope, OF_ACCOUNTS[scope], subject, EACH)
         rows = self._database.execute(sql, given).fetchall()
-        amounts = {(found, ident, kind): amount for found, ident, kind, amount in rows}
+        amounts = {(row_scope, ident, kind): amount for row_scope, ident, kind, amount in rows}
         return {
             kind: SetRate(
                 amounts.get((scope, subject, kind), amounts.get((scope, EACH, kind))),
@@ -102,16 +102,16 @@ class RateLimits:
             run(sql, (scope, subject, kind, amount))
 
     def list_limits(self) -> list[Rule]:
-        """All limits; those set by accounts have scopes of their own."""
+        """Return all limits; those set by accounts have separate scopes."""
         return self._rows()
 
     def rules(self, subjects: Sequence[tuple[str, str]]) -> list[Rule]:
-        """The limits that apply to (scope, subject) pairs: the subject's own amount, else the one for each subject of
-        the scope."""
+        """Return the limits that apply to (scope, subject) pairs: the subject's own amount, otherwise the amount for
+        each subject of the scope."""
         if not self.active():
             return []
         table = self._rules
-        found = []
+        rules = []
         for scope, subject in subjects:
             for kind in KINDS if subject else ():
                 amounts = table.get((scope, kind))
@@ -120,21 +120,22 @@ class RateLimits:
                 else:
                     amount = None
                 if amount is not None:
-                    found.append(Rule(scope, subject, kind, amount))
-        return found
+                    rules.append(Rule(scope, subject, kind, amount))
+
+        return rules
 
     def active(self) -> bool:
-        """Whether there is any limit."""
+        """Return whether any limit exists."""
         return self.active_at(self._control.check())
 
     def active_at(self, version: int) -> bool:
-        """The same, for a known control version."""
+        """Return whether any limit exists under a known control version."""
         if version != self._version:
             self._renew(version)
         return bool(self._rules)
 
     def worker_count(self) -> int:
-        """Live workers, at least this one."""
+        """Return the number of live workers, at least this one."""
         return max(1, len(self._control.live_epochs()))
 
     def _renew(self, version: int) -> None:

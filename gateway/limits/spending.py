@@ -28,7 +28,7 @@ PATIENCE_ROUNDS = 4
 
 class Spending:
     """The budgets of this worker. `announce(epoch)` records outside this process that leases are about to be taken
-    under `epoch`, so that they are recovered if it dies. `tend` must run about every 0.4 s."""
+    under `epoch`, so that they are recovered if the process dies. `tend` must run about every 0.4 s."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class Spending:
         self._current = keeper.current
         self._gates: dict[str, TakeQueue] = {}
         self._short: dict[Payer, tuple[float, int, Shortage]] = {}
-        # The control version that `find` takes, and whether leases of an epoch still belong to this worker: bound once,
-        # since each request calls them.
+        # Bound once because each request calls them: `check` returns the control version, which `find` takes; `owns`
+        # tells whether leases of an epoch still belong to this worker.
         self.check: Callable[[], int] = control.check
         self.owns: Callable[[int], bool] = control.owns
         self.regain: Callable[[int], bool] = control.regain
@@ -58,24 +58,24 @@ class Spending:
         self.close = keeper.close
         self.reserved_nusd = keeper.reserved_nusd
 
-    def reserve(self, payer: Payer, ask: CostBound, patient: bool = True) -> Reservation:
-        """Reserve the bound of `ask` from every budget of `payer`, or from none. `patient`: wait a moment for what
-        other workers hold and do not use.
+    def reserve(self, payer: Payer, cost_bound: CostBound, patient: bool = True) -> Reservation:
+        """Reserve `cost_bound` from every budget of `payer`, or from none. `patient`: wait a moment for unused amounts
+        that other workers hold.
 
-        SpendingLimitReached or OutOfCredits (402) name the limit, what is left and when it resets. Unavailable when the
-        leases expired or the store cannot be reached.
+        SpendingLimitReached or OutOfCredits (402) name the limit, the remainder and the reset time. Unavailable when
+        the leases expired or the store cannot be reached.
         """
-        found = self.find(payer, ask, self._control.check())
-        return found or self._reserve_slowly(payer, ask, PATIENCE_ROUNDS if patient else 0)
+        reservation = self.find(payer, cost_bound, self._control.check())
+        return reservation or self._reserve_slowly(payer, cost_bound, PATIENCE_ROUNDS if patient else 0)
 
-    def find(self, payer: Payer, ask: CostBound, version: int) -> Reservation | None:
-        """A reservation from memory alone under a known control version, None where that is not enough."""
+    def find(self, payer: Payer, cost_bound: CostBound, version: int) -> Reservation | None:
+        """Return a reservation from memory alone under a known control version, None when that is not enough."""
         budget_set = self._budget_sets.get(payer)
         if budget_set is None or budget_set.version != version or budget_set.epoch != self._control.epoch:
             return None
-        full = ask.bound_nusd
-        # Where the caller set no limit, half of what remains must be enough, otherwise the output is capped.
-        if not budget_set.covers(full, full if ask.explicit else 2 * full):
+        full = cost_bound.bound_nusd
+        # If the caller set no limit, half of what remains must be enough; otherwise the output is capped.
+        if not budget_set.covers(full, full if cost_bound.explicit else 2 * full):
             return None
         if budget_set.ends != FOREVER and budget_set.ends <= self._clock.monotonic():
             return None
@@ -87,7 +87,7 @@ class Spending:
         return {
             "budget_leases": ("Slices of budgets that this worker holds.", len(self._keeper.held)),
             "budget_reserved_usd": (
-                "Reserved by requests under way, each budget counted.",
+                "Reserved by requests in progress, summed over all budgets.",
                 self.reserved_nusd() / NANO,
             ),
         }
@@ -96,22 +96,22 @@ class Spending:
         """Try to free `nusd` in all of `slices`, for a request in progress."""
         return _result(Job(_attempt, self._enlarge, slices, nusd))
 
-    def _reserve_slowly(self, payer: Payer, ask: CostBound, rounds: int) -> Reservation:
-        outcome = self._claim(payer, ask)
+    def _reserve_slowly(self, payer: Payer, cost_bound: CostBound, rounds: int) -> Reservation:
+        outcome = self._claim(payer, cost_bound)
         while isinstance(outcome, Shortage):
             if not (outcome.others and rounds):
                 raise outcome.error()
             rounds -= 1
             pause(PATIENCE_S)
-            outcome = self._claim(payer, ask)
+            outcome = self._claim(payer, cost_bound)
         return outcome
 
-    def _claim(self, payer: Payer, ask: CostBound) -> Reservation | Shortage:
-        """Runs in a separate greenlet: a caller who disconnects meanwhile cannot leave behind a lease that is not
-        registered."""
+    def _claim(self, payer: Payer, cost_bound: CostBound) -> Reservation | Shortage:
+        """Reserve in a separate greenlet, so that a caller who disconnects cannot leave an unregistered lease
+        behind."""
         claim = Claim()
         try:
-            return _result(Job(_attempt, self._fill, payer, ask, claim))
+            return _result(Job(_attempt, self._fill, payer, cost_bound, claim))
         except GatewayError:
             raise
         except BaseException:
@@ -120,39 +120,39 @@ class Spending:
                 claim.reservation.release()
             raise
 
-    def _fill(self, payer: Payer, ask: CostBound, claim: Claim) -> Reservation | Shortage:
+    def _fill(self, payer: Payer, cost_bound: CostBound, claim: Claim) -> Reservation | Shortage:
         place = payer.provider_key_id or payer.organization_id
         gate = self._gates.setdefault(place, TakeQueue())
         gate.waiting += 1
-        gate.wanted_nusd += ask.bound_nusd
+        gate.wanted_nusd += cost_bound.bound_nusd
         try:
             with gate.lock:
-                return self._fill_alone(payer, ask, claim, gate)
+                return self._fill_alone(payer, cost_bound, claim, gate)
         finally:
             gate.waiting -= 1
-            gate.wanted_nusd -= ask.bound_nusd
+            gate.wanted_nusd -= cost_bound.bound_nusd
             if not gate.waiting:
                 self._gates.pop(place, None)
 
-    def _fill_alone(self, payer: Payer, ask: CostBound, claim: Claim, gate: TakeQueue) -> Reservation | Shortage:
+    def _fill_alone(self, payer: Payer, cost_bound: CostBound, claim: Claim, gate: TakeQueue) -> Reservation | Shortage:
         for _ in range(ROUNDS):
             version = self._renew(payer)
-            found = self.find(payer, ask, version) or self._recall(payer, ask, version)
-            found = found or self._take(payer, ask, version, gate.wanted_nusd)
-            if isinstance(found, Reservation):
-                claim.reservation = found
+            outcome = self.find(payer, cost_bound, version) or self._recall(payer, cost_bound, version)
+            outcome = outcome or self._take(payer, cost_bound, version, gate.wanted_nusd)
+            if isinstance(outcome, Reservation):
+                claim.reservation = outcome
                 if claim.dropped:
-                    found.release()
-            if found is not None:
-                return found
+                    outcome.release()
+            if outcome is not None:
+                return outcome
         raise Unavailable("Too many requests change this budget at once; try again.")
 
     def _renew(self, payer: Payer) -> int:
-        """The control version; leases whose limits changed since they were taken are retired."""
+        """Retire leases whose limits changed since they were taken; return the control version."""
         version = self._control.check()
         budget_set = self._budget_sets.get(payer)
         budgets = [hold.budget for hold in holds_of(payer)]
-        # Also without a set: other payers may have left leases here that this one shares.
+        # Without a budget set, other payers may have left leases here that this one shares.
         shared = [self._current[budget] for budget in budgets if budget in self._current]
         known = budget_set.slices if budget_set else shared
         if all(held.version == version for held in known) and (budget_set is None or budget_set.version == version):
@@ -169,22 +169,22 @@ class Spending:
             budget_set.version = version
         return version
 
-    def _recall(self, payer: Payer, ask: CostBound, version: int) -> Shortage | None:
-        """The shortage that was just found under the same limits, when it concerns this request too."""
+    def _recall(self, payer: Payer, cost_bound: CostBound, version: int) -> Shortage | None:
+        """Return the last shortage under the same limits if it applies to this request too."""
         at, known, short = self._short.get(payer, (float("-inf"), version, None))
         fresh = known == version and self._clock.monotonic() - at <= SHORT_S
-        if short is None or not fresh or ask.least_nusd < short.need_nusd:
+        if short is None or not fresh or cost_bound.least_nusd < short.need_nusd:
             return None
-        return short._replace(need_nusd=ask.least_nusd)
+        return short._replace(need_nusd=cost_bound.least_nusd)
 
-    def _take(self, payer: Payer, ask: CostBound, version: int, wanted: int) -> Reservation | Shortage | None:
-        """Take leases from the store; None when others meanwhile used what was counted as free."""
+    def _take(self, payer: Payer, cost_bound: CostBound, version: int, wanted: int) -> Reservation | Shortage | None:
+        """Take leases from the store; None when other requests have used the free amount meanwhile."""
         epoch = self._control.epoch
         self._claim_epoch(epoch)
         pinned = self._pin(holds_of(payer), epoch)
         holds = [hold._replace(wanted_nusd=wanted, fresh=secrets.randbits(62) + 1) for hold, _ in pinned]
         try:
-            outcome = take(self._database, epoch, holds, ask)
+            outcome = take(self._database, epoch, holds, cost_bound)
         except BaseException:
             self._keeper.distrust(holds)
             raise
@@ -235,7 +235,7 @@ class Spending:
     def _enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None:
         epoch = self._control.epoch
         if any(held.epoch != epoch for held in slices):
-            raise Unavailable("This worker lost touch with the database; try again.")
+            raise Unavailable("This worker lost its connection to the database; try again.")
         for held in slices:
             held.pins += 1
         holds = [held.held(held.hold) for held in slices]
@@ -253,13 +253,13 @@ class Spending:
         granted = {slice_.lease: slice_.granted_nusd for slice_ in outcome.slices}
         for held in slices:
             if held.limit is not None:
-                # A window that is over no longer limits anything; what it still costs belongs to it.
+                # A window that is over no longer limits anything; later costs of its requests still belong to it.
                 held.total += granted.get(held.lease, nusd)
         return None
 
 
 def _attempt(work: Callable[..., object], *args: object) -> object:
-    """The result of `work` or its error as a value: an error that leaves a greenlet would be printed."""
+    """Return the result of `work` or its error as a value: an error that leaves a greenlet would be printed."""
     try:
         return work(*args)
     except GatewayError as error:

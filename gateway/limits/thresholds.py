@@ -1,4 +1,4 @@
-"""Finds budgets and credits that are nearly or completely spent, for warnings before requests are refused."""
+"""Finds budgets and credits that are nearly or fully spent, for warnings before requests are rejected."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from gateway.limits.models import CREDITS, WINDOW
 from gateway.limits.periods import read_period
 from gateway.store.database import Database
 
-# Budgets are examined from so many percent below the lowest threshold: amounts in other workers' leases are counted a
-# moment later.
+# Budgets are examined from this many percent below the lowest threshold, because amounts in other workers' leases are
+# counted a moment later.
 MARGIN = 10
 WHOLLY = 100
-NEARLY = (80,)  # the percentages at which a budget is reported where none are chosen
+NEARLY = (80,)  # the default percentages at which a budget is reported
 MOST_THRESHOLDS = 8
 MOST_ROWS = 2_000
 SPENT = (
@@ -49,7 +49,7 @@ CREDIT = (
 
 class SpentBudget(NamedTuple):
     """A limit of which little is left, in nano-dollars. `scope` is key, member, team, provider_key or organization,
-    `kind` total, window or credits; `resets_at` is ISO 8601, "" where it never resets; `reached` the highest threshold
+    `kind` total, window or credits; `resets_at` is ISO 8601, "" if it never resets; `reached` is the highest threshold
     in percent that was reached."""
 
     scope: str
@@ -76,28 +76,28 @@ class SpentBudget(NamedTuple):
 
 
 def read_thresholds(given: Iterable[int]) -> tuple[int, ...]:
-    """Thresholds in percent in their order. InvalidRequest for what is none, or too many."""
+    """Return sorted thresholds in percent. InvalidRequest for invalid or too many thresholds."""
     chosen = tuple(sorted(set(given)))
-    if len(chosen) > MOST_THRESHOLDS or any(not 1 <= one <= WHOLLY for one in chosen):
+    if len(chosen) > MOST_THRESHOLDS or any(not 1 <= percent <= WHOLLY for percent in chosen):
         text = f"Give at most {MOST_THRESHOLDS} thresholds, each from 1 to {WHOLLY} percent."
         raise InvalidRequest(text, param="alertThresholds")
     return chosen
 
 
 def pack_thresholds(thresholds: Iterable[int]) -> str:
-    """The thresholds as a row of `budget` has them."""
+    """Return the thresholds as stored in a row of `budget`."""
     return ",".join(map(str, thresholds))
 
 
 def unpack_thresholds(packed: str) -> tuple[int, ...]:
-    """The thresholds of a row; () where none were chosen."""
+    """Return the thresholds of a row; () if the row has none."""
     if packed:
         return tuple(map(int, packed.split(",")))
     return ()
 
 
 def find_spent(database: Database, credits_low_nusd: int, thresholds: Sequence[int] = NEARLY) -> list[SpentBudget]:
-    """Limits that reached a threshold, their own or one of `thresholds` where they have none, and credits of
+    """Return limits that reached a threshold (their own, or by default one of `thresholds`), and credits of
     organizations with less than `credits_low_nusd` left. A long query."""
     now = database.now_us()
     from_percent = max(0, min(thresholds, default=WHOLLY) - MARGIN)
@@ -107,7 +107,7 @@ def find_spent(database: Database, credits_low_nusd: int, thresholds: Sequence[i
             *database.execute(CREDIT, (credits_low_nusd,)).fetchall(),
         ]
     )
-    return [found for row in rows if (found := _read(row, now, thresholds)) is not None]
+    return [budget for row in rows if (budget := _read(row, now, thresholds)) is not None]
 
 
 def _read(row: tuple, now_us: int, usual: Sequence[int]) -> SpentBudget | None:
@@ -120,11 +120,11 @@ def _read(row: tuple, now_us: int, usual: Sequence[int]) -> SpentBudget | None:
         if end <= now_us:
             return None
         resets_at = to_iso(end)
-    found = SpentBudget(scope, scope_id, kind, organization, name, int(limit_nusd), int(spent_nusd), resets_at)
+    budget = SpentBudget(scope, scope_id, kind, organization, name, int(limit_nusd), int(spent_nusd), resets_at)
     if kind == CREDITS:
-        return found
+        return budget
     thresholds = (*(unpack_thresholds(alert_at) or usual), WHOLLY)
-    reached = max((one for one in thresholds if found.percent >= one), default=0)
+    reached = max((percent for percent in thresholds if budget.percent >= percent), default=0)
     if reached:
-        return found._replace(reached=reached)
+        return budget._replace(reached=reached)
     return None

@@ -16,13 +16,13 @@ UNLIMITED = 1 << 62
 
 
 class BudgetLease:
-    """A budget lease in memory. `total` is what the store counts as granted and not spent, `reserved` what requests
-    reserved of it, plus what was settled here and is not written yet; `rest` is what the store had left for others when
-    last asked.
+    """A budget lease in memory. `total` is what the store counts as granted and not spent. `reserved` is the sum of
+    reservations, plus settled amounts that are not written yet. `spare_nusd` is what the store had left for other
+    workers at the last take.
 
-    `pins` counts the takes in progress that rely on it; `payers` those whose sets it is in. `mark` is the journal's
-    count of entries that must be written before the row may be deleted. `version` is the control version under which
-    its limit was last compared with the store's.
+    `pins` counts the takes in progress that rely on the lease; `payers` are those whose budget sets include it. `mark`
+    is the journal's count of entries that must be written before the row may be deleted. `version` is the control
+    version under which the limit was last compared with the store's.
     """
 
     __slots__ = (
@@ -47,19 +47,21 @@ class BudgetLease:
 
     @property
     def free(self) -> int:
-        """What no request has reserved."""
+        """The amount that no request has reserved."""
         return self.total - self.reserved
 
     def held(self, hold: LeaseRequest) -> LeaseRequest:
-        """`hold` with what this lease has of it; after a cost above all of it, what it lacks."""
+        """Return `hold` with the free amount of this lease; negative after a cost above the whole lease."""
         return hold._replace(lease=self.lease, generation=self.generation, free_nusd=self.free)
 
 
 class BudgetSet:
-    """The leases that one payer's requests reserve from, and the control version under which they were read; `teams`
-    are the ids of the teams whose budgets are included; `leases` are (lease, budget) of all, `own_leases` without
-    credits. `own_slices` and `credit_slices` are the leases without and with credits, `limited` those of budgets with a
-    limit."""
+    """The leases that one payer's requests reserve from, and the control version under which they were read.
+
+    `teams` are the ids of the teams whose budgets are included. `leases` are (lease, budget) of all, `own_leases`
+    without credits. `own_slices` and `credit_slices` are the leases without and with credits, `limited` those of
+    budgets with a limit.
+    """
 
     __slots__ = (
         *("slices", "own_slices", "credit_slices", "limited", "version", "epoch", "ends", "teams", "leases"),
@@ -81,9 +83,8 @@ class BudgetSet:
         self.own_lease_ids = tuple(held.lease for held in self.own_slices)
 
     def covers(self, nusd: int, spare: int) -> bool:
-        """Whether every lease has `nusd` free, and `spare` including what the store had left; those without a limit
-        always do."""
-        for held in self.limited:  # noqa: SIM110 - a generator would cost more than all the rest
+        """Return whether every limited lease has `nusd` free, and `spare` including what the store had left."""
+        for held in self.limited:  # noqa: SIM110 - a generator would cost more than everything else here
             free = held.total - held.reserved
             if free < nusd or free + held.spare_nusd < spare:
                 return not nusd
@@ -97,7 +98,7 @@ class BudgetSet:
 
 @dataclass(slots=True)
 class TakeQueue:
-    """Takes for one organization or provider key run one at a time; `wanted_nusd` is the sum that all waiting ones
+    """Takes for one organization or provider key run one at a time; `wanted_nusd` is the sum that all waiting takes
     need."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -115,7 +116,8 @@ class Books(Protocol):
 
 
 class Reservation(Struct, eq=False):
-    """What one request has reserved of every budget that it charges; made by `Spending`. Every method is idempotent.
+    """The amounts that one request has reserved of every budget that it charges; created by `Spending`. Every method is
+    idempotent.
 
     `output_cap` is the output limit to send upstream, None when the budgets need none.
     """
@@ -127,14 +129,14 @@ class Reservation(Struct, eq=False):
     _open: bool = True
 
     def check(self) -> None:
-        """Unavailable when the leases expired and cannot be renewed; called just before the first upstream byte."""
+        """Check the leases just before the first upstream byte. Unavailable when they expired and cannot be renewed."""
         epoch = self.budget_set.epoch
         if not self._books.owns(epoch) and not self._books.regain(epoch):
-            raise Unavailable("This worker lost touch with the database; try again.")
+            raise Unavailable("This worker lost its connection to the database; try again.")
 
     def leases(self, credits: bool) -> list[tuple[int, str]]:
-        """The (lease, budget) pairs that a cost is charged to; `credits` False leaves the organization's credits
-        out."""
+        """Return the (lease, budget) pairs that a cost is charged to; `credits` False leaves out the organization's
+        credits."""
         budget_set = self.budget_set
         if credits:
             return budget_set.leases
@@ -145,12 +147,12 @@ class Reservation(Struct, eq=False):
         return self.require(nusd) is None
 
     def require(self, nusd: int) -> Shortage | None:
-        """Like `extend`, but returns the budget that falls short. Unavailable when the store cannot be reached."""
+        """Reserve `nusd` more, or return the budget that falls short. Unavailable when the store cannot be reached."""
         if nusd <= 0:
             return None
         for _ in range(ROUNDS):
             if not self._open:
-                return None  # it may have ended while a lease was enlarged: what it held is given back already
+                return None  # it may have ended while a lease was enlarged: its amounts are returned already
             if all(held.free >= nusd for held in self.budget_set.limited):
                 self.budget_set.reserve(nusd)
                 self.amount_nusd += nusd
@@ -161,14 +163,14 @@ class Reservation(Struct, eq=False):
         raise Unavailable("Too many requests change this budget at once; try again.")
 
     def rows(self, cost_nusd: int, credits: bool = True) -> list[Row]:
-        """Journal rows that count `cost_nusd` as spent, to be appended together with the usage row."""
+        """Return journal rows that count `cost_nusd` as spent, to be appended together with the usage row."""
         if not cost_nusd:
             return []
         budget_set = self.budget_set
         return [(SPEND, (budget_set.lease_ids if credits else budget_set.own_lease_ids, cost_nusd))]
 
     def spend(self, cost_nusd: int, credits: bool = True) -> None:
-        """Part of it was spent (a failed attempt that is billed) and its rows appended; the remainder stays
+        """Record the cost of a failed attempt that is billed, once its rows are appended; the remainder stays
         reserved."""
         if not self._open or not cost_nusd:
             return
@@ -177,7 +179,7 @@ class Reservation(Struct, eq=False):
         self.amount_nusd -= part
 
     def settle(self, cost_nusd: int, credits: bool = True) -> bool:
-        """Release the remainder, after the rows were appended. True when the cost exceeded the reservation."""
+        """Release the remainder, after the rows were appended. Return whether the cost exceeded the reservation."""
         if not self._open:
             return False
         self._open = False
@@ -191,7 +193,7 @@ class Reservation(Struct, eq=False):
 
 @dataclass(slots=True)
 class Claim:
-    """A reservation being made in another greenlet; `dropped` when its request ended meanwhile."""
+    """A reservation being made in another greenlet; `dropped` when its request has ended meanwhile."""
 
     reservation: Reservation | None = None
     dropped: bool = False

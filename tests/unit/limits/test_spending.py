@@ -31,7 +31,7 @@ def test_a_dollar_key_admits_exactly_thirty_three_calls_of_three_cents(worker, b
 
 
 def test_an_organization_without_credits_is_refused(worker, books, payer):
-    with pytest.raises(OutOfCredits, match="0 USD are left.*: add credits, or ask for less"):
+    with pytest.raises(OutOfCredits, match="0 USD are left.*: add credits, or make a smaller request"):
         worker().spending.reserve(payer, CALL)
 
 
@@ -40,7 +40,7 @@ def test_each_refused_request_is_told_its_own_cost(worker, books, payer):
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=CENT))
     one = worker()
     for cents in (2, 3, 50):  # within the moment for which a shortage is remembered
-        with pytest.raises(SpendingLimitReached, match=rf"cost up to {cents / 100:g} USD: raise the limit, or ask"):
+        with pytest.raises(SpendingLimitReached, match=rf"cost up to {cents / 100:g} USD: raise the limit, or make"):
             one.spending.reserve(payer, CostBound(cents * CENT, 0, 0, True))
 
 
