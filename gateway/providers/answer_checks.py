@@ -1,4 +1,4 @@
-"""Checks that the readers of all wire formats share: the shape of an answer, its size, and empty answers."""
+"""Checks of upstream answers for the readers of all wire formats: shape, size, nesting and empty answers."""
 
 from typing import Any
 
@@ -12,28 +12,28 @@ from gateway.neutral.usage import Usage
 
 # Objects and lists of an answer: ten thousand tokens with twenty top log probabilities each are some 210,000.
 MOST_PARTS = 250_000
-MOST_CHOICES = 128  # that can be requested at once
+MOST_CHOICES = 128  # the most that a caller can request
 NOT_JSON = "The provider sent an answer that is not JSON."
 ODD = "The provider sent an answer of an unknown shape."
 EMPTY = "The provider ended its answer without any content."
 DEEP = "The provider sent an answer that is nested deeper than the gateway can pass on."
-# JSON is read to 1,024 levels and written to 254, of which a caller's format puts some around what came. Events of
-# so many bytes, and answers of so many openings of objects and lists, are looked at no further.
+# orjson reads JSON of up to 1,024 levels and writes up to 254, of which the caller's format needs up to AROUND. The
+# depth of events below SHALLOW_BYTES and of answers with at most SHALLOW opening brackets is not checked.
 SHALLOW_BYTES = 400
 SHALLOW = 200
 AROUND = 16
-SHAPE_ERRORS = (AttributeError, LookupError, TypeError, ValueError)  # what reading an unexpected shape raises
+SHAPE_ERRORS = (AttributeError, LookupError, TypeError, ValueError)  # raised by reading an unexpected shape
 EXCUSED = frozenset(("content_filter", "refusal", "pause"))  # finish reasons that explain an empty answer
 
 
 def check_parts(body: bytes) -> None:
-    """UpstreamFailed for JSON with too many objects and lists."""
+    """Raise UpstreamFailed for JSON with too many objects and lists."""
     if len(body) > MOST_PARTS and has_more_parts(body, MOST_PARTS, OPENING):
         raise UpstreamFailed(f"The provider sent an answer of more than {MOST_PARTS:,} parts.", upstream_status=200)
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The object of a 2xx body. UpstreamFailed when it is not one, or could not be written again."""
+    """Return the JSON object of a 2xx body. UpstreamFailed for other values, and for an object nested too deeply."""
     try:
         wire = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -46,7 +46,7 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 
 def check_depth(wire: Any) -> bool:
-    """True, or UpstreamFailed for a provider's value that is nested too deep to be written for a caller."""
+    """Return True. UpstreamFailed for a value that is nested too deeply to be written for a caller."""
     for _ in range(AROUND):
         wire = [wire]
     try:
@@ -57,14 +57,14 @@ def check_depth(wire: Any) -> bool:
 
 
 def text_in(value: Any) -> str:
-    """A string from a provider. TypeError for anything else, which readers report like any other unexpected shape."""
+    """Return a provider's string. TypeError for other types, which readers report like any other unexpected shape."""
     if type(value) is not str:
         raise TypeError("not a text")
     return value
 
 
 def number_in(value: Any) -> int:
-    """The index of a block. TypeError for anything else."""
+    """Return the index of a block. TypeError for other types."""
     if type(value) is not int:
         raise TypeError("not a number")
     return value
@@ -83,6 +83,7 @@ def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
 
 
 def check_choice(number: Any) -> None:
-    """ValueError for an invalid choice index; whatever is reported for a choice is reported for all below it too."""
+    """Raise ValueError for an invalid choice index. The limit matters because an index also creates all choices below
+    it."""
     if type(number) is not int or not 0 <= number < MOST_CHOICES:
-        raise ValueError("a choice of this number was not asked for")
+        raise ValueError("a choice with this index was not requested")

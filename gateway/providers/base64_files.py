@@ -1,4 +1,4 @@
-"""JSON bodies with stored files in base64: each file is read and encoded in pieces while the body is sent."""
+"""JSON bodies that contain stored files as base64. Each file is read and encoded in pieces while the body is sent."""
 
 import secrets
 from base64 import b64encode
@@ -9,23 +9,23 @@ from msgspec import json
 
 from gateway.runtime.large_files import MessageBody, StoredFile
 
-PIECE = 3 << 16  # bytes of a file at a time: a multiple of three has no padding in base64
+PIECE = 3 << 16  # bytes read at a time: the base64 of a multiple of three has no padding
 
 
 class Base64Files:
-    """Collects the files of one body: `hold` returns a placeholder for a file."""
+    """Collects the files of one body and writes the body with placeholders for them."""
 
     def __init__(self) -> None:
         self._mark = f"file-{secrets.token_hex(16)}-"
         self._files: list[StoredFile] = []
 
     def hold(self, file: StoredFile) -> str:
-        """The placeholder that is replaced by the file's base64 when the body is sent."""
+        """Return a placeholder that is replaced by the file's base64 when the body is sent."""
         self._files.append(file)
         return f"{self._mark}{len(self._files) - 1:06d}"
 
     def encode(self, body: dict[str, Any]) -> "bytes | MessageBody":
-        """The body, with its files in place of their placeholders."""
+        """Return the body as JSON, with the files in place of their placeholders."""
         written = json.encode(body)
         if not self._files:
             return written
@@ -37,13 +37,13 @@ class Base64Files:
 
 
 class _Base64Body:
-    """A MessageBody of text and files."""
+    """A MessageBody that consists of bytes and files."""
 
     __slots__ = ("_parts", "_size")
 
     def __init__(self, parts: list[bytes | StoredFile]) -> None:
         self._parts = parts
-        self._size = sum(len(one) if isinstance(one, bytes) else -(-len(one) // 3) * 4 for one in parts)
+        self._size = sum(len(part) if isinstance(part, bytes) else -(-len(part) // 3) * 4 for part in parts)
 
     def __len__(self) -> int:
         return self._size

@@ -1,4 +1,4 @@
-"""Which keys a caller may use at a provider, and the target that each makes."""
+"""Selects the keys that a caller may use at a provider, and builds a target for each."""
 
 import hashlib
 import hmac
@@ -19,12 +19,12 @@ BYOK = "byok"
 CUSTOM = "custom"
 CREDITS = "credits"
 API_KEYS = "api-keys"
-ADVISED = 3  # providers that a refusal gives advice for
+ADVISED = 3  # providers that an error message gives advice for
 KEYLESS = Credential(secret="", source=PLATFORM)
 
 
 class Credentials:
-    """The platform's keys (from the environment, read once per catalogue) and the organizations' own."""
+    """The platform's keys (from the environment, read once per catalogue) and the keys that organizations stored."""
 
     def __init__(
         self,
@@ -44,11 +44,12 @@ class Credentials:
         self._moved: dict[str, bool] = {}
 
     def usable(self, caller: Caller | None) -> Callable[[Mapping], tuple[Credential, ...]]:
-        """A function that returns the caller's credentials for a mapping, in the order in which to try them; without a
-        caller the platform's.
+        """Return a function that lists the caller's credentials for a mapping, in the order in which to try them.
+        Without a caller, it lists the platform's credentials.
 
-        A custom provider (its id is "custom" or begins with "custom:") has the organization's keys only; they are sent
-        to its own address, so their outcomes say nothing about other providers of the same name.
+        A custom provider (its id is "custom" or begins with "custom:") has only keys of the organization. They are sent
+        to the organization's address, so their outcomes are unrelated to another organization's provider of the same
+        name.
         """
         platform = self._current()
         if caller is None or caller.mode == CREDITS:
@@ -64,7 +65,7 @@ class Credentials:
         return find
 
     def target(self, mapping: Mapping, provider: Provider, credential: Credential) -> Target:
-        """The target of a request with this credential. Targets of the platform's keys are made once."""
+        """Return the target of a request with this credential. Targets of the platform's keys are cached."""
         if credential.source == BYOK:
             return self._make_target(mapping, provider, credential)
         name = (mapping.key, credential.ident)
@@ -88,44 +89,49 @@ class Credentials:
         )
 
     def again(self, mapping: Mapping, organization_id: str, source: str, ident: str) -> Credential | None:
-        """The credential that a job began with; where it is there no more, another one of the same owner for the same
-        mapping, whose account is most likely the same. None without any."""
-        own = source == BYOK
-        if own:
-            known = self._own(organization_id, mapping)
+        """Return the credential that started a job. If it was deleted, return another credential of the same owner for
+        the same mapping, which most likely belongs to the same account. None when there is none."""
+        if source == BYOK:
+            credentials = self._own(organization_id, mapping)
         else:
-            known = self._current().get(mapping.provider, ())
-        return next((one for one in known if one.ident == ident), known[0] if known else None)
+            credentials = self._current().get(mapping.provider, ())
+        for credential in credentials:
+            if credential.ident == ident:
+                return credential
+        if credentials:
+            return credentials[0]
+        return None
 
     def platform(self) -> dict[str, tuple[Credential, ...]]:
-        """The platform's own credentials by provider."""
+        """Return the platform's credentials by provider."""
         return self._current()
 
     def has_platform(self, provider_id: str) -> bool:
         return bool(self._current().get(provider_id))
 
     def advise(self, caller: Caller, providers: Sequence[Provider]) -> str:
-        """How the caller could get a credential for one of `providers`: a variable to set for the platform's key, a
-        provider key of the organization, or either, depending on the project's mode."""
-        open_to_own = [one for one in providers if self._provider_keys.keys_for(caller.organization_id, one.id)]
-        if caller.mode != CREDITS and open_to_own:
-            names = ", ".join(one.id for one in open_to_own[:ADVISED])
+        """Explain how the caller can get a credential for one of `providers`: an environment variable for the
+        platform's key, a provider key of the organization, or either, depending on the project's mode."""
+        with_own_keys = [
+            provider for provider in providers if self._provider_keys.keys_for(caller.organization_id, provider.id)
+        ]
+        if caller.mode != CREDITS and with_own_keys:
+            names = ", ".join(provider.id for provider in with_own_keys[:ADVISED])
             return f"The organization's own keys for {names} are bound to other models or another region."
-        add = f"add a provider key for {' or '.join(one.id for one in providers[:ADVISED])}"
+        add = f"add a provider key for {' or '.join(provider.id for provider in providers[:ADVISED])}"
         if caller.mode == API_KEYS:
             return f"This project uses the organization's own keys only: {add}, or set its mode to hybrid."
-        platform = [one for one in providers if not _is_custom(one.id)]
-        wanted = [text for one in platform if (text := wanting(one, self._environment))]
-        if wanted:
-            ways = [f"set {', or '.join(wanted[:ADVISED])} in the gateway's environment"]
-        else:
-            ways = []
+        platform = [provider for provider in providers if not _is_custom(provider.id)]
+        variables = [text for provider in platform if (text := wanting(provider, self._environment))]
+        options = []
+        if variables:
+            options.append(f"set {', or '.join(variables[:ADVISED])} in the gateway's environment")
         if caller.mode != CREDITS:
-            ways.append(add)
-        elif open_to_own:
-            ways.append("set the project's mode to hybrid, for the organization has keys of its own")
-        text = ", or ".join(ways)
-        return f"{text[:1].upper()}{text[1:]}. GET /v1/models?available=true lists what can be called now."
+            options.append(add)
+        elif with_own_keys:
+            options.append("set the project's mode to hybrid to use the organization's own keys")
+        text = ", or ".join(options)
+        return f"{text[:1].upper()}{text[1:]}. GET /v1/models?available=true lists the models that can be called now."
 
     def _current(self) -> dict[str, tuple[Credential, ...]]:
         catalogue = self._catalogue()
@@ -149,8 +155,7 @@ class Credentials:
         return ()
 
     def _has_address(self, provider: Provider) -> bool:
-        """Whether all settings that the provider's address needs are present, or its mappings have addresses of their
-        own."""
+        """Whether all settings for the provider's address are present, or one of its mappings has an address."""
         base_url = base_url_for(provider, self._environment)
         settings = settings_for(provider, self._environment)
         if address_of(provider, join_base(provider, base_url), settings):
@@ -163,7 +168,7 @@ class Credentials:
         )
 
     def _place(self, provider: Provider, mapping: Mapping) -> tuple[str, dict[str, str]]:
-        """The operator's base URL ("": none) and the settings of a mapping."""
+        """Return the operator's base URL ("": none) and the settings of a mapping."""
         place = self._places.get(provider.id)
         if place is None:
             place = (base_url_for(provider, self._environment), settings_for(provider, self._environment))
@@ -181,8 +186,8 @@ class Credentials:
         return tuple(_read_own(key, usual, moved) for key in keys if _fits(key, mapping))
 
     def _is_moved(self, mapping: Mapping) -> bool:
-        """Whether the operator sends the platform's keys to another address than the provider's own, where those of
-        organizations go."""
+        """Whether the operator sends the platform's keys to another address than the provider's, which receives the
+        keys of organizations."""
         moved = self._moved.get(mapping.key)
         provider = self._catalogue().provider(mapping.provider)
         if moved is None and provider is not None:

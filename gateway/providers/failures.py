@@ -1,4 +1,4 @@
-"""Classifies an upstream's error: whose fault it is, what of it may be shown, when to retry."""
+"""Classifies an upstream's error: which side caused it, which of its text may be shown, and when to retry."""
 
 import re
 from collections.abc import Mapping
@@ -27,9 +27,10 @@ RETRY_LIMIT_S = 86_400.0
 OVERLOADED_STATUSES = (503, 529)
 OVERLOADED = "The provider is overloaded."
 BROKEN_OFF = "The provider broke off its answer with an error."
-ERROR = "error"  # the name of an event that tells of one
+ERROR = "error"  # the name of an error event in a stream
 
-# A 400 may really mean that our account, credential or catalogue is wrong there. Another provider can serve.
+# Providers also answer 400 when the gateway's account, credential or catalogue entry is wrong. Another provider can
+# then serve the request.
 PROVIDER_CODES = frozenset(
     (
         "insufficient_quota",
@@ -56,10 +57,10 @@ PROVIDER_WORDS = re.compile(
     r"|invalid model\b|provided model identifier is invalid|user location is not supported",
     re.IGNORECASE | re.DOTALL,
 )
-# A 404 about a file of the request, not about the model or the address: no other provider has it.
+# A 404 for a file of the request, not for the model or the address. No other provider has the file either.
 LOST_FILE = re.compile(r"no such file|\bfiles?\b.{0,80}(?:not (?:be )?found|does not exist)", re.IGNORECASE | re.DOTALL)
-# A prompt that is longer than the model's context, in the words of the vendors: clients shorten the conversation and go
-# on where they are told so, so it has one code whoever says it.
+# The messages of vendors for a prompt that exceeds the model's context. Clients shorten the conversation and retry when
+# they see this code, so every provider's error gets the same code.
 TOO_LONG = "context_length_exceeded"
 TOO_LONG_WORDS = re.compile(
     r"prompt is too long|maximum (?:context|prompt) length|context[ _]length[ _]exceeded|context window"
@@ -86,16 +87,16 @@ SECRETS = re.compile(
     r"[\\\"']*\s*[=:]\s*[\\\"']*[^\s\\\"'&,}]{8,}"
 )
 HIDDEN = "[hidden]"
-# Characters that are looked at for keys, which takes time by their square where a text is made for it, and of one key.
+# Characters that are searched for keys (the search takes quadratic time for a malicious text), and the longest key.
 LOOKED_AT = 4096
 KEY_LIMIT = 512
 OF_KEYS = f"{ascii_letters}{digits}_.~+/=*-"
-MOST_REFUSAL = 1 << 18  # bytes of a refusal that are looked at
+MOST_REFUSAL = 1 << 18  # bytes of an error body that are read
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The fields of an error body in any dialect; all of them may be "". `shaped` = {error: {message, …}}."""
+    """The fields of an error body in any dialect; each may be "". `shaped`: the body is {error: {message, …}}."""
 
     message: str = ""
     code: str = ""
@@ -106,8 +107,8 @@ class Explanation:
 
 
 def read_refusal(reply: UpstreamReply) -> bytes:
-    """The beginning of the body of a response other than 2xx; empty when it broke off, since its status still counts.
-    What is behind that is not waited for: it may be as long as whoever runs the server likes."""
+    """Return the first MOST_REFUSAL bytes of the body of a response other than 2xx. The body is b"" when the connection
+    broke, since the status still counts. The rest is not read, because a server could send an endless body."""
     body = bytearray()
     try:
         for piece in reply.chunks():
@@ -120,18 +121,19 @@ def read_refusal(reply: UpstreamReply) -> bytes:
 
 
 def upstream_failure(reply: UpstreamReply, target: Target) -> GatewayError:
-    """The error for a response other than 2xx. Reads the body; never raises.
+    """Return the error for a response other than 2xx. Reads the body; never raises.
 
-    The provider's fault: 401, 402, 403, 404, 405, 408, 421, 425, 429, 3xx, 5xx, and a 400 about account, credential or
-    an unknown model. The caller's, with the original status: every other 4xx, and a 404 for a file of theirs.
-    `retry_after` (seconds) is for health and pacing, and for callers when every attempt failed that way.
+    The provider is at fault for 401, 402, 403, 404, 405, 408, 421, 425, 429, 3xx, 5xx, and a 400 about the account, the
+    credential or an unknown model. The caller is at fault, with the original status, for every other 4xx and for a 404
+    about the caller's file. `retry_after` (seconds) is for health and pacing, and for callers when every attempt failed
+    that way.
     """
     cause = explain(read_refusal(reply), (target.credential.secret,))
     return classify(reply.status, cause, target, retry_after(reply.headers))
 
 
 def classify(status: int, cause: Explanation, target: Target | None, wait: float | None = None) -> GatewayError:
-    """An error by status and explanation; `target` None when it is unknown (inside a stream)."""
+    """Return the error for a status and an explanation. `target` is None when it is unknown (inside a stream)."""
     return _with_text(_classify(status, cause, target, wait), cause)
 
 
@@ -169,7 +171,7 @@ def _is_providers(cause: Explanation) -> bool:
 
 
 def _too_many(cause: Explanation, details: dict[str, str], wait: float | None) -> GatewayError:
-    """A rate limit passes by itself; an empty account does not."""
+    """Distinguish a rate limit, which can be retried later, from an account without funds."""
     if cause.code.lower() in PROVIDER_CODES:
         return UpstreamRefused("The provider refused the gateway's account.", details=details, upstream_status=429)
     message = "The provider limits the rate of requests."
@@ -177,7 +179,8 @@ def _too_many(cause: Explanation, details: dict[str, str], wait: float | None) -
 
 
 def _refused(status: int, cause: Explanation, details: dict[str, str]) -> GatewayError:
-    """Credential, funding or model. The provider's message about a credential is never shown: it may quote it."""
+    """Return the error for a wrong credential, account or model. A provider's message about a credential is never shown
+    because it may quote the credential."""
     if status in (401, 403):
         details = {name: text for name, text in details.items() if name != "responseText"}
         message = "The provider refused the gateway's credential."
@@ -189,7 +192,7 @@ def _refused(status: int, cause: Explanation, details: dict[str, str]) -> Gatewa
 
 
 def _callers(status: int, cause: Explanation, details: dict[str, str]) -> GatewayError:
-    """A request error, with the provider's own message."""
+    """Return the error for an invalid request, with the provider's message."""
     if status in TOO_LONG_STATUSES and _is_too_long(cause):
         known = TOO_LONG
     else:
@@ -206,7 +209,7 @@ def _is_too_long(cause: Explanation) -> bool:
 
 
 def diagnose(cause: Explanation, target: Target | None) -> dict[str, str]:
-    """Fields that help to find the cause; the engine knows what was requested and adds or corrects those."""
+    """Return fields that help to find the cause. The engine adds and corrects the fields about the request."""
     details = {}
     if target is not None:
         details = {
@@ -220,8 +223,8 @@ def diagnose(cause: Explanation, target: Target | None) -> dict[str, str]:
 
 
 def stream_failure(data: Any) -> GatewayError:
-    """The error for an error object inside a 200 response: by then the provider's fault, except for content and for
-    a prompt that is too long."""
+    """Return the error for an error object inside a 200 response. The provider is at fault, except for refused content
+    and for a prompt that is too long."""
     cause = explain_object(data, orjson.dumps(data)[: TEXT_LIMIT * 2])
     return _with_text(_classify_event(cause), cause)
 
@@ -243,7 +246,7 @@ def _classify_event(cause: Explanation) -> GatewayError:
 
 
 def text_failure(data: bytes) -> GatewayError:
-    """The error for an event of the name "error" whose data is no JSON: the provider's own words, scrubbed."""
+    """Return the error for an "error" event whose data is not JSON, with the provider's text, scrubbed."""
     return UpstreamFailed(BROKEN_OFF, details=diagnose(explain_object(None, data), None))
 
 
@@ -252,7 +255,7 @@ def truncated() -> GatewayError:
 
 
 def explain(body: bytes, secrets: tuple[str, ...] = ()) -> Explanation:
-    """The message of an error body in any dialect, scrubbed and capped."""
+    """Return the fields of an error body in any dialect, scrubbed and capped."""
     try:
         parsed = orjson.loads(body) if body else None
     except orjson.JSONDecodeError:
@@ -261,7 +264,7 @@ def explain(body: bytes, secrets: tuple[str, ...] = ()) -> Explanation:
 
 
 def explain_object(parsed: Any, body: bytes, secrets: tuple[str, ...] = ()) -> Explanation:
-    """Looks at `error` (object or string), then at the top level: message, detail; code, status, type; param.
+    """Read message, detail, code, status, type and param from `error` (object or string), otherwise from the top level.
 
     A list of validation errors, {detail: [{loc, msg}]} at the top or within `message`, becomes one sentence.
     """
@@ -293,7 +296,7 @@ def explain_object(parsed: Any, body: bytes, secrets: tuple[str, ...] = ()) -> E
 
 
 def _mistakes(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(location, text) of each validation error, in the format of servers that use pydantic; [] in other formats."""
+    """Return (location, text) of each validation error in the format of pydantic; [] for other formats."""
     inner = fields.get("message")
     listed = (inner if isinstance(inner, dict) else fields).get("detail")
     found = []
@@ -319,9 +322,9 @@ def _first(fields: Mapping[str, Any], *names: str) -> str:
 
 
 def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """The text without anything that looks like a key, nor any of `secrets`, at most 2 KB long."""
+    """Return the text, at most 2 KB long, without `secrets` and anything else that looks like a key."""
     if len(text) > LOOKED_AT:
-        # A key that the cut goes through is none any more by its looks: what may be a part of one goes with it.
+        # A truncated key would no longer match SECRETS, so characters that may belong to one are removed at the cut.
         text = text[: LOOKED_AT - KEY_LIMIT] + text[LOOKED_AT - KEY_LIMIT : LOOKED_AT].rstrip(OF_KEYS)
     for secret in secrets:
         if len(secret) >= 4:
@@ -333,9 +336,9 @@ def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait (RFC 9110, Retry-After; the -ms form wins), at most a day; None when not given.
+    """Return the seconds to wait (RFC 9110, Retry-After; Retry-After-Ms wins), at most a day; None without the header.
 
-    A date counts from the response's own Date, so that clock skew does not matter.
+    A date is compared with the response's Date header, so that clock skew does not matter.
     """
     seconds = _number(headers.get("retry-after-ms"))
     if seconds is not None:

@@ -1,11 +1,11 @@
-"""Which subset of JSON Schema each kind of upstream accepts, as data for the rewriter in schemas.py."""
+"""The subset of JSON Schema that each upstream accepts, as data for the rewriter in json_schema_subset.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 COMBINERS = frozenset(("allOf", "anyOf", "oneOf"))
-# Keywords for people only: dropped without a warning where a grammar lacks them.
+# Keywords without an effect on validation: dropped without a warning where a grammar lacks them.
 ANNOTATIONS = frozenset(
     (
         "$schema",
@@ -39,14 +39,13 @@ class Grammar:
 
     `words` None: every keyword. `refs`: references to $defs are kept, otherwise they are expanded. `formats`: the
     formats allowed for each type (None: all). `type_lists`: a type may be a list. `upper_types`: types in capitals.
-    `typed`: every node has one type and only keywords of that type. `text_enums`: an enum lists strings, none of them
-    empty. `lone_unions`: anyOf has no siblings, they move into its branches. `object_root`: the root is an object,
+    `typed`: every node has one type and only keywords of that type. `text_enums`: an enum lists only non-empty strings.
+    `lone_unions`: anyOf has no sibling keywords; they move into its branches. `object_root`: the root is an object,
     without combiners. `root_words`: keywords allowed at the root. `declared`: only declared properties can be required.
     `item_counts`: allowed values of minItems.
 
-    `closed` (no properties but the declared) and `all_required` (absent ones are null instead) narrow what a schema
-    accepts, because the upstream demands it; otherwise a rewritten schema accepts everything that the original
-    accepted.
+    `closed` (only declared properties) and `all_required` (optional properties become nullable) narrow the schema
+    because the upstream demands it. Otherwise a rewritten schema accepts every value that the original accepts.
     """
 
     name: str
@@ -77,7 +76,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Gemini API reference, Schema: a part of OpenAPI 3.0; formats as its validator words them ("only 'enum' and
+# Gemini API reference, Schema: a part of OpenAPI 3.0. The formats are those of its error message ("only 'enum' and
 # 'date-time' are supported for STRING type").
 GOOGLE = Grammar(
     "google",
@@ -93,7 +92,7 @@ GOOGLE = Grammar(
     lone_unions=True,
     declared=True,
 )
-# Gemini API reference, GenerationConfig.responseJsonSchema: the keywords that it lists; oneOf means anyOf there.
+# Gemini API reference, GenerationConfig.responseJsonSchema: its list of keywords; oneOf has the meaning of anyOf there.
 GOOGLE_JSON = Grammar(
     "google-json",
     words=_words(
@@ -160,7 +159,7 @@ GRAMMARS: Mapping[str, Grammar] = MappingProxyType(
         )
     }
 )
-# The same for the schema of an answer, which need not be an object.
+# The grammars for the schema of an answer, which need not be an object.
 OUTPUTS: Mapping[str, Grammar] = MappingProxyType(
     {name: replace(grammar, object_root=False, root_words=None) for name, grammar in GRAMMARS.items()}
 )

@@ -1,4 +1,4 @@
-"""Parts shared by all image codecs: preferences fitted to a model, complete answers as a stream, images given by URL,
+"""Functions for all image codecs: preferences fitted to a model, complete answers as a stream, images fetched by URL,
 and checks of masks."""
 
 import re
@@ -36,8 +36,8 @@ SHOWN = 32  # characters of a value that a warning repeats
 
 @dataclass(frozen=True, slots=True)
 class ImageChoices:
-    """The words that a model takes for sizes, ratios and qualities; () where any are passed on. `lost` are the
-    preferences that it has no field for."""
+    """The values that a model accepts for size, ratio and quality; () where every value is passed on. `lost` are the
+    preferences that the format has no field for."""
 
     size: tuple[str, ...] = ()
     aspect_ratio: tuple[str, ...] = ()
@@ -46,9 +46,9 @@ class ImageChoices:
 
 
 def fit_preferences(wanted: ImagesInput, target: Target, choices: ImageChoices, warnings: list[str]) -> ImagesInput:
-    """The input without the preferences that the model cannot fulfil. `warnings` gets a line for each of them.
+    """Return the input without the preferences that the model cannot fulfil, and add a line to `warnings` for each.
 
-    Everything that follows reads the result: prices are by the quality and size that were sent.
+    Later steps must use the result: prices depend on the quality and size that were sent.
     """
     dropped: dict[str, Any] = {}
     for name in PREFERENCES:
@@ -67,33 +67,33 @@ def fit_preferences(wanted: ImagesInput, target: Target, choices: ImageChoices, 
 
 
 def _reason_against(name: str, value: str, target: Target, choices: ImageChoices) -> str:
-    """Why a preference is left out; "" where it is sent."""
+    """Return why a preference is left out; "" where it is sent."""
     offered: tuple[str, ...] = getattr(choices, name, ())
     if name in choices.lost:
         return f"{name} is not supported by {target.mapping.key} and was left out."
     if offered and value not in offered:
         return f"{name} {value[:SHOWN]} was left out: {target.mapping.key} takes {', '.join(offered)}."
     if name == "size" and value != AUTO and not shape_of(value) and not STEP.fullmatch(value):
-        return f"size {value[:SHOWN]} was left out: it is no width and height."
+        return f"size {value[:SHOWN]} was left out: it is not a width and height."
     return ""
 
 
 def refuse_marks(wanted: ImagesInput, target: Target) -> None:
-    """NotSupported for a mask or markup, if the model accepts none."""
+    """Raise NotSupported for a mask or markup, for a model that accepts neither."""
     if wanted.marked:
-        what = f"{target.mapping.key} takes no {wanted.marked}."
+        what = f"{target.mapping.key} does not support {wanted.marked}."
         raise NotSupported(what, param=wanted.marked, code="unsupported_input")
 
 
 class WholeImages(ABC):
-    """A codec or reader whose `read` returns all images at once."""
+    """A codec or reader of a provider that returns all images at once."""
 
     @abstractmethod
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
-        """All images. UpstreamFailed."""
+        """Return all images. UpstreamFailed."""
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """All images at the end of the stream."""
+        """Yield all images at the end of the stream."""
         try:
             result: ImagesResult = offload.read(self, reply, relayed)
         except GatewayError as error:
@@ -104,9 +104,9 @@ class WholeImages(ABC):
 
 
 def _made(result: ImagesResult) -> Iterator[ImageMade]:
-    for one in result.images:
+    for image in result.images:
         yield ImageMade(
-            one.media,
+            image.media,
             edges=result.size,
             quality=result.quality,
             background=result.background,
@@ -115,17 +115,18 @@ def _made(result: ImagesResult) -> Iterator[ImageMade]:
 
 
 def data_url(picture: Picture, files: Base64Files) -> str:
-    """An image within a JSON body, encoded while `files` writes it."""
+    """Return the data URL of an image in a JSON body; `files` encodes the image while it sends the body."""
     return f"data:{picture.media_type};base64,{files.hold(picture.file)}"
 
 
 def load_images(fetcher: Fetcher, urls: Sequence[str]) -> tuple[Image, ...]:
-    """The images that an answer refers to by URL, fetched concurrently through the SSRF guard. UpstreamFailed."""
+    """Return the images that an answer refers to by URL, fetched concurrently through the SSRF guard.
+    UpstreamFailed."""
     jobs = [Job(_load, fetcher, url) for url in urls]
     try:
         return tuple(job.result(FETCH_S) for job in jobs)
     except TimeoutError:
-        raise UpstreamFailed("The images that the provider names could not be loaded in time.") from None
+        raise UpstreamFailed("The images at the provider's URLs could not be loaded in time.") from None
     finally:
         for job in jobs:
             job.stop()
@@ -135,8 +136,8 @@ def _load(fetcher: Fetcher, url: str) -> Image:
     try:
         answer = fetcher.fetch(url, MOST_BYTES, timeout_s=FETCH_S, headers={})
     except GatewayError as error:
-        raise UpstreamFailed(f"An image that the provider names could not be loaded ({error.code}).") from None
+        raise UpstreamFailed(f"An image at the provider's URL could not be loaded ({error.code}).") from None
     kind = type_of(answer.body[:HEAD])
     if answer.status != 200 or kind not in ENDINGS:
-        raise UpstreamFailed("The provider names an image that is none.", upstream_status=200)
+        raise UpstreamFailed("The provider's URL did not lead to an image.", upstream_status=200)
     return Image(Media(media_type=kind, data=compute(b64encode, answer.body).decode()))

@@ -1,5 +1,5 @@
-"""Answers in JSON with files in base64: they are decoded to the disk while they arrive, so that no answer with a video
-is in memory as a whole. What is left is read like any other JSON."""
+"""Reads JSON answers that contain files as base64. The files are decoded to the disk while they arrive, so that no
+video is in memory as a whole. The rest is read like any other JSON."""
 
 import binascii
 import re
@@ -12,15 +12,16 @@ from gateway.providers.answer_checks import ODD
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import bulk_turn
 
-LONG = 1 << 16  # a longer text is a file
-TURN = 1 << 16  # bytes after which others have theirs
-MOST_REST, MOST_FILES = 1 << 18, 1 << 30  # bytes of all else, and of the files together
+LONG = 1 << 16  # bytes above which a string is a file
+TURN = 1 << 16  # bytes after which other greenlets run
+MOST_REST = 1 << 18  # bytes of an answer without its files
+MOST_FILES = 1 << 30  # bytes of all files of an answer
 END = re.compile(rb'["\\]')
 
 
 class InlineFiles:
-    """The files of one answer; `folder` is where they lie. Not `whole`: their beginnings alone. Whoever made it closes
-    it."""
+    """The files of one answer, stored in `folder`. `whole=False`: only the first bytes of each file are kept. The
+    creator must call `close`."""
 
     def __init__(self, folder: str = "", whole: bool = True) -> None:
         self._folder = folder
@@ -30,32 +31,32 @@ class InlineFiles:
         self._rest = bytearray()
         self._text = bytearray()
         self._in_text = self._escaped = False
-        self._file: StoredFile | None = None  # what the text that arrives is written to, once it is long
-        self._digits = b""  # of it that are not decoded yet
+        self._file: StoredFile | None = None  # the file for the current string, once that is longer than LONG
+        self._digits = b""  # base64 digits that are not decoded yet
         self._size = 0
 
     def read(self, pieces: Iterable[bytes]) -> bytes:
-        """The body with a mark in place of each file, for `take`. UpstreamFailed for a long text that is no base64, for
-        more than there is room for, and as `pieces`."""
+        """Return the body with a mark in place of each file, for `take`. UpstreamFailed for a long string that is not
+        base64 and for too large an answer; also raises the errors of `pieces`."""
         passed = 0
         for piece in pieces:
             self._feed(piece)
             passed += len(piece)
             if passed >= TURN:
                 passed = 0
-                bulk_turn()  # a provider that is near sends faster than others should wait
+                bulk_turn()  # a nearby provider would otherwise keep the event loop busy
             if len(self._rest) + len(self._text) > MOST_REST + LONG or self._size > MOST_FILES:
                 raise UpstreamFailed("The provider sent too large an answer.", code="response_too_large")
         return bytes(self._rest + self._text)
 
     def take(self, text: object) -> StoredFile | None:
-        """The file that a text of the answer stands for, which is the caller's from now on; None for any other."""
+        """Return the file for a mark and hand its ownership to the caller; None for any other value."""
         if isinstance(text, str):
             return self._files.pop(text, None)
         return None
 
     def close(self) -> None:
-        """Give back what nobody took."""
+        """Close the files that were not taken."""
         for file in self._files.values():
             file.close()
 
@@ -70,7 +71,7 @@ class InlineFiles:
                 at = self._pass_text(piece, at)
 
     def _pass_rest(self, piece: bytes, at: int) -> int:
-        """All that is no text. Returns where it ends, as do the others."""
+        """Consume bytes outside of strings. Return the end position, as the other `_pass_` methods do."""
         quote = piece.find(b'"', at)
         end = len(piece) if quote < 0 else quote + 1
         self._rest += piece[at:end]
@@ -105,7 +106,8 @@ class InlineFiles:
         mark = f"{self._mark}{len(self._files)}"
         self._rest += mark.encode()
         self._file = self._files[mark] = StoredFile(self._folder)
-        self._digits, text = b"", bytes(self._text)
+        self._digits = b""
+        text = bytes(self._text)
         self._text.clear()
         self._write(text, self._file)
 

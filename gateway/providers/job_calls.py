@@ -1,4 +1,4 @@
-"""The calls about a job that a provider has: how far it is, its end, and the bytes of what it made."""
+"""The calls for a provider's asynchronous job: its status, its cancellation, and the download of its result."""
 
 from typing import cast
 from urllib.parse import urljoin, urlsplit
@@ -12,27 +12,28 @@ from gateway.providers.upstream import Upstreams
 from gateway.transport import Transport
 from gateway.transport.client import REDIRECT_STATUSES, REDIRECTS
 
-CALL_S = 60.0  # the most that a question takes
-# What a caller gets of a file's answer: whole, in part, or that there is no such part.
+CALL_S = 60.0  # timeout of a call
+# The statuses of a download: complete, a range, or an invalid range.
 SERVED = 200
 PARTIAL = 206
 NO_SUCH_PART = 416
-# Refusals of the moment and of the credential, which say nothing of the job or the file.
+# Temporary refusals and refusals of the credential, which reveal nothing about the job or the file.
 UNRELATED = (401, 403, 408, 425, 429)
 PASSING = (408, 425, 429)
-GONE = "The provider does not have the video any more."
+GONE = "The provider no longer has the video."
 
 
 class JobCalls:
-    """Every call needs a target of the mapping and, where it is still there, the credential that the job began with."""
+    """Calls about jobs. Each needs a target with the job's mapping and, if it still exists, the credential that started
+    the job."""
 
     def __init__(self, upstreams: Upstreams, transport: Transport) -> None:
         self._upstreams = upstreams
         self._transport = transport
 
     def status(self, ident: str, target: Target, seconds: float = CALL_S, whole: bool = False) -> VideoStatus:
-        """How far it is, asked for at most so many `seconds`; with the `whole` of a video that comes along, or the
-        beginning. Errors of the transport and of the protocol's `failure`, NotSupported."""
+        """Return the job's status within `seconds`. A video inside the answer is read completely if `whole`, otherwise
+        only its first bytes. Raises the errors of the transport and of the protocol's `failure`, and NotSupported."""
         codec, wire, opener = self._carrier(target)
         reply = _wait(opener, codec.status(ident, target), target, seconds)
         try:
@@ -42,9 +43,10 @@ class JobCalls:
             reply.close()
 
     def cancel(self, ident: str, target: Target) -> bool:
-        """Ask for its end; False where the provider cannot, or will not any more. Errors as `status`.
+        """Cancel the job. Return False where the provider cannot cancel it. Raises the errors of `status`.
 
-        A job that has ended is left alone: by the same call most providers forget a finished video, which is billed."""
+        A finished job is not canceled, because the same call makes most providers delete the finished video, which is
+        billed."""
         codec, wire, opener = self._carrier(target)
         call = codec.cancel(ident, target)
         if call is None or self.status(ident, target).is_final:
@@ -59,14 +61,15 @@ class JobCalls:
             reply.close()
 
     def open(self, file: VideoFile, target: Target, ranged: dict[str, str], seconds: float) -> UpstreamReply:
-        """The reply that brings the bytes, with a status of 200, 206 or 416; `ranged` are the caller's headers about
-        parts. NotFound when the provider has it no more; errors as `status`. The reply must be closed."""
+        """Return the reply with the file's bytes, with a status of 200, 206 or 416. `ranged` are the caller's range
+        headers. NotFound when the provider has deleted the file; also raises the errors of `status`. The reply must be
+        closed."""
         deadline = Clock.monotonic() + seconds
         if not file.file:
             return self._load(file.url, target, ranged, deadline)
         codec, wire, opener = self._carrier(target)
         call = codec.content(file, target)
-        parts = {} if codec.locates else ranged  # an answer that names the place alone has no parts
+        parts = {} if codec.locates else ranged  # an answer with only a URL has no ranges
         call.headers = {**call.headers, **parts}
         call.stream = True
         call.way = None
@@ -87,7 +90,7 @@ class JobCalls:
         return self._load(place, target, ranged, deadline)
 
     def _load(self, url: str, target: Target, ranged: dict[str, str], deadline: float) -> UpstreamReply:
-        """Of an address that the provider named; each of its redirects passes the address guard anew."""
+        """Open a URL from the provider's answer. The SSRF guard checks the URL and each redirect."""
         for _ in range(REDIRECTS + 1):
             trusted = target.trusted and urlsplit(url)[:2] == urlsplit(target.address)[:2]
             reply = self._transport.open("GET", url, ranged, stream=True, deadline=deadline, trusted=trusted)
@@ -101,36 +104,37 @@ class JobCalls:
             if 400 <= status < 500 and status not in PASSING:
                 raise NotFound(GONE, code="video_content_gone")
             if not url:
-                raise UpstreamFailed("The address of the video did not answer as it should.", upstream_status=status)
-        raise UpstreamFailed("The address of the video redirects too often.", code="too_many_redirects")
+                raise UpstreamFailed(f"The URL of the video answered with status {status}.", upstream_status=status)
+        raise UpstreamFailed("The URL of the video redirects too often.", code="too_many_redirects")
 
     def _carrier(self, target: Target) -> tuple[JobCodec, Wire, Opener]:
         wire, opener = self._upstreams.carrier(target)
         codec = wire.codecs.get(VideosRequest.operation)
         if codec is None:
-            raise NotFound(f"The protocol of provider {target.provider.id} carries no videos any more.")
+            raise NotFound(f"The protocol of provider {target.provider.id} no longer supports videos.")
         return cast(JobCodec, codec), wire, opener
 
 
 def _film(reply: UpstreamReply) -> UpstreamReply:
-    """UpstreamFailed for a page, an object or several parts where a video should be: it is closed then."""
+    """Return the reply if it may be a video. Closes it and raises UpstreamFailed for text, JSON or multipart
+    content."""
     kind = reply.headers.get("content-type", "").lower()
     if reply.status != NO_SUCH_PART and ("json" in kind or kind.startswith(("text/", "multipart/"))):
         reply.close()
-        raise UpstreamFailed("The address of the video led to something else.", upstream_status=reply.status)
+        raise UpstreamFailed("The URL of the video did not lead to a video.", upstream_status=reply.status)
     return reply
 
 
 def _redirect(reply: UpstreamReply, url: str) -> str:
-    """Where an answer sends on; "" for one that does not. A credential is not sent there. UpstreamFailed for a place
-    that is none."""
+    """Return the URL that a reply redirects to; "" for no redirect. The credential must not be sent there.
+    UpstreamFailed for an invalid URL."""
     place = reply.headers.get("location", "")
     try:
         if reply.status in REDIRECT_STATUSES and place:
             return urljoin(url, place)
         return ""
     except ValueError:
-        raise UpstreamFailed("The address of the video redirects to an invalid one.", code="invalid_address") from None
+        raise UpstreamFailed("The URL of the video redirects to an invalid URL.", code="invalid_address") from None
 
 
 def _wait(opener: Opener, call: Call, target: Target, seconds: float = CALL_S) -> UpstreamReply:

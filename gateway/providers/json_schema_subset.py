@@ -11,7 +11,7 @@ from gateway.providers.schema_types import SIMPLE, TYPED_WORDS, WORDS_OF_TYPE, l
 Schema = dict[str, Any]
 
 DEPTH_LIMIT = 48
-NODE_LIMIT = 4000  # expanding references can multiply a schema: beyond this they are cut
+NODE_LIMIT = 4000  # expanding references can multiply a schema: further nodes are cut
 STEP_LIMIT = 100_000  # nodes visited, and keywords merged
 RECURSION = "$ref (recursive)"
 UNRESOLVED = "$ref (unresolved)"
@@ -47,11 +47,11 @@ class Rewritten:
 
 
 def rewrite(schema: Any, grammar: Grammar) -> Rewritten:
-    """`schema` in `grammar`; the original is not changed.
+    """Return `schema` in the subset `grammar`; the original is not changed.
 
-    The new schema accepts everything that the original accepts, unless the grammar is closed. Recursive and unresolved
-    references become an open schema of their type, and so does what takes more than STEP_LIMIT steps. Annotations that
-    a grammar lacks are dropped without a warning. InvalidRequest for keywords with values of a wrong type.
+    The new schema accepts every value that the original accepts, unless the grammar is closed. Recursive and unresolved
+    references become an open schema of their type, as do all nodes after STEP_LIMIT steps. Annotations that a grammar
+    lacks are dropped without a warning. InvalidRequest for keywords with values of a wrong type.
     """
     work = _Rewriter(schema if isinstance(schema, dict) else {}, grammar)
     try:
@@ -59,13 +59,13 @@ def rewrite(schema: Any, grammar: Grammar) -> Rewritten:
     except (TypeError, ValueError, AttributeError, LookupError, RecursionError):
         # The schema is arbitrary JSON: any keyword may have a value of the wrong type.
         raise InvalidRequest(
-            "A JSON Schema of the request cannot be read: a value is of a wrong kind, or it is nested too deeply."
+            "A JSON Schema of the request cannot be read: a value has a wrong type, or it is nested too deeply."
         ) from None
 
 
 class _Rewriter:
-    """The state of one rewrite. `active` are the references that are being expanded around a node; `steps` is the
-    number of steps so far."""
+    """The state of one rewrite. `active` are the references that are being expanded around a node; `steps` counts
+    visited nodes and merged keywords."""
 
     def __init__(self, root: Schema, grammar: Grammar) -> None:
         self._root = root
@@ -88,7 +88,7 @@ class _Rewriter:
         return written
 
     def write(self, schema: Any, active: tuple[str, ...], depth: int) -> Schema:
-        """A sub-schema in the grammar."""
+        """Return a sub-schema in the grammar."""
         self._nodes += 1
         if depth > DEPTH_LIMIT or self._nodes > NODE_LIMIT or self.steps > STEP_LIMIT:
             self._drop("depth")
@@ -110,7 +110,8 @@ class _Rewriter:
     # References and conjunctions.
 
     def _expand(self, schema: Any, active: tuple[str, ...], whole: bool = False) -> tuple[Schema, tuple[str, ...]]:
-        """The schema with its own reference and allOf expanded; `whole` even where the grammar has them."""
+        """Return the schema with its reference and allOf expanded. `whole`: also where the grammar allows these
+        keywords."""
         if not isinstance(schema, dict):
             if schema is False:
                 self._drop("false")
@@ -140,7 +141,7 @@ class _Rewriter:
         return merge(schemas, self._drop) if self._affords(schemas) else schemas[0]
 
     def _affords(self, schemas: list[Schema]) -> bool:
-        """Whether these may still be merged; counts a step for each keyword, and for each value in it."""
+        """Whether the step limit allows merging these; counts a step for each keyword, and for each value in it."""
         if self.steps <= STEP_LIMIT:
             self.steps += sum(1 + sum(map(_size, schema.values())) for schema in schemas)
         if self.steps > STEP_LIMIT:
@@ -168,7 +169,8 @@ class _Rewriter:
         return self._targets[ref]
 
     def _object_root(self, root: Schema) -> Schema:
-        """The root as one object: the properties of all branches, requiring what every branch requires."""
+        """Return the root as one object with the properties of all branches. A property is required if every branch
+        requires it."""
         root = self._translate(root)
         for word in ("anyOf", "oneOf"):
             branches = root.get(word)
@@ -187,7 +189,7 @@ class _Rewriter:
     # Keywords.
 
     def _translate(self, node: Schema) -> Schema:
-        """Replace keywords that the grammar lacks by ones that it has, where possible."""
+        """Replace keywords that the grammar lacks by equivalent keywords, where possible."""
         if node.keys().isdisjoint(TRANSLATED):
             return node
         node = dict(node)
@@ -209,11 +211,11 @@ class _Rewriter:
         if "patternProperties" in node and not allows("patternProperties"):
             self._drop("patternProperties")
             del node["patternProperties"]
-            node.pop("additionalProperties", None)  # it was about properties that match no pattern
+            node.pop("additionalProperties", None)  # it applied to properties that match no pattern
         return node
 
     def _include(self, node: Schema, word: str, plain: str) -> None:
-        """An exclusive limit as an inclusive one; exact for integers."""
+        """Replace an exclusive limit by an inclusive limit, which is exact for integers."""
         limit = node.pop(word)
         if isinstance(limit, bool) or not isinstance(limit, int | float):
             self._drop(word)
@@ -225,7 +227,7 @@ class _Rewriter:
         node.setdefault(plain, limit)
 
     def _untuple(self, node: Schema) -> None:
-        """A tuple as a list of any of its members."""
+        """Replace a tuple by a list of any of its member types."""
         self._drop("prefixItems")
         members = [member for member in node.pop("prefixItems") if isinstance(member, dict)]
         rest = node.get("items", True)
@@ -237,7 +239,7 @@ class _Rewriter:
             node["items"] = {}
 
     def _write_words(self, node: Schema, active: tuple[str, ...], depth: int) -> Schema:
-        """The node's keywords as far as the grammar has them, with sub-schemas rewritten."""
+        """Return the node's keywords that the grammar allows, with rewritten sub-schemas."""
         written: Schema = {}
         for word, value in node.items():
             if word in ("$defs", "definitions") and not self._grammar.refs:
@@ -257,7 +259,7 @@ class _Rewriter:
         return written
 
     def _fits(self, word: str, value: Any, node: Schema) -> bool:
-        """Whether the grammar accepts this value of a keyword that it has."""
+        """Whether the grammar accepts this value of an allowed keyword."""
         grammar = self._grammar
         fits = True
         if word == "format" and grammar.formats is not None:
@@ -287,7 +289,7 @@ class _Rewriter:
     # Unions and types.
 
     def _write_union(self, node: Schema, union: str, active: tuple[str, ...], depth: int) -> Schema:
-        """A union without siblings: they move into each branch; null becomes a branch or a flag."""
+        """Return a union without sibling keywords. They move into each branch; null becomes a branch or a flag."""
         for other in COMBINERS & node.keys() - {union}:
             self._drop(other)
         notes: Schema = {word: node[word] for word in ("title", "description") if word in node}
@@ -301,8 +303,8 @@ class _Rewriter:
         return self._settle(branches, notes, default)
 
     def _settle(self, branches: list[Schema], notes: Schema, default: Any = None) -> Schema:
-        """Branches as a schema: a single one is used itself; a null branch becomes a flag where the grammar has
-        that."""
+        """Return branches as a schema. A single branch replaces the union; a null branch becomes a flag where the
+        grammar has `nullable`."""
         unique = distinct(branches)
         marks = self._grammar.allows("nullable") and self._grammar.words is not None
         real = [branch for branch in unique if branch != {"type": "NULL"}] if marks else unique
@@ -317,7 +319,7 @@ class _Rewriter:
         return {"anyOf": real}
 
     def _write_kinds(self, node: Schema, kinds: list[str], active: tuple[str, ...], depth: int) -> Schema:
-        """A node of several types, or of any, as a union of one branch per type."""
+        """Return a node of several types, or of any type, as a union of one branch per type."""
         notes: Schema = {word: node[word] for word in ("title", "description") if word in node}
         if not kinds:
             return self._settle([self._open("")], notes)
@@ -326,7 +328,7 @@ class _Rewriter:
         return self._settle(branches, notes)
 
     def _write_typed(self, node: Schema, kinds: list[str], active: tuple[str, ...], depth: int) -> Schema:
-        """A node of one type, with only the keywords of that type."""
+        """Return a node of one type with only the keywords of that type."""
         kind = next((kind for kind in kinds if kind != "null"), "null")
         own = WORDS_OF_TYPE.get(kind, frozenset())
         kept = {w: v for w, v in node.items() if w == "type" or w == "enum" or w not in TYPED_WORDS or w in own}
@@ -342,7 +344,8 @@ class _Rewriter:
         return written
 
     def _write_enum(self, node: Schema, kind: str) -> None:
-        """Where enums may only list strings: other values go into the description."""
+        """Move an enum with values other than strings into the description, for grammars whose enums list only
+        strings."""
         values = [value for value in node.pop("enum") if value is not None]
         if kind == "string" and values and all(isinstance(value, str) and value for value in values):
             node["enum"] = values
@@ -352,8 +355,8 @@ class _Rewriter:
             node["description"] = f"{node['description']} {reported}" if node.get("description") else reported
 
     def _open(self, place: str) -> Schema:
-        """A schema that accepts anything; where types are required, all of them (lists within lists only of
-        strings)."""
+        """Return a schema that accepts any value. Where types are required, it lists all of them (nested lists contain
+        only strings)."""
         if not self._grammar.typed:
             return self._close({"type": "object"}) if self._grammar.closed else {}
         name = str.upper if self._grammar.upper_types else str
@@ -368,7 +371,7 @@ class _Rewriter:
     # Closed grammars.
 
     def _close(self, node: Schema) -> Schema:
-        """An object without undeclared properties, when the grammar demands that."""
+        """Return the node without undeclared properties, when the grammar demands that."""
         if not self._grammar.closed or "object" not in types_of(node):
             return node
         if node.get("additionalProperties", False) is not False or not node.get("properties"):

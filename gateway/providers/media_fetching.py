@@ -1,7 +1,7 @@
-"""Fetches images, files and audio that a request refers to by URL, for targets that load nothing themselves.
+"""Fetches images, files and audio that a request refers to by URL, for targets that load no URLs themselves.
 
 The URL comes from a caller, so the SSRF guard checks it and each redirect; the type of the content is detected from its
-first bytes, never from what the server declares.
+first bytes, never from the declared content type.
 """
 
 from base64 import b64encode
@@ -18,12 +18,13 @@ from gateway.runtime.threads import Job, compute
 
 ADDRESSES = ("https://", "http://")
 MOST_BYTES = 20 << 20  # of one image or file
-MOST_IN_ALL = 40 << 20
+MOST_IN_ALL = 40 << 20  # of one request
 MOST_ADDRESSES = 20
 PATIENCE_S = 20.0
 LARGE = 1 << 20
 # Servers refuse clients without a user agent.
 HEADERS = {"user-agent": "llmgateway", "accept": "image/*, audio/*, application/pdf, */*;q=0.1"}
+FAILURES = {"address_not_allowed": "it does not lead to a public address", "response_too_large": "it is too large"}
 IMAGE = ("image/",)
 TAKEN = ("image/", "audio/", "application/pdf")
 
@@ -38,20 +39,20 @@ class FetchedAnswer(Interface):
 
 
 class Fetcher(Interface):
-    """GETs a URL that a caller chose, guarded and capped. Raises GatewayError."""
+    """Sends GET to a caller's URL, with the SSRF guard and a size limit. Raises GatewayError."""
 
     def fetch(self, url: str, max_bytes: int, *, timeout_s: float, headers: dict[str, str]) -> FetchedAnswer: ...
 
 
 def is_addressed(media: Media) -> bool:
-    """Whether it is given by an http(s) URL."""
+    """Whether the media is given by an http(s) URL."""
     return not media.data and media.url.lower().startswith(ADDRESSES)
 
 
 def addressed(request: ChatRequest) -> dict[Media, tuple[str, ...]]:
-    """All images, files and audio of a request that are given by URL, and the types that each may lead to.
+    """Return all images, files and audio of a request that are given by URL, and the types that each may have.
 
-    An image was reserved as one: a document behind its URL would cost many times that.
+    The cost of an image was reserved for an image; a document behind its URL would cost many times that.
     """
     found: dict[Media, tuple[str, ...]] = {}
     for message in request.conversation().messages:
@@ -65,9 +66,10 @@ def addressed(request: ChatRequest) -> dict[Media, tuple[str, ...]]:
 
 
 def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest:
-    """The request with the content of all its URLs, fetched concurrently and within `seconds`.
+    """Return the request with the content of all its URLs, fetched concurrently and within `seconds`.
 
-    NotSupported for what cannot be loaded, is too large, or is not an image, audio or PDF: another target may load it.
+    NotSupported for content that cannot be loaded, is too large, or is not an image, audio or PDF. Another target may
+    be able to load it.
     """
     if request.inlined is None:
         wanted = addressed(request)
@@ -83,7 +85,7 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
                 job.stop()
         size = sum(len(media.data) for media in loaded.values())
         if size * 3 // 4 > MOST_IN_ALL:
-            raise _unreadable(f"together they have more than {MOST_IN_ALL >> 20} MB")
+            raise _unreadable(f"together they exceed {MOST_IN_ALL >> 20} MB")
         conversation = _filled(request.conversation(), loaded)
         request.inlined = replace(
             request,
@@ -99,8 +101,7 @@ def _load(fetcher: Fetcher, media: Media, kinds: tuple[str, ...], seconds: float
     try:
         answer = fetcher.fetch(media.url, MOST_BYTES, timeout_s=seconds, headers=HEADERS)
     except UpstreamFailed as error:
-        reasons = {"address_not_allowed": "it leads to no public address", "response_too_large": "it is too large"}
-        raise _unreadable(reasons.get(error.code, "it cannot be reached"), media) from None
+        raise _unreadable(FAILURES.get(error.code, "it cannot be reached"), media) from None
     except GatewayError:
         raise _unreadable("it cannot be reached", media) from None
     if answer.status != 200:

@@ -1,6 +1,7 @@
-"""Rewrites OpenAI-format messages for stricter servers: each function returns a new list, the old one is unchanged.
+"""Rewrites OpenAI-format messages for stricter servers. Each function returns a new list and leaves the old list
+unchanged.
 
-Wire facts: Mistral API reference, "Chat"; its errors "Extra inputs are not permitted" (any unknown member), "Tool call
+Sources: Mistral API reference, "Chat", and its errors "Extra inputs are not permitted" (any unknown member), "Tool call
 id … must be a-z, A-Z, 0-9, with a length of 9", "Unexpected role 'user' after role 'tool'", "Expected last role User or
 Tool (or Assistant with prefix True)".
 """
@@ -40,7 +41,7 @@ def known_members(messages: Messages) -> Messages:
 
 
 def short_call_ids(messages: Messages) -> Messages:
-    """Tool call ids as nine letters and digits; the same for a call and its result, in every request."""
+    """Replace tool call ids by nine letters and digits. A call and its result get the same id, in every request."""
     changed = []
     for message in messages:
         if message.get("tool_calls"):
@@ -53,8 +54,8 @@ def short_call_ids(messages: Messages) -> Messages:
 
 
 def late_instructions_as_user(messages: Messages) -> Messages:
-    """Later system messages, as coding agents send them, become user messages: servers that check the order of roles
-    refuse them, above all at the end."""
+    """Convert later system messages to user messages. Coding agents send them, but servers that check the order of
+    roles refuse them, particularly at the end."""
     begun = False
     changed = []
     for message in messages:
@@ -64,7 +65,7 @@ def late_instructions_as_user(messages: Messages) -> Messages:
 
 
 def answer_between(messages: Messages) -> Messages:
-    """Insert an assistant message between a tool's result and the user's next message, where there is none."""
+    """Insert an assistant message between a tool's result and a user message that directly follows it."""
     changed: Messages = []
     for message in messages:
         if message["role"] == "user" and changed and changed[-1]["role"] == "tool":
@@ -81,17 +82,17 @@ def marked_prefix(messages: Messages) -> Messages:
 
 
 def thinking_parts(messages: Messages) -> Messages:
-    """Past reasoning as a part of the assistant message's content."""
+    """Move past reasoning into a part of the assistant message's content."""
     return [_with_thinking(message) for message in messages]
 
 
 def reasoning_as_details(messages: Messages) -> Messages:
-    """Past reasoning as items of `reasoning_details`, the form of some servers."""
+    """Move past reasoning into items of `reasoning_details`, which some servers read."""
     return [_with_details(message) for message in messages]
 
 
 def plain_media(messages: Messages) -> Messages:
-    """Files by URL or data URL only, audio as base64 text."""
+    """Reduce files to a URL or data URL, and audio to base64 text."""
     return [
         {**message, "content": [_plain_part(part) for part in message["content"]]}
         if isinstance(message.get("content"), list)
@@ -101,7 +102,7 @@ def plain_media(messages: Messages) -> Messages:
 
 
 def short_id(ident: str) -> str:
-    """`ident` when it already is nine letters and digits, otherwise nine derived from it."""
+    """Return `ident` if it consists of nine letters and digits, otherwise nine characters derived from its hash."""
     if SHORT_ID.fullmatch(ident):
         return ident
     number = int.from_bytes(hashlib.sha256(ident.encode()).digest())
@@ -142,7 +143,7 @@ def _with_thinking(message: Message) -> Message:
 
 
 def _with_details(message: Message) -> Message:
-    """Details from the same server are returned unchanged; reasoning under another name becomes their only item."""
+    """Keep details from the same server; reasoning in another field becomes the only item of `reasoning_details`."""
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if not isinstance(reasoning, str):
         return message

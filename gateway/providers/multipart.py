@@ -1,4 +1,4 @@
-"""Multipart forms for upstreams: fields and stored files, sent in pieces and repeatable."""
+"""Multipart forms for upstreams, with fields and stored files. They are sent in pieces and can be sent again."""
 
 import secrets
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ QUOTED = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})  # WHATWG HTML, m
 
 
 class UploadPart(NamedTuple):
-    """A file of a form. `filename` tells upstreams its format; it is never a path of ours."""
+    """A file of a form. `filename` indicates the format to upstreams and is never a path of this system."""
 
     name: str
     filename: str

@@ -13,11 +13,11 @@ from gateway.providers.protocol import AnswerReader, Call, Codec, Target, Upstre
 from gateway.runtime.threads import compute
 
 LARGE = 1 << 17  # bytes of an answer
-MOST_CALLS = 5_000  # texts and tool calls in one
+MOST_CALLS = 5_000  # texts and tool calls in an answer
 
 
 class Whole(Struct):
-    """A reply whose body was already read."""
+    """A reply with a buffered body."""
 
     reply: UpstreamReply
     body: bytes
@@ -41,21 +41,21 @@ class Whole(Struct):
 
 
 def write(codec: Codec, request: Request, target: Target) -> Call:
-    """Like the codec's `write`."""
+    """Run the codec's `write`, in a thread for a large request."""
     if request.large and not codec.waits:
         return compute(codec.write, request, target)
     return codec.write(request, target)
 
 
 def relay(codec: Codec, native: Native, request: Request, target: Target) -> Call:
-    """Like the codec's `relay`."""
+    """Run the codec's `relay`, in a thread for a large request."""
     if request.large:
         return compute(codec.relay, native, request, target)
     return codec.relay(native, request, target)
 
 
 def read(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Any:
-    """Like the codec's `read`; the body is received here."""
+    """Receive the body and run the codec's `read`, in a thread for a large body."""
     body = reply.read_all()
     if len(body) >= LARGE:
         check_parts(body)
@@ -69,7 +69,7 @@ def read(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Any:
 def _read_large(codec: AnswerReader, whole: Whole, relayed: bool) -> Any:
     result = codec.read(whole, relayed)
     result.large = True
-    # Each is written by itself, and no caller can request so many.
+    # Each choice is written separately, and no caller can request more than this.
     if max(len(getattr(result, name, ())) for name in ("choices", "images")) > MOST_CHOICES:
         raise UpstreamFailed(f"The provider sent more than {MOST_CHOICES} answers to one request.")
     if relayed:
@@ -81,7 +81,7 @@ def _read_large(codec: AnswerReader, whole: Whole, relayed: bool) -> Any:
 
 
 def _check_texts(result: Any) -> None:
-    """UpstreamFailed where one of its strings is not one: readers take a provider's values as they are."""
+    """Raise UpstreamFailed when a text is not a string: readers do not check the types of a provider's values."""
     try:
         for choice in getattr(result, "choices", ()):
             for part in choice.parts:

@@ -1,5 +1,5 @@
-"""How upstream calls are made: over the network, or to a server inside this process; and listeners that observe
-them."""
+"""Senders of upstream calls (over the network, or to a server inside this process) and listeners that observe the
+calls."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol as Interface
@@ -13,7 +13,7 @@ from gateway.transport import Transport
 
 
 class PendingCall(Interface):
-    """A call that was sent. `wait` returns the reply, or None after `seconds`; then wait again."""
+    """A call that was sent. `wait` returns the reply, or None after `seconds`, and may be called again."""
 
     @overload
     def wait(self, seconds: None = None) -> UpstreamReply: ...
@@ -23,10 +23,11 @@ class PendingCall(Interface):
 
 
 class SessionLink(Interface):
-    """An open session with an upstream: messages of text both ways.
+    """An open session with an upstream that exchanges text messages in both directions.
 
-    `receive` gives None at the end, whose `code` and `reason` (RFC 6455) are there then; `send` and `ping` raise
-    SocketClosed; `heard` counts what came, answers to pings too. `close` tells the upstream, `abort` just ends.
+    `receive` returns None when the session is closed; `code` and `reason` (RFC 6455) are then set. `send` and `ping`
+    raise SocketClosed. `heard` counts received frames, including pongs. `close` sends a close frame, `abort` drops the
+    connection.
     """
 
     code: int
@@ -42,9 +43,8 @@ class SessionLink(Interface):
 
 
 class UpstreamSession(Interface):
-    """An open session with an upstream in the format of callers, which is that of OpenAI's Realtime API, whatever the
-    upstream itself speaks. Members as those of a SessionLink; `receive` also raises GatewayError for a session that
-    cannot go on."""
+    """An open session whose events have the format of OpenAI's Realtime API, regardless of the upstream's format. The
+    members are those of a SessionLink; `receive` also raises GatewayError for a session that cannot continue."""
 
     @property
     def code(self) -> int: ...
@@ -59,25 +59,25 @@ class UpstreamSession(Interface):
     def abort(self) -> None: ...
 
 
-# Opens a link to the session's target, within so many seconds. HandshakeRefused; errors of the transport.
+# Opens a link to the session's target within the given seconds. HandshakeRefused; errors of the transport.
 Dial = Callable[[Call, float], SessionLink]
 
 
 class SessionCodec(Codec, Interface):
-    """A codec of realtime sessions: `codecs["realtime"]` of a Wire is one. `transcribes`: a session's model itself
-    transcribes what is said, as a part of what it counts, and no other does."""
+    """A codec of realtime sessions, `codecs["realtime"]` of a Wire. `transcribes`: the session's model transcribes the
+    input audio itself, within its own token usage, and no separate transcription model is used."""
 
     transcribes: bool
 
     def open(self, request: RealtimeRequest, target: Target, dial: Dial, seconds: float) -> UpstreamSession:
-        """A session that takes events. HandshakeRefused with what the upstream refused it with; NotSupported; errors of
-        the transport."""
+        """Return a session that is ready for events. HandshakeRefused with the upstream's response; NotSupported;
+        errors of the transport."""
         ...
 
 
 class Opener(Interface):
-    """Makes calls: over the network, or to a server inside this process. `deadline` is monotonic seconds. `connect`
-    opens a session; HandshakeRefused with what the upstream answered instead."""
+    """Sends calls over the network, or to a server inside this process. `deadline` is monotonic seconds. `connect`
+    opens a session, or raises HandshakeRefused with the upstream's response."""
 
     def send(self, call: Call, target: Target, deadline: float) -> PendingCall: ...
     def connect(self, call: Call, target: Target, deadline: float) -> SessionLink: ...
@@ -114,7 +114,7 @@ class CapturedPending:
 
 
 class CapturedReply:
-    """A reply whose body is passed to a listener as well."""
+    """A reply that also passes its body to a listener."""
 
     def __init__(self, reply: UpstreamReply, listener: CallListener) -> None:
         self._reply = reply
@@ -138,7 +138,7 @@ class CapturedReply:
 
 
 class Network:
-    """Calls over the transport; addresses that the operator chose may be private."""
+    """Sends calls over the transport. Addresses that the operator chose may be private."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -157,14 +157,15 @@ class Network:
 
 
 class LocalServer(Interface):
-    """A server inside this process: `open` returns when the response headers are there, `connect` opens a session."""
+    """A server inside this process. `open` returns when the response headers are available, `connect` opens a
+    session."""
 
     def open(self, call: Call, *, deadline: float, heartbeat_s: float) -> UpstreamReply: ...
     def connect(self, call: Call) -> SessionLink: ...
 
 
 class Local:
-    """Calls to a server inside this process, which may take as long as one on the network."""
+    """Sends calls to a server inside this process, which may be as slow as a remote server."""
 
     def __init__(self, server: LocalServer, heartbeat_s: float) -> None:
         self._server = server

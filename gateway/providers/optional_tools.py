@@ -1,4 +1,4 @@
-"""Hosted tools that a request offers without requiring them, and retries without them."""
+"""Removes hosted tools that a request offers without requiring them."""
 
 from msgspec.structs import replace
 
@@ -12,8 +12,8 @@ SEARCH = "web_search"
 
 
 def without_offers(request: Request, key: str) -> Request:
-    """The request without hosted tools that are offered and not forced, each with a warning; unchanged when it has
-    none. `key` names the mapping that lacks them."""
+    """Return the request without its optional hosted tools, with a warning for each; unchanged when it has none. `key`
+    is the key of the mapping that lacks them."""
     needs = request.requirements
     if not isinstance(request, ChatRequest) or not (needs.search_offered or needs.hosted):
         return request
@@ -31,7 +31,7 @@ def without_offers(request: Request, key: str) -> Request:
 
 
 def write_bare(codec: Codec, request: Request, target: Target, error: NotSupported) -> Call:
-    """The call without the optional tools; raises `error` where there are none or that fails too."""
+    """Return the call without the optional tools. Raises `error` when there are none or when this fails too."""
     bare = without_offers(request, target.mapping.key)
     if bare is request:
         raise error from None

@@ -1,4 +1,4 @@
-"""The interface of a protocol, which knows one upstream wire format and nothing of callers."""
+"""The interfaces that a protocol implements. A protocol knows one upstream wire format and nothing about callers."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,11 +22,11 @@ OPENAI_PROTOCOLS = ("openai", RESPONSES_PROTOCOL)
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A provider's key. `source` is "platform" (environment) or "byok" (the caller's organization's own).
+    """A provider's API key. `source` is "platform" (from the environment) or "byok" (stored by an organization).
 
     `ident` identifies it without revealing it: a short keyed fingerprint, or the id of the stored provider key.
-    `elsewhere`: its requests go to another address than those with the platform's keys, so they have a health of their
-    own. `bounded`: it has a spending limit.
+    `elsewhere`: its requests are sent to a different address than those with the platform's keys, so their health is
+    tracked separately. `bounded`: it has a spending limit.
     """
 
     secret: str = field(repr=False)
@@ -42,13 +42,13 @@ class Credential:
 class Target:
     """Where to send a request: a mapping with its provider, a credential, and the filled-in base address.
 
-    `address` has no trailing slash and no version path beyond what the provider's entry says; `settings` are the
-    provider's filled values (region, project …). `trusted`: the operator chose the address, so it may be private.
+    `address` has no trailing slash and only the version path of the provider's entry; `settings` are the provider's
+    configured values (region, project …). `trusted`: the operator chose the address, so it may be private.
     `output_cap`, when set, is sent upstream as the output limit: the caller's budget or the model allows no more.
-    `protocol` is the name of its protocol: its entry's, unless an operator chose between OpenAI's two with the setting
-    `use_responses_api`; `second` is the one for requests that need what the first lacks ("": none).
-    `memo` caches what was derived from all this (except the cap) for the next call, each value under its own name: it
-    lives as long as the target, and so as the credential.
+    `protocol` is the name of the protocol in the entry, unless an operator chose between OpenAI's two protocols with
+    the setting `use_responses_api`; `second` is the protocol for requests that need a feature that the first lacks ("":
+    none). `memo` caches values derived from these fields (except the cap) for later calls, each under its own key. It
+    lives as long as the target and its credential.
     """
 
     provider: Provider
@@ -64,14 +64,14 @@ class Target:
     quirks: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        # Computed once and not on access: a target serves many requests, and each asks several times.
+        # Computed once and not on access: a target serves many requests, and each reads these several times.
         object.__setattr__(self, "protocol", self._find_protocol())
         object.__setattr__(self, "second", self._find_second())
         object.__setattr__(self, "quirks", self.provider.quirks + self.mapping.quirks)
 
     @property
     def completes(self) -> bool:
-        """Whether it completes text itself instead of chatting."""
+        """Whether the target has a text completion endpoint and no chat endpoint."""
         return not COMPLETES.isdisjoint(self.quirks)
 
     def _find_protocol(self) -> str:
@@ -89,7 +89,7 @@ class Target:
 
 
 class Way(Struct, eq=False):
-    """URL and headers (never changed) of a target's calls. `head` is the request head that the network layer builds
+    """URL and headers of a target's calls; both are immutable. `head` is the request head that the network layer builds
     from them once."""
 
     url: str
@@ -98,9 +98,9 @@ class Way(Struct, eq=False):
 
 
 class Call(Struct, eq=False):
-    """An upstream HTTP call; a `body` of bytes is sent as it is, any other in pieces. `renamed`: the caller's function
-    names, by those sent. `reader` reads its answer instead of the codec (with the same methods), where that depends on
-    what was requested.
+    """An upstream HTTP call. A `body` of bytes is sent in one piece, any other body in several. `renamed` maps the
+    function names in the call to the caller's names. `reader` reads the answer instead of the codec (with the same
+    methods), where reading depends on the request.
 
     `way` is set when other calls of the target have the same URL and headers.
     """
@@ -110,7 +110,7 @@ class Call(Struct, eq=False):
     headers: dict[str, str]
     body: bytes | MessageBody = b""
     stream: bool = False
-    warnings: tuple[str, ...] = ()  # what of the request this target does not carry, named for the caller
+    warnings: tuple[str, ...] = ()  # fields of the request that the target cannot carry, under the caller's names
     renamed: dict[str, str] | None = None
     way: Way | None = None
     reader: "StreamReader | None" = None
@@ -120,7 +120,7 @@ class UpstreamReply(Interface):
     """An upstream's response, as the transport returns it.
 
     `read_all()` returns the whole body (capped). `chunks()` yields bytes as they arrive, one item per receive; b""
-    means that nothing arrived for the heartbeat interval. Both raise UpstreamTimeout, UpstreamUnreachable or
+    means that no data arrived during the heartbeat interval. Both raise UpstreamTimeout, UpstreamUnreachable or
     StreamTruncated.
     """
 
@@ -134,15 +134,15 @@ class UpstreamReply(Interface):
 
 
 class AnswerReader(Interface):
-    """Reads a non-streamed answer: `read` turns a 2xx body into a result."""
+    """Reads a non-streamed answer: `read` converts a 2xx body into a result."""
 
     def read(self, reply: UpstreamReply, relayed: bool) -> Any: ...
 
 
 class StreamReader(AnswerReader, Interface):
-    """Reads an answer that may also be streamed: `read_stream` turns a 2xx stream into batches: first a Started, last a
-    Finished or Failed, Heartbeat while nothing arrives; a stream that ends without its terminal event yields
-    Failed(StreamTruncated)."""
+    """Reads an answer that may also be streamed. `read_stream` converts a 2xx stream into batches of events: first a
+    Started, last a Finished or Failed, and a Heartbeat while no data arrives. A stream that ends without its terminal
+    event yields Failed(StreamTruncated)."""
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]: ...
 
@@ -150,10 +150,10 @@ class StreamReader(AnswerReader, Interface):
 class Codec(AnswerReader, Interface):
     """One operation in one wire format. Stateless: one object serves all requests.
 
-    `write` builds the call from the neutral form; it raises NotSupported for what cannot be carried and must not be
-    dropped (the target is then skipped), clamps values to the provider's range and lists in `Call.warnings` what it
-    leaves out. `relay` retargets a native body of the same dialect without walking its content. `waits`: `write` may
-    wait, and runs large computations in a thread itself.
+    `write` builds the call from the neutral request. It raises NotSupported for content that the format cannot carry
+    and that must not be dropped (the target is then skipped), clamps values to the provider's range and lists dropped
+    fields in `Call.warnings`. `relay` retargets a native body of the same dialect without walking its content. `waits`:
+    `write` may block on I/O, and runs large computations in a thread itself.
     """
 
     dialect: str
@@ -168,47 +168,50 @@ class StreamCodec(Codec, StreamReader, Interface):
 
 
 class JobCodec(Codec, Interface):
-    """A codec of an operation that goes on after its answer, which is a VideoTask: `codecs["videos"]` of a Wire is one.
+    """A codec of an asynchronous job, such as `codecs["videos"]` of a Wire. The first answer is a VideoTask.
 
-    The further calls need the task's `ident` and a target of the same mapping and credential; each is sent like any
-    other, and an answer other than 2xx is read by the wire's `failure`. They never raise for odd values of a row:
-    `status` and `cancel` take whatever text `read` gave. `locates`: a 2xx answer to `content` tells where the video is,
-    and is not the video.
+    The further calls need the task's `ident` and a target with the same mapping and credential. Each is sent like any
+    other call, and the wire's `failure` reads an answer other than 2xx. `status` and `cancel` accept every `ident` that
+    `read` returned and never raise for its value. `locates`: a 2xx answer to `content` contains the URL of the video
+    instead of the video.
     """
 
     locates: bool
 
     def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
-        """The task that was begun. UpstreamFailed; ContentRefused where the provider refuses it at once."""
+        """Return the task that the provider started. UpstreamFailed; ContentRefused where the provider refuses it at
+        once."""
         ...
 
     def status(self, ident: str, target: Target) -> Call:
-        """The call that asks how far a task is. `write`'s errors, where a credential must be exchanged for a token."""
+        """Return the call that requests a task's status. Raises the errors of `write` where a credential must be
+        exchanged for a token."""
         ...
 
     def read_status(self, reply: UpstreamReply, target: Target, whole: bool = True) -> VideoStatus:
-        """What a 2xx answer to it says. UpstreamFailed for one of an unknown shape: ask again. Large answers are read
-        in a thread. `target` tells which secrets its texts must not have. Not `whole`: of a video that comes along the
-        beginning is enough."""
+        """Read a 2xx answer to `status`. UpstreamFailed for an unknown shape; the caller then polls again.  Large
+        answers are read in a thread. The secrets of `target` are removed from the texts. `whole=False`: of a video
+        inside the answer, only the first bytes are kept."""
         ...
 
     def content(self, file: VideoFile, target: Target) -> Call:
-        """The call that loads a VideoFile which has a `file`; it may be sent with a Range."""
+        """Return the call that downloads a VideoFile which has a `file`; it may be sent with a Range header."""
         ...
 
     def location(self, reply: UpstreamReply, target: Target) -> str:
-        """The URL at which the video is, of one that `locates` (then it has the rules of `VideoFile.url`); "" where the
+        """Return the URL of the video for a codec that `locates` (under the rules of `VideoFile.url`); "" where the
         answer's body is the video, which is not read here. UpstreamFailed."""
         ...
 
     def cancel(self, ident: str, target: Target) -> Call | None:
-        """The call that ends a task, None where the provider has none. After any 2xx the task is as good as canceled;
-        providers refuse it (4xx) for a task that has begun, which then goes on and is billed."""
+        """Return the call that cancels a task, None where the provider has no such endpoint. After any 2xx the task
+        counts as canceled. Providers refuse the call (4xx) for a task that is already running; it then continues and is
+        billed."""
         ...
 
 
 class ChatCodec(StreamCodec, Interface):
-    """A chat codec, which also has what all operations of its protocol share; see Wire."""
+    """A chat codec, which also provides the members that all operations of its protocol share; see Wire."""
 
     marks: bool
     lost: frozenset[str]
@@ -221,10 +224,9 @@ Failure = Callable[[UpstreamReply, Target], GatewayError]
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A protocol: its name in catalogue entries, and a codec for each operation that it carries.
-
-    `failure` turns a response other than 2xx into an error with scrubbed, capped text and the right blame. `marks`: the
-    format has cache marks. `lost`: the parts of a request (names of Requirements) that it has no field for.
+    """A protocol: its name in catalogue entries, and a codec for each operation that it carries. `failure` converts a
+    response other than 2xx into an error with scrubbed, capped text and the right blame. `marks`: the format has cache
+    marks. `lost`: the parts of a request (names of Requirements) that it has no field for.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Small named adjustments of an OpenAI-format body that a provider's or a mapping's entry can list.
 
-A quirk gets the body that is about to be sent and the request, and changes the body's top level in place; values below
-it are shared and are replaced, never changed. Quirks run last, in the order of the entry. Those for reasoning are in
-thinking_quirks.py, those for messages in message_shapes.py.
+A quirk receives the body before it is sent and the request, and changes the body's top level in place. Nested values
+are shared, so they are replaced and never changed. Quirks run last, in the order of the entry. Quirks for reasoning are
+in thinking_quirks.py, quirks for messages in message_shapes.py.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,12 +20,12 @@ from gateway.providers.thinking_quirks import THINKING_QUIRKS
 Body = dict[str, Any]
 Quirk = Callable[[Body, ChatRequest], None]
 
-# Not a change of the body but a flag of the entry: past reasoning is sent back as `reasoning_content`.
+# A flag of the entry, without a function: past reasoning is sent back as `reasoning_content`.
 REPLAY_REASONING = "replay_reasoning"
-# Changes of the URL: `?api-version=` from the provider's settings; with a dated version, the model in the path.
+# Changes of the URL: `?api-version=` from the provider's settings; with a dated version, the model is in the path.
 API_VERSION_QUERY = "api_version_query"
 DEPLOYMENT_PATH = "deployment_path"
-# Reasoning is text between tags and is split off (think_tags.py).
+# Answers contain reasoning between tags, which is split off (think_tags.py).
 THINK_TAGS = "think_tags"
 # The engine's own API for the details of its models (local/engines.py).
 DETAILS_BY_SHOW = "details_by_show"
@@ -39,7 +39,7 @@ COMPLETES = frozenset((FIM_COMPLETIONS, BETA_COMPLETIONS))
 
 
 def _without(name: str) -> Quirk:
-    """A quirk that leaves one field out."""
+    """Return a quirk that removes a field."""
 
     def quirk(body: Body, request: ChatRequest) -> None:
         body.pop(name, None)
@@ -52,13 +52,13 @@ no_service_tier, no_user, no_verbosity, no_n = map(_without, ("service_tier", "u
 
 
 def max_tokens_old_name(body: Body, request: ChatRequest) -> None:
-    """The output limit under its name before max_completion_tokens."""
+    """Rename max_completion_tokens to its predecessor max_tokens."""
     if "max_completion_tokens" in body:
         body["max_tokens"] = body.pop("max_completion_tokens")
 
 
 def no_stream_options(body: Body, request: ChatRequest) -> None:
-    """Servers that refuse stream_options (and mostly send usage without being asked)."""
+    """Remove stream_options for servers that refuse it (most of them always send usage)."""
     body.pop("stream_options", None)
 
 
@@ -72,72 +72,72 @@ def drop_penalties(body: Body, request: ChatRequest) -> None:
 
 
 def report_fixed(body: Body, key: str) -> list[str]:
-    """Warnings that name the sampling which `no_sampling` removes, unless it is the usual one."""
+    """Return a warning for each sampling field that `no_sampling` removes, unless it has the default value."""
     named = [name for name in ("temperature", "top_p") if body.get(name) not in (None, 1)]
     return [f"{name} is fixed for {key} and was left out." for name in named]
 
 
 def no_sampling(body: Body, request: ChatRequest) -> None:
-    """Reasoning models with fixed sampling, which refuse any of these."""
+    """Remove sampling fields for reasoning models that refuse them because their sampling is fixed."""
     for name in ("temperature", "top_p", "frequency_penalty", "presence_penalty"):
         body.pop(name, None)
 
 
 def no_stop(body: Body, request: ChatRequest) -> None:
-    """Models that refuse stop sequences."""
+    """Remove stop sequences for models that refuse them."""
     body.pop("stop", None)
 
 
 def one_stop(body: Body, request: ChatRequest) -> None:
-    """Servers that take a single stop sequence."""
+    """Send only the first stop sequence, for servers that accept a single one."""
     if isinstance(body.get("stop"), list):
         body["stop"] = body["stop"][:1]
 
 
 def streamed_tool_arguments(body: Body, request: ChatRequest) -> None:
-    """Servers that hold a tool call's arguments back until they are complete, unless asked to stream them."""
+    """Request streamed tool arguments from servers that otherwise buffer them until they are complete."""
     if body.get("stream") and body.get("tools"):
         body["tool_stream"] = True
 
 
 def parameters_required(body: Body, request: ChatRequest) -> None:
-    """Servers that require `parameters` for every function, even if empty."""
+    """Add empty `parameters` to functions without them, for servers that require the field."""
     if body.get("tools"):
         body["tools"] = [_with_parameters(tool) for tool in _plain(body["tools"])]
 
 
 def required_as_any(body: Body, request: ChatRequest) -> None:
-    """Servers that call a forced tool choice "any" instead of "required"."""
+    """Replace the tool choice "required" by "any" for servers that use this name."""
     if body.get("tool_choice") == "required":
         body["tool_choice"] = "any"
 
 
 def tool_choice_auto(body: Body, request: ChatRequest) -> None:
-    """Servers whose only tool choices are auto and none."""
+    """Replace other tool choices by "auto" for servers that only accept auto and none."""
     if body.get("tool_choice") not in (None, "auto", "none"):
         body["tool_choice"] = "auto"
 
 
 def inline_media(body: Body, request: ChatRequest) -> None:
-    """Servers that load no URLs. ContentNeeded when the request contains one."""
+    """Raise ContentNeeded when the request contains a URL, for servers that load no URLs."""
     if request.requirements.media and addressed(request):
         raise ContentNeeded("This provider does not load URLs; send the content as base64.", param="messages")
 
 
 def no_strict(body: Body, request: ChatRequest) -> None:
-    """Servers that refuse `strict` on a function."""
+    """Remove `strict` from functions for servers that refuse it."""
     if body.get("tools"):
         body["tools"] = [_without_strict(tool) for tool in _plain(body["tools"])]
 
 
 def no_cache_breakpoints(body: Body, request: ChatRequest) -> None:
-    """Remove explicit cache breakpoints from the messages (looked for only when the request has one)."""
+    """Remove explicit cache breakpoints from the messages. The messages are only searched when the request has one."""
     if "prompt_cache_breakpoint" in request.options.extra:
         body["messages"] = [_without_breakpoint(message) for message in _plain(body["messages"])]
 
 
 def content_null_required(body: Body, request: ChatRequest) -> None:
-    """Servers that require `content: null` in an assistant message with calls and no content."""
+    """Add `content: null` to assistant messages with calls and no content, for servers that require it."""
     body["messages"] = [
         {**message, "content": None} if message.get("tool_calls") and not message.get("content") else message
         for message in _plain(body["messages"])
@@ -145,7 +145,7 @@ def content_null_required(body: Body, request: ChatRequest) -> None:
 
 
 def content_text_required(body: Body, request: ChatRequest) -> None:
-    """Servers that refuse a null or absent content: an empty string instead."""
+    """Replace null or absent content by an empty string, for servers that refuse it."""
     body["messages"] = [
         {**message, "content": ""} if message.get("content") is None else message
         for message in _plain(body["messages"])
@@ -153,7 +153,7 @@ def content_text_required(body: Body, request: ChatRequest) -> None:
 
 
 def text_as_string(body: Body, request: ChatRequest) -> None:
-    """Servers that accept content only as one string: parts that are all text are joined."""
+    """Join text parts into one string, for servers that only accept a string as content."""
     body["messages"] = [_join_text(message) for message in _plain(body["messages"])]
 
 
@@ -162,19 +162,20 @@ def developer_as_system(body: Body, request: ChatRequest) -> None:
 
 
 def system_as_user(body: Body, request: ChatRequest) -> None:
-    """Models without a system role."""
+    """Convert system messages to user messages, for models without a system role."""
     body["messages"] = _rename_role(_rename_role(body["messages"], "developer", "user"), "system", "user")
 
 
 def no_names(body: Body, request: ChatRequest) -> None:
-    """Servers that refuse `name` on a message."""
+    """Remove `name` from messages for servers that refuse it."""
     body["messages"] = [
         {key: value for key, value in message.items() if key != "name"} for message in _plain(body["messages"])
     ]
 
 
 def sends_prompt_cache(body: Body, request: ChatRequest) -> None:
-    """Providers that accept cache key, retention and options (the key is already an opaque hash here)."""
+    """Send the prompt cache key, retention and options to providers that accept them. The key is already an opaque hash
+    here."""
     options = request.options
     if options is NO_OPTIONS:
         return
@@ -192,7 +193,7 @@ def sends_sensitive_word_check(body: Body, request: ChatRequest) -> None:
 
 
 def compatible(body: Body, request: ChatRequest) -> None:
-    """What nearly every server of this format except OpenAI's own needs."""
+    """Apply the quirks that nearly every OpenAI-compatible server except OpenAI itself needs."""
     max_tokens_old_name(body, request)
     developer_as_system(body, request)
     no_user(body, request)
@@ -200,14 +201,14 @@ def compatible(body: Body, request: ChatRequest) -> None:
 
 
 def _plain(values: list[Any]) -> list[Any]:
-    """A list of messages or tools as dicts: a relayed body's may be typed values of another layer."""
+    """Return messages or tools as dicts. A relayed body may contain structs instead."""
     if all(type(value) is dict for value in values):
         return values
     return orjson.loads(json.encode(values))
 
 
 def _rename_role(messages: list[Any], old: str, new: str) -> list[Any]:
-    """The messages with another role name; unchanged when none has it."""
+    """Return the messages with a role renamed; unchanged when no message has the role."""
     if not any(_role(message) == old for message in messages):
         return messages
     return [{**message, "role": new} if message["role"] == old else message for message in _plain(messages)]
@@ -241,7 +242,7 @@ def _with_parameters(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_messages(change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> Quirk:
-    """A function on messages (message_shapes.py) as a quirk."""
+    """Return a function on messages (message_shapes.py) as a quirk."""
 
     def quirk(body: Body, request: ChatRequest) -> None:
         body["messages"] = change(_plain(body["messages"]))
@@ -296,7 +297,7 @@ NAMES = frozenset(QUIRKS) | OF_ADDRESS | COMPLETES | {REPLAY_REASONING, THINK_TA
 
 
 def find_quirks(names: Iterable[str]) -> tuple[Quirk, ...]:
-    """The quirks of an entry in their order. Names of other protocols' quirks are skipped."""
+    """Return the quirks of an entry in their order. Names of other protocols' quirks are skipped."""
     return tuple([QUIRKS[name] for name in names if name in QUIRKS])
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.clock import Clock
 from gateway.configuration.settings import Timeouts
@@ -54,8 +55,8 @@ from gateway.transport import Transport
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What protocols are made from: the network, the clock, access tokens of service accounts, and the folder of large
-    files ("": the system's own)."""
+    """Dependencies of protocols: the network, the clock, access tokens of service accounts, and the folder for large
+    files ("": the system's temporary folder)."""
 
     transport: Transport
     clock: Clock
@@ -63,27 +64,8 @@ class Resources:
     spool_dir: str = ""
 
 
-# How each of `catalogue/protocols.py` is made, one line each. The sandbox uses the format of the provider that it
-# imitates.
-FACTORIES: dict[str, Callable[[Resources], Wire]] = {
-    "openai": lambda given: _openai("openai", given.token),
-    "sandbox": lambda given: _openai("sandbox", None),
-    "openai-responses": lambda given: chat_wire("openai-responses", OpenAIResponses(given.token)),
-    "anthropic": lambda given: chat_wire("anthropic", AnthropicMessages(given.token)),
-    "google": lambda given: _google(GoogleGenerate(given.token), given.spool_dir),
-    "bedrock": lambda given: chat_wire("bedrock", BedrockConverse(given.clock)),
-    "cohere": lambda given: chat_wire("cohere", CohereChat(), embeddings=CohereEmbeddings(), rerank=CohereRerank()),
-    "dashscope": lambda given: _dashscope(AlibabaImages(given.transport)),
-    "deepinfra": lambda given: Wire("deepinfra", deepinfra.NAME, upstream_failure, {"rerank": DeepInfraRerank()}),
-    "elevenlabs": lambda given: Wire("elevenlabs", elevenlabs.NAME, upstream_failure, {"speech": ElevenLabsSpeech()}),
-    "xai": lambda given: _videos(xai.NAME, XaiVideos(given.token)),
-    "bytedance": lambda given: _videos(bytedance.NAME, ByteDanceVideos(given.token)),
-    "minimax": lambda given: _videos(minimax.NAME, MiniMaxVideos(given.token)),
-    "atlascloud": lambda given: _videos(atlascloud.NAME, AtlasCloudVideos(given.token)),
-}
-
-
-def _openai(name: str, token: Tokens | None) -> Wire:
+def _openai(name: str, uses_tokens: bool, resources: Resources) -> Wire:
+    token = resources.token if uses_tokens else None
     return chat_wire(
         name,
         OpenAIChat(token),
@@ -102,20 +84,42 @@ def _openai(name: str, token: Tokens | None) -> Wire:
     )
 
 
-def _dashscope(images: AlibabaImages) -> Wire:
+def _chat(name: str, codec: Callable[[Tokens], ChatCodec], resources: Resources) -> Wire:
+    return chat_wire(name, codec(resources.token))
+
+
+def _bedrock(resources: Resources) -> Wire:
+    return chat_wire("bedrock", BedrockConverse(resources.clock))
+
+
+def _cohere(resources: Resources) -> Wire:
+    return chat_wire("cohere", CohereChat(), embeddings=CohereEmbeddings(), rerank=CohereRerank())
+
+
+def _dashscope(resources: Resources) -> Wire:
+    images = AlibabaImages(resources.transport)
     codecs: dict[str, Codec] = {"images": images, "image_edits": images, "videos": AlibabaVideos()}
     return Wire("dashscope", images.dialect, job_failure, codecs)
 
 
-def _videos(name: str, videos: JobCodec) -> Wire:
-    return Wire(name, name, job_failure, {"videos": videos})
+def _deepinfra(resources: Resources) -> Wire:
+    return Wire("deepinfra", deepinfra.NAME, upstream_failure, {"rerank": DeepInfraRerank()})
 
 
-def _google(chat: GoogleGenerate, spool_dir: str) -> Wire:
+def _elevenlabs(resources: Resources) -> Wire:
+    return Wire("elevenlabs", elevenlabs.NAME, upstream_failure, {"speech": ElevenLabsSpeech()})
+
+
+def _videos(name: str, codec: Callable[[Tokens], JobCodec], resources: Resources) -> Wire:
+    return Wire(name, name, job_failure, {"videos": codec(resources.token)})
+
+
+def _google(resources: Resources) -> Wire:
+    chat = GoogleGenerate(resources.token)
     embeddings = GoogleEmbeddings(chat.authorize)
     speech = GoogleSpeech(chat.authorize)
     images = GoogleImages(chat.authorize)
-    videos = GoogleVideos(chat.authorize, spool_dir)
+    videos = GoogleVideos(chat.authorize, resources.spool_dir)
     return chat_wire(
         "google",
         chat,
@@ -129,17 +133,37 @@ def _google(chat: GoogleGenerate, spool_dir: str) -> Wire:
 
 
 def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> Wire:
-    """A protocol around its chat codec, which supplies failures, marks and losses; `others` are further operations."""
+    """Return a protocol with a chat codec, which supplies `failure`, `marks` and `lost`; `others` are the codecs of
+    further operations."""
     return Wire(name, chat.dialect, chat.failure, {"chat": chat, **others}, chat.marks, chat.lost)
 
 
+# A factory for each protocol of `catalogue/protocols.py`. The sandbox uses the format of the provider that it imitates.
+FACTORIES: dict[str, Callable[[Resources], Wire]] = {
+    "openai": partial(_openai, "openai", True),
+    "sandbox": partial(_openai, "sandbox", False),
+    "openai-responses": partial(_chat, "openai-responses", OpenAIResponses),
+    "anthropic": partial(_chat, "anthropic", AnthropicMessages),
+    "google": _google,
+    "bedrock": _bedrock,
+    "cohere": _cohere,
+    "dashscope": _dashscope,
+    "deepinfra": _deepinfra,
+    "elevenlabs": _elevenlabs,
+    "xai": partial(_videos, xai.NAME, XaiVideos),
+    "bytedance": partial(_videos, bytedance.NAME, ByteDanceVideos),
+    "minimax": partial(_videos, minimax.NAME, MiniMaxVideos),
+    "atlascloud": partial(_videos, atlascloud.NAME, AtlasCloudVideos),
+}
+
+
 def make_protocols(transport: Transport, clock: Clock, spool_dir: str = "") -> dict[str, Wire]:
-    """One stateless object for each protocol."""
-    given = Resources(transport, clock, AccessTokens(fetch_over(transport), clock).token, spool_dir)
-    return {name: make(given) for name, make in FACTORIES.items()}
+    """Return one stateless Wire for each protocol, by name."""
+    resources = Resources(transport, clock, AccessTokens(fetch_over(transport), clock).token, spool_dir)
+    return {name: make(resources) for name, make in FACTORIES.items()}
 
 
 def make_upstreams(wires: dict[str, Wire], transport: Transport, clock: Clock, timeouts: Timeouts) -> Upstreams:
-    """Calls go over the network, except for the sandbox's, which is in this process."""
+    """Return Upstreams whose calls use the network, except for the sandbox, which runs in this process."""
     sandbox = Local(SandboxServer(clock, pause), timeouts.wake_s)
     return Upstreams(wires, Network(transport), {"sandbox": sandbox}, timeouts.wake_s, transport)

@@ -1,4 +1,4 @@
-"""What rerank codecs share: query and documents are sent as JSON, scores are read."""
+"""The base class of rerank codecs, which send query and documents as JSON and read scores."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ class RerankCodec(WrittenCodec, ABC):
         self._tokens = tokens
 
     def write(self, request: RerankRequest, target: Target) -> Call:
-        """The call."""
+        """Return the call."""
         way = way_of(target, self.path(target), False, self._tokens)
         return Call("POST", way.url, way.headers, json.encode(self.body(request.content(), target)), way=way)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> RerankResult:
-        """The scores. UpstreamFailed for an unexpected shape."""
+        """Return the scores. UpstreamFailed for an unexpected shape."""
         wire = read_object(reply.read_all())
         try:
             return self.result(wire)
@@ -45,18 +45,18 @@ class RerankCodec(WrittenCodec, ABC):
 
     @abstractmethod
     def result(self, wire: Json) -> RerankResult:
-        """The scores of an answer; may raise SHAPE_ERRORS."""
+        """Return the scores of an answer; may raise SHAPE_ERRORS."""
 
 
 def read_scores(rows: Iterable[Json]) -> tuple[tuple[int, float], ...]:
-    """Index and score of each row, whatever the score's name."""
+    """Return index and score of each row. The score is `relevance_score` or `score`."""
     return tuple(
         (int(row["index"]), float(row["relevance_score"] if "relevance_score" in row else row["score"])) for row in rows
     )
 
 
 def tokens_used(count: Any) -> Usage | None:
-    """The usage of a model billed by tokens, if it is reported."""
+    """Return the usage of a model billed by tokens, if it is reported."""
     if count is None:
         return None
     return Usage(input=read_count(count))

@@ -1,4 +1,4 @@
-"""Merges several schemas that must all hold into one schema, which accepts at least what all of them accept."""
+"""Merges the schemas of an allOf into one schema, which accepts at least every value that all of them accept."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,12 +10,12 @@ from gateway.providers.grammars import ANNOTATIONS
 Schema = dict[str, Any]
 
 NUMERIC = ("integer", "number")
-MOST_TYPES = 7  # of JSON Schema; more in one list are repetitions
+MOST_TYPES = 7  # JSON Schema has seven types; a longer list contains repetitions
 
 
 def merge(schemas: Sequence[Schema], lost: Callable[[str], None]) -> Schema:
-    """One schema for all of `schemas`. When two constraints cannot be merged the first is kept, and `lost` is called
-    with the keyword: one alone accepts more than both. Sub-schemas declared by several become an allOf."""
+    """Return one schema for all of `schemas`. When two constraints cannot be merged, the first is kept (which accepts
+    more than both) and `lost` is called with the keyword. Sub-schemas that several schemas declare become an allOf."""
     used = [schema for schema in schemas if schema]
     if len(used) == 1:
         return dict(used[0])
@@ -30,14 +30,14 @@ def merge(schemas: Sequence[Schema], lost: Callable[[str], None]) -> Schema:
             elif word not in ANNOTATIONS and merged[word] != value:
                 lost(word)
     for word, values in several.items():
-        # All at once: one after the other would copy the merged part again and again.
+        # Merging all values at once takes linear time; pairwise merging would copy the merged part repeatedly.
         merged[word] = JOINS[word](values)
     _open(merged, used)
     return merged
 
 
 def _open(merged: Schema, schemas: Sequence[Schema]) -> None:
-    """One schema's rule for undeclared properties would apply to those that only another declares."""
+    """Remove `additionalProperties` where it would also reject properties that only another schema declares."""
     bounded = [schema for schema in schemas if schema.keys() & {"properties", "additionalProperties"}]
     if len(bounded) < 2 or "additionalProperties" not in merged:
         return
@@ -46,15 +46,15 @@ def _open(merged: Schema, schemas: Sequence[Schema]) -> None:
 
 
 def join_branches(base: Schema, branches: list[Schema]) -> Schema:
-    """An object with the properties of all branches, requiring what all of them require."""
+    """Return an object with the properties of all branches. A property is required if all branches require it."""
     declared: dict[str, list[Any]] = {name: [schema] for name, schema in (base.get("properties") or {}).items()}
     for branch in branches:
         for name, schema in (branch.get("properties") or {}).items():
             declared.setdefault(name, []).append(schema)
     properties = {name: _any_of(schemas) for name, schemas in declared.items()}
-    asked = [set(branch.get("required") or ()) for branch in branches]
-    if asked:
-        always = set.intersection(*asked)
+    required_by_branch = [set(branch.get("required") or ()) for branch in branches]
+    if required_by_branch:
+        always = set.intersection(*required_by_branch)
     else:
         always = set()
     required = list(dict.fromkeys([*(base.get("required") or ()), *sorted(always)]))
@@ -72,7 +72,7 @@ def _any_of(schemas: list[Any]) -> Any:
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
-    """Each value once, in order; 1 and true are different."""
+    """Return the distinct values in order; 1 and true are different."""
     if len(values) < 2:
         return list(values)
     first: dict[Any, Any] = {}
@@ -82,7 +82,7 @@ def distinct(values: Sequence[Any]) -> list[Any]:
 
 
 def _key_of(value: Any) -> Any:
-    """A key that equal values share; a value that cannot be written equals itself alone."""
+    """Return a key that equal values share. A value that is not JSON is only equal to itself."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:
@@ -90,7 +90,8 @@ def _key_of(value: Any) -> Any:
 
 
 def join_types(values: list[Any]) -> Any:
-    """The types in every list; an integer is a number too. Lists that exclude each other leave the first."""
+    """Return the types that all lists contain; an integer is also a number. Of disjoint lists, the first is
+    returned."""
     joined = values[0]
     for other in values[1:]:
         joined = _join_types(joined, other)
@@ -136,7 +137,7 @@ def join_required(values: list[Any]) -> Any:
 
 
 def join_enums(values: list[Any]) -> Any:
-    """The values in every list; lists without a common value leave the first."""
+    """Return the values that all lists contain. Of lists without a common value, the first is returned."""
     joined = values[0]
     for other in values[1:]:
         known = {_key_of(value) for value in _listed(other)}
@@ -150,8 +151,6 @@ def _bound(choose: Callable[[Any, Any], Any]) -> Callable[[list[Any]], Any]:
         for other in values[1:]:
             if _is_number(joined) and _is_number(other):
                 joined = choose(joined, other)
-            else:
-                joined = joined
         return joined
 
     return join

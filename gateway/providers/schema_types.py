@@ -17,8 +17,8 @@ WORDS_OF_TYPE = {
 TYPED_WORDS = frozenset().union(*WORDS_OF_TYPE.values())
 TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 SIMPLE = ("string", "number", "boolean", "object")
-# Keywords that reveal the type of a schema without one, the most reliable first.
-TELLING = (
+# Keywords that imply the type of a schema without a declared type, the most reliable first.
+IMPLYING = (
     ("object", ("properties", "required", "additionalProperties", "patternProperties", "minProperties")),
     ("array", ("items", "prefixItems", "minItems", "maxItems", "uniqueItems")),
     ("string", ("pattern", "minLength", "maxLength", "format")),
@@ -27,19 +27,20 @@ TELLING = (
 
 
 def types_of(node: Schema) -> list[str]:
-    """The types of a node, inferred from its keywords when it declares none; empty when nothing tells."""
+    """Return the types of a node, inferred from its keywords when it declares none; [] when no keyword implies a
+    type."""
     kind = node.get("type")
     if isinstance(kind, list):
-        named = kind
+        declared = kind
     else:
-        named = [kind]
-    known = [name.lower() for name in named if isinstance(name, str) and name.lower() in TYPES]
+        declared = [kind]
+    known = [name.lower() for name in declared if isinstance(name, str) and name.lower() in TYPES]
     if known:
         return list(dict.fromkeys(known))
     listed = node.get("enum")
     if isinstance(listed, list) and listed:
         return list(dict.fromkeys(type_of(value) for value in listed))
-    return next(([name] for name, words in TELLING if any(word in node for word in words)), [])
+    return next(([name] for name, words in IMPLYING if any(word in node for word in words)), [])
 
 
 def type_of(value: Any) -> str:
@@ -61,7 +62,7 @@ def type_of(value: Any) -> str:
 
 
 def with_null(schema: Schema) -> Schema:
-    """The schema, accepting null too."""
+    """Return a schema that also accepts null."""
     kind = schema.get("type")
     listed = schema.get("enum")
     if isinstance(listed, list) and None not in listed:
@@ -80,7 +81,7 @@ def with_null(schema: Schema) -> Schema:
 
 
 def look_up(root: Any, ref: str) -> Any:
-    """The target of a local JSON pointer (RFC 6901); None when there is none."""
+    """Return the target of a local JSON pointer (RFC 6901); None when it does not exist."""
     if ref == "#":
         return root
     if not ref.startswith("#/"):

@@ -1,4 +1,4 @@
-"""What all speech codecs share: a mapping's voices and formats, and a binary answer as batches of chunks."""
+"""Functions for all speech codecs: voices and formats of a mapping, and a binary answer as batches of chunks."""
 
 import struct
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ WAV_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
 def format_of(wanted: SpeechInput, target: Target) -> str:
-    """The audio format to produce. NotSupported for one that the mapping lacks."""
+    """Return the audio format to request. NotSupported for a format that the mapping lacks."""
     offered = target.mapping.formats or tuple(FORMATS)
     chosen = format_among(wanted.format, offered)
     if chosen not in offered:
         raise NotSupported(
-            f"{target.mapping.key} makes no {chosen}; it makes {', '.join(offered)}.",
+            f"{target.mapping.key} does not support the format {chosen}; it supports {', '.join(offered)}.",
             param="response_format",
             code="unsupported_format",
         )
@@ -27,14 +27,16 @@ def format_of(wanted: SpeechInput, target: Target) -> str:
 
 
 def voice_of(wanted: SpeechInput, target: Target) -> str:
-    """The voice, as the mapping spells it; its first if none was requested. NotSupported for one that it lacks."""
+    """Return the voice in the mapping's spelling, or its first voice if none was requested. NotSupported for an unknown
+    voice."""
     offered = target.mapping.voices
     if not offered:
         return wanted.voice
     if not wanted.voice:
         return offered[0]
     if wanted.own_voice:
-        raise NotSupported(f"{target.mapping.key} has no voices of callers.", param="voice", code="unsupported_voice")
+        message = f"{target.mapping.key} does not support custom voices."
+        raise NotSupported(message, param="voice", code="unsupported_voice")
     known = next((voice for voice in offered if voice.lower() == wanted.voice.lower()), "")
     if not known:
         raise NotSupported(
@@ -46,7 +48,7 @@ def voice_of(wanted: SpeechInput, target: Target) -> str:
 
 
 def read_binary(reply: UpstreamReply, usage: Usage | None = None) -> Iterator[Batch]:
-    """The bytes of a 2xx response as they arrive. UpstreamFailed for text or JSON, and for an empty response."""
+    """Yield the bytes of a 2xx response as they arrive. Yields Failed for text or JSON, and for an empty response."""
     kind = reply.headers.get("content-type", "").lower()
     if "json" in kind or kind.startswith("text/"):
         yield [Failed(UpstreamFailed(ODD, upstream_status=200))]
@@ -64,7 +66,7 @@ def read_binary(reply: UpstreamReply, usage: Usage | None = None) -> Iterator[Ba
 
 
 def as_wav(samples: bytes, rate: int, channels: int = 1, bits: int = 16) -> bytes:
-    """PCM samples as a WAV file."""
+    """Return PCM samples as a WAV file."""
     frame = channels * bits // 8
     size = len(samples)
     head = WAV_HEAD.pack(

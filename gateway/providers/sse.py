@@ -1,5 +1,4 @@
-"""Reads upstream event streams: bytes to events however they are split, and the read loop for streams of all
-formats."""
+"""A parser of server-sent events, and the read loop for upstream streams of all formats."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -17,24 +16,25 @@ from gateway.providers.failures import MOST_REFUSAL, explain_object, stream_fail
 from gateway.providers.protocol import UpstreamReply
 from gateway.runtime.threads import compute_if, give_way
 
-BOM = b"\xef\xbb\xbf"  # may stand in front of a stream
+BOM = b"\xef\xbb\xbf"  # may precede a stream
 EVENT_BREAK = b"\n\ndata: "
-NAMED = re.compile(rb"^event: ([^\n]*)\ndata: ([^\n]*)\n\n", re.MULTILINE)  # an event of a name and one line of data
-SEAM = 1  # bytes of a blank line that an earlier piece may have brought
-LONG = 1 << 17  # bytes of an event that is read in a thread
-MOST_EVENTS, SOME = 5_000, 250  # that one long event may bring, and those that are passed on in one turn
+NAMED = re.compile(rb"^event: ([^\n]*)\ndata: ([^\n]*)\n\n", re.MULTILINE)  # an event with a name and one line of data
+SEAM = 1  # bytes of a blank line that may be at the end of the previous piece
+LONG = 1 << 17  # bytes of an event that is parsed in a thread
+MOST_EVENTS = 5_000  # neutral events of one long event
+SOME = 250  # events that are passed on in one turn
 MOST_LINES = 65_536  # of an event
 LINE_LIMIT = 16 * 1024 * 1024  # an image in base64 is one line
 
 
 class LongEvent(Exception):
-    """An event is longer than what is parsed on the event loop. Raised once per stream, losing nothing, so that the
+    """An event is too long to be parsed on the event loop. Raised once per stream and without data loss, so that the
     normal loop needs no check for each chunk."""
 
 
 class Frames(Interface):
-    """Splits a stream into frames: `feed` returns those that are complete (or raises LongEvent), `finish` those that a
-    clean end completes; `held` are the buffered bytes."""
+    """Splits a stream into frames. `feed` returns the complete frames (or raises LongEvent), `finish` the frames that a
+    clean end completes; `held` is the number of buffered bytes."""
 
     @property
     def held(self) -> int: ...
@@ -46,7 +46,7 @@ class EventStream(Interface):
     """The reader of one stream in one format.
 
     `take` returns the batch for some frames (may be empty) and whether it ends with the terminal event. `finish` takes
-    the remaining frames when the upstream ended cleanly and ends the stream in any case; `fail` ends it with an error.
+    the remaining frames after a clean end and always ends the stream; `fail` ends it with an error.
     """
 
     def take(self, pieces: list[Any]) -> tuple[Batch, bool]: ...
@@ -56,7 +56,8 @@ class EventStream(Interface):
 
 @dataclass(frozen=True, slots=True)
 class EventFraming:
-    """A kind of stream: part of its content type, its `Frames`, and the error in a response of another content type."""
+    """A stream format: a part of its content type, its `Frames`, and a function that returns the error for a response
+    of another content type."""
 
     media: str
     frames: Callable[[], Frames]
@@ -66,8 +67,8 @@ class EventFraming:
 class EventReader:
     """An incremental parser of server-sent events (WHATWG HTML).
 
-    `feed` returns the events that are whole by now as (name, data); the name is "" when the event gave none. Comments,
-    ids and retry times are skipped. LF, CRLF and a lone CR end a line.
+    `feed` returns the complete events as (name, data); the name is "" when the event has none. Comments, ids and retry
+    times are skipped. LF, CRLF and a lone CR end a line.
     """
 
     __slots__ = ("_held", "_cr", "_limit", "_warned")
@@ -79,7 +80,7 @@ class EventReader:
         self._limit = limit
 
     def feed(self, piece: bytes) -> list[tuple[str, bytes]]:
-        """Take bytes, return events. UpstreamFailed when one event exceeds the limit."""
+        """Parse bytes and return the complete events. UpstreamFailed when one event exceeds the limit."""
         if self._cr or b"\r" in piece:
             piece = self._normalised(piece)
         held = self._held
@@ -104,11 +105,11 @@ class EventReader:
         if piece[:6] == b"data: " and piece.count(b"\n") == 2 * inner + 2:
             # Every line feed belongs to a break between two single-line events, or to the end: no line is examined.
             if not inner:
-                return [("", piece[6:-2])]  # as most receives bring where the text is written as fast as it is made
+                return [("", piece[6:-2])]  # the most frequent case: one event per receive
             return list(zip(repeat(""), piece[6:-2].split(EVENT_BREAK), strict=False))
         named = NAMED.findall(piece)
         if named and piece.count(b"\n") == 3 * len(named):
-            # The same of events that have names: no line feed belongs to anything else.
+            # The same for named events: every line feed belongs to one of them.
             return [(name.decode("utf-8", "replace"), data) for name, data in named]
         return self._read(piece)
 
@@ -117,7 +118,7 @@ class EventReader:
         return len(self._held)
 
     def finish(self) -> list[tuple[str, bytes]]:
-        """Events that only lacked their closing blank line when the stream ended cleanly."""
+        """Return events that only lack their closing blank line at a clean end of the stream."""
         block = bytes(self._held).strip(b"\r\n")  # a CR that waits for its line feed is removed with them
         self._held.clear()
         self._cr = False
@@ -137,7 +138,7 @@ class EventReader:
         return events
 
     def _normalised(self, piece: bytes) -> bytes:
-        """`piece` with LF for every end of a line, each byte looked at once; a CR at its end waits for what follows."""
+        """Return `piece` with LF line ends in linear time. A CR at the end is held until the next piece."""
         if self._cr:
             piece = b"\r" + piece
         self._cr = piece[-1:] == b"\r"
@@ -152,7 +153,7 @@ class EventReader:
 
     @staticmethod
     def _add(block: bytes, events: list[tuple[str, bytes]]) -> None:
-        """The event of one block of lines, if it has data."""
+        """Append the event of one block of lines, if it has data."""
         if block.count(b"\n") > MOST_LINES:
             raise UpstreamFailed("The provider sent an event of more lines than the gateway accepts.")
         name = ""
@@ -161,8 +162,6 @@ class EventReader:
             field, _, value = line.partition(b":")
             if value[:1] == b" ":
                 value = value[1:]
-            else:
-                value = value
             if field == b"data":
                 data.append(value)
             elif field == b"event":
@@ -172,7 +171,7 @@ class EventReader:
 
 
 def read_failure(reply: UpstreamReply) -> GatewayError:
-    """The error for a 2xx response that is not an event stream: the one in its body, or that it is not a stream."""
+    """Return the error for a 2xx response that is not an event stream: the error in its body, or a generic one."""
     body = reply.read_all()[:MOST_REFUSAL]
     try:
         wire = orjson.loads(body)
@@ -188,8 +187,8 @@ EVENTS = EventFraming("event-stream", EventReader, read_failure)
 
 
 def read_batches(reply: UpstreamReply, stream: EventStream, framing: EventFraming = EVENTS) -> Iterator[Batch]:
-    """Batches up to and including the terminal one; [Heartbeat] while nothing arrives. Never raises a GatewayError:
-    `stream.fail` turns it into a batch. A response without a content type is treated as a stream."""
+    """Yield batches up to and including the terminal one, and [Heartbeat] while no data arrives. Never raises a
+    GatewayError: `stream.fail` converts it into a batch. A response without a content type is treated as a stream."""
     try:
         kind = reply.headers.get("content-type", "")
         if kind and framing.media not in kind and framing.media not in kind.lower():
@@ -217,7 +216,7 @@ def read_batches(reply: UpstreamReply, stream: EventStream, framing: EventFramin
 
 
 def _read_on(pieces: Iterator[bytes], frames: Frames, stream: EventStream) -> Iterator[Batch]:
-    """The remainder of a stream with long events, which are parsed in a thread."""
+    """Yield the remainder of a stream with long events, which are parsed in a thread."""
     for piece in pieces:
         if not piece:
             yield [Heartbeat()]
@@ -230,8 +229,8 @@ def _read_on(pieces: Iterator[bytes], frames: Frames, stream: EventStream) -> It
 
 
 def _in_turns(batch: Batch) -> Iterator[Batch]:
-    """The events a few at a time, so that processing them does not block the event loop. UpstreamFailed for too
-    many."""
+    """Yield a few events at a time, so that processing them does not block the event loop. UpstreamFailed for more than
+    MOST_EVENTS."""
     if len(batch) > MOST_EVENTS:
         raise UpstreamFailed(f"The provider sent an event of more than {MOST_EVENTS:,} texts and calls.")
     for at in range(0, len(batch), SOME):

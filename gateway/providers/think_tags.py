@@ -1,8 +1,8 @@
-"""Splits off reasoning that a server writes as text between tags, in complete answers and streams.
+"""Splits reasoning between tags from the text of complete answers and streams.
 
-Only for targets whose entry says so: elsewhere such tags are the model's own text. The tag must be at the start of the
-answer; engines whose template contains the opening tag omit it, so in complete answers a closing tag alone ends
-reasoning too.
+This applies only to targets with the quirk, because other models may write such tags as text. The opening tag must be
+at the start of the answer. Engines omit it if their template contains it, so a closing tag alone also ends reasoning in
+complete answers.
 """
 
 import dataclasses
@@ -29,11 +29,11 @@ from gateway.neutral.parts import Part, Reasoning, Text
 
 OPEN = "<think>"
 CLOSE = "</think>"
-MOST_BLANKS = 4096  # more white space than this is not buffered
+MOST_BLANKS = 4096  # buffered white space, in characters
 
 
 def split_result(result: ChatResult) -> ChatResult:
-    """The result with the reasoning of each choice as a separate part."""
+    """Return the result with the reasoning of each choice as a separate part."""
     return dataclasses.replace(result, choices=tuple(_split_choice(choice) for choice in result.choices))
 
 
@@ -57,7 +57,7 @@ def _split_text(part: Text) -> list[Part]:
     thought, closed, rest = text.removeprefix(OPEN).partition(CLOSE)
     found: list[Part] = [Reasoning(thought.strip())] if thought.strip() else []
     answer = rest.lstrip() if closed else ""
-    # Positions in the old text would be wrong for the new one.
+    # Positions in the old text are invalid in the new text.
     sources = tuple(structs.replace(source, start=-1, end=-1) for source in part.sources)
     if answer:
         return [*found, structs.replace(part, text=answer, sources=sources)]
@@ -65,7 +65,7 @@ def _split_text(part: Text) -> list[Part]:
 
 
 def split_batches(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The batches with reasoning as separate deltas; a tag may be split anywhere."""
+    """Yield the batches with reasoning as separate deltas. A tag may be split at any position."""
     splitters: dict[int, _Splitter] = {}
     for batch in batches:
         changed: Batch = []
@@ -80,7 +80,7 @@ def _split_event(event: Event, splitters: dict[int, "_Splitter"]) -> list[Event]
         case TextDelta():
             return splitters.setdefault(event.choice, _Splitter(event.choice)).add(event)
         case Finished() | Failed():
-            held = [one for splitter in splitters.values() for one in splitter.flush()]
+            held = [delta for splitter in splitters.values() for delta in splitter.flush()]
             return [*held, event]
         case ToolCallDelta() if event.choice in splitters:
             splitter = splitters[event.choice]
@@ -94,7 +94,7 @@ def _split_event(event: Event, splitters: dict[int, "_Splitter"]) -> list[Event]
 
 
 class _Splitter:
-    """The state of one choice's text: before a tag, within reasoning, in the gap after it, or in the text."""
+    """The state of one choice's text: before a tag, within reasoning, in the white space after it, or in the text."""
 
     def __init__(self, choice: int) -> None:
         self._choice = choice
@@ -102,10 +102,10 @@ class _Splitter:
         self._held = ""
         self._begun = False  # whether any reasoning was sent
         self._block = 0
-        self._shift = 0  # splitting makes one block two: the indices of later ones move up
+        self._shift = 0  # splitting turns one block into two, so the indices of later blocks grow
 
     def add(self, event: TextDelta) -> list[Event]:
-        """The events for a chunk of text; white space and a possible beginning of a tag are buffered."""
+        """Return the events for a chunk of text. White space and an incomplete tag are buffered."""
         if self._state == "text":
             return [self.shift(event)]
         if self._state == "before" and not self._held:
@@ -123,7 +123,7 @@ class _Splitter:
         return found
 
     def flush(self) -> list[Event]:
-        """The events for what is still buffered."""
+        """Return the events for the buffered text."""
         held = self._held
         self._held = ""
         if self._state == "within":
@@ -135,7 +135,7 @@ class _Splitter:
         return [TextDelta(held, self._block + self._shift, self._choice)]
 
     def shift(self, event: BlockEvent) -> BlockEvent:
-        """An event of a later block, or of the text after the reasoning, under its new index."""
+        """Return an event of a later block, or of the text after the reasoning, with its new index."""
         if self._shift:
             return structs.replace(event, block=event.block + self._shift)
         return event

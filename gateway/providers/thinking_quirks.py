@@ -1,4 +1,4 @@
-"""Quirks (see quirks.py) for the ways in which OpenAI-format providers switch, limit and report reasoning."""
+"""Quirks (see quirks.py) for the options of OpenAI-format providers that switch, limit and report reasoning."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ def no_reasoning_effort(body: Body, request: ChatRequest) -> None:
 
 
 def basic_reasoning_effort(body: Body, request: ChatRequest) -> None:
-    """Servers that only know low, medium and high: the nearest of them; "none" is left out."""
+    """Send the nearest of low, medium and high to servers that accept only these; "none" is left out."""
     effort = body.get("reasoning_effort")
     if effort == "none":
         del body["reasoning_effort"]
@@ -24,14 +24,14 @@ def basic_reasoning_effort(body: Body, request: ChatRequest) -> None:
 
 
 def thinking_switch(body: Body, request: ChatRequest) -> None:
-    """Reasoning is switched by `thinking: {type}` instead of an effort."""
+    """Switch reasoning by `thinking: {type}` instead of an effort."""
     effort = body.pop("reasoning_effort", None)
     if effort is not None:
         body["thinking"] = {"type": "disabled" if effort == "none" else "enabled"}
 
 
 def enable_thinking(body: Body, request: ChatRequest) -> None:
-    """Reasoning is switched by `enable_thinking` and limited by `thinking_budget` instead of an effort."""
+    """Switch reasoning by `enable_thinking` and limit it by `thinking_budget` instead of an effort."""
     effort = body.pop("reasoning_effort", None)
     if effort is None and not request.requirements.reasoning:
         return
@@ -42,7 +42,7 @@ def enable_thinking(body: Body, request: ChatRequest) -> None:
 
 
 def thinking_and_effort(body: Body, request: ChatRequest) -> None:
-    """Reasoning is switched by `thinking: {type}`, with a depth of low, high or max."""
+    """Switch reasoning by `thinking: {type}`, with an effort of low, high or max."""
     effort = body.pop("reasoning_effort", None)
     if effort is not None:
         body["thinking"] = {"type": "disabled" if effort == "none" else "enabled"}
@@ -51,7 +51,7 @@ def thinking_and_effort(body: Body, request: ChatRequest) -> None:
 
 
 def effort_alone(body: Body, request: ChatRequest) -> None:
-    """A model that always reasons, at a provider whose others have a switch: low, high or max, without the switch."""
+    """Send only the effort (low, high or max) to a model that always reasons and lacks its provider's switch."""
     body.pop("thinking", None)
     effort = request.requirements.effort
     if effort in THREE_EFFORTS:
@@ -59,45 +59,45 @@ def effort_alone(body: Body, request: ChatRequest) -> None:
 
 
 def adaptive_thinking(body: Body, request: ChatRequest) -> None:
-    """Reasoning is left to the model by `thinking: {type: adaptive}`, or switched off."""
+    """Let the model decide on reasoning by `thinking: {type: adaptive}`, or switch it off."""
     effort = body.pop("reasoning_effort", None)
     if effort is not None:
         body["thinking"] = {"type": "disabled" if effort == "none" else "adaptive"}
 
 
 def template_thinking(body: Body, request: ChatRequest) -> None:
-    """Engines that pass a switch on to the model's chat template."""
+    """Switch reasoning by an argument of the model's chat template, for engines that pass it on."""
     effort = body.get("reasoning_effort")
     if effort is not None:
         body["chat_template_kwargs"] = {"enable_thinking": effort != "none"}
 
 
 def thinking_needs_stream(body: Body, request: ChatRequest) -> None:
-    """Models that reason only in streams, and refuse a non-streamed request unless reasoning is switched off."""
+    """Switch reasoning off in non-streamed requests, for models that otherwise refuse these."""
     if not body.get("stream"):
         body["enable_thinking"] = False
         body.pop("thinking_budget", None)
 
 
 def none_or_high_effort(body: Body, request: ChatRequest) -> None:
-    """Servers whose only efforts are none and high."""
+    """Replace efforts by "high" for servers that accept only none and high."""
     if body.get("reasoning_effort") not in (None, "none"):
         body["reasoning_effort"] = "high"
 
 
 def none_or_default_effort(body: Body, request: ChatRequest) -> None:
-    """Models whose reasoning is on ("default") or off."""
+    """Replace efforts by "default" for models that accept only none and default."""
     if body.get("reasoning_effort") not in (None, "none"):
         body["reasoning_effort"] = "default"
 
 
 def parsed_reasoning(body: Body, request: ChatRequest) -> None:
-    """Servers that mix reasoning into the text unless asked to keep it apart."""
+    """Request reasoning in a separate field from servers that otherwise mix it into the text."""
     body["reasoning_format"] = "parsed"
 
 
 def split_reasoning(body: Body, request: ChatRequest) -> None:
-    """Servers that write reasoning as tagged text unless asked for `reasoning_details`."""
+    """Request `reasoning_details` from servers that otherwise write reasoning as tagged text."""
     body["reasoning_split"] = True
 
 

@@ -1,4 +1,4 @@
-"""The arguments of a tool call as the object that some formats need instead of JSON text."""
+"""Parses the arguments of a tool call for formats that need an object instead of JSON text."""
 
 from typing import Any
 
@@ -9,7 +9,8 @@ from gateway.neutral.parts import ToolCall
 
 
 def read_arguments(call: ToolCall) -> dict[str, Any]:
-    """The arguments; anything but an object (free text, truncated JSON) becomes its only member, `input`."""
+    """Return the arguments as an object. Any other value (free text, truncated JSON) becomes its only member,
+    `input`."""
     if call.custom:
         return {"input": call.arguments}
     if not call.arguments.strip():
@@ -24,7 +25,7 @@ def read_arguments(call: ToolCall) -> dict[str, Any]:
 
 
 def _read_mended(text: str) -> Any:
-    """JSON in which a character was cut in two, without its half; other text as it is."""
+    """Parse JSON after removing lone halves of surrogate pairs; return other text unchanged."""
     try:
         return orjson.loads(without_halves(text.encode(errors="replace")))
     except orjson.JSONDecodeError:

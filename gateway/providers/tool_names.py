@@ -1,6 +1,6 @@
-"""Renames functions whose names a format refuses, and restores the caller's names in the answer.
+"""Renames functions with names that a format refuses, and restores the caller's names in the answer.
 
-The replacement depends on the caller's name alone, so a conversation's past calls, its tools and a retry agree on it.
+The replacement depends only on the caller's name, so it is the same for past calls, for tools and for retries.
 """
 
 import binascii
@@ -15,14 +15,14 @@ from gateway.neutral.events import Batch, ToolCallDelta
 from gateway.neutral.parts import ToolCall
 
 LENGTH = 64
-SUM_LENGTH = 9  # "_" and eight hex digits: names that differ in a replaced or truncated letter stay different
+SUM_LENGTH = 9  # "_" and eight hex digits keep names distinct that differ only in a replaced or truncated letter
 ALLOWED = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 ODD = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def plain_name(name: str) -> str:
-    """`name` when it consists of letters, digits, `_`, `.` and `-`, begins with a letter or `_` and has at most 64
-    characters; otherwise a similar valid one."""
+    """Return `name` if it consists of letters, digits, `_`, `.` and `-`, begins with a letter or `_` and has at most 64
+    characters; otherwise a similar valid name."""
     if ALLOWED.fullmatch(name):
         return name
     clean = ODD.sub("_", name)
@@ -32,18 +32,18 @@ def plain_name(name: str) -> str:
 
 
 def renamed(tools: Iterable[Tool]) -> dict[str, str]:
-    """The caller's function names by their replacements; {} when all are valid."""
+    """Return the caller's function names by their replacements; {} when all are valid."""
     names = (tool.name for tool in tools if isinstance(tool, FunctionTool))
     return {plain: name for name in names if (plain := plain_name(name)) != name}
 
 
 def restore_result(result: ChatResult, names: Mapping[str, str]) -> ChatResult:
-    """The result with the caller's names in its calls."""
+    """Return the result with the caller's names in its calls."""
     return dataclasses.replace(result, choices=tuple(_restore_choice(choice, names) for choice in result.choices))
 
 
 def restore_batches(batches: Iterator[Batch], names: Mapping[str, str]) -> Iterator[Batch]:
-    """The batches with the caller's names in their calls."""
+    """Yield the batches with the caller's names in their calls."""
     for batch in batches:
         for event in batch:
             if isinstance(event, ToolCallDelta) and event.name:

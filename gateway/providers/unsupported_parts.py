@@ -1,5 +1,5 @@
-"""Parts of a conversation that a format has no field for: written as text where possible, otherwise dropped with a
-warning."""
+"""Handles parts of a conversation that a format has no field for: they are written as text where possible, otherwise
+dropped with a warning."""
 
 from msgspec.structs import replace
 
@@ -14,8 +14,8 @@ USUAL_MODES = ("", "standard")
 
 
 def spell_out(messages: Messages, warnings: list[str]) -> Messages:
-    """The messages with each file's context as text before it, for formats whose files have none; `warnings` gets a
-    note that nothing will be cited."""
+    """Return the messages with each file's context as text before it, for formats without a context field. Adds a
+    warning when citations were requested."""
     files = _files(messages)
     if not files:
         return messages
@@ -27,21 +27,21 @@ def spell_out(messages: Messages, warnings: list[str]) -> Messages:
 
 
 def warn_of_names(messages: Messages, warnings: list[str]) -> None:
-    """Warn for formats whose messages have no name."""
+    """Add a warning when a message has a name, for formats without names."""
     for message in messages:
         if message.name:
             warnings.append(NO_NAMES)
             return
 
 
-def warn_of_mode(ask: ReasoningOptions, warnings: list[str]) -> None:
-    """Warn for formats whose reasoning has no mode."""
-    if ask.mode not in USUAL_MODES:
-        warnings.append(f"The reasoning mode {ask.mode} has no counterpart at this provider and was left out.")
+def warn_of_mode(reasoning: ReasoningOptions, warnings: list[str]) -> None:
+    """Add a warning for a reasoning mode, for formats without modes."""
+    if reasoning.mode not in USUAL_MODES:
+        warnings.append(f"The reasoning mode {reasoning.mode} has no counterpart at this provider and was left out.")
 
 
 def _files(messages: Messages) -> list[File]:
-    """All files, including those in tool results."""
+    """Return all files, including those in tool results."""
     found: list[File] = []
     for message in messages:
         for part in message.parts:

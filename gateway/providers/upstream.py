@@ -24,10 +24,10 @@ from gateway.providers.tool_names import restore_batches, restore_result
 from gateway.runtime.threads import compute_if
 from gateway.transport.handshakes import HandshakeRefused
 
-MUTE = "The provider said nothing while another one waited."
+MUTE = "The provider sent no response while another request waited for the same answer."
 NOT_THERE = (404, 405, 501)
 ABSENT_S = 300.0
-TOOLS_REASON = "tools_reason_by_responses"  # of a mapping's `extra`
+TOOLS_REASON = "tools_reason_by_responses"  # a key of a mapping's `extra`
 
 
 class Answering:
@@ -41,17 +41,18 @@ class Answering:
         self._open = reply
 
     def sent(self, pending: PendingCall) -> None:
-        """Replace the call by a retry made in another way."""
+        """Replace the call by its retry over another protocol."""
         self._open = pending
 
     def close(self) -> None:
         self._open.close()
-        # It and its reader refer to each other: otherwise everything read would stay until the next garbage collection.
+        # The answer and its reader refer to each other. Without this the data would stay until the next garbage
+        # collection.
         self.batches = iter(())
 
 
 class _Again(NamedTuple):
-    """What is needed to make a call once more."""
+    """The arguments that repeat a call."""
 
     request: Request
     target: Target
@@ -60,12 +61,12 @@ class _Again(NamedTuple):
 
 
 class CallPath(Struct):
-    """How calls of one operation are made at one target; `tagged`: its text has reasoning between tags.
+    """How calls of one operation are made at one target. `tagged`: the text contains reasoning between tags.
 
-    `check` raises for an answer that lacks something that was requested (operations.py). `second` is for calls that
-    need what the first protocol lacks, or that came in the second's dialect; `absent_until` (monotonic) while it is
-    known to be missing there. For a reasoning model (`reasons`) the second protocol returns its reasoning encrypted;
-    `tools_reason`: only there can it call tools and reason.
+    `check` raises for an answer without something that was requested (see OPERATIONS). `second` is for calls that need
+    a feature that the first protocol lacks, or that arrived in the second protocol's dialect. Until `absent_until`
+    (monotonic) the second is known to be missing at the target. For a reasoning model (`reasons`) the second protocol
+    returns its reasoning encrypted. `tools_reason`: only the second protocol combines tool calls with reasoning.
     """
 
     codec: StreamCodec
@@ -79,7 +80,7 @@ class CallPath(Struct):
     check: Callable[[Any, Any], None] | None = None
 
     def needs_second(self, request: Request, second: "CallPath") -> bool:
-        """Whether the request needs what only the second protocol has."""
+        """Whether the request needs a feature that only the second protocol has."""
         needs = request.requirements
         return (needs.web_search and not needs.search_offered) or needs.vendor_only == second.codec.dialect
 
@@ -98,7 +99,7 @@ class CallPath(Struct):
 
 
 class Upstreams:
-    """All protocols by name, and how their calls are made (`openers` has exceptions from the network)."""
+    """All protocols by name, and how their calls are sent: by `network`, except for the protocols in `openers`."""
 
     def __init__(
         self,
@@ -123,8 +124,9 @@ class Upstreams:
         listener: CallListener | None = None,
         gives_up: Callable[[], bool] | None = None,
     ) -> Any:
-        """The complete answer, the result of the request's operation. Errors of Wire.failure and the transport, and
-        NotSupported. While no answer begins `gives_up` is called every few seconds; UpstreamTimeout when it is true."""
+        """Send the request and return the result of its operation. Raises the errors of Wire.failure and the transport,
+        and NotSupported. While no response has begun, `gives_up` is called every few seconds; UpstreamTimeout when it
+        returns true."""
         served, call, relayed, pending = self._send(request, target, deadline, listener)
         if gives_up is None:
             reply = pending.wait()
@@ -155,8 +157,8 @@ class Upstreams:
     def stream(
         self, request: Request, target: Target, deadline: float, listener: CallListener | None = None
     ) -> Answering:
-        """A streamed answer; batches of Heartbeat while nothing arrives, errors like `send` while iterating over its
-        batches."""
+        """Start a streamed answer. Its batches contain a Heartbeat while no data arrives; iterating over them raises
+        the errors of `send`."""
         served, call, relayed, pending = self._send(request, target, deadline, listener)
         answering = Answering(pending)
         again = _Again(request, target, deadline, listener)
@@ -164,7 +166,7 @@ class Upstreams:
         return answering
 
     def connect(self, request: Request, target: Target, deadline: float) -> UpstreamSession:
-        """An open session. Errors of Wire.failure and the transport, and NotSupported."""
+        """Return an open session. Raises the errors of Wire.failure and the transport, and NotSupported."""
         wire = self._wires.get(target.protocol)
         codec: Any = None if wire is None else wire.codecs.get(request.operation)
         if wire is None or codec is None:
@@ -183,17 +185,17 @@ class Upstreams:
             raise error from None
 
     def transcribes(self, target: Target) -> bool:
-        """Whether the model of a session there transcribes itself what is said, and no other does."""
+        """Whether a session's model transcribes the input audio itself, without a separate transcription model."""
         wire = self._wires.get(target.protocol)
         codec: Any = None if wire is None else wire.codecs.get(RealtimeRequest.operation)
         return codec is not None and codec.transcribes is True
 
     def carrier(self, target: Target) -> tuple[Wire, Opener]:
-        """The protocol of a target and how its calls are made, for what follows a job's first answer. NotSupported
-        where this worker knows it no more."""
+        """Return the protocol of a target and its opener, for the calls that follow a job's first answer. NotSupported
+        where this worker no longer has the protocol."""
         wire = self._wires.get(target.protocol)
         if wire is None:
-            raise NotSupported(f"The protocol of provider {target.provider.id} is not there any more.")
+            raise NotSupported(f"The protocol of provider {target.provider.id} is no longer available.")
         return wire, self._openers.get(target.protocol, self._network)
 
     def _send(
@@ -204,8 +206,8 @@ class Upstreams:
         listener: CallListener | None,
         served: CallPath | None = None,
     ) -> tuple[CallPath, Call, bool, PendingCall]:
-        """The call that was sent, its path (`served`, or the one that suits the request), and whether it was
-        relayed."""
+        """Send the call. Return its path (`served`, or the path that suits the request), the call, whether it was
+        relayed, and the pending response."""
         if served is None:
             served = target.memo.get((self, request.operation)) or self._serve(target, request.operation)
             second = served.second
@@ -221,7 +223,7 @@ class Upstreams:
             request = without_offers(request, target.mapping.key)
         native = request.native
         codec = served.codec
-        # The one place that decides between relaying and rebuilding.
+        # Only this line decides between relaying and rebuilding.
         relayed = native is not None and native.dialect == codec.dialect and not served.tagged
         try:
             if native is not None and relayed:
@@ -240,7 +242,7 @@ class Upstreams:
         return served, call, relayed, CapturedPending(served.opener.send(call, target, deadline), listener)
 
     def _write(self, served: CallPath, request: Request, target: Target) -> tuple[CallPath, Call]:
-        """The rebuilt call: over the other protocol for content that `served` cannot carry, otherwise without the
+        """Rebuild the call: over the other protocol for content that `served` cannot carry, otherwise without the
         optional tools. NotSupported."""
         try:
             return served, offload.write(served.codec, request, target)
@@ -255,7 +257,7 @@ class Upstreams:
             try:
                 return other, offload.write(other.codec, request, target)
             except ContentNeeded:
-                raise  # with the content it carries what `served` does not
+                raise  # once the content is fetched, this protocol carries what `served` does not
             except NotSupported:
                 return first, write_bare(first.codec, request, target, error)
 
@@ -268,8 +270,8 @@ class Upstreams:
         relayed: bool,
         deadline: float,
     ) -> tuple[CallPath, Call]:
-        """The call rebuilt after `error` (raised where this fails too): with the content of its URLs, or instead of
-        relaying."""
+        """Rebuild the call after `error`: with the content of its URLs, or instead of relaying. Raises `error` where
+        this fails too."""
         if isinstance(error, ContentNeeded) and self._fetcher is not None and isinstance(request, ChatRequest):
             return self._write(served, bring(self._fetcher, request, deadline - Clock.monotonic()), target)
         if not relayed:
@@ -292,7 +294,7 @@ class Upstreams:
 
     def _serve(self, target: Target, operation: str) -> CallPath:
         wire = self._wires.get(target.protocol)
-        codec: Any = None if wire is None else wire.codecs.get(operation)  # of a streamed operation one that streams
+        codec: Any = None if wire is None else wire.codecs.get(operation)  # a StreamCodec where streaming exists
         if wire is None or codec is None:
             raise NotSupported(f"The protocol of provider {target.provider.id} does not carry {operation}.")
         opener = self._openers.get(target.protocol, self._network)
@@ -311,15 +313,15 @@ class Upstreams:
         return served
 
     def _first_of(self, served: CallPath, request: Request, target: Target) -> CallPath | None:
-        """How to retry a call that found nothing at the second protocol's address (an operator's base URL may lead to a
-        server without it); None when it must not be made in another way."""
+        """Return the path for retrying a call whose second protocol was not found (an operator's base URL may lead to a
+        server without it); None when the first protocol cannot carry the request."""
         first = self._first(request, target)
         if served is first or served is not first.second or first.needs_second(request, served):
             return None
         return first
 
     def _note_absence(self, first: CallPath, reply: UpstreamReply) -> None:
-        """The first protocol answered where the second was missing: the next requests need not try it."""
+        """Note that only the first protocol exists at the target, so that the next requests skip the second."""
         if 200 <= reply.status < 300:
             first.absent_until = Clock.monotonic() + ABSENT_S
 
@@ -363,7 +365,7 @@ class Upstreams:
 
 
 def _restore(result: Any, tagged: bool, renamed: dict[str, str] | None) -> Any:
-    """The result with its reasoning apart from its text, and under the caller's names of functions."""
+    """Return the result with its reasoning split from its text, and with the caller's function names."""
     if tagged:
         result = split_result(result)
     if renamed:
@@ -378,7 +380,7 @@ def _failure(served: CallPath, reply: UpstreamReply, target: Target) -> GatewayE
 
 
 def _with_warnings(batches: Iterator[Batch], warnings: tuple[str, ...]) -> Iterator[Batch]:
-    """Warnings follow the Started event."""
+    """Insert the warnings behind the Started event."""
     for batch in batches:
         if warnings and type(batch[0]) is Started:
             yield [batch[0], *(Notice(text) for text in warnings), *batch[1:]]

@@ -1,5 +1,5 @@
-"""Reads the vectors of an answer one after the other: decoding all at once would block every other thread, a fifth of a
-second for three million numbers."""
+"""Decodes the vectors of an answer individually. Decoding all of them at once would block every other thread, for 0.2
+seconds with three million numbers."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -11,14 +11,14 @@ from gateway.errors import UpstreamFailed
 from gateway.neutral.embeddings import Vector
 from gateway.providers.answer_checks import EMPTY, NOT_JSON, ODD
 
-MOST_BYTES = 1 << 20  # of one vector as JSON: more than 40,000 numbers
+MOST_BYTES = 1 << 20  # bytes of one vector as JSON: more than 40,000 numbers
 NUMBERS = Decoder(list[float])
 VECTOR = Decoder(list[float] | str)  # a string where base64 was requested
 T = TypeVar("T")
 
 
 def read_apart(decoder: Decoder[T], body: bytes) -> T:
-    """An answer as its struct, with vectors still Raw. UpstreamFailed for anything else."""
+    """Return an answer as its struct, with vectors still Raw. UpstreamFailed for an unexpected shape."""
     try:
         return decoder.decode(body)
     except ValidationError:
@@ -27,12 +27,12 @@ def read_apart(decoder: Decoder[T], body: bytes) -> T:
         raise UpstreamFailed(NOT_JSON, upstream_status=200) from None
 
 
-def read_vectors(found: Sequence[Raw], decoder: Decoder[Any] = NUMBERS) -> list[Vector]:
-    """The vectors. UpstreamFailed when there are none, or when one is empty or invalid."""
-    if any(memoryview(one).nbytes > MOST_BYTES for one in found):
+def read_vectors(encoded: Sequence[Raw], decoder: Decoder[Any] = NUMBERS) -> list[Vector]:
+    """Return the vectors. UpstreamFailed when there are none, or when one is empty or invalid."""
+    if any(memoryview(vector).nbytes > MOST_BYTES for vector in encoded):
         raise UpstreamFailed(f"The provider sent a vector of more than {MOST_BYTES:,} bytes.", upstream_status=200)
     try:
-        vectors = [decoder.decode(one) for one in found]
+        vectors = [decoder.decode(vector) for vector in encoded]
     except (DecodeError, RecursionError):
         raise UpstreamFailed(ODD, upstream_status=200) from None
     if not vectors or not all(vectors):

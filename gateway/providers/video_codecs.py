@@ -1,4 +1,4 @@
-"""What all video codecs share: calls that ask about a task, and answers read field by field, whatever they hold."""
+"""The base class and readers of all video codecs: calls about a task, and validation of each field of the answers."""
 
 import re
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ from gateway.providers.written import WrittenCodec
 from gateway.runtime.large_files import MessageBody
 from gateway.runtime.threads import compute_if
 
-LARGE = 1 << 17  # bytes of an answer that a thread reads
-MOST_ANSWER = 1 << 20  # of one about a task: hundreds are asked for at once, some of anybody's own servers
+LARGE = 1 << 17  # bytes of an answer that is read in a thread
+MOST_ANSWER = 1 << 20  # bytes of a status: hundreds are polled concurrently, and custom servers are not trusted
 MOST_IDENT = 512
 MOST_URL = 8192
 MOST_CODE = 64
 DAY_S = 86_400
-IDENT = re.compile(r"[\w.:/@=+-]+", re.ASCII)  # of a task or file, as text or as digits of a number
-FAILED = "The provider could not make the video."
+IDENT = re.compile(r"[\w.:/@=+-]+", re.ASCII)  # of a task or file, as a string or as a number
+FAILED = "The provider could not generate the video."
 NO_VIDEO = "The provider finished without a video."
-# Words of providers' codes and messages for what their filters let not pass.
+# Words in providers' codes and messages for content that their filters refuse.
 REFUSALS = re.compile(
     r"moderat|(?<!case.)sensitive|safety|content[ _-]?polic|usage guidelines|inspection|infringement|prohibited|nsfw"
     r"|responsible ai",
@@ -39,7 +39,7 @@ REFUSING = (400, 403, 422)  # statuses of a refusal by a filter
 
 
 class JobReader(WrittenCodec):
-    """A codec of videos; what most providers have in common of a JobCodec. `tokens` as for OpenAIChat."""
+    """The base class of video codecs: the parts of a JobCodec that most providers share. `tokens` as for OpenAIChat."""
 
     locates = False
 
@@ -47,13 +47,13 @@ class JobReader(WrittenCodec):
         self._tokens = tokens
 
     def asks(self, target: Target, path: str, method: str = "GET") -> Call:
-        """A call without a body."""
+        """Return a call without a body."""
         url, headers = address_of(target, path, self._tokens)
         headers["accept"] = "application/json"
         return Call(method, url, headers)
 
     def posts(self, target: Target, path: str, body: bytes | MessageBody, warnings: tuple[str, ...]) -> Call:
-        """A call that begins a task, with `body` as JSON."""
+        """Return a call that starts a task, with `body` as JSON."""
         call = self.asks(target, path, "POST")
         call.headers["content-type"] = "application/json"
         call.body = body
@@ -61,7 +61,7 @@ class JobReader(WrittenCodec):
         return call
 
     def read(self, reply: UpstreamReply, relayed: bool) -> VideoTask:
-        """The task that was begun. UpstreamFailed for an answer of an unknown shape."""
+        """Return the task that the provider started. UpstreamFailed for an answer of an unknown shape."""
         wire = read_object(reply.read_all())
         try:
             return self.task_of(wire)
@@ -69,31 +69,31 @@ class JobReader(WrittenCodec):
             raise UpstreamFailed(ODD, upstream_status=200) from None
 
     def read_status(self, reply: UpstreamReply, target: Target, whole: bool = True) -> VideoStatus:
-        """UpstreamFailed for an answer of an unknown shape, that is large, or of too many parts."""
+        """Return the task's status. UpstreamFailed for an answer that has an unknown shape or is too large."""
         body = read_small(reply)
         return compute_if(len(body) >= LARGE, self._read_body, body, target)
 
     def content(self, file: VideoFile, target: Target) -> Call:
-        """Of a provider that names URLs alone: NotSupported."""
-        raise NotSupported(f"Provider {target.provider.id} keeps no videos.")
+        """Raise NotSupported. Providers that store videos override this."""
+        raise NotSupported(f"Provider {target.provider.id} does not store videos.")
 
     def location(self, reply: UpstreamReply, target: Target) -> str:
-        """ "": its answers to `content` are the video. UpstreamFailed for a page or an object instead."""
+        """Return "": the answer to `content` is the video. UpstreamFailed for text or JSON."""
         kind = reply.headers.get("content-type", "").lower()
         if "json" in kind or kind.startswith("text/"):
             raise UpstreamFailed(ODD, upstream_status=200)
         return ""
 
     def cancel(self, ident: str, target: Target) -> Call | None:
-        """Of a provider that cannot: None."""
+        """Return None. Providers that can cancel a task override this."""
         return None
 
     def task_of(self, wire: dict[str, Any]) -> VideoTask:
-        """What the answer to its call says; raises any of SHAPE_ERRORS where it is of an unknown shape."""
+        """Read the answer that starts a task; raises any of SHAPE_ERRORS for an unknown shape."""
         raise NotImplementedError
 
     def state_of(self, wire: dict[str, Any], target: Target) -> VideoStatus:
-        """What an answer says; raises any of SHAPE_ERRORS where it is of an unknown shape."""
+        """Read a task's status; raises any of SHAPE_ERRORS for an unknown shape."""
         raise NotImplementedError
 
     def _read_body(self, body: bytes, target: Target) -> VideoStatus:
@@ -105,7 +105,7 @@ class JobReader(WrittenCodec):
 
 
 def read_small(reply: UpstreamReply) -> bytes:
-    """The body of an answer about a task. UpstreamFailed for one that is large or of too many parts."""
+    """Return the body of an answer about a task. UpstreamFailed for a body that is too large or has too many parts."""
     body = bytearray()
     for piece in reply.chunks():
         body += piece
@@ -116,7 +116,7 @@ def read_small(reply: UpstreamReply) -> bytes:
 
 
 def job_failure(reply: UpstreamReply, target: Target) -> GatewayError:
-    """As `upstream_failure`; a refusal whose code or message tells of a filter is the content's fault, not theirs."""
+    """Return the error as `upstream_failure` does, but ContentRefused when the code or message mentions a filter."""
     cause = explain(read_refusal(reply), (target.credential.secret,))
     if reply.status in REFUSING and (REFUSALS.search(cause.code) or GUIDELINES.search(cause.message)):
         message = cause.message or "The provider refused the content."
@@ -125,13 +125,13 @@ def job_failure(reply: UpstreamReply, target: Target) -> GatewayError:
 
 
 def read_apart(reply: UpstreamReply) -> dict[str, Any]:
-    """The object of an answer that no `state_of` reads. UpstreamFailed as `read_status`."""
+    """Return the object of an answer that `state_of` does not read. UpstreamFailed as for `read_status`."""
     body = read_small(reply)
     return compute_if(len(body) >= LARGE, read_object, body)
 
 
 def ident_in(value: Any) -> str:
-    """The id of a task or a file. ValueError, TypeError for what is none."""
+    """Return the id of a task or a file. ValueError or TypeError for an invalid id."""
     if type(value) is int:
         text = str(value)
     else:
@@ -142,20 +142,21 @@ def ident_in(value: Any) -> str:
 
 
 def segment(ident: str) -> str:
-    """An id as one segment of a path."""
+    """Return an id as one segment of a path."""
     return quote(ident, safe="")
 
 
 def url_in(value: Any) -> str:
-    """An address that anybody may load. ValueError, TypeError for what is none."""
+    """Return a public URL. ValueError, TypeError or AttributeError for an invalid URL."""
     text = value.strip()
     if not text.lower().startswith(("https://", "http://")) or len(text) > MOST_URL or not text.isprintable():
-        raise ValueError("not an address")
+        raise ValueError("not a URL")
     return str(text)
 
 
 def state_in(states: Mapping[str, VideoState], value: Any) -> VideoState:
-    """Its word for a state, in any case. ValueError, AttributeError for an unknown one."""
+    """Return the state for a provider's name of it, in any letter case. ValueError, AttributeError for an unknown
+    name."""
     state = states.get(value.lower())
     if state is None:
         raise ValueError("an unknown state")
@@ -163,14 +164,14 @@ def state_in(states: Mapping[str, VideoState], value: Any) -> VideoState:
 
 
 def progress_in(value: Any) -> int:
-    """Of a hundred; 0 for what is no number."""
+    """Return the progress in percent; 0 for a value that is not a number."""
     if type(value) in (int, float) and value == value:
         return int(max(0, min(100, value)))
     return 0
 
 
 def milliseconds(seconds: Any) -> int | None:
-    """Of a length in seconds as a number or its text; None for what is none."""
+    """Convert a length in seconds, given as a number or a string, to milliseconds; None for an invalid length."""
     try:
         value = float(seconds)
     except (TypeError, ValueError, OverflowError):
@@ -181,34 +182,40 @@ def milliseconds(seconds: Any) -> int | None:
 
 
 def completed(url: Any, video_ms: int | None = None, tokens: int | None = None) -> VideoStatus:
-    """A finished task whose video anybody may load; one that failed, where there is no address."""
+    """Return the status of a finished task with a public URL; a failed status without a URL."""
     if not url:
         return VideoStatus("failed", error_code="no_video", error_message=NO_VIDEO)
     return VideoStatus("completed", 100, files=(VideoFile(url_in(url)),), video_ms=video_ms, tokens=tokens)
 
 
 def ended(state: VideoState, target: Target, code: Any = "", message: Any = "", refused: bool = False) -> VideoStatus:
-    """A task that ended without a video, with the provider's own words for why, scrubbed. `refused`: by a filter, as
-    also some of these words tell."""
-    words = tuple(str(one) if type(one) in (str, int) else "" for one in (code, message))
-    ident, text = (scrub(one, (target.credential.secret,)) for one in words)
-    if refused or REFUSALS.search(f"{ident} {text}"):
-        ident = REFUSED
-    return VideoStatus(state, error_code=ident[:MOST_CODE] or state, error_message=text or FAILED)
+    """Return the status of a task that ended without a video, with the provider's code and message, scrubbed.
+    `refused`: a filter refused the content; code and message are also searched for that."""
+    error_code = _scrub_value(code, target)
+    error_message = _scrub_value(message, target)
+    if refused or REFUSALS.search(f"{error_code} {error_message}"):
+        error_code = REFUSED
+    return VideoStatus(state, error_code=error_code[:MOST_CODE] or state, error_message=error_message or FAILED)
+
+
+def _scrub_value(value: Any, target: Target) -> str:
+    if type(value) in (str, int):
+        return scrub(str(value), (target.credential.secret,))
+    return ""
 
 
 def ratio_of(shape: VideoShape, offered: tuple[str, ...]) -> str:
-    """Of a provider's aspect ratios the one that is most like the size."""
+    """Return the provider's aspect ratio that is nearest to the size."""
     return nearest_shape(shape.size, offered)
 
 
 def content_parts(wanted: VideosInput, files: Base64Files) -> list[dict[str, Any]]:
-    """The prompt and what goes with it as parts, each with its role: the form of several providers."""
+    """Return the prompt and its media as parts with roles, the form that several providers use."""
     parts: list[dict[str, Any]] = [{"type": "text", "text": wanted.prompt}]
     frames = (("first_frame", wanted.first_frame), ("last_frame", wanted.last_frame))
-    images = [(role, one) for role, one in frames if one is not None]
-    images += [("reference_image", one) for one in wanted.reference_images]
-    parts += [_part("image_url", data_url(one, files), role) for role, one in images]
+    images = [(role, image) for role, image in frames if image is not None]
+    images += [("reference_image", image) for image in wanted.reference_images]
+    parts += [_part("image_url", data_url(image, files), role) for role, image in images]
     parts += [_part("video_url", url, "reference_video") for url in wanted.reference_videos]
     parts += [_part("audio_url", url, "reference_audio") for url in wanted.reference_audios]
     return parts
@@ -219,17 +226,16 @@ def _part(kind: str, url: str, role: str) -> dict[str, Any]:
 
 
 def refuse(wanted: VideosInput, target: Target, *names: str) -> None:
-    """NotSupported for fields that are given and that the format has no place for."""
+    """Raise NotSupported for a field of the request that the format lacks."""
     for name in names:
         if getattr(wanted, name):
-            what = f"{target.mapping.key} takes no {name.replace('_', ' ')}."
+            what = f"{target.mapping.key} does not support {name.replace('_', ' ')}."
             raise NotSupported(what, param=name, code="unsupported_input")
 
 
 def sound_warning(wanted: VideosInput, target: Target) -> tuple[str, ...]:
-    """Of a format that cannot ask for sound or silence: the warning where the caller did."""
-    told = target.mapping.video_audio or target.mapping.video_without_audio
-    left = wanted.audio is not None and not told
-    if left:
+    """Return a warning when the request sets `audio` and the format cannot switch the sound on or off."""
+    known = target.mapping.video_audio or target.mapping.video_without_audio
+    if wanted.audio is not None and not known:
         return (f"audio is not supported by {target.mapping.key} and was left out.",)
     return ()

@@ -1,4 +1,4 @@
-"""What the stream readers of all formats share: beginning, end, and usage."""
+"""The base class of all stream readers: start, end, and usage."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -17,36 +17,37 @@ from gateway.providers.sse import EVENTS, read_batches
 
 
 class WireStream(ABC):
-    """Reads one stream, as an EventStream. Derived classes implement `take` and what is specific to their format."""
+    """Reads one stream, as an EventStream. Derived classes implement `take` for their format."""
 
     framing = EVENTS
-    _started = False  # whether the batch with Started was made
+    _started = False  # whether a batch with Started was returned
     _content = False  # whether any content arrived
-    _usage: Usage | None = None  # as reported last
-    _half = b""  # of a character, which a text ended with
+    _usage: Usage | None = None  # the last reported usage
+    _half = b""  # the first half of a UTF-16 surrogate pair at the end of the last text
 
     def read(self, reply: UpstreamReply) -> Iterator[Batch]:
-        """Batches up to and including the terminal one. Never raises a GatewayError: it becomes Failed."""
+        """Yield batches up to and including the terminal one. Yields Failed instead of raising a GatewayError."""
         return read_batches(reply, self, self.framing)
 
     @abstractmethod
     def take(self, pieces: list[Any]) -> tuple[Batch, bool]:
-        """The neutral events for some frames, and whether the last is terminal."""
+        """Return the neutral events for some frames, and whether the last is terminal."""
 
     def finish(self, pieces: list[Any]) -> Batch:
-        """The end of a stream that its upstream ended cleanly: truncated, unless one of the last frames is terminal."""
+        """Return the last batch of a stream that the upstream closed cleanly: truncated, unless one of `pieces` is
+        terminal."""
         batch, done = self.take(pieces)
         if done:
             return batch
         return self._fail(batch, truncated())
 
     def fail(self, error: GatewayError) -> Batch:
-        """The end of a stream that broke."""
+        """Return the last batch of a stream that broke."""
         return self._fail([], error)
 
     def _read_joined(self, data: bytes) -> Any:
-        """The value of a piece that is no JSON as it stands, its text put together with the half of a character that
-        the piece before ended with. None: it is no JSON at all."""
+        """Parse a piece that is invalid JSON because it ends or starts with half a surrogate pair, joined with the half
+        of the previous piece. None when it is still not JSON."""
         joined, self._half = join_halves(data, self._half)
         try:
             return orjson.loads(joined)
@@ -54,13 +55,13 @@ class WireStream(ABC):
             return None
 
     def _unreadable(self, name: str, data: bytes) -> GatewayError:
-        """The error of a piece that is no JSON: in the provider's own words where it says that it is an error."""
+        """Return the error for a piece that is not JSON, with the provider's text where the event is named "error"."""
         if name == ERROR:
             return text_failure(data)
         return UpstreamFailed(NOT_JSON)
 
     def _used(self) -> Usage | None:
-        """The usage to pay so far, as far as the upstream reported it."""
+        """Return the usage to bill so far, as far as the upstream reported it."""
         return self._usage
 
     def _fail(self, batch: Batch, error: GatewayError) -> Batch:

@@ -1,4 +1,4 @@
-"""Base classes of codecs that always rebuild their calls: most operations besides chat."""
+"""Base classes of codecs that never relay a caller's body, which are most codecs besides chat."""
 
 from typing import NoReturn
 
@@ -9,13 +9,13 @@ from gateway.providers.protocol import Call, Target, UpstreamReply
 
 
 class WrittenCodec:
-    """A Codec that never relays a caller's own body; `dialect` is its own."""
+    """A Codec that never relays a caller's body: its `dialect` differs from the dialect of every request."""
 
     dialect = ""
     waits = False
 
     def relay(self, native: Native, request: Request, target: Target) -> Call:
-        """Always NotSupported: every call is rebuilt."""
+        """Raise NotSupported, because every call is rebuilt."""
         raise NotSupported("A request of this kind is not relayed.")
 
 
@@ -23,9 +23,9 @@ class PiecesReader:
     """A StreamReader for answers that are only streamed."""
 
     def read(self, reply: UpstreamReply, relayed: bool) -> NoReturn:
-        """Never used: there is no non-streamed answer."""
+        """Raise UpstreamFailed, because there is no non-streamed answer."""
         raise UpstreamFailed(ODD, upstream_status=200)
 
 
 class PiecesCodec(WrittenCodec, PiecesReader):
-    """A StreamCodec for such answers."""
+    """A StreamCodec for answers that are only streamed."""
