@@ -1,5 +1,5 @@
-"""The OpenAI wire format as many providers serve it: OpenAI's own by default, others by their entry's quirks.
+"""The OpenAI wire format, as OpenAI serves it and, with the quirks of catalogue entries, as other providers do.
 
-May not know any other provider by name. Decided against: validating upstream responses with schemas (servers of this
-format differ too much; unknown members are skipped, missing ones have defaults).
+This package must not contain the name of another provider. Decided against: validating upstream responses with schemas
+(servers of this format differ too much; unknown members are skipped, missing members have defaults).
 """

@@ -1,4 +1,4 @@
-"""URL and headers of a call in this format, with the credential where the provider's entry wants it."""
+"""Builds URL and headers of a call, with the credential in the place that the provider's entry defines."""
 
 from collections.abc import Callable
 from urllib.parse import quote
@@ -15,9 +15,9 @@ Tokens = Callable[[str], str]
 
 
 def way_of(target: Target, path: str, stream: bool, tokens: Tokens | None = None) -> Way:
-    """Where POSTs of JSON to `path` go, and their headers. Errors as `address_of`.
+    """Return the URL and headers for POSTs of JSON to `path`. Raises the errors of `address_of`.
 
-    Made once for a target, unless its key may be one that is exchanged for tokens, which have an end.
+    The value is cached in the target, unless its key is exchanged for access tokens, which expire.
     """
     way = target.memo.get((path, stream))
     if way is None:
@@ -34,15 +34,15 @@ def way_of(target: Target, path: str, stream: bool, tokens: Tokens | None = None
 
 
 def is_lasting(target: Target) -> bool:
-    """Whether what `way_of` gives may be kept."""
+    """Whether the value of `way_of` may be cached."""
     return target.provider.auth != OAUTH
 
 
 def address_of(target: Target, path: str, tokens: Tokens | None = None) -> tuple[str, dict[str, str]]:
-    """URL of `path` (with its leading slash) at the target, and headers.
+    """Return the URL of `path` (with its leading slash) at the target, and the headers.
 
-    `tokens` makes an access token of a service account's JSON and may fail as UpstreamRefused or UpstreamFailed.
-    NotSupported for signed requests, and for a service account without `tokens`: it never leaves as it is.
+    `tokens` exchanges a service account's JSON for an access token and may raise UpstreamRefused or UpstreamFailed.
+    NotSupported for signed requests, and for a service account without `tokens`, because its JSON must never be sent.
     """
     base, _, query = target.address.partition("?")
     arguments = [query] if query else []
@@ -68,7 +68,8 @@ def address_of(target: Target, path: str, tokens: Tokens | None = None) -> tuple
 
 
 def _dated(base: str, path: str, target: Target) -> str:
-    """The base for a dated version of the service: the model stands in the path, but for what names it in the body."""
+    """Return the base URL for a dated API version. The path contains the model, except for APIs with the model in the
+    body."""
     root = base.rstrip("/").removesuffix(target.provider.version_path).rstrip("/") + "/openai"
     if path == NAMED_IN_BODY:
         return root

@@ -1,4 +1,4 @@
-"""The chat completions protocol: the call, with everything that target and entry require."""
+"""The chat completions protocol: builds the call that a target and its entry require."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,8 +20,8 @@ from gateway.providers.openai.stream import ChatStreamReader
 from gateway.providers.protocol import Call, Target, UpstreamReply, Way
 
 PATH = "/chat/completions"
-# Parameters that a mapping may lack: left out with a warning when its entry lists others and not these.
-COMPATIBLE = "compatible"  # the quirk of servers other than the format's own vendor
+# Parameters that are left out with a warning when the mapping's entry lists parameters without them.
+COMPATIBLE = "compatible"  # the quirk of servers other than OpenAI
 OPTIONAL = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "stop")
 WHOLE = "openai chat"
 STREAMED = "openai chat stream"
@@ -29,8 +29,8 @@ USUAL_TIERS = ("auto", "default")
 
 
 class OpenAIChat:
-    """POST {address}/chat/completions. Always asks for usage in streams. `tokens` makes an access token from a service
-    account's JSON, for providers that need one."""
+    """POST {address}/chat/completions. Streams always include usage. `tokens` exchanges a service account's JSON for an
+    access token, for providers that need one."""
 
     dialect = dialect.NAME
     marks = False
@@ -41,7 +41,7 @@ class OpenAIChat:
         self._tokens = tokens
 
     def write(self, request: ChatRequest, target: Target) -> Call:
-        """The call for a neutral request; NotSupported for content that this format cannot carry."""
+        """Return the call for a neutral request; NotSupported for content that this format cannot carry."""
         if request.completion is not None and target.completes:
             return write_fim(request, request.completion, target, self._tokens)
         if request.requirements.tools and COMPATIBLE in target.quirks and has_custom(request.conversation()):
@@ -54,15 +54,15 @@ class OpenAIChat:
         return _finish(body, request, target, warnings, self._tokens)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """The call with the caller's own body, retargeted."""
+        """Return the call with the caller's body, retargeted."""
         return _finish(native.body, request, target, [], self._tokens)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A complete answer. UpstreamFailed for an unexpected shape or an empty answer."""
+        """Read a complete answer. UpstreamFailed for an unexpected shape or an empty answer."""
         return read_result(reply.read_all(), relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one for each receive."""
+        """Yield a streamed answer as batches, one for each receive."""
         return ChatStreamReader(relayed).read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
@@ -70,13 +70,13 @@ class OpenAIChat:
 
 
 def has_custom(conversation: Conversation) -> bool:
-    """Whether tools of free text are offered, which the format's own vendor alone has."""
+    """Whether the tools include a custom tool (with free text), which only OpenAI supports."""
     return any(isinstance(tool, CustomTool) for tool in conversation.tools)
 
 
 class Custom(Struct, eq=False):
-    """What all calls of a target share: the provider's name of the model, the fields that must be adapted, its quirks,
-    and where calls are sent (None: determined for each)."""
+    """The values that all calls of a target share: the provider's model name, the fields that may need a change
+    (`watched`), the quirks, and URL and headers (None: determined for each call)."""
 
     model: str
     watched: frozenset[str]
@@ -87,7 +87,8 @@ class Custom(Struct, eq=False):
 def _finish(
     body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str], tokens: Tokens | None
 ) -> Call:
-    """What both lanes share: model, stream, limits, the mapping's abilities, quirks, address, credential."""
+    """Return the call for a rebuilt or relayed body, with model, stream options, limits, supported parameters, quirks,
+    URL and credential."""
     stream = request.requirements.stream
     custom = target.memo.get(STREAMED if stream else WHOLE)
     if custom is None:
@@ -128,13 +129,13 @@ def _custom_of(target: Target) -> Custom:
 
 
 def _limit(body: dict[str, Any], cap: int) -> None:
-    """The output cap of the budget."""
+    """Lower the output limit to `cap`, which comes from the budget or the model."""
     if body.get("max_completion_tokens", cap + 1) > cap:
         body["max_completion_tokens"] = cap
 
 
 def _fit(body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> None:
-    """Leave out what the mapping does not take and the request can do without; only looks at watched fields."""
+    """Remove watched fields that the mapping does not support and that are not essential to the request."""
     mapping = target.mapping
     if mapping.max_temperature and body.get("temperature", 0) > mapping.max_temperature:
         body["temperature"] = mapping.max_temperature
@@ -157,7 +158,7 @@ def _fit(body: dict[str, Any], request: ChatRequest, target: Target, warnings: l
 
 
 def _ask_tier(body: dict[str, Any], tier: str, target: Target) -> None:
-    """Ask for a service tier where it is offered."""
+    """Request a service tier where it is offered."""
     mapping = target.mapping
     offered = target.provider.service_tiers or mapping.service_tiers
     if offered and (tier in USUAL_TIERS or tier in offered or tier in mapping.service_tiers):
@@ -165,15 +166,15 @@ def _ask_tier(body: dict[str, Any], tier: str, target: Target) -> None:
 
 
 def _can_stop_reasoning(target: Target) -> bool:
-    """Whether "none" means something there: a model that does not reason refuses the word."""
+    """Whether the model accepts the effort "none": models without reasoning refuse it."""
     efforts = target.mapping.reasoning_efforts
     return target.mapping.reasoning and (not efforts or "none" in efforts)
 
 
 def _reason_least(body: dict[str, Any], target: Target, warnings: list[str]) -> None:
-    """The least effort, of a model that cannot do without."""
+    """Replace the effort "none" by the lowest effort of a model that always reasons."""
     mapping = target.mapping
     del body["reasoning_effort"]
     if mapping.reasoning:
         body["reasoning_effort"] = least = nearest("minimal", mapping.reasoning_efforts)
-        warnings.append(f"reasoning_effort none was taken as {least}: {mapping.key} cannot stop reasoning.")
+        warnings.append(f"reasoning_effort none was replaced by {least}: {mapping.key} always reasons.")

@@ -1,6 +1,6 @@
-"""Embeddings in OpenAI's format: the call and its answer.
+"""Embeddings in OpenAI's format.
 
-Facts: Embeddings API reference, "Create embeddings".
+Source: OpenAI API reference, "Create embeddings".
 """
 
 from operator import attrgetter
@@ -20,8 +20,8 @@ from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.vectors import VECTOR, read_apart, read_vectors
 
 PATH = "/embeddings"
-DIMENSIONS = "dimensions_field"  # of a mapping's `extra`: how that field is called there, "" where there is none
-COMPATIBLE = "compatible"  # the quirk of servers other than the format's own vendor: numbers are what they all have
+DIMENSIONS = "dimensions_field"  # a key of a mapping's `extra`: the provider's name of that field, "" without one
+COMPATIBLE = "compatible"  # the quirk of servers other than OpenAI, which all support float vectors
 
 
 class SentRow(Struct):
@@ -50,7 +50,7 @@ class OpenAIEmbeddings:
         self._tokens = tokens
 
     def write(self, request: EmbeddingsRequest, target: Target) -> Call:
-        """The call built from the neutral form."""
+        """Return the call for a neutral request."""
         wanted: EmbeddingsInput = request.content()
         body: dict[str, Any] = {"input": wanted.inputs, "encoding_format": wanted.encoding}
         if wanted.dimensions is not None:
@@ -60,11 +60,11 @@ class OpenAIEmbeddings:
         return self._finish(body, target)
 
     def relay(self, native: Native, request: EmbeddingsRequest, target: Target) -> Call:
-        """The call with the caller's own body, retargeted."""
+        """Return the call with the caller's body, retargeted."""
         return self._finish(native.body, target)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
-        """The vectors, in the order of the inputs. UpstreamFailed when it is no list of them, or is empty."""
+        """Return the vectors in the order of the inputs. UpstreamFailed for an unexpected shape or an empty list."""
         sent = read_apart(ANSWER, reply.read_all())
         try:
             rows = sorted(sent.data, key=attrgetter("index"))
@@ -87,7 +87,7 @@ class OpenAIEmbeddings:
         if "dimensions" in body:
             spelled = target.mapping.extra.get(DIMENSIONS, "dimensions")
             if not spelled:
-                what = f"{target.mapping.key} gives vectors of one size alone."
+                what = f"{target.mapping.key} does not support dimensions."
                 raise NotSupported(what, param="dimensions", code="unsupported_parameter")
             body[spelled] = body.pop("dimensions")
         way = way_of(target, PATH, False, self._tokens)

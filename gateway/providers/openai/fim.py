@@ -1,6 +1,6 @@
-"""Fill in the middle: which providers of this format complete text natively, and how that is requested.
+"""Fill in the middle: calls of the native text completion endpoints of providers of this format.
 
-Wire facts: Mistral API reference, POST /v1/fim/completions (prompt, suffix; answers as chat completions); DeepSeek API
+Sources: Mistral API reference, POST /v1/fim/completions (prompt, suffix; answers as chat completions); DeepSeek API
 reference, POST /beta/completions (prompt, suffix; answers as text completions).
 """
 
@@ -18,7 +18,7 @@ SAMPLED = ("temperature", "top_p")
 
 
 def write_fim(request: ChatRequest, wanted: Completion, target: Target, tokens: Tokens | None) -> Call:
-    """The call for the completion that is `wanted` at a target that completes text."""
+    """Return the call for a completion at a target with a text completion endpoint."""
     sampling = request.conversation().sampling
     body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": wanted.prompt}
     if wanted.suffix:
@@ -40,7 +40,7 @@ def write_fim(request: ChatRequest, wanted: Completion, target: Target, tokens: 
 
 
 def _place(target: Target, tokens: Tokens | None) -> tuple[str, dict[str, str]]:
-    """URL and headers. The beta lies beside the version path, not below it."""
+    """Return URL and headers. The beta path replaces the version path."""
     if quirks.FIM_COMPLETIONS in target.quirks:
         return address_of(target, "/fim/completions", tokens)
     url, headers = address_of(target, "/completions", tokens)

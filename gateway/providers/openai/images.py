@@ -1,9 +1,9 @@
-"""Images in OpenAI's format: generated from a prompt by JSON, edited by a form.
+"""Images in OpenAI's format. Generation requests are JSON, edits are forms.
 
-Facts: Images API reference, "Create image", "Create image edit" and their stream events. Models accept different
-fields: those that a mapping does not list among its `supported_parameters` (if it lists any) are left out. In `extra`:
-`image_field`: images are sent in JSON under that name (ByteDance's reference); `image_objects`: as objects, and to the
-edits URL (xAI's); `image_stream`: it streams.
+Source: OpenAI API reference, "Create image", "Create image edit" and their stream events. Models accept different
+fields. Fields that a mapping with `supported_parameters` does not list there are left out. Keys of `extra`:
+`image_field`: images are sent in JSON under this name (ByteDance API reference); `image_objects`: images are sent as
+objects and to the edits URL (xAI API reference); `image_stream`: the model streams.
 """
 
 from base64 import b64decode
@@ -49,18 +49,18 @@ EDIT = "/images/edits"
 IN_JSON = "image_field"
 IN_OBJECTS = "image_objects"
 MOST_OBJECTS = 3
-BASE64_HEAD = 24  # characters that tell what an image is
+BASE64_HEAD = 24  # characters that contain the signature of an image format
 STREAMS = "image_stream"
 MARKS = ("mask", "markup")
 EVENT_STREAM = "text/event-stream"
-ASKS_BASE64 = "response_format"  # models that give addresses unless asked take this field; the others refuse it
+ASKS_BASE64 = "response_format"  # accepted only by models that otherwise return URLs
 COMPRESSION = "output_compression"
-# What every model takes whose mapping names none.
+# The parameters of mappings without `supported_parameters`.
 USUAL = ("size", "quality", "background", "output_format", "output_compression", "moderation", "input_fidelity", "n")
 
 
 class OpenAIImages(WrittenCodec, WholeImages):
-    """`tokens` as for OpenAIChat. One object serves both operations."""
+    """The codec of image generations and edits. `tokens` as for OpenAIChat."""
 
     dialect = dialect.NAME
 
@@ -68,7 +68,7 @@ class OpenAIImages(WrittenCodec, WholeImages):
         self._tokens = tokens
 
     def write(self, request: ImagesRequest, target: Target) -> Call:
-        """The call. NotSupported for a mask where none is taken."""
+        """Return the call. NotSupported for a mask that the model does not support."""
         warnings: list[str] = []
         edits = isinstance(request, ImageEditsRequest)
         wanted = _fit(request.content(), target, edits, warnings)
@@ -80,7 +80,7 @@ class OpenAIImages(WrittenCodec, WholeImages):
             return self._form(body, wanted, target, tuple(warnings), reader)
         if wanted.pictures:
             refuse_marks(wanted, target)
-            body |= _inlined([data_url(one, files) for one in wanted.pictures], inline, target)
+            body |= _inlined([data_url(picture, files) for picture in wanted.pictures], inline, target)
         streams = _streams(wanted, target)
         if wanted.pictures and target.mapping.extra.get(IN_OBJECTS):
             path = EDIT
@@ -96,8 +96,8 @@ class OpenAIImages(WrittenCodec, WholeImages):
             name = "image[]"
         else:
             name = "image"
-        files = [_upload(name, one, number) for number, one in enumerate(wanted.pictures)]
-        files += [_upload(name, one, 0) for name in MARKS if (one := getattr(wanted, name)) is not None]
+        files = [_upload(name, picture, number) for number, picture in enumerate(wanted.pictures)]
+        files += [_upload(mark, picture, 0) for mark in MARKS if (picture := getattr(wanted, mark)) is not None]
         form = FormBody([(field, _form_text(value)) for field, value in body.items()], files)
         url, headers = address_of(target, EDIT, self._tokens)
         streams = _streams(wanted, target)
@@ -109,12 +109,12 @@ class OpenAIImages(WrittenCodec, WholeImages):
         return Call("POST", url, headers, form, streams, warnings, reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
-        """As of a request that named nothing; a call brings its own reader."""
+        """Read an answer without its request. Calls have a `reader`, which knows the request."""
         return _ImageReader(ImagesInput("")).read(reply, relayed)
 
 
 class _ImageReader(WholeImages):
-    """Reads the answer to a request; quality and size are taken from the request if the answer lacks them."""
+    """Reads the answer to a request. Quality and size are taken from the request if the answer lacks them."""
 
     def __init__(self, wanted: ImagesInput) -> None:
         self._wanted = wanted
@@ -140,43 +140,43 @@ class _ImageReader(WholeImages):
             result.usage = _usage_of(wire.get("usage"), len(images), key)
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
-        if not images or not all(isinstance(one.media.data, str) and one.media.data for one in images):
+        if not images or not all(isinstance(image.media.data, str) and image.media.data for image in images):
             raise UpstreamFailed(EMPTY, upstream_status=200)
         return result
 
 
 class _ImageEvents:
-    """….partial_image contains a preview, ….completed the image and the usage."""
+    """Reads stream events: `….partial_image` contains a preview, `….completed` the image and the usage."""
 
     def __init__(self, wanted: ImagesInput) -> None:
         self._wanted = wanted
 
     def read(self, wire: dict[str, Any]) -> Batch | Event | None:
-        _, _, what = wire["type"].partition(".")
-        if what not in ("partial_image", "completed"):
+        _, _, kind = wire["type"].partition(".")
+        if kind not in ("partial_image", "completed"):
             return None
         made = _kind_of(wire["b64_json"], wire.get("output_format") or self._wanted.output_format)
         image = ImageMade(
             Media(media_type=f"image/{made}", data=wire["b64_json"]),
-            wire["partial_image_index"] if what == "partial_image" else -1,
+            wire["partial_image_index"] if kind == "partial_image" else -1,
             edges=wire.get("size") or self._wanted.size,
             quality=wire.get("quality") or self._wanted.quality,
             background=wire.get("background") or "",
             output_format=made,
         )
-        if what == "partial_image":
+        if kind == "partial_image":
             return image
         key = f"{image.quality or AUTO}/{image.edges or AUTO}"
         return [image, Finished("stop", _usage_of(wire.get("usage"), 1, key))]
 
 
-def _inlined(found: list[str], field: str, target: Target) -> dict[str, Any]:
-    """Pictures as a field of a JSON body."""
+def _inlined(urls: list[str], field: str, target: Target) -> dict[str, Any]:
+    """Return the fields of a JSON body that contain the images."""
     if not target.mapping.extra.get(IN_OBJECTS):
-        return {field: found[0] if len(found) == 1 else found}
-    objects = [{"type": "image_url", "url": one} for one in found]
+        return {field: urls[0] if len(urls) == 1 else urls}
+    objects = [{"type": "image_url", "url": url} for url in urls]
     if len(objects) > MOST_OBJECTS:
-        what = f"{target.mapping.key} reads up to {MOST_OBJECTS} images."
+        what = f"{target.mapping.key} accepts at most {MOST_OBJECTS} images."
         raise NotSupported(what, param="images", code="unsupported_input")
     if len(objects) == 1:
         return {field: objects[0]}
@@ -184,7 +184,7 @@ def _inlined(found: list[str], field: str, target: Target) -> dict[str, Any]:
 
 
 def _kind_of(data: str, reported: str) -> str:
-    """The format of an image by its first bytes, otherwise as declared."""
+    """Return the format of an image by its first bytes, otherwise the declared format."""
     try:
         kind = type_of(b64decode(data[:BASE64_HEAD]))
     except ValueError:
@@ -193,36 +193,36 @@ def _kind_of(data: str, reported: str) -> str:
 
 
 def _streams(wanted: ImagesInput, target: Target) -> bool:
-    """Whether it is requested as a stream of events: those of several images cannot be distinguished."""
+    """Whether to request a stream. The stream events of several images cannot be distinguished."""
     return wanted.stream and wanted.n == 1 and bool(target.mapping.extra.get(STREAMS))
 
 
-def _fit(asked: ImagesInput, target: Target, edits: bool, warnings: list[str]) -> ImagesInput:
-    """The input without what the model does not take; a ratio as the nearest size where it takes none. NotSupported
-    for several images where one call makes one."""
+def _fit(requested: ImagesInput, target: Target, edits: bool, warnings: list[str]) -> ImagesInput:
+    """Return the input without the fields that the model does not support. A ratio becomes the nearest size for models
+    without ratios. NotSupported for several images where a call returns a single image."""
     mapping = target.mapping
-    taken = _taken(target)
-    if asked.n > 1 and "n" not in taken:
-        raise NotSupported(f"{mapping.key} makes one image at a time.", param="n", code="unsupported_n")
+    supported = _supported(target)
+    if requested.n > 1 and "n" not in supported:
+        raise NotSupported(f"{mapping.key} generates one image per request.", param="n", code="unsupported_n")
     if edits:
-        wanted = replace(asked, moderation="", style="")
+        wanted = replace(requested, moderation="", style="")
     else:
-        wanted = replace(asked, input_fidelity="")
-    if "aspect_ratio" not in taken and (size := nearest_shape(wanted.aspect_ratio, mapping.image_sizes)):
+        wanted = replace(requested, input_fidelity="")
+    if "aspect_ratio" not in supported and (size := nearest_shape(wanted.aspect_ratio, mapping.image_sizes)):
         wanted = replace(wanted, size=size, aspect_ratio="")  # the ratio wins over the size
-    if wanted.output_compression is not None and COMPRESSION not in taken:
+    if wanted.output_compression is not None and COMPRESSION not in supported:
         wanted = replace(wanted, output_compression=None)
         warnings.append(f"{COMPRESSION} is not supported by {mapping.key} and was left out.")
     choices = ImageChoices(
         mapping.image_sizes,
         mapping.image_ratios,
         mapping.image_qualities,
-        lost=tuple(name for name in PREFERENCES if name not in taken),
+        lost=tuple(name for name in PREFERENCES if name not in supported),
     )
     return fit_preferences(wanted, target, choices, warnings)
 
 
-def _taken(target: Target) -> tuple[str, ...]:
+def _supported(target: Target) -> tuple[str, ...]:
     return target.mapping.supported_parameters or USUAL
 
 
@@ -235,7 +235,7 @@ def _body(wanted: ImagesInput, target: Target) -> dict[str, Any]:
         body["n"] = wanted.n
     if _streams(wanted, target):
         body |= {"stream": True} | ({"partial_images": wanted.partial_images} if wanted.partial_images else {})
-    if ASKS_BASE64 in _taken(target):
+    if ASKS_BASE64 in _supported(target):
         body[ASKS_BASE64] = "b64_json"
     return body
 
@@ -251,7 +251,7 @@ def _upload(name: str, picture: Picture, number: int) -> UploadPart:
 
 
 def _usage_of(reported: dict[str, Any] | None, count: int, key: str) -> Usage:
-    """Tokens, and how many images they were; without tokens the images alone."""
+    """Return the usage in tokens and images; only in images where the provider reports no tokens."""
     if not reported or ("input_tokens" not in reported and "output_tokens" not in reported):
         return Usage(images=count, price_key=key)
     details = reported.get("input_tokens_details") or {}

@@ -1,7 +1,7 @@
-"""Fast path for stream chunks with only one more piece of the first choice's text: most chunks of most streams.
+"""Fast path for stream chunks that only contain a piece of the first choice's text, as most chunks do.
 
-They are recognized by their type alone, and a relayed one is written again from it, so that a piece needs no check of
-each member. Anything else is parsed in full.
+A strict struct recognizes them and writes them again when they are relayed, so that no member is checked in Python. All
+other chunks are parsed in full.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,8 @@ class _Choice(Struct, forbid_unknown_fields=True, gc=False):
 
 
 class Piece(Struct, gc=False):
-    """What counts of a chunk (API reference, chat completion chunk object); the rest is not relayed anyway."""
+    """The members of a chunk that are read (OpenAI API reference, "The chat completion chunk object"). The others are
+    never relayed."""
 
     choices: tuple[_Choice]
     usage: None = None
@@ -44,8 +45,8 @@ Kept = TypeVar("Kept")
 
 
 class PieceRun(NamedTuple, Generic[Kept]):
-    """Pieces that came one after the other: what is kept of each, the length of all their text, and the last service
-    tier that they name ("" for none)."""
+    """Consecutive pieces: the kept value of each, the length of all their text, and the last service tier ("" for
+    none)."""
 
     kept: list[Kept]
     size: int
@@ -57,8 +58,7 @@ ENCODER = Encoder()
 
 
 def read_run(events: list[tuple[str, bytes]], start: int, keep: Callable[[Choices], Kept]) -> PieceRun[Kept]:
-    """The pieces from `start` on, up to the first event that is anything else, and of each what `keep` makes of its
-    choices."""
+    """Read the pieces from `start` up to the first other event. Keep the result of `keep` for the choices of each."""
     decode = DECODER.decode
     kept: list[Kept] = []
     size = 0
@@ -74,7 +74,7 @@ def read_run(events: list[tuple[str, bytes]], start: int, keep: Callable[[Choice
             if piece.service_tier:
                 tier = piece.service_tier
     except (DecodeError, UnicodeDecodeError, RecursionError):
-        pass  # of another kind, or no JSON: whoever reads it in full will say so
+        pass  # another kind of chunk, or invalid JSON: the full reader handles it
     return PieceRun(kept, size, tier)
 
 

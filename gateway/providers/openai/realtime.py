@@ -1,7 +1,7 @@
-"""Realtime sessions in OpenAI's format: the handshake's call, and what the provider's events mean.
+"""Realtime sessions in OpenAI's format: the handshake, and the reader of the provider's events.
 
-Facts: Realtime API reference (general availability), "Server events"; `response.done` has its usage whatever its
-status, transcripts of what was said have theirs, by tokens or by seconds.
+Source: OpenAI API reference, "Realtime server events" (general availability). `response.done` contains usage with every
+status. Transcriptions of the input audio report their usage separately, in tokens or seconds.
 """
 
 import json
@@ -25,7 +25,7 @@ from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.runtime.threads import compute
 
 PATH = "/realtime"
-LARGE = 1 << 18  # from so many characters an event is read in a thread
+LARGE = 1 << 18  # characters from which an event is parsed in a thread
 TEXTS = frozenset(
     (
         "response.output_text.delta",
@@ -41,7 +41,7 @@ HEARD = "conversation.item.input_audio_transcription."
 
 
 class RealtimeEvent(msgspec.Struct):
-    """What of an event is looked at; a large one is never read whole."""
+    """The fields of an event that are read. Raw fields are only parsed when they are needed."""
 
     type: str = ""
     delta: msgspec.Raw = msgspec.Raw(b'""')
@@ -61,35 +61,36 @@ class OpenAIRealtime:
     """GET {address}/realtime, upgraded to a WebSocket. `tokens` as for OpenAIChat."""
 
     dialect = dialect.NAME
-    waits = transcribes = False
+    waits = False
+    transcribes = False
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens
 
     def write(self, request: RealtimeRequest, target: Target) -> Call:
-        """The handshake."""
+        """Return the call of the handshake."""
         url, headers = address_of(target, PATH, self._tokens)
-        said = f"model={quote(target.mapping.external_id, safe='')}"
+        query = f"model={quote(target.mapping.external_id, safe='')}"
         if request.content().type == TRANSCRIPTION:
-            said = "intent=transcription"
-        return Call("GET", f"{url}{'&' if '?' in url else '?'}{said}", headers)
+            query = "intent=transcription"
+        return Call("GET", f"{url}{'&' if '?' in url else '?'}{query}", headers)
 
     def relay(self, native: Native, request: RealtimeRequest, target: Target) -> Call:
-        """A session has no body to be relayed."""
+        """Return the call of the handshake: a session has no body to be relayed."""
         return self.write(request, target)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> Any:
-        """A session is no answer in one piece."""
+        """Raise NotSupported: a session has no single answer."""
         raise NotSupported("A realtime session is opened over a WebSocket.")
 
     def open(self, request: RealtimeRequest, target: Target, dial: Dial, seconds: float) -> "OpenAISession":
-        """A session whose events are passed on as they are."""
+        """Return a session that passes events on unchanged."""
         return OpenAISession(dial(self.write(request, target), seconds), target.credential.source == PLATFORM)
 
 
 class OpenAISession:
-    """An UpstreamSession with an upstream that speaks the callers' format itself. `discreet`: the account there is none
-    of the caller's own, who is told nothing of it."""
+    """An UpstreamSession with an upstream that uses the callers' format. `discreet`: the upstream account is the
+    platform's, so events about the account are hidden from the caller."""
 
     def __init__(self, link: SessionLink, discreet: bool) -> None:
         self._link = link
@@ -112,7 +113,7 @@ class OpenAISession:
         return self._link.heard
 
     def receive(self) -> ServerEvent | None:
-        """The next event, None at the end."""
+        """Return the next event, None when the session is closed."""
         text = self._link.receive()
         if text is None:
             return None
@@ -123,7 +124,7 @@ class OpenAISession:
 
 
 def read_event(text: str) -> ServerEvent:
-    """What an event means; one that is not understood means nothing. UpstreamFailed for one of too many parts."""
+    """Read an event; an unknown event becomes an empty ServerEvent. UpstreamFailed for an event of too many parts."""
     if len(text) < LARGE:
         return _read(text)
     raw = text.encode()
@@ -147,7 +148,7 @@ def _read(text: str | bytes) -> ServerEvent:
 
 
 def _mended(text: str | bytes) -> RealtimeEvent:
-    """An event whose texts hold half a character, as where an answer was cut in the middle of one."""
+    """Read an event whose texts contain half a surrogate pair, as after a cut in the middle of a character."""
     try:
         return DECODER.decode(json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
@@ -197,13 +198,30 @@ def _settings(event: RealtimeEvent) -> ServerEvent:
         name = "transcription"
     else:
         name = "input_audio_transcription"
-    heard = holder.get(name)
     return ServerEvent(
         "settings",
         listens=listens and session.get("type") != TRANSCRIPTION,
-        most_output=limit if type(limit) is int and limit > 0 else UNLIMITED if limit == "inf" else None,
-        transcriber=_text(heard.get("model")) if isinstance(heard, dict) else "" if name in holder else None,
+        most_output=_output_limit(limit),
+        transcriber=_transcriber(holder, name),
     )
+
+
+def _output_limit(limit: Any) -> int | None:
+    if type(limit) is int and limit > 0:
+        return limit
+    if limit == "inf":
+        return UNLIMITED
+    return None
+
+
+def _transcriber(holder: dict[str, Any], name: str) -> str | None:
+    """Return the transcription model; "" when transcription is off, None when the event lacks the setting."""
+    if name not in holder:
+        return None
+    transcription = holder[name]
+    if isinstance(transcription, dict):
+        return _text(transcription.get("model"))
+    return ""
 
 
 def _committed(event: RealtimeEvent) -> ServerEvent:
@@ -222,6 +240,10 @@ def _unheard(event: RealtimeEvent) -> ServerEvent:
     return ServerEvent("unheard", _text(event.item_id))
 
 
+def _account(event: RealtimeEvent) -> ServerEvent:
+    return ServerEvent("account")
+
+
 READERS = {
     "response.created": _started,
     "response.done": _done,
@@ -229,7 +251,7 @@ READERS = {
     "session.created": _settings,
     "session.updated": _settings,
     "input_audio_buffer.committed": _committed,
-    "rate_limits.updated": lambda event: ServerEvent("account"),
+    "rate_limits.updated": _account,
     f"{HEARD}completed": _heard,
     f"{HEARD}failed": _unheard,
 }
@@ -252,7 +274,7 @@ def _text(value: Any) -> str:
 
 
 def _usage_of(reported: Any) -> Usage | None:
-    """Disjoint counts: of each kind what was read anew and what came from the cache."""
+    """Return the usage as disjoint counts: cached and uncached input of each kind, and output."""
     if not isinstance(reported, dict):
         return None
     given = _part(reported, "input_token_details")
@@ -271,7 +293,7 @@ def _usage_of(reported: Any) -> Usage | None:
     written = read_count(reported.get("output_tokens"))
     spoken = min(read_count(made.get("audio_tokens")), written)
     heard_again = min(sound_again, sound)
-    shown = max(0, image - image_again)  # of images the cache has no price of its own
+    shown = max(0, image - image_again)  # cached images are billed as cached text: there is no separate price
     text = max(0, total - sound - image - text_again)
     return Usage(
         input=text,

@@ -1,4 +1,4 @@
-"""Reads a chat completion as a neutral result."""
+"""Reads chat completions as neutral results."""
 
 from typing import Any
 
@@ -17,7 +17,8 @@ BROKEN = "The provider broke off its answer with an error."
 
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:
-    """The result of a 2xx body. UpstreamFailed for an unexpected shape, an error inside it, or an empty answer."""
+    """Return the result of a 2xx body. UpstreamFailed for an unexpected shape, an error in the body, or an empty
+    answer."""
     wire = read_object(body)
     get = wire.get
     if get("error"):
@@ -44,8 +45,9 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
 
 
 def _plain_finish(wire: dict[str, Any]) -> FinishReason | None:
-    """How the first choice ended, if all are text or calls in the format's own shape: then reading them could neither
-    fail nor change the wire value, and an answer that is relayed need not be read. Else None."""
+    """Return the finish reason of the first choice if all choices contain text or calls in OpenAI's exact shape,
+    otherwise None. Reading such choices cannot fail and does not change the wire value, so a relayed answer is not read
+    further."""
     first = None
     try:
         for choice in wire["choices"]:
@@ -54,7 +56,7 @@ def _plain_finish(wire: dict[str, Any]) -> FinishReason | None:
             calls = message.get("tool_calls")
             if calls and not all([_is_plain(call) for call in calls]):
                 return None
-            # Text; beside calls there may be none.
+            # Content is text. It may be null or empty beside calls.
             if type(content) is not str and content is not None or not (content or calls):
                 return None
             if "images" in message or message.get("annotations"):
@@ -94,7 +96,7 @@ def _choice(wire: dict[str, Any], sources: tuple[Source, ...]) -> Choice:
     refuse_failed(wire.get("finish_reason"))
     message = wire.get("message")
     if not isinstance(message, dict):
-        text = wire.get("text")  # of a completed text
+        text = wire.get("text")  # of a text completion
         message = wire["message"] = {"role": "assistant", "content": text if type(text) is str else None}
     flatten_content(message)
     parts: list[Part] = []
@@ -113,18 +115,19 @@ def _choice(wire: dict[str, Any], sources: tuple[Source, ...]) -> Choice:
 
 
 def _searched(wire: dict[str, Any]) -> bool:
-    """Whether the answer cites pages of a web search, of which not every server reports the usage."""
+    """Whether the answer cites web pages: not every server reports the usage of a web search."""
     return any(read_annotations(choice["message"]) for choice in wire["choices"])
 
 
 def refuse_failed(reason: Any) -> None:
-    """UpstreamFailed for a finish reason that means a failure."""
+    """Raise UpstreamFailed for a finish reason that means a failure."""
     if reason in dialect.FINISH_FAILED:
         raise UpstreamFailed(BROKEN, details={"responseText": f"finish_reason: {reason}"}, upstream_status=200)
 
 
 def details_text(holder: dict[str, Any]) -> str:
-    """The reasoning that some servers tell only in `reasoning_details`: [{type: reasoning.text, text}] (or summary)."""
+    """Return the reasoning that some servers only send in `reasoning_details`: [{type: reasoning.text, text}] (or
+    summary)."""
     items = holder.get("reasoning_details")
     if not isinstance(items, list):
         return ""
@@ -132,7 +135,7 @@ def details_text(holder: dict[str, Any]) -> str:
 
 
 def _call(wire: dict[str, Any]) -> ToolCall:
-    """A tool call; one without an id gets one, which the caller needs to answer it."""
+    """Return a tool call. A missing id is generated, because the caller needs it for the result."""
     ident = text_of(wire.get("id")) or f"call_{ids.new_hex()}"
     wire["id"] = ident
     custom = wire.get("custom")
@@ -143,7 +146,8 @@ def _call(wire: dict[str, Any]) -> ToolCall:
 
 
 def arguments_text(function: dict[str, Any]) -> str:
-    """The arguments as JSON text; servers that send an object have it written out (in the wire value too)."""
+    """Return the arguments as JSON text. An object, which some servers send, is replaced by its text in the wire value
+    too."""
     arguments = function.get("arguments")
     if isinstance(arguments, dict | list):
         arguments = function["arguments"] = orjson.dumps(arguments).decode()
@@ -153,7 +157,7 @@ def arguments_text(function: dict[str, Any]) -> str:
 
 
 def flatten_content(holder: dict[str, Any]) -> None:
-    """Content as a list of parts ({type: text} and {type: thinking}) as plain content and reasoning."""
+    """Replace content that is a list of parts ({type: text} and {type: thinking}) by plain content and reasoning."""
     content = holder.get("content")
     if not isinstance(content, list):
         return
@@ -177,7 +181,8 @@ def flatten_content(holder: dict[str, Any]) -> None:
 
 
 def read_annotations(holder: dict[str, Any]) -> tuple[Source, ...]:
-    """Citations of a message or delta: {type: url_citation, url_citation: {url, title, start_index, end_index}}."""
+    """Return the citations of a message or delta: {type: url_citation, url_citation: {url, title, start_index,
+    end_index}}."""
     found = []
     for entry in holder.get("annotations") or ():
         if isinstance(entry, dict):
@@ -196,7 +201,8 @@ def read_annotations(holder: dict[str, Any]) -> tuple[Source, ...]:
 
 
 def read_sources(wire: dict[str, Any]) -> tuple[Source, ...]:
-    """Sources that some servers list beside the choices: `search_results` [{url, title}], else `citations` [url]."""
+    """Return the sources that some servers list beside the choices: `search_results` [{url, title}], else `citations`
+    [url]."""
     listed = wire.get("search_results")
     if isinstance(listed, list):
         entries = [entry for entry in listed if isinstance(entry, dict) and text_of(entry.get("url"))]
@@ -208,7 +214,7 @@ def read_sources(wire: dict[str, Any]) -> tuple[Source, ...]:
 
 
 def read_image(wire: Any) -> Image:
-    """A made image: {type: image_url, image_url: {url}} with an address or a data URL."""
+    """Return a generated image: {type: image_url, image_url: {url}} with a URL or a data URL."""
     if isinstance(wire, dict):
         holder = wire.get("image_url")
     else:

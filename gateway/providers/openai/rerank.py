@@ -1,7 +1,7 @@
-"""Rerank in the format of Jina, Voyage and engines with OpenAI's format: POST {address}/rerank.
+"""Rerank in the format of Jina, Voyage and OpenAI-compatible engines: POST {address}/rerank.
 
-Facts: Jina's and Voyage's references: `results` or `data`, `relevance_score` or `score`, `usage.total_tokens`. The
-number of results has a different name at each, so all results are requested.
+Sources: the API references of Jina and Voyage: `results` or `data`, `relevance_score` or `score`, `usage.total_tokens`.
+The field for the number of results differs between them, so all results are requested.
 """
 
 from gateway.dialects import openai as dialect

@@ -1,7 +1,7 @@
-"""The Responses protocol: the call, with everything that target and entry require.
+"""The Responses protocol: builds the call that a target and its entry require.
 
-Every request is stateless (`store: false`) and asks for encrypted reasoning: the gateway's own store keeps
-conversations, so any account and any region can serve any turn.
+Every request is stateless (`store: false`) and requests encrypted reasoning. The gateway stores conversations itself,
+so any account and any region can serve any turn.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,8 +23,8 @@ from gateway.providers.openai.responses_stream import ResponsesStreamReader
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
 PATH = "/responses"
-LEAST_OUTPUT = 16  # API reference, max_output_tokens: the service refuses less
-# Parameters that a mapping may lack: left out with a warning when its entry lists others and not these.
+LEAST_OUTPUT = 16  # OpenAI API reference, max_output_tokens: lower values are refused
+# Parameters that are left out with a warning when the mapping's entry lists parameters without them.
 OPTIONAL = ("temperature", "top_p")
 SEARCHES = ("web_search", "web_search_preview")
 USUAL_TIERS = ("auto", "default")
@@ -43,7 +43,7 @@ class OpenAIResponses:
         self._tokens = tokens
 
     def write(self, request: ChatRequest, target: Target) -> Call:
-        """The call for a neutral request; NotSupported for content that this format cannot carry."""
+        """Return the call for a neutral request; NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
         body = write_body(request, _origin(target), warnings)
         _check_tools(body, target)
@@ -52,8 +52,8 @@ class OpenAIResponses:
         return _finish(body, request, target, warnings, self._tokens)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """The call with the caller's own body, retargeted. NotSupported for what must be rebuilt, or is another
-        account's."""
+        """Return the call with the caller's body, retargeted. NotSupported for a body that must be rebuilt or that
+        belongs to another account."""
         _check_tools(native.body, target)
         warnings: list[str] = []
         body = {**native.body, "input": retarget(native.body.get("input"), _origin(target))}
@@ -62,11 +62,11 @@ class OpenAIResponses:
         return _finish(body, request, target, warnings, self._tokens)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A complete answer. UpstreamFailed when it is not one, is empty, or failed there."""
+        """Read a complete answer. UpstreamFailed for an unexpected shape, an empty answer or a failed response."""
         return read_result(reply.read_all(), relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one for each receive."""
+        """Yield a streamed answer as batches, one for each receive."""
         return ResponsesStreamReader(relayed).read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
@@ -74,7 +74,7 @@ class OpenAIResponses:
 
 
 def _check_tools(body: Body, target: Target) -> None:
-    """NotSupported for a tool that the provider's API does not know, or knows under another form."""
+    """Raise NotSupported for a tool type that the provider's API lacks."""
     known = target.provider.responses_tools
     for tool in body.get("tools", ()) if known else ():
         if tool["type"] not in known:
@@ -86,12 +86,13 @@ def _origin(target: Target) -> str:
 
 
 def _finish(body: Body, request: ChatRequest, target: Target, warnings: list[str], tokens: Tokens | None) -> Call:
-    """What both lanes share: model, stream, limits, the mapping's abilities, quirks, address, credential."""
+    """Return the call for a rebuilt or relayed body, with model, stream, limits, supported parameters, quirks, URL and
+    credential."""
     body = {"model": target.mapping.external_id, **body, "store": False}
     if request.requirements.stream:
         body["stream"] = True
     else:
-        body.pop("stream_options", None)  # refused where nothing is streamed
+        body.pop("stream_options", None)  # the service refuses it in a non-streamed request
     _include(body, target)
     _limit(body, target, warnings)
     _fit(body, request, target, warnings)
@@ -105,7 +106,7 @@ def _finish(body: Body, request: ChatRequest, target: Target, warnings: list[str
 
 
 def _include(body: Body, target: Target) -> None:
-    """Ask for sealed reasoning where the model reasons; other models refuse to be asked."""
+    """Request encrypted reasoning from reasoning models; other models refuse the field."""
     wanted = [name for name in body.pop("include", ()) if name != dialect.ENCRYPTED]
     if target.mapping.reasoning:
         wanted.append(dialect.ENCRYPTED)
@@ -114,21 +115,21 @@ def _include(body: Body, target: Target) -> None:
 
 
 def _limit(body: Body, target: Target, warnings: list[str]) -> None:
-    """Values within the target's range: the output cap of the budget, least output, highest temperature."""
+    """Clamp values to the target's range: output cap, lowest output limit, highest temperature."""
     cap = target.output_cap
     requested = body.get("max_output_tokens")
     if cap is not None and (requested is None or requested > cap):
         body["max_output_tokens"] = cap
     if requested is not None and requested < LEAST_OUTPUT:
         body["max_output_tokens"] = LEAST_OUTPUT
-        warnings.append(f"max_output_tokens was raised to {LEAST_OUTPUT}, the least that this provider takes.")
+        warnings.append(f"max_output_tokens was raised to {LEAST_OUTPUT}, the minimum of this provider.")
     highest = target.mapping.max_temperature
     if highest and (body.get("temperature") or 0) > highest:
         body["temperature"] = highest
 
 
 def _fit(body: Body, request: ChatRequest, target: Target, warnings: list[str]) -> None:
-    """Leave out what the mapping does not take and the request can do without; add what the options ask for."""
+    """Remove fields that the mapping does not support and that are not essential, and add the fields of the options."""
     mapping = target.mapping
     options = request.options
     if quirks.NO_SAMPLING in target.quirks:
@@ -152,7 +153,8 @@ def _fit(body: Body, request: ChatRequest, target: Target, warnings: list[str]) 
 
 
 def _fit_reasoning(body: Body, target: Target) -> None:
-    """A model that does not reason refuses the whole object; one that cannot stop refuses "none"."""
+    """Remove `reasoning` for models without reasoning, and the effort "none" for models that always reason; they refuse
+    these."""
     mapping = target.mapping
     if not mapping.reasoning:
         body.pop("reasoning", None)
@@ -163,7 +165,7 @@ def _fit_reasoning(body: Body, target: Target) -> None:
 
 
 def _drop_search(body: Body, target: Target, warnings: list[str]) -> None:
-    """Take out a search that is offered to the model only; one that is needed was never planned for this target."""
+    """Remove a web search that the request only offers. Requests that require one are never routed to this target."""
     tools = body.get("tools") or ()
     kept = [tool for tool in tools if not str(tool.get("type", "")).startswith("web_search")]
     if len(kept) == len(tools):
@@ -177,7 +179,8 @@ def _drop_search(body: Body, target: Target, warnings: list[str]) -> None:
 
 
 def _drop_inner(body: Body, outer: str, name: str) -> None:
-    """The object `outer` without `name`, and without itself when nothing is left (values are shared: a copy)."""
+    """Remove `name` from the object `outer`, and the object if it is then empty. Nested values are shared, so it is
+    copied."""
     holder = body.get(outer)
     if not holder or name not in holder:
         return
@@ -197,7 +200,7 @@ def _no_verbosity(body: Body, request: ChatRequest) -> None:
 
 
 def _sends_cache_terms(body: Body, request: ChatRequest) -> None:
-    """The provider takes retention and options of its prompt cache beside the key."""
+    """Send retention and options of the prompt cache, besides the key, to providers that accept them."""
     options = request.options
     if options.prompt_cache_retention:
         body["prompt_cache_retention"] = options.prompt_cache_retention
@@ -214,7 +217,7 @@ def _no_max_tool_calls(body: Body, request: ChatRequest) -> None:
     body.pop("max_tool_calls", None)
 
 
-# The quirks of catalogue entries that mean something in this format; names of others are passed over.
+# The quirks that apply to this format; other names in catalogue entries are skipped.
 QUIRKS: dict[str, Callable[[Body, ChatRequest], None]] = {
     "no_parallel_tool_calls": quirks.no_parallel_tool_calls,
     "no_service_tier": quirks.no_service_tier,

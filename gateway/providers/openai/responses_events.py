@@ -1,4 +1,4 @@
-"""Reads single Responses stream events as neutral events: which block each belongs to, and its text so far."""
+"""Converts Responses stream events to neutral events, and keeps the state of each block."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +34,8 @@ ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 @dataclass(slots=True)
 class _Block:
-    """A block in progress. `has_content`: some of its text arrived; `kind` of reasoning: SUMMARY or CONTENT, whichever
-    came first; `part`: the index of the current reasoning part."""
+    """A block in progress. `has_content`: some of its text arrived. `kind`: for reasoning, SUMMARY or CONTENT,
+    depending on which arrived first. `part`: the index of the current reasoning part."""
 
     number: int
     has_content: bool = False
@@ -44,13 +44,15 @@ class _Block:
 
 
 class EventRebuilder:
-    """Takes wire events in order, returns neutral ones."""
+    """Converts wire events, in their order, to neutral events."""
 
     def __init__(self) -> None:
-        self._blocks: dict[tuple[int, int], _Block] = {}  # by output index and content index (0 but for messages)
+        self._blocks: dict[
+            tuple[int, int], _Block
+        ] = {}  # by output index and content index (only messages have several)
 
     def add(self, wire: Wire, kind: str, batch: Batch) -> None:
-        """Append what `wire` brings to `batch`. KeyError and the like for an event of another shape."""
+        """Append the neutral events for `wire` to `batch`. Raises SHAPE_ERRORS for an unexpected shape."""
         reader = READERS.get(kind)
         if reader is not None:
             reader(self, wire, batch)
@@ -79,7 +81,7 @@ class EventRebuilder:
         self._read_thought(wire, CONTENT, wire.get("content_index") or 0, batch)
 
     def _read_thought(self, wire: Wire, kind: str, part: int, batch: Batch) -> None:
-        """A piece of reasoning; of summary and full text the one that came first is read, never both."""
+        """Read a piece of reasoning. If summary and full text arrive, only the first of the two is read."""
         block = self._block({"output_index": wire["output_index"]})
         block.kind = block.kind or kind
         if block.kind != kind:
@@ -108,7 +110,7 @@ class EventRebuilder:
         source = read_source(wire.get("annotation"))
         if source is not None:
             block = self._block(wire)
-            block.kind = CONTENT  # its citations came: the closing event repeats them
+            block.kind = CONTENT  # the closing event repeats the citations, which must then be skipped
             batch.append(SourceFound(source, block.number))
 
     def _read_added(self, wire: Wire, batch: Batch) -> None:
@@ -126,7 +128,7 @@ class EventRebuilder:
         )
 
     def _read_done(self, wire: Wire, batch: Batch) -> None:
-        """The whole item: what of it did not come in pieces."""
+        """Read a complete item, without the content that already arrived in pieces."""
         item = wire["item"]
         kind = item["type"]
         if kind == "message":

@@ -1,4 +1,4 @@
-"""Reads a Responses object as a neutral result."""
+"""Reads Responses objects as neutral results."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ from gateway.providers.failures import explain_object, stream_failure
 
 ENDED = ("completed", "incomplete")
 CANCELLED = "The provider cancelled its answer."
-NOT_ENDED = "The provider answered before it was done."
-LONG_TTL = "12h"  # of prompt_cache_options, whose usual one is 30m
+NOT_ENDED = "The provider returned an unfinished response."
+LONG_TTL = "12h"  # of prompt_cache_options; the default is 30m
 PARAGRAPH = "\n\n"
 Wire = dict[str, Any]
 
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:
-    """The result of a 2xx body. UpstreamFailed for another shape, a failure inside it, or an empty answer."""
+    """Return the result of a 2xx body. UpstreamFailed for an unexpected shape, a failed response or an empty answer."""
     wire = read_object(body)
     if wire.get("error") or wire.get("status", "completed") not in ENDED:
         error = read_failure(wire)
@@ -48,7 +48,7 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
 
 
 def read_usage(wire: Wire) -> Usage | None:
-    """The usage of a response, the tools that its provider ran included; None when it reports none."""
+    """Return the usage of a response, including tools that the provider ran; None when it reports none."""
     usage = dialect.read_usage(wire.get("usage"))
     if isinstance(wire.get("output"), list):
         tools = dialect.count_tools(wire)
@@ -66,12 +66,12 @@ def read_usage(wire: Wire) -> Usage | None:
 
 
 def kept_long(options: Any) -> bool:
-    """Whether what was written to the prompt cache stays for longer than usual, as a response says."""
+    """Whether a response reports the long lifetime for its prompt cache entries."""
     return isinstance(options, dict) and options.get("ttl") == LONG_TTL
 
 
 def read_finish(wire: Wire, calls: bool) -> FinishReason:
-    """Why a completed or incomplete response ended."""
+    """Return the finish reason of a completed or incomplete response."""
     if wire.get("status") == "incomplete":
         details = wire.get("incomplete_details") or {}
         return dialect.INCOMPLETE_READ.get(text_of(details.get("reason")), "length")
@@ -81,7 +81,7 @@ def read_finish(wire: Wire, calls: bool) -> FinishReason:
 
 
 def read_failure(wire: Wire) -> GatewayError:
-    """The error of a response that failed, was cancelled, or is not done (response_error.py has the codes)."""
+    """Return the error of a response that failed, was cancelled, or is unfinished."""
     error = wire.get("error")
     if not error:
         return UpstreamFailed(CANCELLED if wire.get("status") == "cancelled" else NOT_ENDED, upstream_status=200)
@@ -95,12 +95,12 @@ def read_failure(wire: Wire) -> GatewayError:
 
 
 def has_calls(items: list[Wire]) -> bool:
-    """Whether an item asks the caller to run something."""
+    """Whether an item is a call that the caller must run."""
     return any(item.get("type") in dialect.CALLS for item in items)
 
 
 def read_item(item: Wire) -> tuple[Part, ...]:
-    """The parts of one output item; of a kind that the neutral form has no field for, the item itself."""
+    """Return the parts of an output item. A kind without a neutral form becomes a VendorPart with the item."""
     match item.get("type"):
         case "message":
             return tuple(read_content(part) for part in item.get("content") or ())
@@ -119,7 +119,7 @@ def read_item(item: Wire) -> tuple[Part, ...]:
 
 
 def read_content(part: Wire) -> Text | Refusal:
-    """A content part of a message: text with its citations, or a refusal."""
+    """Return a content part of a message: text with its citations, or a refusal."""
     if part.get("type") == "refusal":
         return Refusal(text_of(part.get("refusal")))
     found = (read_source(annotation) for annotation in part.get("annotations") or ())
@@ -127,7 +127,7 @@ def read_content(part: Wire) -> Text | Refusal:
 
 
 def read_source(annotation: Any) -> Source | None:
-    """A url_citation; other annotations point into the provider's own files and mean nothing elsewhere."""
+    """Return the source of a url_citation. Other annotations refer to the provider's files and are skipped."""
     if not isinstance(annotation, dict) or annotation.get("type") != "url_citation" or not annotation.get("url"):
         return None
     start = annotation.get("start_index")
@@ -140,7 +140,7 @@ def read_source(annotation: Any) -> Source | None:
 
 
 def read_reasoning(item: Wire) -> Reasoning:
-    """A reasoning item: its summary, otherwise its text; encrypted content unchanged."""
+    """Return a reasoning item: its summary, otherwise its text, and its encrypted content unchanged."""
     summary = PARAGRAPH.join(text_of(part.get("text")) for part in item.get("summary") or ())
     text = PARAGRAPH.join(text_of(part.get("text")) for part in item.get("content") or ())
     return Reasoning(
@@ -153,7 +153,7 @@ def read_reasoning(item: Wire) -> Reasoning:
 
 
 def read_search(item: Wire) -> ToolCall:
-    """A web search that the provider ran by itself; its action is the arguments."""
+    """Return a web search that the provider ran, as a tool call with the action as its arguments."""
     arguments = orjson.dumps(item.get("action") or {}).decode()
     return ToolCall(text_of(item.get("id")), "web_search", arguments, vendor=dialect.NAME, executed="provider")
 
@@ -164,7 +164,7 @@ def read_image(item: Wire) -> Image:
 
 
 def call_id_of(item: Wire) -> str:
-    """The id by which a call is answered; one without gets one (in the wire value too)."""
+    """Return the id of a call that its result must repeat. A missing id is generated, also in the wire value."""
     ident = text_of(item.get("call_id")) or text_of(item.get("id")) or f"call_{ids.new_hex()}"
     item["call_id"] = ident
     return ident

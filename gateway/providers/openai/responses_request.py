@@ -21,22 +21,23 @@ from gateway.providers.openai.request import shorten_user
 from gateway.providers.openai.responses_input import InputWriter
 from gateway.providers.unsupported_parts import spell_out, warn_of_names
 
-# A budget in tokens as the nearest effort: this format has no other word for it.
+# The effort for a budget in tokens: this format has no field for a budget.
 EFFORT_BY_BUDGET: tuple[tuple[int, Effort], ...] = ((4096, "low"), (16384, "medium"))
 NO_PARAMETERS = {"type": "object", "properties": {}}
-# Wishes without a word here: (field of Sampling, its name for the caller).
+# Fields of Sampling without a counterpart in this format.
 WORDLESS = ("top_k", "frequency_penalty", "presence_penalty", "stop")
 
 
 def write_body(request: ChatRequest, origin: str, warnings: list[str]) -> dict[str, Any]:
-    """The body without model, stream and what depends on the mapping. `warnings` grows by what is left out.
+    """Return the body without model, stream and fields that depend on the mapping. Adds a warning for each dropped
+    field.
 
-    `origin` names the account that is asked: reasoning that another one sealed is left out. NotSupported for content
-    that this format cannot carry.
+    `origin` identifies the target's account: reasoning that another account encrypted is left out. NotSupported for
+    content that this format cannot carry.
     """
     conversation = request.conversation()
     if conversation.sampling.n > 1:
-        raise NotSupported("This provider gives one answer a request.", param="n")
+        raise NotSupported("This provider returns one answer per request.", param="n")
     body: dict[str, Any] = {"input": InputWriter(origin, warnings).write(spell_out(conversation.messages, warnings))}
     warn_of_names(conversation.messages, warnings)
     tools = write_tools(conversation.tools, warnings)
@@ -76,18 +77,19 @@ def _write_sampling(conversation: Conversation, body: dict[str, Any], warnings: 
         warnings.append("The output effort has no counterpart at this provider and was left out.")
 
 
-def _write_reasoning(ask: ReasoningOptions) -> dict[str, Any]:
-    """`reasoning`; a summary only when it was asked for: accounts that are not verified are refused it."""
-    effort = ask.effort
-    if ask.budget:
-        effort = next((name for limit, name in EFFORT_BY_BUDGET if ask.budget <= limit), "high")
-    elif not effort and ask.enabled is False:
+def _write_reasoning(reasoning: ReasoningOptions) -> dict[str, Any]:
+    """Return `reasoning`. A summary is only requested when the caller requests it, because unverified accounts get an
+    error for it."""
+    effort = reasoning.effort
+    if reasoning.budget:
+        effort = next((name for limit, name in EFFORT_BY_BUDGET if reasoning.budget <= limit), "high")
+    elif not effort and reasoning.enabled is False:
         effort = "none"
     written: dict[str, Any] = {"effort": effort} if effort else {}
-    if ask.show in ("summary", "full") and effort != "none":
+    if reasoning.show in ("summary", "full") and effort != "none":
         written["summary"] = "auto"
-    if ask.mode:
-        written["mode"] = ask.mode
+    if reasoning.mode:
+        written["mode"] = reasoning.mode
     return written
 
 
@@ -115,7 +117,7 @@ def _write_format(wanted: ResponseFormat) -> dict[str, Any]:
 
 
 def write_tools(tools: tuple[Tool, ...], warnings: list[str]) -> list[dict[str, Any]]:
-    """The `tools` list. NotSupported for a tool that only another vendor understands."""
+    """Return the `tools` list. NotSupported for a tool of another vendor."""
     searching = any(isinstance(tool, VendorTool) and tool.kind == "tool_search" for tool in tools)
     return [_write_tool(tool, searching, warnings) for tool in tools]
 
@@ -138,7 +140,8 @@ def _write_tool(tool: Tool, searching: bool, warnings: list[str]) -> dict[str, A
 
 
 def _write_function(tool: FunctionTool, searching: bool) -> dict[str, Any]:
-    """`strict` is always written: left out it would count as true here, elsewhere as false."""
+    """Return a function tool. `strict` is always written, because its default is true here and false in other
+    formats."""
     written: dict[str, Any] = {
         "type": "function",
         "name": tool.name,
@@ -153,7 +156,7 @@ def _write_function(tool: FunctionTool, searching: bool) -> dict[str, Any]:
 
 
 def _write_grammar(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A custom tool's format: what chat completions nest under `grammar` stands here at the top."""
+    """Return a custom tool's format. Members that chat completions nest under `grammar` are at the top level here."""
     if wanted:
         inner = wanted.get("grammar")
     else:

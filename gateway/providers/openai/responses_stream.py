@@ -1,7 +1,7 @@
-"""Reads a stream of Responses events as batches of neutral events, or as events to relay.
+"""Reads streams of Responses events as batches of neutral events, or as events to relay.
 
-It is complete only with its terminal event (`response.completed` or `response.incomplete`); anything else is truncated.
-Any terminal event may contain usage.
+A stream is complete only with its terminal event (`response.completed` or `response.incomplete`); otherwise it is
+truncated. Any terminal event may contain usage.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ from gateway.providers.wire_streams import WireStream
 OPENING = ("response.created", "response.in_progress", "response.queued")
 COMPLETE_ENDS = ("response.completed", "response.incomplete")
 FAILED_ENDS = ("response.failed", "response.cancelled")
-ANSWERED = ("function_call", "custom_tool_call")  # calls that are answered by their call_id
+ANSWERED = ("function_call", "custom_tool_call")  # calls whose results refer to their call_id
 NO_STREAM = "The provider did not answer with an event stream."
 DONE = b"[DONE]"
 Wire = dict[str, Any]
@@ -41,7 +41,7 @@ class ResponsesStreamReader(WireStream):
         else:
             self._rebuilder = EventRebuilder()
         self._calls = False
-        self._done: set[int] = set()  # output items that came whole
+        self._done: set[int] = set()  # indices of complete output items
         self._call_ids: dict[int, str] = {}
 
     def finish(self, events: list[tuple[str, bytes]]) -> Batch:
@@ -51,7 +51,8 @@ class ResponsesStreamReader(WireStream):
         return self._fail(batch, truncated())
 
     def take(self, events: list[tuple[str, bytes]], cut: bool = False) -> tuple[Batch, bool]:
-        """The neutral events of some wire events, and whether the last is terminal. `cut`: they end with the stream."""
+        """Return the neutral events of some wire events, and whether the last is terminal. `cut`: the stream ended
+        after them."""
         batch: Batch = []
         for name, data in events:
             if data == DONE:
@@ -73,10 +74,10 @@ class ResponsesStreamReader(WireStream):
         return batch, False
 
     def _read_event(self, wire: Wire, name: str, size: int, batch: Batch) -> Finished | Failed | None:
-        """Add what an event brings to the batch; the terminal event when it is one."""
+        """Add the neutral events for a wire event to the batch. Return a terminal event instead of adding it."""
         kind = wire.get("type")
         if not kind:
-            kind = wire["type"] = name  # some servers name the event alone
+            kind = wire["type"] = name  # some servers only send the name of the event
         if kind == "error" or (wire.get("error") and not wire.get("response")):
             return Failed(read_failure(wire) if wire.get("error") else stream_failure({"error": wire}), self._usage)
         if kind in OPENING:
@@ -99,7 +100,7 @@ class ResponsesStreamReader(WireStream):
             batch.append(Started(text_of(response.get("model")), text_of(response.get("id"))))
 
     def _note(self, wire: Wire, kind: str) -> None:
-        """Note what ends with an item, and see that a call has one and the same id in all its events."""
+        """Record complete items, and make all events of a call use the same id."""
         if not kind.startswith("response.output_item."):
             return
         item = wire["item"]
@@ -125,7 +126,7 @@ class ResponsesStreamReader(WireStream):
         batch.append(NativeChunk(dialect.NAME, wire, shown, size, kind))
 
     def _finish(self, response: Wire, kind: str, batch: Batch) -> Finished | Failed:
-        """The end; items that the stream never brought are taken from the whole response."""
+        """Return the terminal event. Items that the stream did not contain are read from the complete response."""
         self._start({"response": response}, batch)
         for index, item in enumerate(response.get("output") or ()):
             if index not in self._done:

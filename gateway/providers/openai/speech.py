@@ -1,7 +1,7 @@
-"""Speech in OpenAI's format: the call, and its answer as bytes or as events.
+"""Speech in OpenAI's format. The answer is binary audio or a stream of events.
 
-Facts: Audio API reference, "Create speech" and its stream events. Models that are billed by tokens tell their usage
-only in events, which `speech_events` in a mapping's `extra` asks for.
+Source: OpenAI API reference, "Create speech" and its stream events. Models billed by tokens report their usage only in
+events, which `speech_events` in a mapping's `extra` requests.
 """
 
 from base64 import b64decode
@@ -38,7 +38,7 @@ class OpenAISpeech(PiecesCodec):
         self._tokens = tokens
 
     def write(self, request: SpeechRequest, target: Target) -> Call:
-        """The call. NotSupported for a voice or format that the model lacks."""
+        """Return the call. NotSupported for a voice or format that the model lacks."""
         wanted: SpeechInput = request.content()
         body: dict[str, Any] = {
             "model": target.mapping.external_id,
@@ -66,14 +66,14 @@ class OpenAISpeech(PiecesCodec):
         return Call("POST", url, headers, json.encode(body), True, tuple(warnings))
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """The audio as it comes, and its usage where it came as events."""
+        """Yield the audio as it arrives, and the usage if the answer consists of events."""
         if EVENT_STREAM in reply.headers.get("content-type", "").lower():
             return read_batches(reply, TypedEvents(_SoundEvents().read))
         return read_binary(reply)
 
 
 class _SoundEvents:
-    """speech.audio.delta contains audio in base64, speech.audio.done the usage."""
+    """Reads stream events: `speech.audio.delta` contains audio in base64, `speech.audio.done` the usage."""
 
     def __init__(self) -> None:
         self._content = False

@@ -1,7 +1,7 @@
-"""Reads a stream of chat completion chunks as batches of neutral events, or as chunks to relay.
+"""Reads streams of chat completion chunks as batches of neutral events, or as chunks to relay.
 
-A stream is complete after `[DONE]`; or, for servers that never send it, after a finish reason for every choice and the
-requested usage, when the connection then ended cleanly. Anything else is truncated.
+A stream is complete after `[DONE]`. For servers that never send it, a stream is also complete after a finish reason for
+every choice, the requested usage and a clean end of the connection. Otherwise it is truncated.
 """
 
 from collections.abc import Sequence
@@ -45,9 +45,9 @@ from gateway.providers.wire_streams import WireStream
 
 DONE = b"[DONE]"
 NO_FUNCTION: dict[str, Any] = {}
-CALL_TYPES = ("function", "custom")  # some servers leave it out
+CALL_TYPES = ("function", "custom")  # some servers leave the type out
 NO_BODY: dict[str, Any] = {}
-# How often text may turn out to be no plain piece until no more of a stream is tried as such.
+# The number of failed attempts after which a stream no longer uses the fast path for text.
 PATIENCE = 3
 CONTENT_FIELDS = (
     "content",
@@ -80,18 +80,18 @@ class _Choice:
     calls: list[_Call] = field(default_factory=list)
     by_index: dict[Any, _Call] = field(default_factory=dict)
     finish: FinishReason | None = None
-    thought: list[str] = field(default_factory=list)  # what `reasoning_details` told so far, and its length
+    thought: list[str] = field(default_factory=list)  # the text of `reasoning_details` so far
     thought_size: int = 0
 
     def open(self, kind: str) -> int:
-        """The block for a delta of `kind`: the running one, or the next when the kind changes."""
+        """Return the block index for a delta of `kind`: the current block, or a new one when the kind changes."""
         if kind != self.kind:
             self.kind = kind
             self.block += 1
         return self.block
 
     def reported(self, delta: dict[str, Any]) -> str:
-        """What is new in `reasoning_details`: servers send its pieces, or each time all of it so far."""
+        """Return the new text in `reasoning_details`: some servers send pieces, others always the whole text so far."""
         text = details_text(delta)
         if 0 < self.thought_size < len(text):
             self.thought = ["".join(self.thought)]
@@ -110,7 +110,7 @@ class ChatStreamReader(WireStream):
         self._tier = ""
         self._images = 0
         self._searched = False
-        self._texting = False  # the last chunk was text, so the next is likely one more piece of it
+        self._texting = False  # the last chunk was text, so the next chunk probably is too
         self._patience = PATIENCE
 
     def finish(self, events: list[tuple[str, bytes]]) -> Batch:
@@ -120,7 +120,7 @@ class ChatStreamReader(WireStream):
         return self._end(batch, self._last(False))
 
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
-        """The neutral events of some wire events, and whether the last is terminal."""
+        """Return the neutral events of some wire events, and whether the last is terminal."""
         batch: Batch = []
         place = 0
         end = len(events)
@@ -138,7 +138,7 @@ class ChatStreamReader(WireStream):
         return batch, False
 
     def _take_run(self, events: list[tuple[str, bytes]], start: int, batch: Batch) -> int:
-        """Add the pieces of text from `start` on, which nothing else comes with; how many."""
+        """Add the run of plain text chunks from `start` on and return their number."""
         if self._relayed:
             relayed = read_run(events, start, write_choices)
             if relayed.kept:
@@ -152,7 +152,7 @@ class ChatStreamReader(WireStream):
         return len(rebuilt.kept)
 
     def _take_chunk(self, name: str, data: bytes, batch: Batch) -> Finished | Failed | None:
-        """Add what one wire event brings; the terminal event when it ends the stream."""
+        """Add the neutral events for a wire event. Return the terminal event when it ends the stream."""
         if data == DONE:
             return self._last(True)
         try:
@@ -188,7 +188,7 @@ class ChatStreamReader(WireStream):
             self._rebuild(chunk, batch)
 
     def _note(self, chunk: dict[str, Any]) -> None:
-        """What a chunk reports besides the choices. Usage is cumulative: the last wins."""
+        """Record usage and service tier of a chunk. Usage is cumulative, so the last report is valid."""
         usage = chunk.get("usage")
         if usage:
             self._usage = dialect.read_usage(usage) or self._usage
@@ -197,7 +197,7 @@ class ChatStreamReader(WireStream):
             self._tier = tier
 
     def _count_shown(self, choices: Sequence[dict[str, Any]]) -> None:
-        """Note images and citations, of which not every server reports the usage."""
+        """Count images and citations: not every server reports their usage."""
         for delta in map(_delta_of, choices):
             self._images += len(delta.get("images") or ())
             self._searched = self._searched or bool(read_annotations(delta))
@@ -238,7 +238,7 @@ class ChatStreamReader(WireStream):
         return self._choices[number]
 
     def _close(self, wire: dict[str, Any]) -> None:
-        """Note the finish reason of a choice (and a usage that some servers put beside it)."""
+        """Record the finish reason of a choice, and the usage that some servers put beside it."""
         choice = self._choice(wire)
         if wire.get("usage"):
             self._usage = dialect.read_usage(wire["usage"]) or self._usage
@@ -246,10 +246,10 @@ class ChatStreamReader(WireStream):
         choice.finish = dialect.FINISH_READ.get(wire["finish_reason"], "stop")
 
     def _number(self, wire: dict[str, Any], call: dict[str, Any]) -> tuple[_Call, bool]:
-        """The call that a delta belongs to, and whether it begins it; writes its index and id into the delta.
+        """Return the call that a delta belongs to, and whether the delta starts it. Writes index and id into the delta.
 
-        Calls are distinguished by index. Servers that leave the index out, or say 0 of every call, begin another call
-        with a name and an id that are new; ids that change without a name are noise.
+        Calls are distinguished by index. Servers that omit the index, or send 0 for every call, start a new call with a
+        new name and id. An id that changes without a name is ignored.
         """
         choice = self._choice(wire)
         inner = call.get("function") or call.get("custom") or {}
@@ -295,7 +295,7 @@ class ChatStreamReader(WireStream):
                 before = len(batch)
                 self._read_delta(delta, wire, number, choice, batch)
                 self._content = self._content or len(batch) > before
-            elif type(wire.get("text")) is str and wire["text"]:  # a piece of a completed text
+            elif type(wire.get("text")) is str and wire["text"]:  # a piece of a text completion
                 batch.append(TextDelta(wire["text"], block=choice.open("text"), choice=number))
                 self._content = True
             if wire.get("finish_reason"):
@@ -347,7 +347,7 @@ class ChatStreamReader(WireStream):
         )
 
     def _last(self, marked: bool) -> Finished | Failed:
-        """The terminal event; `marked` = the stream's own end mark was seen."""
+        """Return the terminal event. `marked`: the stream sent `[DONE]`."""
         ended = bool(self._choices) and all(choice.finish for choice in self._choices.values())
         if not marked and not (ended and self._usage is not None):
             return Failed(truncated(), self._usage)
@@ -371,5 +371,5 @@ def _delta_of(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_text(choices: list[dict[str, Any]]) -> bool:
-    """Whether a chunk brought text of the first choice alone."""
+    """Whether a chunk contains only text of the first choice."""
     return len(choices) == 1 and not choices[0].get("index") and bool(choices[0]["delta"].get("content"))

@@ -1,8 +1,8 @@
 """Operations with one JSON answer in OpenAI's format: the body is sent unchanged, with the provider's name of the
 model.
 
-Facts: Moderations API reference; Mistral's references of moderations and OCR, whose answers have other members; the
-HTTP reference's System One.
+Sources: OpenAI API reference, "Create moderation"; Mistral API reference, moderations and OCR, whose answers have other
+members. `/systemone` is the operation of this gateway's API.
 """
 
 from collections.abc import Callable
@@ -20,12 +20,12 @@ from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
 
 Json = dict[str, Any]
-TEXT_ONLY = "text_only"  # of a mapping's `extra`: its moderations take no images
+TEXT_ONLY = "text_only"  # a key of a mapping's `extra`: its moderations do not accept images
 
 
 class OpenAIStructured(WrittenCodec):
-    """POST {address}{path}. `answers` is the list or object that an answer must have, `fit` is applied to a body first
-    (NotSupported), `mend` to an answer."""
+    """POST {address}{path}. `answers` is the name of the required list or object of an answer. `fit` adapts a body
+    (NotSupported), `mend` an answer."""
 
     dialect = dialect.NAME
 
@@ -44,7 +44,7 @@ class OpenAIStructured(WrittenCodec):
         self._mend = mend
 
     def write(self, request: StructuredRequest, target: Target) -> Call:
-        """The call with the body under the model's name at the provider."""
+        """Return the call with the provider's name of the model in the body."""
         body: Json = request.content()
         if self._fit is not None:
             body = self._fit(body, target)
@@ -53,7 +53,7 @@ class OpenAIStructured(WrittenCodec):
         return Call("POST", way.url, way.headers, sent, way=way)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> StructuredResult:
-        """The answer. UpstreamFailed when what it cannot do without is not there."""
+        """Return the answer. UpstreamFailed when a required member is missing."""
         wire = read_object(reply.read_all())
         try:
             if not wire[self._answers]:
@@ -74,23 +74,24 @@ class OpenAIStructured(WrittenCodec):
 
 
 def fit_moderations(body: Json, target: Target) -> Json:
-    """Texts alone where the model reads nothing else."""
-    if target.mapping.extra.get(TEXT_ONLY) and isinstance(body["input"], list):
-        if any(isinstance(one, dict) and one.get("type") != "text" for one in body["input"]):
-            raise NotSupported(f"{target.mapping.key} judges texts alone.", param="input", code="unsupported_input")
-        return {**body, "input": [one["text"] if isinstance(one, dict) else one for one in body["input"]]}
-    return body
+    """Convert text parts to strings for models that only accept text. NotSupported for other parts."""
+    inputs = body["input"]
+    if not target.mapping.extra.get(TEXT_ONLY) or not isinstance(inputs, list):
+        return body
+    if any(isinstance(part, dict) and part.get("type") != "text" for part in inputs):
+        raise NotSupported(f"{target.mapping.key} only accepts text.", param="input", code="unsupported_input")
+    return {**body, "input": [part["text"] if isinstance(part, dict) else part for part in inputs]}
 
 
 def mend_moderations(wire: Json) -> None:
-    """A verdict that does not say whether anything was flagged has the answer among its categories."""
-    for one in wire["results"]:
-        one.setdefault("flagged", any(one["categories"].values()))
+    """Derive a missing `flagged` of each result from its categories."""
+    for result in wire["results"]:
+        result.setdefault("flagged", any(result["categories"].values()))
 
 
 def read_usage(reported: Json | None, pages: Json | None, answered: Any = None) -> Usage | None:
-    """Tokens, pages, or both; None where neither is given. The pages that were `answered` count where their number is
-    not reported."""
+    """Return the usage in tokens, pages, or both; None where neither is known. Without a reported number of pages, the
+    pages in `answered` are counted."""
     if pages:
         counted = read_count(pages.get("pages_processed"))
     else:

@@ -1,9 +1,9 @@
-"""Transcriptions and translations in OpenAI's format: the form, and its complete or streamed answer.
+"""Transcriptions and translations in OpenAI's format. The request is a form; the answer is complete or streamed.
 
-Facts: Audio API reference, "Create transcription" and its stream events; Mistral's and Groq's references, which add
-`file_url`, `diarize` and seconds in the usage. A mapping's `formats` lists the formats a model can answer in; without
-any, none is requested. In `extra`: `transcript_stream`: it streams; `keywords_field` and `languages_field`: its names
-for likely words, and for several languages.
+Sources: OpenAI API reference, "Create transcription" and its stream events; the API references of Mistral and Groq,
+which add `file_url`, `diarize` and seconds in the usage. A mapping's `formats` lists the response formats of the model;
+without any, no format is requested. Keys of `extra`: `transcript_stream`: the model streams; `keywords_field` and
+`languages_field`: the names of the fields for likely words and for several languages.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from gateway.providers.written import WrittenCodec
 
 STREAMS = "transcript_stream"
 EVENT_STREAM = "text/event-stream"
-# The format that a caller wants → the one that it is made of: texts of other kinds are written from segments.
+# The upstream format for each format of a caller: subtitles are written from segments.
 SOURCES = {
     "json": "json",
     "text": "json",
@@ -54,7 +54,7 @@ class OpenAITranscriptions(WrittenCodec):
         self._tokens = tokens
 
     def write(self, request: TranscriptionRequest, target: Target) -> Call:
-        """The call. NotSupported for a kind of answer that the model does not give."""
+        """Return the call. NotSupported for a response format that the model does not support."""
         wanted: TranscriptionInput = request.content()
         warnings: list[str] = []
         streams = request.requirements.stream and bool(target.mapping.extra.get(STREAMS))
@@ -76,18 +76,18 @@ class OpenAITranscriptions(WrittenCodec):
         return Call("POST", url, headers, body, streams, tuple(warnings), reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
-        """The text and its metadata. UpstreamFailed for an unexpected shape."""
+        """Return the text and its metadata. UpstreamFailed for an unexpected shape."""
         return _read(read_object(reply.read_all()))
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """The text as it comes; of a model that does not stream all at once."""
+        """Yield the text as it arrives, or all at once for a model that does not stream."""
         if EVENT_STREAM in reply.headers.get("content-type", "").lower():
             return read_batches(reply, TypedEvents(_read_event))
         return _all_at_once(self, reply, relayed)
 
 
 class _LengthReader:
-    """Raises a reported duration to the shortest that the service bills, `least_ms`."""
+    """A reader that raises a reported duration to the minimum that the service bills, `least_ms`."""
 
     def __init__(self, codec: OpenAITranscriptions, least_ms: int) -> None:
         self._codec = codec
@@ -115,7 +115,7 @@ class _LengthReader:
 
 
 def _all_at_once(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-    """A complete answer as a stream."""
+    """Yield a complete answer as a stream."""
     try:
         result = codec.read(reply, relayed)
     except GatewayError as error:
@@ -125,7 +125,7 @@ def _all_at_once(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> It
 
 
 def _source(wanted: TranscriptionInput, target: Target, streams: bool) -> str:
-    """The format to ask for. NotSupported for one that the model does not give."""
+    """Return the format to request. NotSupported for a format that the model does not support."""
     offered = target.mapping.formats
     source = SOURCES[wanted.format]
     # The verbose format contains the same text with the duration that is billed; it has no streams and no log
@@ -134,7 +134,7 @@ def _source(wanted: TranscriptionInput, target: Target, streams: bool) -> str:
         source = "verbose_json"
     if source not in offered:
         raise NotSupported(
-            f"{target.mapping.key} gives no {wanted.format}; it gives {', '.join(offered)}.",
+            f"{target.mapping.key} does not support the format {wanted.format}; it supports {', '.join(offered)}.",
             param="response_format",
             code="unsupported_format",
         )
@@ -152,9 +152,9 @@ def _fields(wanted: TranscriptionInput, target: Target, streams: bool, warnings:
     fields += [(name, value) for name, value in plain.items() if value]
     if wanted.temperature is not None:
         fields.append(("temperature", f"{wanted.temperature:g}"))
-    fields += [("include[]", one) for one in wanted.include]
+    fields += [("include[]", name) for name in wanted.include]
     if not offered or SOURCES[wanted.format] == "verbose_json" or "json" not in offered:
-        fields += [("timestamp_granularities[]", one) for one in wanted.granularities or _granularities(wanted)]
+        fields += [("timestamp_granularities[]", name) for name in wanted.granularities or _granularities(wanted)]
     fields += _listed("keywords", wanted.keywords, target, warnings)
     if len(wanted.languages) == 1 and not wanted.language and not target.mapping.extra.get("languages_field"):
         fields.append(("language", wanted.languages[0]))
@@ -164,7 +164,7 @@ def _fields(wanted: TranscriptionInput, target: Target, streams: bool, warnings:
 
 
 def _listed(name: str, values: tuple[str, ...], target: Target, warnings: list[str]) -> list[tuple[str, str]]:
-    """A field for each of the values, under the mapping's name for them."""
+    """Return a form field for each value, under the mapping's name of the field."""
     field = target.mapping.extra.get(f"{name}_field")
     if field:
         return [(field, value) for value in values]
@@ -174,7 +174,7 @@ def _listed(name: str, values: tuple[str, ...], target: Target, warnings: list[s
 
 
 def _granularities(wanted: TranscriptionInput) -> tuple[str, ...]:
-    """Subtitles are made of segments."""
+    """Return the granularities that the response format needs: subtitles are written from segments."""
     if wanted.format in ("srt", "vtt"):
         return ("segment",)
     return ()
@@ -204,28 +204,28 @@ def _read(wire: dict[str, Any]) -> TranscriptionResult:
 
 
 def _rows(value: Any) -> list[dict[str, Any]]:
-    return [dict(one) for one in value or []]
+    return [dict(row) for row in value or []]
 
 
 def _last_end(*lists: list[dict[str, Any]]) -> float | None:
-    """The end of the last word or segment, in seconds: the sound is no shorter."""
+    """Return the end of the last word or segment, in seconds: the audio has at least this length."""
     ends = [row.get("end") for rows in lists for row in rows[-1:]]
     return max((end for end in ends if isinstance(end, int | float) and isfinite(end)), default=None)
 
 
 def _timed(row: dict[str, Any]) -> dict[str, Any]:
-    """A segment with its times in seconds, if it has them. ValueError: no subtitles can be made from it."""
+    """Return a segment with its times in seconds, if it has any. ValueError for an invalid time."""
     for name in ("start", "end"):
         seconds = row.get(name)
         if seconds is None:
             row.pop(name, None)
         elif type(seconds) not in (int, float) or not isfinite(seconds):
-            raise ValueError("a segment without a time")
+            raise ValueError("a segment with an invalid time")
     return row
 
 
 def read_usage(reported: dict[str, Any] | None, duration: float | None) -> Usage | None:
-    """Tokens or seconds; a provider that reports no seconds, or zero, may report the duration of the audio."""
+    """Return the usage in tokens or seconds. `duration`, in seconds, replaces a missing or zero length in the usage."""
     reported = reported or {}
     seconds = reported.get("seconds") or reported.get("prompt_audio_seconds") or duration
     if seconds is not None:
@@ -254,7 +254,8 @@ def read_usage(reported: dict[str, Any] | None, duration: float | None) -> Usage
 
 
 def _read_event(wire: dict[str, Any]) -> Event | None:
-    """transcript.text.delta brings text, transcript.text.done the whole of it with the usage."""
+    """Read a stream event: `transcript.text.delta` contains a piece of text, `transcript.text.done` all text and the
+    usage."""
     if wire["type"] in ("transcript.text.delta", "transcription.text.delta"):
         return TextDelta(wire["delta"] if "delta" in wire else wire["text"])
     if wire["type"] in ("transcript.text.done", "transcription.done"):

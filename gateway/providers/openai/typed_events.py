@@ -1,5 +1,5 @@
-"""Reads a stream of events distinguished by their `type` as batches: audio and images. The content of the events is
-specific to the operation; beginning, end and failure are common."""
+"""Reads streams of audio and image events, which are distinguished by their `type`, as batches. Each operation reads
+the content of its events; start, end and failure are common."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +15,8 @@ DONE_MARK = b"[DONE]"
 
 
 class TypedEvents:
-    """`read` returns the event or events for an object, None for one that is skipped; only a Finished or Failed ends
-    the stream."""
+    """An EventStream. `read` returns the neutral event or events for an object, None for an object that is skipped.
+    Only a Finished or Failed ends the stream."""
 
     def __init__(self, read: Callable[[dict[str, Any]], Batch | Event | None]) -> None:
         self._read_event = read
@@ -26,11 +26,10 @@ class TypedEvents:
         batch: Batch = []
         for name, data in pieces:
             if data == DONE_MARK:
-                found = None
-            else:
-                found = self._read(name, data)
-            if found is not None:
-                batch += found if isinstance(found, list) else [found]
+                continue
+            events = self._read(name, data)
+            if events is not None:
+                batch += events if isinstance(events, list) else [events]
                 if isinstance(batch[-1], Finished | Failed):
                     return self._opened(batch), True
         return self._opened(batch), False
@@ -58,9 +57,7 @@ class TypedEvents:
             return self._read_event(wire)
         except orjson.JSONDecodeError:
             if name == ERROR:
-                told = text_failure(data)
-            else:
-                told = UpstreamFailed(NOT_JSON, upstream_status=200)
-            return Failed(told)
+                return Failed(text_failure(data))
+            return Failed(UpstreamFailed(NOT_JSON, upstream_status=200))
         except SHAPE_ERRORS:
             return Failed(UpstreamFailed(ODD, upstream_status=200))

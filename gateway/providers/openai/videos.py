@@ -1,7 +1,7 @@
 """Videos in OpenAI's format: POST {address}/videos, GET /videos/{id} and /videos/{id}/content.
 
-Facts: Videos API reference; the request is a form, whose `input_reference` is the first frame. OpenAI's own models have
-ended; servers that speak the format stay. It has no field for sound.
+Source: OpenAI API reference, "Videos". The request is a form; its `input_reference` is the first frame. OpenAI has shut
+its models down, but other servers use the format. It has no field for sound.
 """
 
 from typing import Any
@@ -42,12 +42,12 @@ STATES: dict[str, VideoState] = {
 
 
 class OpenAIVideos(JobReader):
-    """`tokens` as for OpenAIChat."""
+    """The codec of videos. `tokens` as for OpenAIChat."""
 
     dialect = dialect.NAME
 
     def write(self, request: VideosRequest, target: Target) -> Call:
-        """The call. NotSupported for references and a last frame, and as `fit`."""
+        """Return the call. NotSupported for references and a last frame; also raises the errors of `fit`."""
         wanted: VideosInput = request.content()
         shape = fit(wanted, target.mapping)
         refuse(wanted, target, "last_frame", "reference_images", "reference_videos", "reference_audios")
@@ -69,7 +69,7 @@ class OpenAIVideos(JobReader):
         return Call("POST", url, headers, form, warnings=sound_warning(wanted, target))
 
     def task_of(self, wire: dict[str, Any]) -> VideoTask:
-        """The job, which may already be under way."""
+        """Return the job, which may already be running."""
         return VideoTask(ident=ident_in(wire["id"]), model=str(wire.get("model") or ""))
 
     def status(self, ident: str, target: Target) -> Call:
