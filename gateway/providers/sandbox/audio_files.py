@@ -1,10 +1,10 @@
-"""Generates audio files: valid ones of a given duration, with the text that they represent embedded.
+"""Generates valid audio files of a given duration with an embedded text.
 
-WAV, FLAC and PCM contain a quiet tone, whose lowest bits contain the text; MP3, Opus and AAC contain silence, since an
+WAV, FLAC and PCM contain a quiet tone with the text in its lowest bits. MP3, Opus and AAC contain silence, because an
 encoder would be larger than the sandbox, and the text in a tag or packet.
 
-Facts: RIFF/WAVE; RFC 9639 (FLAC); ISO/IEC 11172-3 (MP3); ID3v2.3; RFC 7845 and RFC 3533 (Opus in Ogg); ISO/IEC 13818-7
-(ADTS).
+Sources: RIFF/WAVE; RFC 9639 (FLAC); ISO/IEC 11172-3 (MP3); ID3v2.3; RFC 7845 and RFC 3533 (Opus in Ogg); ISO/IEC
+13818-7 (ADTS).
 """
 
 import math
@@ -19,7 +19,8 @@ MARK = b"llmgateway-sandbox:"
 AMPLITUDE = 2000
 TONE_HZ = 220
 BLOCK = 4096  # samples in a FLAC frame
-# One frame of silence each: of 1152 samples at 44.1 kHz and 128 kbit/s, of 20 ms, of 1024 samples at 44.1 kHz.
+# Frames of silence: MP3 with 1152 samples at 44.1 kHz and 128 kbit/s, Opus with 20 ms, AAC with 1024 samples at 44.1
+# kHz.
 MP3_FRAME = bytes.fromhex("fffb9064") + bytes(413)
 MP3_FRAME_S = 1152 / 44_100
 OPUS_FRAME_S = 0.02
@@ -31,12 +32,12 @@ PACKETS_A_PAGE = 50
 
 
 def make(format: str, seconds: float, text: str) -> bytes:
-    """A file of one of the formats of speech that lasts `seconds`, to a frame."""
+    """Return a file in a speech format that lasts `seconds`, rounded up to a frame."""
     return ENCODERS[format](seconds, MARK + text.encode() + b"\0")
 
 
 def text_of(data: bytes) -> str | None:
-    """The text that a file of `make` holds; None for any other."""
+    """Return the text in a file of `make`; None for any other file."""
     samples = _samples_of(data)
     if samples is not None:
         hidden = _bits_to_bytes(samples)
@@ -49,7 +50,7 @@ def text_of(data: bytes) -> str | None:
 
 
 def _samples(seconds: float, note: bytes) -> array:
-    """A tone with `note` in its lowest bits, as far as it goes; no shorter than that takes."""
+    """Return a tone with `note` in its lowest bits, long enough for the note."""
     count = max(round(seconds * RATE), len(note) * 8)
     period = [round(AMPLITUDE * math.sin(2 * math.pi * TONE_HZ * n / RATE)) & ~1 for n in range(RATE // TONE_HZ)]
     tone = array("h", (period * (count // len(period) + 1))[:count])
@@ -68,7 +69,7 @@ def _wav(seconds: float, note: bytes) -> bytes:
 
 
 def _flac(seconds: float, note: bytes) -> bytes:
-    """Verbatim subframes: as large as PCM, and every decoder's first case."""
+    """Return a FLAC file of verbatim subframes, which are as large as PCM and the simplest case for decoders."""
     samples = _samples(seconds, note)
     total = len(samples)
     info = struct.pack(">HH", BLOCK, BLOCK) + bytes(6)
@@ -88,7 +89,7 @@ def _flac_frame(number: int, samples: array) -> bytes:
 
 
 def _utf8_number(number: int) -> bytes:
-    """A frame number, coded as UTF-8 codes a character."""
+    """Return a frame number, encoded like a character in UTF-8."""
     return chr(number).encode("utf-8", "surrogatepass")
 
 
@@ -122,7 +123,7 @@ def _mp3(seconds: float, note: bytes) -> bytes:
 
 
 def _id3(note: bytes) -> bytes:
-    """An ID3v2.3 tag with a text of the sandbox's."""
+    """Return an ID3v2.3 tag with the embedded text."""
     body = b"\0" + b"sandbox\0" + note
     frame = b"TXXX" + len(body).to_bytes(4, "big") + b"\0\0" + body
     size = len(frame)
@@ -154,8 +155,8 @@ def _comment(note: bytes) -> bytes:
 
 
 def _ogg_page(number: int, granule: int, flags: int, packets: list[bytes]) -> bytes:
-    """A page of whole packets; one that takes more than a page's 255 segments is cut short."""
-    laces = b"".join(b"\xff" * (len(one) // 255) + bytes([len(one) % 255]) for one in packets)[:255]
+    """Return an Ogg page of whole packets. A packet that exceeds the 255 segments of a page is truncated."""
+    laces = b"".join(b"\xff" * (len(packet) // 255) + bytes([len(packet) % 255]) for packet in packets)[:255]
     body = b"".join(packets)[: sum(laces)]
     head = struct.pack("<4sBBQIIIB", b"OggS", 0, flags, granule, 1, number, 0, len(laces)) + laces
     crc = _crc(head + body, 32, 0x04C11DB7)
@@ -163,7 +164,7 @@ def _ogg_page(number: int, granule: int, flags: int, packets: list[bytes]) -> by
 
 
 def _samples_of(data: bytes) -> Iterator[int] | None:
-    """The lowest bits' samples of WAV and FLAC files of ours, and of PCM; None for what hides nothing there."""
+    """Return the samples of a WAV or FLAC file of `make`, or of PCM; None for formats with the text in a tag."""
     if data[:4] == b"RIFF":
         return iter(array("h", data[44 : 44 + (len(data) - 44) // 2 * 2]))
     if data[:4] == b"fLaC":

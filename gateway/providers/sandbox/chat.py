@@ -1,6 +1,6 @@
-"""Chat completions: answers written as `chat.completion` and `chat.completion.chunk` objects.
+"""Writes chat completions as `chat.completion` and `chat.completion.chunk` objects.
 
-Facts: Chat Completions API reference, "The chat completion object" and "The chat completion chunk object".
+Source: OpenAI API reference, "The chat completion object" and "The chat completion chunk object".
 """
 
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ FINGERPRINT = "fp_sandbox"
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
-    """The answer to a checked body, as a stream when it asks for one."""
+    """Return the answer to a checked body, as a stream when the body requests one."""
     prompt = read_prompt(body)
     answers = answer(prompt, persona.voice, directives)
     if directives.no_usage:
         usage = None
     else:
         usage = write_usage(prompt, answers, directives.cached)
-    deltas = _interleave([_deltas(one, directives.chunk) for one in answers])
+    deltas = _interleave([_deltas(choice, directives.chunk) for choice in answers])
     if prompt.stream:
         frames = tuple(_frames(prompt, deltas, usage, directives.no_choices))
         return Response(frames=frames, streamed=True)
@@ -40,10 +40,10 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
 def write_completion(
     prompt: Prompt, answers: tuple[SandboxAnswer, ...], usage: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """A `chat.completion` object; `usage` is left out when None."""
+    """Return a `chat.completion` object; `usage` is left out when None."""
     choices = [
-        {"index": index, "message": _message(one), "logprobs": None, "finish_reason": one.finish}
-        for index, one in enumerate(answers)
+        {"index": index, "message": _message(choice), "logprobs": None, "finish_reason": choice.finish}
+        for index, choice in enumerate(answers)
     ]
     whole = {**_head(prompt, "chat.completion"), "choices": choices}
     if usage:
@@ -52,8 +52,8 @@ def write_completion(
 
 
 def write_usage(prompt: Prompt, answers: tuple[SandboxAnswer, ...], cached: int) -> dict[str, Any]:
-    """The `usage` object by the sandbox's token rule; `cached` is capped by the prompt."""
-    completion = sum(one.tokens for one in answers)
+    """Return the `usage` object by the sandbox's token rule; `cached` is capped by the prompt's tokens."""
+    completion = sum(choice.tokens for choice in answers)
     details: dict[str, int] = {"cached_tokens": min(cached, prompt.tokens)}
     details["audio_tokens"] = prompt.extra.get("audio", 0)
     return {
@@ -62,7 +62,7 @@ def write_usage(prompt: Prompt, answers: tuple[SandboxAnswer, ...], cached: int)
         "total_tokens": prompt.tokens + completion,
         "prompt_tokens_details": details,
         "completion_tokens_details": {
-            "reasoning_tokens": sum(count(one.reasoning) for one in answers),
+            "reasoning_tokens": sum(count(choice.reasoning) for choice in answers),
             "audio_tokens": 0,
             "accepted_prediction_tokens": 0,
             "rejected_prediction_tokens": 0,
@@ -81,14 +81,14 @@ def _head(prompt: Prompt, kind: str) -> dict[str, Any]:
     }
 
 
-def _message(one: SandboxAnswer) -> dict[str, Any]:
-    hollow = not one.text and (one.uses or one.refusal)
-    message: dict[str, Any] = {"role": "assistant", "content": None if hollow else one.text}
-    message["refusal"] = one.refusal or None
-    if one.reasoning:
-        message["reasoning_content"] = one.reasoning
-    if one.uses:
-        message["tool_calls"] = [_write_use(use) for use in one.uses]
+def _message(choice: SandboxAnswer) -> dict[str, Any]:
+    without_text = not choice.text and (choice.uses or choice.refusal)
+    message: dict[str, Any] = {"role": "assistant", "content": None if without_text else choice.text}
+    message["refusal"] = choice.refusal or None
+    if choice.reasoning:
+        message["reasoning_content"] = choice.reasoning
+    if choice.uses:
+        message["tool_calls"] = [_write_use(use) for use in choice.uses]
     return message
 
 
@@ -102,20 +102,24 @@ Delta = tuple[int, dict[str, Any], str | None]  # choice, delta, finish reason
 
 
 def _interleave(streams: list[list[tuple[dict[str, Any], str | None]]]) -> list[Delta]:
-    """The deltas of all choices in turn, as parallel sampling sends them."""
+    """Return the deltas of all choices alternately, as parallel sampling sends them."""
     rounds = zip_longest(*streams)
-    return [(index, *pair) for some in rounds for index, pair in enumerate(some) if pair is not None]
+    return [(index, *pair) for pairs in rounds for index, pair in enumerate(pairs) if pair is not None]
 
 
-def _deltas(one: SandboxAnswer, size: int) -> list[tuple[dict[str, Any], str | None]]:
-    """An opening delta, pieces of at most `size` tokens, and a closing one with the finish reason."""
-    opening = {"role": "assistant", "content": None if one.uses and not one.text else "", "refusal": None}
+def _deltas(choice: SandboxAnswer, size: int) -> list[tuple[dict[str, Any], str | None]]:
+    """Return an opening delta, pieces of at most `size` tokens, and a closing delta with the finish reason."""
+    opening = {"role": "assistant", "content": None if choice.uses and not choice.text else "", "refusal": None}
     deltas: list[dict[str, Any]] = [opening]
-    for name, text in (("reasoning_content", one.reasoning), ("refusal", one.refusal), ("content", one.text)):
+    for name, text in (
+        ("reasoning_content", choice.reasoning),
+        ("refusal", choice.refusal),
+        ("content", choice.text),
+    ):
         deltas.extend({name: piece} for piece in slice_text(text, size))
-    for place, use in enumerate(one.uses):
+    for place, use in enumerate(choice.uses):
         deltas.extend({"tool_calls": [part]} for part in _use_deltas(use, place, size))
-    return [*((delta, None) for delta in deltas), ({}, one.finish)]
+    return [*((delta, None) for delta in deltas), ({}, choice.finish)]
 
 
 def _use_deltas(use: ToolUse, place: int, size: int) -> Iterator[dict[str, Any]]:
@@ -129,7 +133,8 @@ def _use_deltas(use: ToolUse, place: int, size: int) -> Iterator[dict[str, Any]]
 
 
 def _frames(prompt: Prompt, deltas: list[Delta], usage: dict[str, Any] | None, hollow: bool) -> Iterator[bytes]:
-    """Server-sent events without the closing mark. With `include_usage` every chunk has the field, null but once."""
+    """Yield server-sent events without the closing mark. With `include_usage` every chunk has `usage`, which is null
+    except in the last chunk."""
     head = _head(prompt, "chat.completion.chunk")
     tail: dict[str, Any] = {"usage": None} if prompt.include_usage else {}
     for index, delta, finish in [] if hollow else deltas:
@@ -140,5 +145,5 @@ def _frames(prompt: Prompt, deltas: list[Delta], usage: dict[str, Any] | None, h
 
 
 def write_frame(value: dict[str, Any]) -> bytes:
-    """One server-sent event with a JSON value."""
+    """Return a server-sent event with a JSON value."""
     return b"data: " + orjson.dumps(value) + b"\n\n"

@@ -1,4 +1,4 @@
-"""Checks of single values in a request body, with the error texts of the chat completions API."""
+"""Checks of single values in a request body, with the error texts of OpenAI's API."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ KINDS = {str: "a string", bool: "a boolean", int: "an integer", float: "a decima
 
 
 def refuse_unknown(body: Mapping[str, Any], known: Mapping[str, Check]) -> None:
-    """Top-level names that the API does not know are refused, not ignored."""
+    """Raise InvalidRequest for unknown top-level fields."""
     unknown = [name for name in body if name not in known]
     if unknown:
         plural = "s" if len(unknown) > 1 else ""
@@ -18,7 +18,7 @@ def refuse_unknown(body: Mapping[str, Any], known: Mapping[str, Check]) -> None:
 
 
 def check_fields(body: Mapping[str, Any], known: Mapping[str, Check], required: tuple[str, ...]) -> None:
-    """Unknown, missing and wrongly typed top-level fields; null counts as absent."""
+    """Raise InvalidRequest for unknown, missing and wrongly typed top-level fields; null counts as absent."""
     refuse_unknown(body, known)
     for name in required:
         if body.get(name) is None:
@@ -45,18 +45,22 @@ def wrong_value(value: Any, param: str, allowed: tuple[str, ...]) -> Exception:
     return refuse(f"Invalid value: '{str(value)[:100]}'. Supported values are: {names}.", param, "invalid_value")
 
 
+def accept(value: Any, param: str) -> None:
+    """Accept every value."""
+
+
 def of(*types: type) -> Check:
-    """A value of one of these types; a boolean is no integer, an integer is a decimal."""
+    """Return a check for one of these types. A boolean is not an integer; an integer is also a decimal."""
 
     def check(value: Any, param: str) -> None:
         if type(value) not in types and not (float in types and type(value) is int):
-            raise wrong_type(value, param, " or ".join(KINDS[one] for one in types))
+            raise wrong_type(value, param, " or ".join(KINDS[kind] for kind in types))
 
     return check
 
 
 def between(low: float, high: float, *, whole: bool = False) -> Check:
-    """A number within limits (inclusive)."""
+    """Return a check for a number within inclusive limits."""
 
     def check(value: Any, param: str) -> None:
         of(int if whole else float)(value, param)
@@ -71,7 +75,7 @@ def between(low: float, high: float, *, whole: bool = False) -> Check:
 
 
 def one_of(*allowed: str) -> Check:
-    """One of these words."""
+    """Return a check for one of these strings."""
 
     def check(value: Any, param: str) -> None:
         of(str)(value, param)
@@ -82,7 +86,7 @@ def one_of(*allowed: str) -> Check:
 
 
 def member(value: Mapping[str, Any], name: str, param: str, kind: type) -> Any:
-    """A required member of an object at `param`, of type `kind`."""
+    """Return a required member of the object at `param`. InvalidRequest unless it has the type `kind`."""
     if value.get(name) is None:
         raise missing(f"{param}.{name}")
     of(kind)(value[name], f"{param}.{name}")

@@ -1,4 +1,4 @@
-"""The sandbox's token rule: a token is four bytes of UTF-8, the last one may be short."""
+"""The sandbox's token rule: a token is four bytes of UTF-8; the last token may be shorter."""
 
 TOKEN_BYTES = 4
 IMAGE_TOKENS = 85
@@ -6,7 +6,7 @@ MEDIA_BYTES_A_TOKEN = 1000
 
 
 def count(text: str) -> int:
-    """Tokens of a text: its UTF-8 bytes / 4, rounded up."""
+    """Return the tokens of a text: its UTF-8 bytes / 4, rounded up."""
     if text.isascii():
         size = len(text)
     else:
@@ -15,19 +15,19 @@ def count(text: str) -> int:
 
 
 def count_media(size: int) -> int:
-    """Tokens of an audio clip or a file: a token per started 1,000 bytes."""
+    """Return the tokens of an audio clip or a file: its size / 1,000 bytes, rounded up."""
     return -(-size // MEDIA_BYTES_A_TOKEN)
 
 
 def clip(text: str, tokens: int) -> str:
-    """The longest beginning of the text that is at most `tokens` long; no character is cut in two."""
+    """Return the longest prefix of the text with at most `tokens` tokens; no character is split."""
     if count(text) <= tokens:
         return text
     return text.encode()[: tokens * TOKEN_BYTES].decode(errors="ignore")
 
 
 def slice_text(text: str, tokens: int) -> list[str]:
-    """The text in pieces of at most `tokens` each."""
+    """Return the text in pieces of at most `tokens` tokens."""
     size = tokens * TOKEN_BYTES
     if text.isascii():
         return [text[start : start + size] for start in range(0, len(text), size)]

@@ -1,7 +1,5 @@
-"""Decisions: chooses the option, level or truth value with the most words in common with the state; the first if there
-is none.
-
-Facts: HTTP reference, section 3.9.
+"""Decisions: chooses the option, level or truth value with the most words in common with the state, or the first
+option.
 """
 
 from typing import Any
@@ -16,17 +14,17 @@ from gateway.providers.sandbox.response import Response
 
 
 def check_decisions(body: dict[str, Any]) -> None:
-    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    """Raise InvalidRequest with OpenAI's error text for the first mistake."""
     check_fields(body, FIELDS, ("model", "state", "questions"))
 
 
 def directive_text(body: dict[str, Any]) -> str:
-    """Where directives are looked for: the state."""
+    """Return the text that may contain directives: the state."""
     return _text(body["state"])
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
-    """The answer to a checked body."""
+    """Return the answer to a checked body."""
     words = set(strip(_text(body["state"])).lower().split())
     answers = {name: _decide(question, words) for name, question in body["questions"].items()}
     whole: dict[str, Any] = {"model": body["model"], "answers": answers}
@@ -54,11 +52,11 @@ def _decide(question: dict[str, Any], words: set[str]) -> dict[str, Any]:
     best = max(odds, key=lambda name: odds[name])
     if kind == "noul":
         return {"type": kind, "noul": odds.get("true", 0.5), "probabilities": odds, "confidence": odds[best]}
-    found: dict[str, Any] = {"type": kind, "probabilities": odds, "confidence": odds[best]}
+    decision: dict[str, Any] = {"type": kind, "probabilities": odds, "confidence": odds[best]}
     if kind == "score":
         legend = {name: _text(text) for name, text in zip(names, texts, strict=True)}
-        return found | {"score": int(best), "legend": legend}
-    return found | {"choice": best}
+        return decision | {"score": int(best), "legend": legend}
+    return decision | {"choice": best}
 
 
 def _text(value: Any) -> str:

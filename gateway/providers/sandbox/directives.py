@@ -1,4 +1,4 @@
-"""Directives: parses `[[sandbox: name=value flag]]` in a prompt into one frozen value."""
+"""Parses directives in a prompt, `[[sandbox: name=value flag]]`."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,9 +17,9 @@ MAX_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Directives:
-    """What the sandbox was asked to do besides answering; docs/sandbox.md has the table. Positions in a stream
-    (`malformed`, `cut`, `close`, `stall`, `error_event`) count chunks from 1, including the opening chunk; None = not
-    requested. `timeout` is seconds, 0 = until the caller's deadline."""
+    """The requested behaviour of an answer; docs/sandbox.md has a table. Positions in a stream (`malformed`, `cut`,
+    `close`, `stall`, `error_event`) count chunks from 1, including the opening chunk; None: not requested. `timeout` is
+    in seconds; 0: until the caller's deadline."""
 
     status: int = 0
     code: str = ""
@@ -53,7 +53,7 @@ class Directives:
 
     @property
     def pace_s(self) -> float:
-        """Seconds between two chunks: `pace`, else what `rate` (tokens a second) makes of `chunk`."""
+        """Seconds between two chunks: `pace`, otherwise the time of `chunk` tokens at `rate` tokens per second."""
         if self.pace:
             return self.pace / 1000
         if self.rate:
@@ -63,7 +63,7 @@ class Directives:
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """One pair of brackets: its settings, and the conditions under which they apply."""
+    """The settings in a pair of brackets, and the conditions under which they apply."""
 
     settings: Mapping[str, Any]
     only: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ def _flag(name: str, value: str) -> bool:
     return value == "true"
 
 
-# name -> (reader, the value that the bare name stands for; "" = a value is needed)
+# name -> (reader, the default value of the bare name; "": a value is required)
 READERS: dict[str, tuple[Reader, str]] = {
     "status": (_whole(400, 599), ""),
     "code": (_word, ""),
@@ -152,20 +152,20 @@ READERS: dict[str, tuple[Reader, str]] = {
 
 
 def read_brackets(text: str) -> tuple[Bracket, ...]:
-    """The directives of a text in order, the first MOST_BRACKETS. InvalidRequest names what is unknown or out of
-    range."""
+    """Return the first MOST_BRACKETS directives of a text in order. InvalidRequest for an unknown name or an invalid
+    value."""
     return tuple(_bracket(match.group(1)) for match in islice(BRACKET.finditer(text), MOST_BRACKETS))
 
 
 def strip(text: str) -> str:
-    """The text without its directives."""
+    """Return the text without its directives."""
     if "[[" in text:
         return BRACKET.sub("", text).strip()
     return text
 
 
 def apply(base: Directives, brackets: Iterable[Bracket], model: str, attempts: Mapping[str, int]) -> Directives:
-    """`base` with every bracket that counts for `model`; `attempts` tells the number of this attempt by key."""
+    """Return `base` with every bracket that applies to `model`; `attempts` is the number of this attempt by key."""
     result = base
     for bracket in brackets:
         spent = bracket.attempt and attempts.get(bracket.key, 0) > bracket.attempt
@@ -175,7 +175,7 @@ def apply(base: Directives, brackets: Iterable[Bracket], model: str, attempts: M
 
 
 def concerns(bracket: Bracket, model: str) -> bool:
-    """Whether the bracket is about this model."""
+    """Whether the bracket applies to this model."""
     return not bracket.only or model in bracket.only
 
 

@@ -1,6 +1,6 @@
-"""Embeddings: vectors from hashed words, so that texts with words in common are near each other.
+"""Embeddings: vectors from hashed words, so that texts with common words are near each other.
 
-Facts: Embeddings API reference, "Create embeddings".
+Source: OpenAI API reference, "Create embeddings".
 """
 
 import base64
@@ -22,67 +22,67 @@ DIMENSIONS = 256
 MOST_DIMENSIONS = 4096
 MOST_INPUTS = 2048
 MOST_NUMBERS = 1 << 20  # of all vectors together
-MANY = 1 << 15  # numbers that are made in a thread
+MANY = 1 << 15  # numbers from which vectors are computed in a thread
 
 Input = str | list[int]
 
 
 def check_embeddings(body: dict[str, Any]) -> None:
-    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    """Raise InvalidRequest with OpenAI's error text for the first mistake."""
     check_fields(body, FIELDS, ("model", "input"))
 
 
 def directive_text(body: dict[str, Any]) -> str:
-    """Where directives are looked for: every text to embed."""
-    return "\n".join(one for one in _read_inputs(body["input"]) if isinstance(one, str))
+    """Return the text that may contain directives: every text to embed."""
+    return "\n".join(text for text in _read_inputs(body["input"]) if isinstance(text, str))
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
-    """The answer to a checked body."""
+    """Return the answer to a checked body."""
     inputs = _read_inputs(body["input"])
     size = body.get("dimensions") or DIMENSIONS
     if len(inputs) * size > MOST_NUMBERS:
-        raise refuse(f"The sandbox makes at most {MOST_NUMBERS:,} numbers, all vectors together.", "dimensions")
+        raise refuse(f"The sandbox returns at most {MOST_NUMBERS:,} numbers in all vectors.", "dimensions")
     return compute_if(len(inputs) * size >= MANY, _write, body, inputs, size, directives)
 
 
 def _write(body: dict[str, Any], inputs: list[Input], size: int, directives: Directives) -> Response:
     packed = body.get("encoding_format") == "base64"
     data = []
-    for index, one in enumerate(inputs):
-        vector = embed(one, size)
-        # Each is written alone: one call for all numbers would keep every other thread waiting.
-        value = base64.b64encode(struct.pack(f"<{size}f", *vector)).decode() if packed else write_vector(vector)
-        data.append({"object": "embedding", "index": index, "embedding": value})
+    for index, value in enumerate(inputs):
+        vector = embed(value, size)
+        # Each vector is encoded separately: a single call for all numbers would block every other thread.
+        encoded = base64.b64encode(struct.pack(f"<{size}f", *vector)).decode() if packed else write_vector(vector)
+        data.append({"object": "embedding", "index": index, "embedding": encoded})
     whole: dict[str, Any] = {"object": "list", "data": data, "model": body["model"]}
     if not directives.no_usage:
-        tokens = sum(count(strip(one)) if isinstance(one, str) else len(one) for one in inputs)
+        tokens = sum(count(strip(value)) if isinstance(value, str) else len(value) for value in inputs)
         whole["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
     return Response(orjson.dumps(whole), bare=orjson.dumps({**whole, "data": []}))
 
 
 def write_vector(vector: list[float]) -> orjson.Fragment:
-    """A vector as finished JSON."""
+    """Return a vector as encoded JSON."""
     return orjson.Fragment(orjson.dumps(vector))
 
 
-def embed(one: Input, size: int) -> list[float]:
-    """A vector of length 1: each word (or token number) adds or takes one at a place that its hash tells."""
-    found: dict[int, float] = {}
-    if isinstance(one, str):
-        words = strip(one).lower().split()
+def embed(value: Input, size: int) -> list[float]:
+    """Return a vector of length 1. The hash of each word (or token number) selects a component and adds 1 or -1."""
+    components: dict[int, float] = {}
+    if isinstance(value, str):
+        words = strip(value).lower().split()
     else:
-        words = [str(token) for token in one]
+        words = [str(token) for token in value]
     for word in words or [""]:
         number = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "big")
         place = (number >> 1) % size
-        found[place] = found.get(place, 0.0) + (1.0 if number & 1 else -1.0)
-    length = sum(value * value for value in found.values()) ** 0.5
+        components[place] = components.get(place, 0.0) + (1.0 if number & 1 else -1.0)
+    length = sum(component * component for component in components.values()) ** 0.5
     if not length:  # two words may cancel each other out
-        found[0] = length = 1.0
+        components[0] = length = 1.0
     vector = [0.0] * size
-    for place, value in found.items():
-        vector[place] = value / length
+    for place, component in components.items():
+        vector[place] = component / length
     return vector
 
 

@@ -6,19 +6,23 @@ import orjson
 
 from gateway.errors import GatewayError, InvalidRequest
 
-# status -> (type, code, message); other statuses take the nearest class.
+# status -> (type, code, message); other statuses use those of 400 or 500.
 WORDS: dict[int, tuple[str, str | None, str]] = {
-    400: ("invalid_request_error", None, "The sandbox was asked to refuse this request."),
+    400: ("invalid_request_error", None, "The sandbox refuses this request, as the directive requested."),
     401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided: the sandbox refuses this key."),
     402: ("insufficient_quota", "insufficient_quota", "The sandbox account has no funds left."),
     403: ("invalid_request_error", "permission_denied", "The sandbox project has no access to this model."),
-    404: ("invalid_request_error", "model_not_found", "The sandbox model does not exist or is not yours to use."),
+    404: (
+        "invalid_request_error",
+        "model_not_found",
+        "The sandbox model does not exist, or access is denied.",
+    ),
     408: ("server_error", "request_timeout", "The sandbox gave up waiting for the request."),
-    413: ("invalid_request_error", "request_too_large", "The request is larger than the sandbox takes."),
+    413: ("invalid_request_error", "request_too_large", "The request is larger than the sandbox accepts."),
     422: ("invalid_request_error", None, "The sandbox cannot process this request."),
     429: ("requests", "rate_limit_exceeded", "Rate limit reached for the sandbox model. Try again later."),
     500: ("server_error", None, "The sandbox had an error while processing the request."),
-    502: ("server_error", "bad_gateway", "The sandbox got no usable answer from its own upstream."),
+    502: ("server_error", "bad_gateway", "The sandbox received an invalid response from its upstream."),
     503: ("server_error", "service_unavailable", "The sandbox model is overloaded. Try again later."),
     504: ("server_error", "timeout", "The sandbox model did not answer in time."),
     529: ("overloaded_error", "overloaded", "The sandbox is overloaded. Try again later."),
@@ -32,12 +36,12 @@ CODES = {
 
 
 def refuse(message: str, param: str = "", code: str = "", status: int = 400) -> InvalidRequest:
-    """The exception by which a check stops; the server turns it into an answer with `write_refusal`."""
+    """Return the exception for a failed check; the server converts it to a response with `write_refusal`."""
     return InvalidRequest(message, param=param, code=code, status=status)
 
 
 def write_refusal(error: GatewayError) -> bytes:
-    """A failed check as its wire body."""
+    """Return the response body for a failed check."""
     if error.status < 500:
         kind = WORDS[401][0]
     else:
@@ -46,13 +50,13 @@ def write_refusal(error: GatewayError) -> bytes:
 
 
 def write_fault(status: int, code: str = "") -> bytes:
-    """The body of a simulated failure with `status`; `code` replaces the status's usual one."""
+    """Return the response body of a simulated failure; `code` replaces the default code of the status."""
     kind, usual, message = WORDS.get(status) or WORDS[400 if status < 500 else 500]
     return orjson.dumps(_envelope(CODES.get(code, message), kind, None, code or usual))
 
 
 def event_fault() -> dict[str, Any]:
-    """The error object that a broken stream carries in the place of a chunk."""
+    """Return the error object that a broken stream contains instead of a chunk."""
     return _envelope("The sandbox had an error while it was answering.", "server_error", None, "server_error")
 
 

@@ -1,8 +1,9 @@
-"""The answer of a sandbox model to a prompt."""
+"""Generates the answer of a sandbox model to a prompt."""
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 import orjson
 
@@ -14,14 +15,14 @@ from gateway.providers.sandbox.personas import Voice
 from gateway.providers.sandbox.prompt_text import Prompt, Tool
 from gateway.providers.sandbox.prose import fill, write_answer, write_thoughts
 
-MOST_SEARCHED = 100_000  # characters in which names of tools are looked for
-REFUSAL = "The sandbox was asked to refuse this and does so."
+MOST_SEARCHED = 100_000  # characters of a prompt that are searched for names of tools
+REFUSAL = "The sandbox refuses this, as the directive requested."
 EFFORT_TOKENS = {"none": 0, "minimal": 16, "low": 32, "": 64, "medium": 64, "high": 128, "xhigh": 256, "max": 512}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool call in an answer; `arguments` is JSON text, or free text of a custom tool."""
+    """A tool call in an answer; `arguments` is JSON, or free text for a custom tool."""
 
     id: str
     name: str
@@ -35,7 +36,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class SandboxAnswer:
-    """One choice; `finish` is the wire format's finish reason."""
+    """A choice of an answer; `finish` is the wire format's finish reason."""
 
     text: str = ""
     reasoning: str = ""
@@ -45,30 +46,30 @@ class SandboxAnswer:
 
     @property
     def tokens(self) -> int:
-        """All tokens out, reasoning included."""
+        """All output tokens, including reasoning."""
         texts = count(self.text) + count(self.reasoning) + count(self.refusal)
         return texts + sum(use.tokens for use in self.uses)
 
 
 def answer(prompt: Prompt, voice: Voice, directives: Directives) -> tuple[SandboxAnswer, ...]:
-    """All choices. InvalidRequest when a tool that a directive names is missing, a schema cannot be met, or all
-    choices together would be longer than the sandbox makes them."""
+    """Return all choices. InvalidRequest when a tool in a directive is missing, a schema cannot be satisfied, or all
+    choices together exceed MAX_TOKENS."""
     if prompt.choices * ((directives.tokens or 0) + (directives.reasoning or 0)) > MAX_TOKENS:
-        raise refuse(f"The sandbox makes at most {MAX_TOKENS} tokens, all choices together.", "n")
+        raise refuse(f"The sandbox returns at most {MAX_TOKENS} tokens in all choices.", "n")
     return tuple(_choice(prompt, voice, directives, number) for number in range(prompt.choices))
 
 
 def _choice(prompt: Prompt, voice: Voice, directives: Directives, number: int) -> SandboxAnswer:
     seed = f"{prompt.digest}/{number}"
     reasoning = _reason(prompt, voice, directives, seed)
-    made = _say(prompt, voice, directives, seed)
-    limited = _limit(replace(made, reasoning=reasoning), prompt.limit)
+    content = _write_content(prompt, voice, directives, seed)
+    limited = _limit(replace(content, reasoning=reasoning), prompt.limit)
     if directives.finish:
         return replace(limited, finish=directives.finish)
     return limited
 
 
-def _say(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> SandboxAnswer:
+def _write_content(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> SandboxAnswer:
     if directives.refusal:
         return SandboxAnswer(refusal=REFUSAL)
     uses = _call_tools(prompt, voice, directives, seed)
@@ -95,17 +96,17 @@ def _reason(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> 
     return ""
 
 
-def _limit(made: SandboxAnswer, limit: int | None) -> SandboxAnswer:
-    """The answer within `limit` tokens: reasoning is spent first, then text, then tool calls in order."""
-    if limit is None or made.tokens <= limit:
-        return made
-    reasoning = clip(made.reasoning, limit)
+def _limit(full: SandboxAnswer, limit: int | None) -> SandboxAnswer:
+    """Return the answer truncated to `limit` tokens: first comes reasoning, then text, then tool calls in order."""
+    if limit is None or full.tokens <= limit:
+        return full
+    reasoning = clip(full.reasoning, limit)
     left = limit - count(reasoning)
-    text = clip(made.text, left)
-    refusal = clip(made.refusal, left)
+    text = clip(full.text, left)
+    refusal = clip(full.refusal, left)
     left -= count(text) + count(refusal)
     uses: list[ToolUse] = []
-    for use in made.uses:
+    for use in full.uses:
         if left <= count(use.name):
             break
         uses.append(replace(use, arguments=clip(use.arguments, left - count(use.name))))
@@ -121,7 +122,7 @@ def _stop(prompt: Prompt, text: str) -> str:
 
 
 def _notes(prompt: Prompt) -> str:
-    return "\n".join(one.note for one in prompt.attachments)
+    return "\n".join(attachment.note for attachment in prompt.attachments)
 
 
 def _echo(prompt: Prompt, tokens: int | None, seed: str) -> str:
@@ -130,10 +131,10 @@ def _echo(prompt: Prompt, tokens: int | None, seed: str) -> str:
 
 
 def _stretch(text: str, tokens: int | None) -> str:
-    """The text, or its repetition to exactly `tokens` tokens."""
+    """Return the text, or its repetition to exactly `tokens` tokens."""
     if tokens is None:
         return text
-    return fill(text, iter(lambda: " " + (text or "."), None), tokens)
+    return fill(text, repeat(" " + (text or ".")), tokens)
 
 
 def _template(prompt: Prompt, tokens: int | None, seed: str) -> str:
@@ -160,7 +161,7 @@ def _write_json(prompt: Prompt) -> str:
     if prompt.schema is not None:
         value = write_instance(prompt.schema)
     else:
-        value = {"reply": prompt.text, "attachments": [one.note for one in prompt.attachments]}
+        value = {"reply": prompt.text, "attachments": [attachment.note for attachment in prompt.attachments]}
     return orjson.dumps(value).decode()
 
 
@@ -175,7 +176,8 @@ def _call_tools(prompt: Prompt, voice: Voice, directives: Directives, seed: str)
 
 
 def _choose_tools(prompt: Prompt, voice: Voice, directives: Directives) -> list[Tool]:
-    """Which tools are called: none, those named by directive, by force, in the text, else the first on offer."""
+    """Return the tools to call: none, the tools in a directive, in the text, or the first tool. A forced tool restricts
+    the choice."""
     if prompt.choice == "none":
         return []
     forced = set(prompt.forced)
@@ -213,5 +215,5 @@ def _use(tool: Tool, prompt: Prompt, seed: str) -> ToolUse:
 
 
 def _short_digest(seed: str) -> str:
-    """24 hex digits for the id of a tool call."""
+    """Return 24 hex digits for the id of a tool call."""
     return hashlib.sha256(seed.encode()).hexdigest()[:24]

@@ -1,9 +1,9 @@
-"""Generates image files: valid ones in a single colour derived from a text, in the requested size.
+"""Generates valid image files of the requested size in a single colour, which is derived from a text.
 
-An image of one colour needs no encoder: PNG has one bit per pixel, JPEG identical blocks, WebP codes of one symbol that
-take no bits at all.
+An image of one colour needs no encoder: PNG has one bit per pixel, JPEG has identical blocks, and WebP has codes of one
+symbol, which need no bits.
 
-Facts: PNG specification, third edition; ITU-T T.81 and JFIF 1.02 (JPEG); RFC 9649 (WebP, lossless).
+Sources: PNG specification, third edition; ITU-T T.81 and JFIF 1.02 (JPEG); RFC 9649 (WebP, lossless).
 """
 
 import hashlib
@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 Colour = tuple[int, int, int]
 MOST_TEXT = 1000
-# JPEG: quantized by 8 a block's first coefficient is the value itself. Of the lengths of that, 0 has the code 0 and
-# those from 1 to 8 five bits each; that nothing follows in the block is the one code of the other table.
+# JPEG: with a quantizer of 8, the first coefficient of a block is the value itself. In the DC table, the length 0 has
+# the code 0 and the lengths 1 to 8 have codes of five bits. The AC table only has the code for the end of a block.
 QUANTUM = 8
 MIDDLE = 128
 LONG_CODE = 0b10000
@@ -22,17 +22,17 @@ DC_CODES = bytes((1, 0, 0, 0, 8)) + bytes(11) + bytes(range(9))
 AC_CODES = bytes((1,)) + bytes(15) + b"\0"
 BLOCK = 8
 UNCHANGED = "00"
-GREEN, RED, BLUE, OPAQUE = 1, 0, 2, 255  # the order of WebP's codes is green, red, blue, alpha, distance
+GREEN, RED, BLUE, OPAQUE = 1, 0, 2, 255  # WebP's codes have the order green, red, blue, alpha, distance
 
 
 def make(format: str, width: int, height: int, text: str) -> bytes:
-    """A file of one of FORMATS; the text stands in it where the format has a place for one."""
+    """Return a file in one of FORMATS. It contains the text where the format has a field for it."""
     return ENCODERS[format](width, height, text)
 
 
 def png(width: int, height: int, text: str) -> bytes:
-    """A palette image, with the text in a tEXt chunk."""
-    row = b"\0" + bytes((width + 7) // 8)  # one bit a pixel, all of the first colour
+    """Return a palette image, with the text in a tEXt chunk."""
+    row = b"\0" + bytes((width + 7) // 8)  # one bit per pixel, all of the first colour
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 3, 0, 0, 0)),
         (b"PLTE", bytes(_colour(text))),
@@ -47,7 +47,7 @@ def png(width: int, height: int, text: str) -> bytes:
 
 
 def jpeg(width: int, height: int, text: str) -> bytes:
-    """A baseline image without subsampling, with the text as a comment."""
+    """Return a baseline image without subsampling, with the text as a comment."""
     components = b"".join(bytes((number, 0x11, 0)) for number in (1, 2, 3))
     segments = (
         (0xE0, b"JFIF\0\1\2\0\0\1\0\1\0\0"),
@@ -65,14 +65,15 @@ def jpeg(width: int, height: int, text: str) -> bytes:
 
 
 def webp(width: int, height: int, text: str) -> bytes:
-    """A lossless image."""
+    """Return a lossless image."""
     colour = _colour(text)
     bits = [(0x2F, 8), (width - 1, 14), (height - 1, 14), (0, 1), (0, 3)]  # no alpha, version 0
-    bits += [(0, 1), (0, 1), (0, 1)]  # no transform, no cache of colours, one group of codes
+    bits += [(0, 1), (0, 1), (0, 1)]  # no transform, no colour cache, one group of codes
     for value in (colour[GREEN], colour[RED], colour[BLUE], OPAQUE):
-        bits += [(1, 1), (0, 1), (1, 1), (value, 8)]  # a simple code of one symbol, which has eight bits
+        bits += [(1, 1), (0, 1), (1, 1), (value, 8)]  # a simple code of one symbol with eight bits
     bits += [(1, 1), (0, 1), (0, 1), (0, 1)]
-    whole = at = 0
+    whole = 0
+    at = 0
     for value, size in bits:
         whole |= value << at
         at += size
@@ -91,7 +92,7 @@ def _latin(text: str) -> bytes:
 
 
 def _ycc(colour: Colour) -> tuple[int, int, int]:
-    """Brightness and the two differences (JFIF 1.02)."""
+    """Return brightness and the two colour differences (JFIF 1.02)."""
     red, green, blue = colour
     bright = 0.299 * red + 0.587 * green + 0.114 * blue
     differences = MIDDLE + (blue - bright) / 1.772, MIDDLE + (red - bright) / 1.402
@@ -99,7 +100,7 @@ def _ycc(colour: Colour) -> tuple[int, int, int]:
 
 
 def _first_block(value: int) -> str:
-    """The bits of a component's first block: how long the value is, the value, and that nothing follows."""
+    """Return the bits of a component's first block: the length of the value, the value, and the end of the block."""
     length = abs(value).bit_length()
     if not length:
         return UNCHANGED
@@ -111,7 +112,7 @@ def _first_block(value: int) -> str:
 
 
 def _pack(first: str, zeros: int) -> bytes:
-    """Bits as JPEG has them: filled up with ones, and a zero behind each byte of ones."""
+    """Return JPEG's entropy-coded bytes: padded with ones, and with a zero byte after each 0xFF."""
     size = len(first) + zeros
     start = int(first.ljust(-(-len(first) // 8) * 8, "0"), 2).to_bytes(-(-len(first) // 8), "big")
     packed = bytearray(start.ljust(-(-size // 8), b"\0"))

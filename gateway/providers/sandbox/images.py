@@ -1,6 +1,6 @@
-"""Images: files in a colour derived from the prompt, in the requested size, complete or as events.
+"""Images: files of the requested size in a colour derived from the prompt, as a complete answer or as events.
 
-Facts: Images API reference, "Create image" and its stream events.
+Source: OpenAI API reference, "Create image" and its stream events.
 """
 
 from base64 import b64encode
@@ -10,7 +10,7 @@ import orjson
 
 from gateway.neutral.images import shape_of
 from gateway.providers.sandbox import image_files
-from gateway.providers.sandbox.checks import Check, check_fields, of, one_of
+from gateway.providers.sandbox.checks import Check, accept, check_fields, of, one_of
 from gateway.providers.sandbox.counting import count
 from gateway.providers.sandbox.directives import Directives, strip
 from gateway.providers.sandbox.error_responses import refuse
@@ -19,37 +19,41 @@ from gateway.providers.sandbox.response import Response, write_event
 
 MOST_EDGE = 4096
 USUAL = "1024x1024"
-EDGE, STEP, MOST_SHAPE = 1024, 16, 16  # of images that are asked for by their ratio
+# Images with an aspect ratio have about EDGE² pixels and edges that are multiples of STEP.
+EDGE = 1024
+STEP = 16
+MOST_SHAPE = 16
 TOKENS = {"low": 272, "medium": 1056, "high": 4160}
 READ_TOKENS = 300
 PARTIAL_TOKENS = 100
 
 
 def check_images(body: dict[str, Any]) -> None:
-    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    """Raise InvalidRequest with OpenAI's error text for the first mistake."""
     check_fields(body, FIELDS, ("model", "prompt"))
 
 
 def directive_text(body: dict[str, Any]) -> str:
-    """Where directives are looked for: the prompt."""
+    """Return the text that may contain directives: the prompt."""
     return body["prompt"]
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
-    """The answer to a checked body; images on their way are of other colours."""
+    """Return the answer to a checked body. Previews have other colours."""
     width, height = _edges_for(body)
     prompt = strip(body["prompt"])
     number = int(body.get("n") or 1)
-    made = body.get("output_format") or "png"
+    output_format = body.get("output_format") or "png"
     quality = body.get("quality") or "medium"
-    shared = {"size": f"{width}x{height}", "quality": quality, "output_format": made}
+    shared = {"size": f"{width}x{height}", "quality": quality, "output_format": output_format}
     if directives.no_usage:
         usage = {}
     else:
         usage = {"usage": _usage_of(body, prompt, quality, number)}
 
-    def draw(what: str) -> dict[str, str]:
-        return {"b64_json": b64encode(image_files.make(made, width, height, f"{prompt} {what}")).decode()}
+    def draw(variant: str) -> dict[str, str]:
+        file = image_files.make(output_format, width, height, f"{prompt} {variant}")
+        return {"b64_json": b64encode(file).decode()}
 
     if str(body.get("stream")).lower() != "true":
         data = [draw(str(place)) for place in range(number)]
@@ -85,7 +89,7 @@ def _usage_of(body: dict[str, Any], prompt: str, quality: str, number: int) -> d
 
 
 def edges_of(size: str) -> tuple[int, int]:
-    """Width and height. InvalidRequest."""
+    """Return width and height. InvalidRequest for an invalid size."""
     width, _, height = size.partition("x")
     if not (width.isdigit() and height.isdigit() and 1 <= int(width) <= MOST_EDGE and 1 <= int(height) <= MOST_EDGE):
         raise refuse(f"Invalid size '{size[:32]}'. Supported sizes are widthxheight up to {MOST_EDGE}.", "size")
@@ -93,7 +97,7 @@ def edges_of(size: str) -> tuple[int, int]:
 
 
 def _edges_for(body: dict[str, Any]) -> tuple[int, int]:
-    """Width and height by the ratio, else by the size; a ratio has about as many pixels as the usual size."""
+    """Return width and height by the ratio, otherwise by the size."""
     shape = shape_of(body.get("aspect_ratio") or "")
     if shape:
         width, height = (max(1, round(edge / STEP)) * STEP for edge in (EDGE * shape**0.5, EDGE / shape**0.5))
@@ -108,7 +112,7 @@ def _ratio(value: Any, param: str) -> None:
 
 
 def _number(value: Any, param: str) -> None:
-    """Forms send numbers as text."""
+    """Check a number from 1 to 10, which may be text because forms send text."""
     if not str(value).isdigit() or not 1 <= int(value) <= 10:
         raise refuse(f"Invalid '{param}': expected a number from 1 to 10.", param)
 
@@ -133,12 +137,12 @@ FIELDS: dict[str, Check] = {
     "background": one_of("transparent", "opaque", "auto"),
     "output_format": one_of(*image_files.FORMATS),
     "output_compression": _percent,
-    "stream": lambda value, param: None,
+    "stream": accept,
     "partial_images": _few,
     "moderation": one_of("auto", "low"),
     "input_fidelity": one_of("high", "low"),
-    "image": lambda value, param: None,
-    "image[]": lambda value, param: None,
-    "mask": lambda value, param: None,
-    "markup": lambda value, param: None,
+    "image": accept,
+    "image[]": accept,
+    "mask": accept,
+    "markup": accept,
 }

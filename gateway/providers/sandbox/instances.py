@@ -1,6 +1,6 @@
-"""JSON values that satisfy a JSON Schema (drafts 7 to 2020-12: the parts that tools and response formats use).
+"""Generates JSON values that satisfy a JSON Schema (drafts 7 to 2020-12, the keywords that tools and formats use).
 
-Built from the schema alone; `not`, `if` and `patternProperties` are not looked at.
+The keywords `not`, `if` and `patternProperties` are ignored.
 """
 
 from math import ceil, floor
@@ -13,14 +13,14 @@ from gateway.providers.sandbox.patterns import write_match
 
 Schema = dict[str, Any]
 
-LEAN_DEPTH = 6  # below it only what is required is made, so a schema that contains itself comes to an end
+LEAN_DEPTH = 6  # deeper objects only get required properties, so that a recursive schema ends
 LEAN_NODES = 2_000
 MOST_DEPTH = 60
 MOST_NODES = 20_000
 MOST_ITEMS = 1_000
 MOST_CHARACTERS = 100_000
-MOST_WRITTEN = 2_000_000  # characters of a whole value
-MOST_STEPS = 200_000  # words and list entries looked at
+MOST_WRITTEN = 2_000_000  # characters of a complete value
+MOST_STEPS = 200_000  # keywords and list entries that are visited
 
 FORMATS = {
     "date-time": "2025-01-15T08:30:00Z",
@@ -50,21 +50,21 @@ HINTS = {
 
 
 def write_instance(schema: Schema | bool | None, name: str = "value") -> Any:
-    """A value of the schema; None stands for an object of no known fields. `name` flavours its strings.
+    """Return a value of the schema; {} for None. Strings contain `name`.
 
-    InvalidRequest when the schema cannot be satisfied, points nowhere or asks for something huge.
+    InvalidRequest when the schema cannot be satisfied, contains an unresolved reference or needs too large a value.
     """
     if schema is None:
         return {}
     try:
         return InstanceGenerator(schema).make(schema, name, 0, 0)
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
-        # The schema is a stranger's JSON: any keyword may hold a value of the wrong kind.
-        raise refuse("The schema is not a valid JSON Schema: a keyword has a value of the wrong kind.") from error
+        # The schema is untrusted JSON: any keyword may have a value of the wrong type.
+        raise refuse("The schema is not a valid JSON Schema: a keyword has a value of the wrong type.") from error
 
 
 class InstanceGenerator:
-    """Generates one value. `steps` is the number of steps so far, `written` the number of characters."""
+    """Generates a value. `steps` counts visited keywords and entries, `written` counts characters."""
 
     def __init__(self, root: Schema | bool) -> None:
         self._root = root
@@ -74,14 +74,14 @@ class InstanceGenerator:
         self.written = 0
 
     def make(self, schema: Schema | bool, name: str, depth: int, turn: int) -> Any:
-        """One value; `turn` numbers the items of an array, so that they differ where they can."""
+        """Return a value; `turn` is the index in an array, so that its items differ where possible."""
         self._nodes += 1
         if depth > MOST_DEPTH or self._nodes > MOST_NODES:
-            raise refuse("The sandbox finds no finite value for this schema, or only a huge one.")
+            raise refuse("The sandbox cannot generate a value for this schema: it is infinite or too large.")
         if schema is True:
             return self._write(f"sample {name}")
         if not isinstance(schema, dict):
-            raise refuse("The sandbox can make no value for a schema that nothing satisfies.")
+            raise refuse("The sandbox cannot generate a value for a schema that rejects every value.")
         flat = self._flatten(schema, depth)
         if "const" in flat:
             return self._copy(flat["const"])
@@ -113,19 +113,19 @@ class InstanceGenerator:
     def _spend(self, steps: int) -> None:
         self.steps += steps
         if self.steps > MOST_STEPS:
-            raise refuse("The sandbox would look too long for a value of this schema.")
+            raise refuse("The sandbox cannot generate a value for this schema in a reasonable number of steps.")
 
     def _count(self, characters: int) -> None:
         self.written += characters
         if self.written > MOST_WRITTEN:
-            raise refuse(f"The sandbox makes no value of more than {MOST_WRITTEN:,} characters.")
+            raise refuse(f"The sandbox does not generate values of more than {MOST_WRITTEN:,} characters.")
 
     def _write(self, text: str) -> str:
         self._count(len(text))
         return text
 
     def _copy(self, value: Any) -> Any:
-        """A value that the schema holds; it may come often, and is large in the answer each time."""
+        """Return a value from the schema and count its size, because each copy makes the answer larger."""
         size = self._sizes.get(id(value))
         if size is None:
             size = self._sizes[id(value)] = len(orjson.dumps(value))
@@ -136,13 +136,13 @@ class InstanceGenerator:
         return depth >= LEAN_DEPTH or self._nodes > LEAN_NODES
 
     def _flatten(self, schema: Schema, depth: int) -> Schema:
-        """The schema with references followed, `allOf` merged and one alternative chosen."""
+        """Return the schema with references resolved, `allOf` merged and an alternative chosen."""
         flat = schema
         steps = 0
         while any(key in flat for key in ("$ref", "allOf", "anyOf", "oneOf")):
             steps += 1
             if steps > MOST_DEPTH:
-                raise refuse("The schema refers to itself without end.")
+                raise refuse("The schema contains an endless reference to itself.")
             rest = {key: value for key, value in flat.items() if key not in ("$ref", "allOf", "anyOf", "oneOf")}
             for part in self._parts(flat, depth):
                 self._spend(_size(rest) + _size(part))
@@ -163,27 +163,31 @@ class InstanceGenerator:
         return [part for part in parts if isinstance(part, dict)]
 
     def _choose(self, options: list[Any], depth: int) -> Any:
-        """The first alternative that is no null; deep down, one that ends: null or without a reference."""
-        usable = [one for one in options if one is not False]
+        """Return the first alternative that is not null. Below the lean depth, return a finite alternative: null or one
+        without references."""
+        usable = [option for option in options if option is not False]
         if not usable:
-            raise refuse("The schema offers no alternative that can be satisfied.")
+            raise refuse("The schema has no alternative that can be satisfied.")
         if self._lean(depth):
-            return next((one for one in usable if _ends(one)), usable[0])
-        return next((one for one in usable if not (isinstance(one, dict) and one.get("type") == "null")), usable[0])
+            return next((option for option in usable if _is_finite(option)), usable[0])
+        return next((option for option in usable if not _is_null(option)), usable[0])
 
     def _follow(self, reference: Any) -> Any:
         if not isinstance(reference, str) or not reference.startswith("#"):
-            raise refuse("The sandbox follows references within the schema only ('#/…').")
+            raise refuse("The sandbox only resolves references within the schema ('#/…').")
         self._spend(1 + len(reference) // 16)
-        found: Any = self._root
+        target: Any = self._root
         for step in reference[1:].split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
-            found = found[int(key)] if isinstance(found, list) and key.isdigit() and int(key) < len(found) else (
-                found.get(key) if isinstance(found, dict) else None
-            )  # fmt: skip
-        if found is None:
-            raise refuse(f"The schema's reference {reference[:100]!r} points nowhere.")
-        return found
+            if isinstance(target, list) and key.isdigit() and int(key) < len(target):
+                target = target[int(key)]
+            elif isinstance(target, dict):
+                target = target.get(key)
+            else:
+                target = None
+        if target is None:
+            raise refuse(f"The schema's reference {reference[:100]!r} has no target.")
+        return target
 
     def _object(self, flat: Schema, depth: int) -> dict[str, Any]:
         properties: dict[str, Schema | bool] = flat.get("properties") or {}
@@ -219,7 +223,7 @@ class InstanceGenerator:
         wanted = max(least, len(first), 0 if self._lean(depth) else 1)
         wanted = min(wanted, flat.get("maxItems", wanted), len(first) if items is False else wanted)
         if wanted > MOST_ITEMS:
-            raise refuse(f"The sandbox makes no array of more than {MOST_ITEMS} items.")
+            raise refuse(f"The sandbox does not generate arrays of more than {MOST_ITEMS} items.")
         made = [self.make(first[at] if at < len(first) else items, name, depth + 1, at) for at in range(wanted)]
         if "contains" in flat:
             made[-1:] = [self.make(flat["contains"], name, depth + 1, 0)]
@@ -227,25 +231,29 @@ class InstanceGenerator:
 
 
 def _size(schema: Schema) -> int:
-    """What joining the schema with another one takes."""
+    """Return the number of steps that merging the schema costs."""
     return sum(1 + (len(value) if isinstance(value, dict | list) else 0) for value in schema.values())
 
 
 def _kind(flat: Schema) -> Any:
     kind = flat.get("type")
     if isinstance(kind, list):
-        return next((one for one in kind if one != "null"), "null")
+        return next((name for name in kind if name != "null"), "null")
     if kind is not None:
         return kind
     return next((name for name, keys in HINTS.items() if any(key in flat for key in keys)), "string")
 
 
-def _ends(option: Any) -> bool:
+def _is_null(option: Any) -> bool:
+    return isinstance(option, dict) and option.get("type") == "null"
+
+
+def _is_finite(option: Any) -> bool:
     return not isinstance(option, dict) or not any(key in option for key in ("$ref", "properties", "items", "anyOf"))
 
 
 def _merge(left: Schema, right: Schema) -> Schema:
-    """Both schemas at once; of two limits the tighter one."""
+    """Return a schema that satisfies both, with the tighter of two limits."""
     merged = {**left, **right}
     if "properties" in left and "properties" in right:
         merged["properties"] = {**left["properties"], **right["properties"]}
@@ -271,14 +279,14 @@ def _number(flat: Schema, turn: int, whole: bool) -> int | float:
     if step:
         value = _on_grid(value, step, low, high)
     if (low is not None and value < low) or (high is not None and value > high):
-        raise refuse("The schema's limits leave no number between them.")
+        raise refuse("The schema's limits exclude every number.")
     if whole:
         return int(value)
     return value
 
 
 def _limits(flat: Schema, step: float) -> tuple[float | None, float | None]:
-    """Inclusive limits; an exclusive one is moved inwards, by no more than half the space to the other."""
+    """Return inclusive limits. An exclusive limit is moved inwards, at most by a quarter of the range."""
     lows = [flat[key] for key in ("minimum", "exclusiveMinimum") if _is_number(flat.get(key))]
     highs = [flat[key] for key in ("maximum", "exclusiveMaximum") if _is_number(flat.get(key))]
     low = max(lows, default=None)
@@ -309,7 +317,7 @@ def _string(flat: Schema, name: str, turn: int) -> str:
     least = flat.get("minLength", 0)
     most = flat.get("maxLength", MOST_CHARACTERS)
     if least > MOST_CHARACTERS:
-        raise refuse(f"The sandbox makes no string longer than {MOST_CHARACTERS} characters.")
+        raise refuse(f"The sandbox does not generate strings longer than {MOST_CHARACTERS} characters.")
     if "pattern" in flat:
         return write_match(flat["pattern"], least)
     if flat.get("format") in FORMATS:

@@ -1,4 +1,4 @@
-"""What the sandbox knows of images, audio, video and files: type, size and token cost."""
+"""Reads type, size and tokens of images, audio, video and files."""
 
 import mimetypes
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gateway.providers.sandbox.error_responses import refuse
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """`note` is how an answer mentions it, e.g. `[image: image/png, 68 bytes]`."""
+    """An image, audio clip, video or file. `note` describes it in an answer, e.g. `[image: image/png, 68 bytes]`."""
 
     kind: str
     note: str
@@ -19,7 +19,7 @@ class Attachment:
 
 
 def read_part(part: dict[str, Any], param: str) -> Attachment | None:
-    """The attachment in a checked content part; None for text. InvalidRequest when its base64 is broken."""
+    """Return the attachment in a checked content part; None for text. InvalidRequest for invalid base64."""
     match part["type"]:
         case "image_url":
             return _linked("image", part["image_url"]["url"], f"{param}.image_url.url")

@@ -1,4 +1,4 @@
-"""Validates `messages` as the chat completions API does: roles, contents, and misplaced tool messages."""
+"""Validates `messages` like the chat completions API: roles, contents, and misplaced tool messages."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ PARTS = {
     "tool": TEXT_ONLY + ("image_url",),
     "function": TEXT_ONLY,
 }
-# part type -> (its member, the member's type, members of which one is needed)
+# part type -> (its member, the member's type, inner members of which one is required)
 BODIES: dict[str, tuple[str, type, tuple[str, ...]]] = {
     "text": ("text", str, ()),
     "refusal": ("refusal", str, ()),
@@ -27,7 +27,7 @@ BODIES: dict[str, tuple[str, type, tuple[str, ...]]] = {
 
 
 def check_messages(messages: list[Any]) -> None:
-    """Raise InvalidRequest for the first message that is wrong by itself, then for the first out of sequence."""
+    """Raise InvalidRequest for the first invalid message, otherwise for the first message out of sequence."""
     if not messages:
         text = (
             "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead."
@@ -66,14 +66,14 @@ def _check_content(message: dict[str, Any], role: str, param: str) -> None:
 
 
 def check_part(part: Any, allowed: tuple[str, ...], param: str) -> None:
-    """A content part of one of the `allowed` types with the member that its type needs."""
+    """Check a content part: one of the `allowed` types, with the member that its type requires."""
     of(dict)(part, param)
     kind = member(part, "type", param, str)
     if kind not in allowed:
         raise wrong_value(kind, f"{param}.type", allowed)
     name, wanted, inner = BODIES[kind]
     value = member(part, name, param, wanted)
-    if inner and not any(isinstance(value.get(one), str) for one in inner):
+    if inner and not any(isinstance(value.get(key), str) for key in inner):
         member(value, inner[0], f"{param}.{name}", str)
 
 
@@ -97,7 +97,7 @@ def _check_calls(role: str, calls: Any, param: str) -> None:
 
 
 def _check_sequence(messages: list[dict[str, Any]]) -> None:
-    """Tool messages answer the calls of the assistant message before them, and every call is answered."""
+    """Check that tool messages answer the calls of the preceding assistant message, and that every call is answered."""
     waiting: dict[str, None] = {}
     answerable: set[str] = set()
     for place, message in enumerate(messages):

@@ -1,6 +1,6 @@
 """Moderations: a category is flagged when its name is a word of the input, or by directive.
 
-Facts: Moderations API reference, "Create moderation".
+Source: OpenAI API reference, "Create moderation".
 """
 
 import hashlib
@@ -37,23 +37,23 @@ PARTS = ("text", "image_url")
 
 
 def check_moderations(body: dict[str, Any]) -> None:
-    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    """Raise InvalidRequest with OpenAI's error text for the first mistake."""
     check_fields(body, FIELDS, ("model", "input"))
 
 
 def directive_text(body: dict[str, Any]) -> str:
-    """Where directives are looked for: every text of the input."""
+    """Return the text that may contain directives: every text of the input."""
     return "\n".join(_read_texts(body["input"]))
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
-    """The answer to a checked body; content parts are judged together, separate texts one by one."""
+    """Return the answer to a checked body. Content parts are judged together, separate texts individually."""
     unknown = [name for name in directives.flag if name not in CATEGORIES]
     if unknown:
-        raise refuse(f"The sandbox directive 'flag' knows no category {unknown[0][:64]!r}.", "input")
+        raise refuse(f"The sandbox directive 'flag' contains an unknown category {unknown[0][:64]!r}.", "input")
     value = body["input"]
     texts = _read_texts(value)
-    if isinstance(value, str) or all(isinstance(one, str) for one in value):
+    if isinstance(value, str) or all(isinstance(part, str) for part in value):
         judged = texts
     else:
         judged = ["\n".join(texts)]
@@ -67,30 +67,30 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
 
 def _judge(text: str, flags: tuple[str, ...]) -> dict[str, Any]:
     words = set(re.findall(r"[a-z/-]+", text.lower()))
-    found = {name: name in words or name in flags for name in CATEGORIES}
+    flagged = {name: name in words or name in flags for name in CATEGORIES}
     return {
-        "flagged": any(found.values()),
-        "categories": found,
-        "category_scores": {name: FLAGGED_SCORE if hit else CLEAN_SCORE for name, hit in found.items()},
-        "category_applied_input_types": {name: ["text"] if hit else [] for name, hit in found.items()},
+        "flagged": any(flagged.values()),
+        "categories": flagged,
+        "category_scores": {name: FLAGGED_SCORE if hit else CLEAN_SCORE for name, hit in flagged.items()},
+        "category_applied_input_types": {name: ["text"] if hit else [] for name, hit in flagged.items()},
     }
 
 
 def _read_texts(value: str | list[Any]) -> list[str]:
     if isinstance(value, str):
         return [value]
-    return [one if isinstance(one, str) else one.get("text", "") for one in value]
+    return [part if isinstance(part, str) else part.get("text", "") for part in value]
 
 
 def _input(value: Any, param: str) -> None:
     of(str, list)(value, param)
     if value == []:
         raise refuse(f"Invalid '{param}': empty array. Expected an array with minimum length 1.", param, "empty_array")
-    for place, one in enumerate(value if isinstance(value, list) else ()):
-        if isinstance(one, dict):
-            check_part(one, PARTS, f"{param}[{place}]")
-        elif not isinstance(one, str):
-            raise wrong_type(one, f"{param}[{place}]", "a string or an object")
+    for place, part in enumerate(value if isinstance(value, list) else ()):
+        if isinstance(part, dict):
+            check_part(part, PARTS, f"{param}[{place}]")
+        elif not isinstance(part, str):
+            raise wrong_type(part, f"{param}[{place}]", "a string or an object")
 
 
 FIELDS: dict[str, Check] = {"model": of(str), "input": _input}

@@ -1,6 +1,6 @@
-"""OCR: the texts of a PDF's pages as in its content streams; for anything else its URL.
+"""OCR: returns the text of a PDF's content streams, and for other documents a note with the URL.
 
-Facts: Mistral's reference of OCR; ISO 32000-1, 7.3.4.2 (strings), 7.7.3 (pages), 9.4.3 (showing text).
+Sources: Mistral API reference, OCR; ISO 32000-1, 7.3.4.2 (strings), 7.7.3 (pages), 9.4.3 (showing text).
 """
 
 import re
@@ -22,24 +22,24 @@ PAGE = re.compile(rb"/Type\s{0,8}/Page(?![a-zA-Z])")
 STREAM = b"stream"
 END = b"endstream"
 SHOWN = re.compile(rb"\(((?:[^()\\]++|\\.)*+)\)\s{0,8}(?:Tj|')")
-# What is read of one document, packed or not: whoever sends more learns nothing of the gateway by it.
+# Limits of a document: pages, and bytes of decompressed streams. They bound the work for a malicious document.
 MOST_PAGES = 1000
 MOST_UNPACKED = 1 << 20
 SIZE = {"dpi": 200, "height": 2200, "width": 1700}
 
 
 def check_ocr(body: dict[str, Any]) -> None:
-    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    """Raise InvalidRequest with OpenAI's error text for the first mistake."""
     check_fields(body, FIELDS, ("model", "document"))
 
 
 def directive_text(body: dict[str, Any]) -> str:
-    """Where directives are looked for: the document's name."""
+    """Return the text that may contain directives: the document's name."""
     return body["document"].get("document_name") or ""
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
-    """The answer to a checked body."""
+    """Return the answer to a checked body."""
     document = body["document"]
     address = document.get("document_url") or document.get("image_url") or ""
     address = address["url"] if isinstance(address, dict) else address
@@ -48,7 +48,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     pages_wanted = body.get("pages")
     chosen = [page for page in pages_wanted if page < len(texts)] if pages_wanted is not None else range(len(texts))
     if not chosen:
-        raise refuse(f"Invalid 'pages': the document has {len(texts)}.", "pages")
+        raise refuse(f"Invalid 'pages': the document has {len(texts)} pages.", "pages")
     pages: list[dict[str, Any]] = [
         {"index": page, "markdown": strip(texts[page]), "images": [], "dimensions": SIZE} for page in chosen
     ]
@@ -58,7 +58,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
 
 
 def _pages_of(data: bytes) -> list[str]:
-    """What each page shows: the streams in their order, one a page, as simple writers make them."""
+    """Return the text of each page, assuming one content stream per page, as simple PDF writers produce them."""
     count = sum(1 for _ in islice(PAGE.finditer(data), MOST_PAGES))
     if not data.startswith(b"%PDF-") or not count:
         return []
@@ -75,7 +75,7 @@ def _pages_of(data: bytes) -> list[str]:
 
 
 def _streams(data: bytes) -> Iterator[bytes]:
-    """What stands between the words, each looked for behind the one before."""
+    """Yield the bytes between each `stream` and the next `endstream`."""
     at = 0
     while (begin := data.find(STREAM, at)) >= 0 and (end := data.find(END, begin + len(STREAM))) >= 0:
         yield data[begin + len(STREAM) : end].removeprefix(b"\r").removeprefix(b"\n")
@@ -86,11 +86,11 @@ def _unpack(stream: bytes, most: int) -> bytes:
     try:
         return zlib.decompressobj().decompress(stream, most)
     except zlib.error:
-        return stream[:most]  # it is not packed
+        return stream[:most]  # the stream is not compressed
 
 
 def _shown(stream: bytes) -> str:
-    return " ".join(re.sub(rb"\\(.)", rb"\1", one).decode("latin-1") for one in SHOWN.findall(stream))
+    return " ".join(re.sub(rb"\\(.)", rb"\1", text).decode("latin-1") for text in SHOWN.findall(stream))
 
 
 FIELDS: dict[str, Check] = {

@@ -1,6 +1,6 @@
-"""Generates strings that match a common regular expression, without running it.
+"""Generates strings that match common regular expressions, without running them.
 
-A schema's pattern is untrusted: running it could take forever, building from it takes linear time.
+A schema's pattern is untrusted: running it could take exponential time, but generating a string takes linear time.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ OTHERS = "a0A-_ ~"
 
 @dataclass(slots=True)
 class _Pattern:
-    """A pattern being parsed. `extra` is how often an open-ended part is repeated beyond its minimum."""
+    """A pattern during parsing. `extra` is the number of repetitions of an open-ended part beyond its minimum."""
 
     text: str
     extra: int = 0
@@ -42,12 +42,12 @@ class _Pattern:
 
 
 def write_match(pattern: str, shortest: int = 0) -> str:
-    """A string that matches `pattern`, at least `shortest` long where its open repeats allow it.
+    """Return a string that matches `pattern`, at least `shortest` long where its open-ended parts allow it.
 
-    InvalidRequest for look-arounds, back references and what else is not plainly regular.
+    InvalidRequest for look-arounds, back references and other constructs that are not regular.
     """
     if len(pattern) > LONGEST_PATTERN:
-        raise refuse(f"The sandbox reads no pattern of more than {LONGEST_PATTERN:,} characters.")
+        raise refuse(f"The sandbox does not read patterns of more than {LONGEST_PATTERN:,} characters.")
     made = _make(pattern, 0)
     if len(made) < shortest:
         made = _make(pattern, min(shortest, LONGEST))[:LONGEST]
@@ -160,11 +160,12 @@ def _class(state: _Pattern) -> str:
     state.take()
     if not negated:
         return spans[0][0]
-    return next((one for one in OTHERS if not any(low <= one <= high for low, high in spans)), "é")
+    return next((letter for letter in OTHERS if not any(low <= letter <= high for low, high in spans)), "é")
 
 
 def _spans(state: _Pattern) -> tuple[tuple[str, str], ...]:
-    """One member of a class as ranges (first and last character); a shorthand such as \\w counts as its ASCII ones."""
+    """Return a member of a class as ranges (first and last character); a shorthand such as \\w stands for its ASCII
+    characters."""
     if state.peek() == "\\":
         shorthand = state.text[state.place + 1 : state.place + 2]
     else:
@@ -216,8 +217,12 @@ def _bounds(state: _Pattern) -> tuple[int, int | None] | None:
     if end < 0 or not low.isdigit() or not (high.isdigit() or high == "") or len(low + high) > 12:
         return None
     state.place = end + 1
-    return int(low), (int(high) if high else None) if comma else int(low)
+    if not comma:
+        return int(low), int(low)
+    if high:
+        return int(low), int(high)
+    return int(low), None
 
 
 def _unsupported(pattern: str) -> Exception:
-    return refuse(f"The sandbox can make no value for the pattern {pattern[:200]!r}.")
+    return refuse(f"The sandbox cannot generate a value for the pattern {pattern[:200]!r}.")

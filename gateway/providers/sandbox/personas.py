@@ -27,7 +27,8 @@ ANY = (
 
 @dataclass(frozen=True, slots=True)
 class Persona:
-    """How a model answers (`voice`), what it serves, and how it fails unless the prompt says otherwise."""
+    """The way in which a model answers (`voice`), its operations, and its faults unless a directive in the prompt
+    overrides them."""
 
     voice: Voice = "template"
     operations: tuple[str, ...] = ("chat",)
@@ -73,7 +74,8 @@ PERSONAS: dict[str, Persona] = {
 
 
 def find(model: str, operation: str) -> Persona:
-    """The persona behind an external id. InvalidRequest (404) when there is none, (400) when it serves other things."""
+    """Return the persona for an external id. InvalidRequest (404) for an unknown id, (400) for an unsupported
+    operation."""
     persona = PERSONAS.get(model)
     if persona is None:
         message = f"The model '{model[:100]}' does not exist. The sandbox has: {', '.join(PERSONAS)}."

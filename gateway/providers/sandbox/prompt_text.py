@@ -1,7 +1,8 @@
-"""What a sandbox model reads from a validated chat body."""
+"""Reads a validated chat body as a sandbox model does."""
 
 import hashlib
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -15,7 +16,8 @@ JSON_FORMATS = ("json_object", "json_schema")
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool on offer. `schema` of its arguments, None when it takes none; `custom` ones take free text."""
+    """An offered tool. `schema` is the schema of its arguments, None when it has none; a `custom` tool accepts free
+    text."""
 
     name: str
     schema: dict[str, Any] | None = None
@@ -24,11 +26,11 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A request as the model sees it.
+    """The parts of a request that the model reads.
 
-    `digest` is the same for the same question, streamed or not, and is the seed of every answer and id. `text` is
-    the last user text without directives; `results` are (call id, text) of tool messages at the end. `choice` is
-    auto, none or required; `forced` restricts the tools by name. `schema` is set (maybe None) when `wants_json`.
+    `digest` is the seed of the answer and its ids. It is the same for a streamed and a non-streamed request. `text` is
+    the last user text without directives; `results` are (call id, text) of tool messages at the end. `choice` is auto,
+    none or required; `forced` restricts the tools by name. `schema` is set (maybe None) when `wants_json`.
     """
 
     model: str
@@ -54,7 +56,7 @@ class Prompt:
 
 
 def read_prompt(body: dict[str, Any]) -> Prompt:
-    """A body that `check_chat` has passed, read. InvalidRequest for broken base64."""
+    """Read a body that `check_chat` accepted. InvalidRequest for invalid base64."""
     messages = body["messages"]
     tools = tuple(_read_tool(tool) for tool in body.get("tools") or ())
     choice, forced = _read_choice(body.get("tool_choice"))
@@ -86,7 +88,7 @@ def read_prompt(body: dict[str, Any]) -> Prompt:
 
 
 def directive_text(body: dict[str, Any]) -> str:
-    """Where directives are looked for: system and developer messages, then the last user message."""
+    """Return the text that may contain directives: system and developer messages, then the last user message."""
     messages = body["messages"]
     texts = [read_text(message) for message in messages if message["role"] in ("system", "developer")]
     texts.extend([read_text(message) for message in messages if message["role"] == "user"][-1:])
@@ -94,7 +96,7 @@ def directive_text(body: dict[str, Any]) -> str:
 
 
 def read_text(message: dict[str, Any]) -> str:
-    """All text of one message."""
+    """Return all text of a message."""
     content = message.get("content")
     if isinstance(content, list):
         return "\n".join(part["text"] for part in content if part["type"] == "text")
@@ -102,16 +104,17 @@ def read_text(message: dict[str, Any]) -> str:
 
 
 def read_attachments(message: dict[str, Any], place: int) -> tuple[Attachment, ...]:
-    """What is not text in one message."""
+    """Return the images, audio, videos and files of a message."""
     content = message.get("content")
     if not isinstance(content, list):
         return ()
-    found = [read_part(part, f"messages[{place}].content[{at}]") for at, part in enumerate(content)]
-    return tuple(one for one in found if one)
+    attachments = [read_part(part, f"messages[{place}].content[{at}]") for at, part in enumerate(content)]
+    return tuple(attachment for attachment in attachments if attachment)
 
 
 def digest(body: dict[str, Any]) -> str:
-    """64 hex digits that depend on what the model reads, and not on how the answer is sent or how JSON is spelled."""
+    """Return 64 hex digits that depend on the parts that the model reads, but not on streaming or the JSON
+    formatting."""
     seen = {
         "model": body["model"],
         "messages": [
@@ -148,12 +151,12 @@ def _read_choice(choice: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def _read_results(messages: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
-    found: list[tuple[str, str]] = []
+    results: list[tuple[str, str]] = []
     for message in reversed(messages):
         if message["role"] != "tool":
             break
-        found.append((message["tool_call_id"], read_text(message)))
-    return tuple(reversed(found))
+        results.append((message["tool_call_id"], read_text(message)))
+    return tuple(reversed(results))
 
 
 def _read_stops(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -161,7 +164,7 @@ def _read_stops(stop: str | list[str] | None) -> tuple[str, ...]:
         stops = [stop]
     else:
         stops = stop or []
-    return tuple(one for one in stops if one)
+    return tuple(text for text in stops if text)
 
 
 def _tier(requested: str | None) -> str:
@@ -178,11 +181,11 @@ def _count_prompt(body: dict[str, Any], every: list[tuple[Attachment, ...]]) -> 
         tools = count(orjson.dumps(body["tools"]).decode())
     else:
         tools = 0
-    return texts + called + tools + sum(one.tokens for some in every for one in some)
+    return texts + called + tools + sum(attachment.tokens for attachments in every for attachment in attachments)
 
 
 def _by_kind(every: list[tuple[Attachment, ...]]) -> dict[str, int]:
     totals: dict[str, int] = {}
-    for one in (one for some in every for one in some):
-        totals[one.kind] = totals.get(one.kind, 0) + one.tokens
+    for attachment in chain.from_iterable(every):
+        totals[attachment.kind] = totals.get(attachment.kind, 0) + attachment.tokens
     return totals

@@ -1,4 +1,4 @@
-"""Templated prose: plausible, repeatable and of a chosen length."""
+"""Generates repeatable prose of a chosen length from templates."""
 
 from collections.abc import Iterator
 from random import Random
@@ -24,10 +24,10 @@ THOUGHTS = ("First", "Next", "Then", "After that", "Besides", "Finally")
 
 
 def write_answer(subject: str, seed: str, tokens: int | None, limit: int | None) -> str:
-    """Prose about `subject`.
+    """Return prose about `subject`.
 
-    `tokens` fixes its exact length; else it is the whole sentences (at least one) that fit into `limit`, at most
-    1,000 tokens, or into 64 tokens when there is no limit.
+    `tokens` is its exact length. Without it, the prose consists of the complete sentences (at least one) that fit into
+    `limit`, at most 1,000 tokens, or into 64 tokens without a limit.
     """
     if subject:
         lead = f'Here is a sandbox answer about "{clip(subject, 12)}". '
@@ -46,7 +46,7 @@ def write_answer(subject: str, seed: str, tokens: int | None, limit: int | None)
 
 
 def write_thoughts(subject: str, seed: str, tokens: int) -> str:
-    """Reasoning text of exactly `tokens` tokens."""
+    """Return reasoning text of exactly `tokens` tokens."""
     if subject:
         lead = f'The question is "{clip(subject, 12)}". '
     else:
@@ -56,7 +56,7 @@ def write_thoughts(subject: str, seed: str, tokens: int) -> str:
 
 
 def fill(lead: str, more: Iterator[str], tokens: int) -> str:
-    """`lead` and as much of `more` as makes exactly `tokens` tokens."""
+    """Return `lead`, extended by `more` or truncated to exactly `tokens` tokens."""
     parts = [lead]
     size = len(lead.encode())
     while size < tokens * 4:

@@ -1,8 +1,8 @@
-"""Realtime sessions of the sandbox: text, and sound that is a hum as long as the text takes to read.
+"""Realtime sessions of the sandbox. They answer with text, and with a tone of the duration that reading the text takes.
 
-Facts: Realtime API reference (general availability). Events are made when the next one is asked for, so a session holds
-no more than what its conversation says, of which it forgets the oldest. Sound is taken in and counted, never
-understood: what is "heard" is its length.
+Source: OpenAI API reference, Realtime (general availability). Events are generated when the next event is requested, so
+a session only stores its conversation, and deletes the oldest items above a limit. Input audio is only measured: its
+"transcript" is its length.
 """
 
 from base64 import b64encode
@@ -34,14 +34,15 @@ TOKENS_A_SECOND = 10
 CHARACTERS_A_SECOND = 15
 PIECE_TOKENS = 8
 SOUND_PIECE = 24_000
-WAITING = 64  # events of the caller that are not answered yet
-MOST_EVENT = 1 << 18  # characters of an event, but for its sound
-MOST_SAID, MOST_ITEMS = 1 << 20, 1_000  # characters and items of a conversation that are known at once
+WAITING = 64  # unanswered events of the caller
+MOST_EVENT = 1 << 18  # characters of an event, without its audio
+MOST_SAID = 1 << 20  # characters of a conversation
+MOST_ITEMS = 1_000  # items of a conversation
 MOST_SOUND_S = 8.0
 
 
 def connect(call: Call) -> "SandboxSession":
-    """A session for the handshake of `call`. HandshakeRefused for a model that has none."""
+    """Return a session for the handshake of `call`. HandshakeRefused for a model without sessions."""
     query = parse_qs(urlsplit(call.url).query)
     model = query.get("model", [""])[0]
     if query.get("intent") == ["transcription"]:
@@ -54,7 +55,7 @@ def connect(call: Call) -> "SandboxSession":
 
 
 class Said(NamedTuple):
-    """An item of the conversation: its id, by whom, its text with the tokens of that, and the bytes of its sound."""
+    """An item of the conversation: id, role, text, tokens of the text, and bytes of audio."""
 
     ident: str
     role: str
@@ -64,7 +65,7 @@ class Said(NamedTuple):
 
 
 class SandboxSession:
-    """A session as a link (openers.py). What is sent is answered in its order; a cancellation counts at once."""
+    """A session as a SessionLink. Events are answered in their order, but a cancellation takes effect immediately."""
 
     def __init__(self, kind: str, model: str) -> None:
         self.code = LOST
@@ -91,14 +92,14 @@ class SandboxSession:
             },
         }
         self._said: deque[Said] = deque()
-        self._size = 0  # characters in it
+        self._size = 0  # characters of the conversation
         self._sound = 0
-        self._read = 0  # tokens of text that a response has read before
+        self._read = 0  # text tokens that a previous response has read
         self._answered: Json = {}
         self._events: Iterator[Json] = iter([{"type": "session.created", "session": self._session}])
 
     def send(self, text: str) -> None:
-        """An event of the caller."""
+        """Receive an event of the caller."""
         if self.closed:
             raise SocketClosed
         wire: Json = compute_if(len(text) > MOST_EVENT, orjson.loads, text)
@@ -112,7 +113,7 @@ class SandboxSession:
         self._given.put(wire)
 
     def receive(self) -> str | None:
-        """The next event; None once it is closed."""
+        """Return the next event; None when the session is closed."""
         while not self.closed:
             try:
                 event = next(self._events, None)
@@ -122,11 +123,12 @@ class SandboxSession:
                 return orjson.dumps({"event_id": f"event_{new_hex()}", **event}).decode()
             wire = self._given.get()
             if wire is not None:
-                self._answered, self._events = wire, self._answer(wire)
+                self._answered = wire
+                self._events = self._answer(wire)
         return None
 
     def ping(self) -> None:
-        """It is there."""
+        """Count a pong."""
         self.heard += 1
 
     def close(self, number: int = NORMAL, reason: str = "") -> None:
@@ -142,7 +144,7 @@ class SandboxSession:
     def _answer(self, wire: Json) -> Iterator[Json]:
         answer = ANSWERS.get(wire.get("type", ""))
         if answer is None:
-            text = f"The sandbox does not take this event, or one of more than {MOST_EVENT:,} characters."
+            text = f"The sandbox does not support this event, or it has more than {MOST_EVENT:,} characters."
             return iter([_error(wire, text, "invalid_value")])
         return answer(self, wire)
 
@@ -216,7 +218,7 @@ class SandboxSession:
         yield {"type": "conversation.item.deleted", "item_id": said.ident}
 
     def _truncate(self, wire: Json) -> Iterator[Json]:
-        """What was not heard of an answer: the sandbox keeps its text."""
+        """Confirm a truncation of an answer. The sandbox keeps the text."""
         if self._find(wire) is None:
             yield _error(wire, "There is no such item.", "item_not_found")
             return
@@ -224,16 +226,16 @@ class SandboxSession:
         yield {"type": "conversation.item.truncated", **about}
 
     def _find(self, wire: Json) -> Said | None:
-        return next((one for one in self._said if one.ident == wire.get("item_id")), None)
+        return next((said for said in self._said if said.ident == wire.get("item_id")), None)
 
     def _respond(self, wire: Json) -> Iterator[Json]:
-        """One message, as text or as sound with its transcript, in pieces that stop when it is cancelled."""
+        """Yield the events of a message, as text or as audio with its transcript. A cancellation stops the pieces."""
         self._cancelled = False
-        asked = wire.get("response") or {}
-        spoken = "audio" in (asked.get("output_modalities") or self._session["output_modalities"])
-        said = next((one.text for one in reversed(self._said) if one.role == "user" and one.text), "")
-        limit = asked.get("max_output_tokens") or self._session.get("max_output_tokens")
-        text = write_answer(strip(said), said, None, limit if isinstance(limit, int) else None)
+        options = wire.get("response") or {}
+        spoken = "audio" in (options.get("output_modalities") or self._session["output_modalities"])
+        question = next((said.text for said in reversed(self._said) if said.role == "user" and said.text), "")
+        limit = options.get("max_output_tokens") or self._session.get("max_output_tokens")
+        text = write_answer(strip(question), question, None, limit if isinstance(limit, int) else None)
         response = f"resp_{new_hex()}"
         about = {"response_id": response, "item_id": f"item_{new_hex()}", "output_index": 0}
         item = {"id": about["item_id"], "type": "message", "role": "assistant", "status": "in_progress", "content": []}
@@ -276,15 +278,15 @@ class SandboxSession:
         yield {"type": "response.done", "response": done}
 
     def _say(self, ident: str, role: str, text: str, sound: int) -> None:
-        """One more item, for which the oldest go."""
+        """Add an item and delete the oldest items above the limits."""
         self._said.append(Said(ident, role, text, count(text), sound))
         self._size += len(text)
         while len(self._said) > MOST_ITEMS or (self._size > MOST_SAID and len(self._said) > 1):
             self._size -= len(self._said.popleft().text)
 
     def _usage(self, made: str, seconds: float) -> Json:
-        text = count(str(self._session["instructions"])) + sum(one.tokens for one in self._said)
-        sound = sum(one.sound for one in self._said) * TOKENS_A_SECOND // BYTES_A_SECOND
+        text = count(str(self._session["instructions"])) + sum(said.tokens for said in self._said)
+        sound = sum(said.sound for said in self._said) * TOKENS_A_SECOND // BYTES_A_SECOND
         cached = min(self._read, text)
         self._read = text
         written = count(made)

@@ -1,4 +1,4 @@
-"""Plays a script as a reply: silence, bytes and endings, in real time."""
+"""Plays a script as a reply, with its pauses in real time."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,7 +11,7 @@ CUT = "The sandbox cut the transfer of its answer."
 
 
 class Timeline:
-    """Waits that respect a deadline (monotonic seconds); `pause` sleeps so many seconds."""
+    """Waits that respect a deadline (monotonic seconds); `pause` sleeps for a number of seconds."""
 
     def __init__(self, clock: Clock, pause: Callable[[float], None], deadline: float, heartbeat_s: float) -> None:
         self._clock = clock
@@ -20,7 +20,7 @@ class Timeline:
         self._heartbeat_s = heartbeat_s
 
     def wait(self, seconds: float) -> Iterator[bytes]:
-        """Wait, yielding b"" after every whole heartbeat of it. UpstreamTimeout at the deadline."""
+        """Wait, and yield b"" after every heartbeat interval. UpstreamTimeout at the deadline."""
         now = self._clock.monotonic()
         until = now + seconds
         while True:
@@ -35,13 +35,13 @@ class Timeline:
                 yield b""
 
     def sit_out(self, seconds: float) -> None:
-        """Wait without a word. UpstreamTimeout at the deadline."""
+        """Wait without heartbeats. UpstreamTimeout at the deadline."""
         for _ in self.wait(seconds):
             pass
 
 
 class SandboxReply:
-    """An UpstreamReply whose content is a script."""
+    """An UpstreamReply that plays a script."""
 
     def __init__(self, script: Script, timeline: Timeline, ident: str) -> None:
         self.status = script.status
@@ -51,11 +51,12 @@ class SandboxReply:
         self._closed = False
 
     def read_all(self) -> bytes:
-        """The whole body. UpstreamTimeout at the deadline, StreamTruncated when the transfer is cut."""
+        """Return the whole body. UpstreamTimeout at the deadline, StreamTruncated when the transfer is cut."""
         return b"".join(self.chunks())
 
     def chunks(self) -> Iterator[bytes]:
-        """The body as it comes, b"" for every heartbeat of silence; ends at once after close()."""
+        """Yield the body as it arrives, and b"" for every heartbeat interval of silence. Ends immediately after
+        close()."""
         for step in self._script.steps:
             for beat in self._timeline.wait(step.wait_s):
                 yield beat
@@ -68,7 +69,7 @@ class SandboxReply:
         yield from self._end()
 
     def close(self) -> None:
-        """Hang up: nothing more is sent."""
+        """Stop the reply."""
         self._closed = True
 
     def _end(self) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
-"""Validates requests as the chat completions API does, in the main points.
+"""Validates the main fields of requests like the chat completions API.
 
-Facts: Chat Completions API reference, "Create chat completion"; error texts as its clients report them.
+Source: OpenAI API reference, "Create chat completion"; the error texts are those that clients report.
 """
 
 import re
@@ -18,7 +18,7 @@ CHOICES = ("none", "auto", "required")
 
 
 def check_chat(body: dict[str, Any]) -> None:
-    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    """Raise InvalidRequest with OpenAI's error text for the first mistake."""
     check_fields(body, FIELDS, ("model", "messages"))
     check_messages(body["messages"])
     _check_combinations(body)

@@ -1,6 +1,6 @@
 """Rerank: the score is the share of the query's words that a document contains.
 
-Facts: Jina's reference of rerank, as `providers/openai/rerank.py` reads it.
+Source: Jina API reference, rerank; `providers/openai/rerank.py` reads this format.
 """
 
 from typing import Any
@@ -15,17 +15,17 @@ from gateway.providers.sandbox.response import Response
 
 
 def check_rerank(body: dict[str, Any]) -> None:
-    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    """Raise InvalidRequest with OpenAI's error text for the first mistake."""
     check_fields(body, FIELDS, ("model", "query", "documents"))
 
 
 def directive_text(body: dict[str, Any]) -> str:
-    """Where directives are looked for: the query."""
+    """Return the text that may contain directives: the query."""
     return body["query"]
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
-    """The answer to a checked body, the best document first."""
+    """Return the answer to a checked body, the best document first."""
     query = strip(body["query"])
     words = set(query.lower().split())
     scored = [

@@ -11,11 +11,10 @@ EVENTS = "text/event-stream; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """`body` of a plain answer, or `frames` of a stream: each one server-sent event, the [DONE] mark left to faults.
-
-    `media` is the type of an answer that is neither JSON nor events; its `frames` are pieces of the file.
-    `pieces` is the number of chunks that the answer would have streamed, for its pace; `bare` is the body with an
-    empty list where the answers should be.
+    """A plain answer has a `body`, a stream has `frames`: each is a server-sent event, without the [DONE] mark, which
+    the script adds. `media` is the content type of an answer that is neither JSON nor events; its `frames` are pieces
+    of the file. `pieces` is the number of chunks that a streamed answer would have, which determines the delay. `bare`
+    is the body with an empty list of answers.
     """
 
     body: bytes = b""
@@ -27,5 +26,5 @@ class Response:
 
 
 def write_event(wire: dict[str, Any]) -> bytes:
-    """A frame of a stream whose events are distinguished by their `type`."""
+    """Return a frame of a stream of events that have a `type`."""
     return b"data: " + orjson.dumps(wire) + b"\n\n"

@@ -1,4 +1,4 @@
-"""The sandbox as an upstream: takes a call, returns a reply."""
+"""The sandbox as an upstream server, which returns a reply for a call."""
 
 import hashlib
 import io
@@ -40,16 +40,16 @@ from gateway.runtime.large_files import whole
 from gateway.runtime.threads import compute, compute_if
 
 KEYS_REMEMBERED = 1_000
-# From so many bytes, or tokens to be made, an answer is made in a thread.
+# Bytes of a request, or tokens of an answer, from which the answer is generated in a thread.
 APART = 16 << 10
 APART_TOKENS = 2_000
-NAMED_WITHIN = 64 << 10  # bytes of a body by which its request is named
+NAMED_WITHIN = 64 << 10  # bytes of a body that determine the request id
 REFUSED = "The sandbox refused the connection."
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxOperation:
-    """What is served at a path: the validation of a body, where its directives are, and the answer."""
+    """An operation: its name, the validation of a body, the text with the directives, and the answer."""
 
     name: str
     check: Callable[[dict[str, Any]], None]
@@ -84,13 +84,13 @@ OPERATIONS = {
 
 
 class Attempts:
-    """How often each key of an `attempt` directive was seen; the oldest of 1,000 keys is forgotten."""
+    """Counts requests for each key of an `attempt` directive. The oldest of more than 1,000 keys is deleted."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, int] = OrderedDict()
 
     def count(self, keys: Iterable[str]) -> dict[str, int]:
-        """One attempt more for each of the keys; the numbers of these attempts."""
+        """Count an attempt for each of the keys and return the numbers of these attempts."""
         for key in set(keys):
             self._seen[key] = self._seen.pop(key, 0) + 1
             if len(self._seen) > KEYS_REMEMBERED:
@@ -99,7 +99,7 @@ class Attempts:
 
 
 class SandboxServer:
-    """An upstream within the process. One object serves all requests of a worker."""
+    """An upstream inside this process. One object serves all requests of a worker."""
 
     def __init__(self, clock: Clock, pause: Callable[[float], None]) -> None:
         self._clock = clock
@@ -107,10 +107,10 @@ class SandboxServer:
         self._attempts = Attempts()
 
     def open(self, call: Call, *, deadline: float, heartbeat_s: float) -> UpstreamReply:
-        """Answer a call as a transport would: returns when the headers are there.
+        """Answer a call like a transport, and return when the headers are available.
 
         `deadline` is in `Clock.monotonic()` seconds. Raises UpstreamUnreachable for a refused connection and
-        UpstreamTimeout when no headers come in time; whatever else is wrong with the call is an answer with a status.
+        UpstreamTimeout when the headers are late. Other mistakes of the call become responses with an error status.
         """
         timeline = Timeline(self._clock, self._pause, deadline, heartbeat_s)
         body = compute_if(len(call.body) > APART, whole, call.body)
@@ -122,7 +122,7 @@ class SandboxServer:
         return SandboxReply(script, timeline, f"req_{hashlib.sha256(body[:NAMED_WITHIN]).hexdigest()[:32]}")
 
     def connect(self, call: Call) -> SandboxSession:
-        """Open a session. HandshakeRefused."""
+        """Open a session. HandshakeRefused for a model without sessions."""
         return realtime.connect(call)
 
     def _script(self, call: Call, raw: bytes, timeline: Timeline) -> Script:
@@ -147,19 +147,19 @@ class SandboxServer:
 
     def _directives(self, body: dict[str, Any], persona: Persona, brackets: tuple[Bracket, ...]) -> Directives:
         model = body["model"]
-        keys = [one.key for one in brackets if one.key and concerns(one, model)]
+        keys = [bracket.key for bracket in brackets if bracket.key and concerns(bracket, model)]
         return apply(persona.directives, brackets, model, self._attempts.count(keys))
 
 
 class SandboxOpener:
-    """The sandbox as an Opener (openers.py), with the heartbeat interval of the network's opener."""
+    """The sandbox as an Opener, with the heartbeat interval of the network."""
 
     def __init__(self, server: SandboxServer, heartbeat_s: float) -> None:
         self._server = server
         self._heartbeat_s = heartbeat_s
 
     def open(self, call: Call, target: Target, deadline: float) -> UpstreamReply:
-        """As SandboxServer.open; the target matters to networks only."""
+        """Call SandboxServer.open; only network openers use the target."""
         return self._server.open(call, deadline=deadline, heartbeat_s=self._heartbeat_s)
 
 
@@ -182,7 +182,7 @@ def _operation(call: Call) -> SandboxOperation:
 
 
 def _read_form(raw: bytes, kind: str) -> dict[str, Any]:
-    """Fields as text and files as bytes; of a repeated name the last."""
+    """Return fields as text and files as bytes. The last of repeated names is kept."""
     boundary = parse_options_header(kind)[1].get("boundary", "")
     parts = MultipartParser(io.BytesIO(raw), boundary, len(raw), memory_limit=len(raw) + 1, strict=True)
     return {part.name: part.value if part.filename is None else part.raw for part in parts}

@@ -1,4 +1,4 @@
-"""The script of one reply: what is sent when, and how it ends, including faults."""
+"""The script of a reply: the bytes to send, their times, the end, and faults."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +17,7 @@ Ending = Literal["whole", "cut", "stall"]
 
 @dataclass(frozen=True, slots=True)
 class ScriptStep:
-    """Silence of `wait_s` seconds, then `data` in one piece."""
+    """A pause of `wait_s` seconds, followed by `data` in one piece."""
 
     wait_s: float
     data: bytes
@@ -25,7 +25,7 @@ class ScriptStep:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A reply to play. After the last step the transfer is complete, is cut off, or stalls until the deadline."""
+    """A reply to play. After the last step, the transfer is complete, is cut off, or stalls until the deadline."""
 
     status: int
     headers: dict[str, str]
@@ -35,7 +35,7 @@ class Script:
 
 
 def stage(response: Response, directives: Directives) -> Script:
-    """The script of a 2xx answer with the faults that were asked for."""
+    """Return the script of a 2xx answer with the requested faults."""
     if directives.wrong_content_type:
         return Script(200, {"content-type": "text/html; charset=utf-8"}, (ScriptStep(directives.silent, HTML),))
     headers = {"content-type": response.media or (EVENTS if response.streamed else JSON)}
@@ -47,7 +47,7 @@ def stage(response: Response, directives: Directives) -> Script:
 
 
 def stage_status(directives: Directives) -> Script:
-    """The script of an answer with a simulated error status."""
+    """Return the script of an answer with a simulated error status."""
     headers = {"content-type": JSON}
     if directives.retry_after is not None:
         headers["retry-after"] = f"{directives.retry_after:g}"
@@ -73,7 +73,7 @@ def _stage_plain(response: Response, directives: Directives, headers: dict[str, 
 
 
 def stage_body(status: int, headers: dict[str, str], body: bytes) -> Script:
-    """The script of a short answer that comes at once."""
+    """Return the script of a short answer without delays."""
     return Script(status, headers, (ScriptStep(0.0, body),))
 
 
@@ -101,7 +101,7 @@ def _stage_stream(response: Response, directives: Directives, headers: dict[str,
 
 
 def _stage_file(pieces: list[bytes], directives: Directives, headers: dict[str, str]) -> Script:
-    """A file in pieces: whatever was to go wrong in a stream cuts it short."""
+    """Return the script of a file in pieces. Every fault of a stream truncates the file."""
     places = (directives.malformed, directives.error_event, directives.cut, directives.close)
     cut = next((place for place in places if place is not None), None)
     ending: Ending = "whole" if cut is None else "cut"

@@ -1,6 +1,6 @@
-"""Speech: an audio file as long as the text takes to read, with the text embedded.
+"""Speech: an audio file of the duration that reading the text takes, with the text embedded.
 
-Facts: Audio API reference, "Create speech" and its stream events.
+Source: OpenAI API reference, "Create speech" and its stream events.
 """
 
 from base64 import b64encode
@@ -17,23 +17,23 @@ from gateway.providers.sandbox.response import Response, write_event
 
 VOICES = ("calm", "bright")
 CHARACTERS_A_SECOND = 15
-MOST_CHARACTERS = 4096  # as the reference has it
+MOST_CHARACTERS = 4096  # the limit in the API reference
 TOKENS_A_SECOND = 20
 PIECE = 16_384
 
 
 def check_speech(body: dict[str, Any]) -> None:
-    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    """Raise InvalidRequest with OpenAI's error text for the first mistake."""
     check_fields(body, FIELDS, ("model", "input", "voice"))
 
 
 def directive_text(body: dict[str, Any]) -> str:
-    """Where directives are looked for: what is to be said."""
+    """Return the text that may contain directives: the input."""
     return body["input"]
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
-    """The answer to a checked body: the file in pieces, or events of them."""
+    """Return the answer to a checked body: the file in pieces, or as events."""
     text = strip(body["input"])
     made = body.get("response_format") or "mp3"
     seconds = max(0.1, len(text) / CHARACTERS_A_SECOND / (body.get("speed") or 1.0))
@@ -41,7 +41,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     pieces = [sound[at : at + PIECE] for at in range(0, len(sound), PIECE)]
     if body.get("stream_format") != "sse":
         return Response(frames=tuple(pieces), streamed=True, pieces=len(pieces), media=FORMATS[made])
-    frames = [write_event({"type": "speech.audio.delta", "audio": b64encode(one).decode()}) for one in pieces]
+    frames = [write_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()}) for piece in pieces]
     tokens = count(text)
     heard = round(seconds * TOKENS_A_SECOND)
     usage = {"input_tokens": tokens, "output_tokens": heard, "total_tokens": tokens + heard}

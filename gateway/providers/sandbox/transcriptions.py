@@ -1,6 +1,6 @@
-"""Transcriptions: the text embedded in the sandbox's own audio; for any other audio its size.
+"""Transcriptions: returns the text embedded in audio of the sandbox, and for other audio its size.
 
-Facts: Audio API reference, "Create transcription" and its stream events. Directives are in `prompt`.
+Source: OpenAI API reference, "Create transcription" and its stream events.
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from gateway.providers.sandbox import audio_files
-from gateway.providers.sandbox.checks import Check, check_fields, of, one_of
+from gateway.providers.sandbox.checks import Check, accept, check_fields, of, one_of
 from gateway.providers.sandbox.counting import count, slice_text
 from gateway.providers.sandbox.directives import Directives, strip
 from gateway.providers.sandbox.personas import Persona
@@ -20,17 +20,17 @@ TOKENS_A_PIECE = 4
 
 
 def check_transcriptions(body: dict[str, Any]) -> None:
-    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    """Raise InvalidRequest with OpenAI's error text for the first mistake."""
     check_fields(body, FIELDS, ("model", "file"))
 
 
 def directive_text(body: dict[str, Any]) -> str:
-    """Where directives are looked for: the prompt, since nobody reads an audio file first."""
+    """Return the text that may contain directives: the prompt, because the audio is not decoded at this point."""
     return body.get("prompt") or ""
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
-    """The answer to a checked body."""
+    """Return the answer to a checked body."""
     held = audio_files.text_of(body["file"])
     if held is not None:
         text = strip(held)
@@ -43,7 +43,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
         usage = {}
     if body.get("stream") == "true":
         pieces = slice_text(text, TOKENS_A_PIECE)
-        frames = [write_event({"type": "transcript.text.delta", "delta": one}) for one in pieces]
+        frames = [write_event({"type": "transcript.text.delta", "delta": piece}) for piece in pieces]
         frames.append(write_event({"type": "transcript.text.done", "text": text, **usage}))
         return Response(frames=tuple(frames), streamed=True, pieces=len(pieces))
     whole: dict[str, Any] = {"text": text, **usage}
@@ -53,7 +53,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
 
 
 def _times(text: str, duration: float) -> dict[str, Any]:
-    """Words and segments, each as long as its share of the words."""
+    """Return words and segments with times. All words have the same duration."""
     words = text.split()
     step = duration / len(words) if words else 0.0
     timed: list[dict[str, Any]] = [
@@ -62,14 +62,14 @@ def _times(text: str, duration: float) -> dict[str, Any]:
     segments = []
     for number, at in enumerate(range(0, len(words), WORDS_A_SEGMENT)):
         part = timed[at : at + WORDS_A_SEGMENT]
-        said = " ".join(one["word"] for one in part)
+        said = " ".join(entry["word"] for entry in part)
         segments.append({"id": number, "start": part[0]["start"], "end": part[-1]["end"], "text": f" {said}"})
     return {"words": timed, "segments": segments}
 
 
 FIELDS: dict[str, Check] = {
     "model": of(str),
-    "file": lambda value, param: None,
+    "file": accept,
     "language": of(str),
     "prompt": of(str),
     "response_format": one_of("json", "verbose_json"),

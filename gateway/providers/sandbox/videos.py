@@ -1,9 +1,9 @@
-"""Videos: jobs that are ready after a moment, each with the same short film of four seconds, in parts on request.
+"""Videos: jobs that are complete after some seconds, with the same video of four seconds. Ranges are supported.
 
-Nothing is remembered: a job's id tells when it began, how long it takes and how it ends, so every worker knows it.
-The film (H.264 and AAC, 640x360) comes with the package; whatever size is asked for, it is that one.
+The server stores nothing: a job's id contains its start, its duration and its outcome, so every worker can serve it.
+The video (H.264 and AAC, 640x360) is part of the package and is returned for every requested size.
 
-Facts: Videos API reference.
+Source: OpenAI API reference, "Videos".
 """
 
 import re
@@ -16,7 +16,7 @@ import orjson
 
 from gateway.clock import Clock
 from gateway.providers.protocol import Call
-from gateway.providers.sandbox.checks import Check, check_fields, of, one_of
+from gateway.providers.sandbox.checks import Check, accept, check_fields, of, one_of
 from gateway.providers.sandbox.directives import Directives, strip
 from gateway.providers.sandbox.error_responses import CODES, refuse
 from gateway.providers.sandbox.personas import Persona
@@ -29,7 +29,7 @@ IDENT = re.compile(r"video_(\d{1,15})-(\d{1,8})-(\d{1,3})-(\d{1,5}x\d{1,5})-(rea
 FILM = Path(__file__).with_name("sample.mp4")
 MEDIA = "video/mp4"
 PIECE = 16_384
-TAKES_S = 2.0  # unless `takes` says otherwise
+TAKES_S = 2.0  # without a directive `takes`
 FILTER = "content_filter"
 LENGTHS = ("4", "8", "12")
 USUAL_SIZE = "1280x720"
@@ -37,7 +37,7 @@ USUAL_SIZE = "1280x720"
 
 @dataclass(frozen=True, slots=True)
 class SandboxVideo:
-    """A job: when it began and how long it takes (milliseconds), what was asked for, and how it ends."""
+    """A job: its start and duration (milliseconds), the requested length and size, and its outcome."""
 
     began_ms: int
     takes_ms: int
@@ -50,7 +50,7 @@ class SandboxVideo:
         return f"video_{self.began_ms}-{self.takes_ms}-{self.seconds}-{self.size}-{self.end}"
 
     def show(self, now_ms: int) -> dict[str, Any]:
-        """The job as the API shows it."""
+        """Return the job as a Video object of the API."""
         passed = now_ms - self.began_ms
         shown: dict[str, Any] = {
             "id": self.ident,
@@ -69,17 +69,17 @@ class SandboxVideo:
 
 
 def check_videos(body: dict[str, Any]) -> None:
-    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    """Raise InvalidRequest with OpenAI's error text for the first mistake."""
     check_fields(body, FIELDS, ("model", "prompt"))
 
 
 def directive_text(body: dict[str, Any]) -> str:
-    """Where directives are looked for: the prompt."""
+    """Return the text that may contain directives: the prompt."""
     return str(body["prompt"])
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
-    """The job that begins now."""
+    """Return a job that starts now."""
     if directives.refusal:
         end = "refused"
     else:
@@ -92,7 +92,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
 
 
 def find(call: Call, path: str) -> Script | None:
-    """The answer to a call about a job; None for a call about anything else."""
+    """Return the answer to a call about a job; None for other calls."""
     found = PATH.search(path)
     if found is None:
         return None
@@ -154,5 +154,5 @@ FIELDS: dict[str, Check] = {
     "prompt": of(str),
     "seconds": one_of(*LENGTHS),
     "size": _size,
-    "input_reference": lambda value, param: None,
+    "input_reference": accept,
 }
