@@ -20,19 +20,20 @@ from gateway.errors import (
 from gateway.providers.credentials import BYOK
 from gateway.providers.protocol import Target
 
-# Errors of one key: the provider's next key may work. Other errors concern the provider as a whole.
+# Errors that concern one key: another key of the provider may work. Other errors concern the whole provider.
 KEY_FAULTS = (UpstreamRefused, UpstreamRateLimited)
 ROTATIONS = 3
-# When all attempts failed with one of these errors, so does the request: clients know what to do about each.
+# When every attempt failed with the same one of these errors, the caller gets that error, which clients can handle.
 ALIKE = (UpstreamRateLimited, UpstreamOverloaded, UpstreamTimeout)
 WAIT_S = 1.0  # when no provider sent Retry-After
 
 
 class Walk(Struct, eq=False):
-    """Walks the targets of a plan in order: `groups` holds one tuple of targets (keys) for each mapping.
+    """The position in a plan: which targets were tried and which one is next.
 
-    At most `most` mappings of a model are tried, and at most ROTATIONS further keys of each. `refusals` are from
-    targets that cannot carry the request; `gave_up`: a target was left because it was silent for too long.
+    `groups` holds one tuple of targets (keys) for each mapping. At most `most` mappings of a model are tried, and at
+    most ROTATIONS further keys of each. `refusals` are the errors of targets that cannot carry the request. `gave_up`:
+    a target was skipped because it was silent for too long.
     """
 
     groups: tuple[tuple[Target, ...], ...]
@@ -45,16 +46,16 @@ class Walk(Struct, eq=False):
     gave_up: bool = False
 
     def first(self) -> Target:
-        """The first target; every plan has one."""
+        """Return the first target; every plan has one."""
         return self.groups[0][0]
 
     @property
     def is_last(self) -> bool:
-        """Whether no other mapping can follow the one that is being tried."""
+        """Whether no mapping can follow the current one."""
         return self.place + 1 >= len(self.groups) or self._after(self.spent + 1) is None
 
     def after(self, error: GatewayError) -> Target | None:
-        """The next target after `error`, None when the request must fail."""
+        """Return the next target after `error`, or None when the request must fail."""
         if isinstance(error, NotSupported) and not error.upstream_status:
             self.refusals.append(error)
             return self._next_mapping(spent=0)
@@ -66,14 +67,14 @@ class Walk(Struct, eq=False):
         return self._next_payer(error) or self._next_mapping(spent=1)
 
     def following(self) -> Target | None:
-        """The target that would follow at another mapping."""
+        """Return the target that would follow at another mapping, or None."""
         place = self._after(self.spent + 1)
         if place is None:
             return None
         return self.groups[place][0]
 
     def give_up(self) -> None:
-        """Move the current target behind all others: it may only be slow."""
+        """Move the current target behind all others, because it may only be slow."""
         self.gave_up = True
         self.groups = (*self.groups, self.groups[self.place][self.key :][:1])
 
@@ -83,7 +84,7 @@ class Walk(Struct, eq=False):
         return self._after(self.spent) is not None or self.key + 1 < len(self.groups[self.place])
 
     def skip(self) -> Target | None:
-        """The next target, when nothing may be sent to the current one; this does not count as an attempt."""
+        """Return the next target without counting an attempt, when nothing may be sent to the current one."""
         return self._next_key() or self._next_mapping(spent=0)
 
     def _next_key(self) -> Target | None:
@@ -93,8 +94,8 @@ class Walk(Struct, eq=False):
         return self.groups[self.place][self.key]
 
     def _next_payer(self, error: GatewayError) -> Target | None:
-        """The platform's key after the organization's own failed: after key errors once all own keys were tried, and
-        after any error when the own key is used at another address."""
+        """Return the platform's key after the organization's own key failed: for an error of the key once all own keys
+        were tried, and for any error when the own key is used at a custom address."""
         group = self.groups[self.place]
         credential = group[self.key].credential
         if credential.source != BYOK or not (isinstance(error, KEY_FAULTS) or credential.elsewhere):
@@ -119,29 +120,31 @@ class Walk(Struct, eq=False):
         return self.groups[place][0]
 
     def _after(self, spent: int) -> int | None:
-        """The position of the mapping that follows after `spent` tries: of the same model, or of the next."""
+        """Return the position of the mapping after `spent` tries, of the same model or the next; None without one."""
         place = self.place + 1
         if spent < self.most:
             if place < len(self.groups):
                 return place
             return None
         model = self._model(self.place)
-        return next((one for one in range(place, len(self.groups)) if self._model(one) != model), None)
+        return next((other for other in range(place, len(self.groups)) if self._model(other) != model), None)
 
     def _model(self, place: int) -> str:
         return self.groups[place][0].mapping.model
 
 
 def final_error(outcome: Outcome, last: GatewayError, refusals: list[NotSupported]) -> GatewayError:
-    """The error for the caller when no target is left, with the number of attempts."""
+    """Return the error for the caller when no target is left, with the number of attempts in a header."""
     error = _final_error(outcome, last, refusals)
     error.headers = (*error.headers, (ATTEMPTS, str(len(outcome.attempts))))
     return error
 
 
 def _final_error(outcome: Outcome, last: GatewayError, refusals: list[NotSupported]) -> GatewayError:
-    """The caller's own error unchanged; otherwise the error that all attempts share, as a caller of the provider itself
-    would see it; otherwise 502. A provider's refusal of our credential never looks like the caller's fault."""
+    """Return the caller's own error unchanged, else the error that all attempts share, else 502.
+
+    An error of our credential at the provider is never reported as the caller's fault.
+    """
     attempts = outcome.attempts
     if isinstance(last, NotSupported) and refusals:
         if not attempts:
@@ -149,24 +152,22 @@ def _final_error(outcome: Outcome, last: GatewayError, refusals: list[NotSupport
         last = next((attempt.error for attempt in reversed(attempts) if attempt.error), last)
     last.details = _diagnosed(last, outcome)
     if last.blame != "provider" or isinstance(last, NoProviderLeft):
-        if last.upstream_status == 0:
-            last.retry_after = last.retry_after
-        else:
+        if last.upstream_status:
             last.retry_after = None
         return last
     message = f"No provider could answer. {_tried(attempts)}"
     errors = [attempt.error for attempt in attempts if attempt.error is not None]
-    alike = next((kind for kind in ALIKE if errors and all(isinstance(error, kind) for error in errors)), None)
-    if alike is UpstreamTimeout:
+    shared_kind = next((kind for kind in ALIKE if errors and all(isinstance(error, kind) for error in errors)), None)
+    if shared_kind is UpstreamTimeout:
         return UpstreamTimeout(f"The model did not answer in time. {_tried(attempts)}", details=last.details)
-    if alike is not None:
+    if shared_kind is not None:
         waits = [error.retry_after for error in errors if error.retry_after is not None]
-        return alike(message, details=last.details, retry_after=min(waits, default=WAIT_S))
+        return shared_kind(message, details=last.details, retry_after=min(waits, default=WAIT_S))
     return UpstreamFailed(message, code="all_providers_failed", details=last.details)
 
 
 def _diagnosed(error: GatewayError, outcome: Outcome) -> dict[str, str] | None:
-    """The diagnostics of a provider's response, with the model as the caller wrote it."""
+    """Return the diagnostics of a provider's response, with the model as the caller wrote it."""
     if not error.details:
         return error.details
     details = {"requestedModel": outcome.request.requested_model, "requestedProvider": outcome.requested_provider or ""}
@@ -174,12 +175,12 @@ def _diagnosed(error: GatewayError, outcome: Outcome) -> dict[str, str] | None:
 
 
 def _tried(attempts: list[Attempt]) -> str:
-    """Which providers were tried and how they answered, in order; what was said several times once, with how often."""
-    said = Counter(_described(attempts))
-    told = [text if times == 1 else f"{text} ({times} times)" for text, times in said.items()]
-    if attempts:
-        return "Tried: " + "; ".join(told) + "."
-    return ""
+    """Return the providers that were tried and their errors, in order; equal texts appear once with their count."""
+    if not attempts:
+        return ""
+    counts = Counter(_described(attempts))
+    texts = [text if times == 1 else f"{text} ({times} times)" for text, times in counts.items()]
+    return "Tried: " + "; ".join(texts) + "."
 
 
 def _described(attempts: list[Attempt]) -> Iterator[str]:

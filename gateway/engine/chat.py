@@ -1,4 +1,4 @@
-"""What chat adds to the executor: hashed prompt cache keys, and repair of JSON answers."""
+"""The chat engine: the executor plus hashed prompt cache keys and repair of JSON answers."""
 
 import hashlib
 import hmac
@@ -21,23 +21,23 @@ class ChatEngine(Executor[ChatRequest]):
     """The executor of chat requests."""
 
     def __init__(self, parts: EngineParts, fingerprint_key: bytes) -> None:
-        """`fingerprint_key` is a secret of the installation: callers' cache keys are sent upstream only as its HMAC."""
+        """`fingerprint_key` is a secret of the installation; cache keys are hashed with it before they are sent."""
         super().__init__(parts)
         self._fingerprint_key = fingerprint_key
 
     def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[RoutePlan, ChatRequest]:
-        """As for every request, with the caller's cache key hashed, and the response format prepared for JSON
+        """Plan as for every request, with the caller's cache key hashed and the response format prepared for JSON
         repair."""
         options = request.options
         if request.requirements.media:
             request = counted(request)
         if options.prompt_cache_key:
-            request = self._veil_cache_key(context, request)
+            request = self._hash_cache_key(context, request)
         if options.heal and json_healing.wanted_of(request) is not None:
             request = replace(request, native=None)
         route_plan, request = super()._plan(context, request)
         if request.requirements.json_object and route_plan.json_by_prompt and not request.options.heal:
-            # Where the wire format has no JSON mode, the text around the JSON is removed.
+            # Without a JSON mode models write text around the JSON, which the repair removes.
             request = replace(request, native=None, options=replace(request.options, heal=True))
         return route_plan, request
 
@@ -50,12 +50,12 @@ class ChatEngine(Executor[ChatRequest]):
     def _events(self, run: Run) -> Generator[Batch, None, None]:
         return json_healing.heal_stream(run, streaming.events(run))
 
-    def _veil_cache_key(self, context: RequestContext, request: ChatRequest) -> ChatRequest:
-        """The caller's prompt cache key as a keyed hash, so that tenants never share a cache by choosing the same
-        key."""
+    def _hash_cache_key(self, context: RequestContext, request: ChatRequest) -> ChatRequest:
+        """Replace the caller's prompt cache key by a keyed hash, so that tenants never share a provider's cache by
+        choosing the same key."""
         text = f"{context.caller.project_id}\n{request.options.prompt_cache_key}"
-        veiled = compute_if(request.large, self._veil, text)
-        return replace(request, options=replace(request.options, prompt_cache_key=veiled))
+        hashed = compute_if(request.large, self._hash, text)
+        return replace(request, options=replace(request.options, prompt_cache_key=hashed))
 
-    def _veil(self, text: str) -> str:
+    def _hash(self, text: str) -> str:
         return hmac.new(self._fingerprint_key, text.encode(), hashlib.sha256).hexdigest()

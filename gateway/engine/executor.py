@@ -1,6 +1,7 @@
-"""The executor: plan, admit, then walk the plan for a whole or a streamed answer, whatever the operation."""
+"""The executor: plans and admits a request, then tries the plan's targets for a whole or a streamed answer."""
 
 from collections.abc import Generator, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -37,7 +38,7 @@ class Answer(Struct, frozen=True, eq=False):
 class StreamedAnswer:
     """A streamed answer: iterate over its batches; `close()` ends the upstream call and settles.
 
-    The first batch was already fetched, so that an error before it was raised where it can still become the response.
+    The first batch is fetched before this object exists, so that an earlier error can still become the response.
     """
 
     def __init__(self, first: Batch, rest: Generator[Batch, None, None], outcome: Outcome) -> None:
@@ -53,7 +54,7 @@ class StreamedAnswer:
 
 
 class EngineParts(NamedTuple):
-    """The objects that an executor needs."""
+    """The objects that an executor requirements."""
 
     planner: Planner
     settlements: Settlements
@@ -66,7 +67,7 @@ class EngineParts(NamedTuple):
 
 
 class Executor(Generic[R]):
-    """One object serves all requests of all operations. Operations that do more (chat) derive from it."""
+    """Executes the requests of every operation. Operations with more steps (chat) derive from it."""
 
     def __init__(self, parts: EngineParts) -> None:
         self._planner = parts.planner
@@ -84,7 +85,7 @@ class Executor(Generic[R]):
         self._timeouts = settings.timeouts
 
     def generate(self, context: RequestContext, request: R) -> Answer:
-        """The complete answer, settled. Raises the error for the caller."""
+        """Return the complete, settled answer. Raises the error for the caller."""
         route_plan, request = self._plan(context, request)
         deadline = min(context.deadline, context.started + self._timeouts.plain_s)
         if key := self._cache.key_of(context, request, route_plan.plan):
@@ -97,10 +98,10 @@ class Executor(Generic[R]):
             run.settlement.close()
 
     def stream(self, context: RequestContext, request: R) -> StreamedAnswer:
-        """A streamed answer that has begun: providers that failed before the first content were skipped.
+        """Return a streamed answer that has begun: providers that failed before the first content were skipped.
 
-        Errors before the first batch are raised here; later ones arrive as a Failed event. A Heartbeat batch is sent
-        whenever nothing arrived for the heartbeat interval; after one, failures arrive as events too.
+        Errors before the first batch are raised here; later ones arrive as a Failed event. When the provider is silent
+        for the heartbeat interval, a Heartbeat batch is sent; after it, failures arrive as events too.
         """
         route_plan, request = self._plan(context, request)
         deadline = min(context.deadline, context.started + self._timeouts.stream_s)
@@ -119,7 +120,7 @@ class Executor(Generic[R]):
         return StreamedAnswer(first, batches, outcome)
 
     def _plan(self, context: RequestContext, request: R) -> tuple[RoutePlan, R]:
-        """The plan, and the request as it is sent."""
+        """Return the plan, and the request as it will be sent."""
         context.request = request
         if context.payload is not None:
             context.payload.note_request(request.requested_model, request.requirements.stream)
@@ -130,32 +131,32 @@ class Executor(Generic[R]):
         return route_plan, request
 
     def _unary(self, run: Run) -> Any:
-        """Carry out a run: its complete answer."""
+        """Return the complete answer of a run."""
         return unary.answer(run)
 
     def _events(self, run: Run) -> Generator[Batch, None, None]:
-        """Carry out a run: its answer in batches."""
+        """Return the answer of a run in batches."""
         return streaming.events(run)
 
     def _source(self, shared: SharedRequest) -> AnswerSource:
         return AnswerSource(
-            admit=lambda: self._admit(shared.context, shared.request, shared.route_plan, shared.deadline),
+            admit=partial(self._admit, shared.context, shared.request, shared.route_plan, shared.deadline),
             unary=self._unary,
             stream=self._events,
         )
 
     def _admit(self, context: RequestContext, request: Request, route_plan: RoutePlan, deadline: float) -> Run:
-        ask = route_plan.bounds.compute(request, self._default_output, context.at_us)
-        needs = request.requirements
+        cost_bound = route_plan.bounds.compute(request, self._default_output, context.at_us)
+        requirements = request.requirements
         settlement = self._settlements.admit(
             context,
-            ask,
+            cost_bound,
             route_plan.platform_paid,
-            needs.prompt_bytes,
+            requirements.prompt_bytes,
             request.requested_model,
-            needs.stream,
+            requirements.stream,
             context.payload,
-            needs.units,
+            requirements.units,
             route_plan.model,
         )
         outcome = context.outcome = Outcome(

@@ -1,4 +1,4 @@
-"""Spending limits of organizations' own provider keys: a plan skips keys whose limit is used up."""
+"""Spending limits of organizations' own provider keys: a plan skips keys that have reached their limit."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from gateway.routing.score import Scored
 
 
 class Passed(NamedTuple):
-    """A provider key that is skipped at a mapping (by its key), and the reason."""
+    """A provider key that is skipped at a mapping (by the mapping's key), and the reason."""
 
     mapping: str
     credential: str
@@ -23,29 +23,31 @@ class Passed(NamedTuple):
 
 
 class KeyBounds:
-    """Checks without reserving: what is sent is reserved by the settlement."""
+    """Checks the limits without reserving; the settlement reserves when a call is sent."""
 
     def __init__(self, budgets: Budgets, default_output: int) -> None:
         self._budgets = budgets
         self._default_output = default_output
 
     def sift(self, plan: Plan, request: Request, at_us: int) -> Plan:
-        """The plan without the keys whose limit cannot cover the request; raises the refusal of the last of them when
-        nothing else is left. Reads nothing when no key has a limit."""
-        bounded = {one.ident for scored in plan.order for one in scored.credentials if one.bounded}
+        """Return the plan without the keys whose limit cannot cover the request.
+
+        Raises the error of the last key when no key is left. Reads nothing when no key has a limit.
+        """
+        bounded = {key.ident for scored in plan.order for key in scored.credentials if key.bounded}
         if not bounded:
             return plan
         states = self._budgets.statuses(bounded)
         passed = []
         for scored in plan.order:
-            ask = compute_bound(request, (scored.candidate.mapping,), self._default_output, at_us)
+            cost_bound = compute_bound(request, (scored.candidate.mapping,), self._default_output, at_us)
             for credential in scored.credentials:
                 if not credential.bounded:
                     continue
                 most = states[credential.ident].limits.total_nusd
                 spent = states[credential.ident].usage_nusd
-                if most is not None and fit(ask, most - spent) is None:
-                    short = Shortage(PROVIDER_KEY, TOTAL, most, most - spent, ask.least_nusd)
+                if most is not None and fit(cost_bound, most - spent) is None:
+                    short = Shortage(PROVIDER_KEY, TOTAL, most, most - spent, cost_bound.least_nusd)
                     passed.append(Passed(scored.key, credential.ident, short.error()))
         if passed and not _left(plan, passed):
             raise passed[-1].error
@@ -53,18 +55,18 @@ class KeyBounds:
 
 
 def leave_out(plan: Plan, passed: Iterable[Passed]) -> Plan:
-    """The plan with the skipped keys among its exclusions; a candidate without any other key is no longer tried, unless
-    it is the only one."""
+    """Move the skipped keys to the plan's exclusions. A candidate without another key is removed from the order, unless
+    that would leave the order empty."""
     passed = list(passed)
     candidates = {scored.key: scored.candidate for scored in plan.order}
     excluded = [
-        Excluded(one.mapping, BUDGET, f"{one.credential}: {one.error.message}", candidates[one.mapping])
-        for one in passed
+        Excluded(skipped.mapping, BUDGET, f"{skipped.credential}: {skipped.error.message}", candidates[skipped.mapping])
+        for skipped in passed
     ]
     left = _left(plan, passed)
     return plan._replace(order=left or plan.order, excluded=[*plan.excluded, *excluded])
 
 
 def _left(plan: Plan, passed: list[Passed]) -> tuple[Scored, ...]:
-    gone = {(one.mapping, one.credential) for one in passed}
-    return tuple(s for s in plan.order if any((s.key, one.ident) not in gone for one in s.credentials))
+    skipped = {(key.mapping, key.credential) for key in passed}
+    return tuple(s for s in plan.order if any((s.key, key.ident) not in skipped for key in s.credentials))

@@ -1,9 +1,9 @@
 """The plan cache: reuses a recent plan for requests with the same access, keys and requirements.
 
-Decided against: caching plans that depend on a random choice, a session or key rotation, and caching any whose
-providers may be in cooldown. Where a random choice is possible, each request that would get a cached plan makes its own
-choice first. Cached plans lag behind health's successes and behind what other workers tell by at most KEEP_S; a failure
-in this worker and every change of the control plane invalidate them at once.
+Plans that depend on a random choice, a session or key rotation are not cached, nor are plans with providers that may be
+in cooldown. Where a random choice is possible, each request makes its own choice before it uses a cached plan. Cached
+plans lag at most KEEP_S behind successes and behind reports of other workers; a failure in this worker and every change
+of the control plane clear the cache.
 """
 
 from collections.abc import Hashable
@@ -23,12 +23,12 @@ from gateway.routing.score import LARGE_PROMPT_TOKENS
 
 T = TypeVar("T")
 
-# Reasons that depend on catalogue, health and the project's own preference alone.
+# Reasons that depend only on the catalogue, health and the project's preference.
 STEADY = frozenset((PINNED, SINGLE, WEIGHTED, PREFERRED))
 
-KEEP_S = 1.0  # requests that come one by one find a plan too: making one takes more than half as much as the rest
+KEEP_S = 1.0  # long enough for sequential requests: making a plan costs over half as much as all the rest of a request
 CAPACITY = 512
-# All of Needs except the sizes, and the options, that routing looks at; sizes count through `ceiling_of`.
+# All fields of Requirements except the sizes, and the options that affect routing; sizes count through `ceiling_of`.
 READ_NEEDS = attrgetter(
     *("stream", "tools", "parallel_tools", "vision", "audio", "documents", "json_object", "json_schema", "reasoning"),
     *("effort", "web_search", "image_output", "n", "max_tokens", "forced_tool", "verbosity", "vendor_only"),
@@ -48,20 +48,20 @@ class RecentPlan(Struct, Generic[T], frozen=True, eq=False):
 
 
 class PlanCache(Generic[T]):
-    """Bounded; callers choose the keys, so a full cache is cleared."""
+    """A bounded cache. Callers influence the keys, so a full cache is cleared."""
 
     def __init__(self) -> None:
         self._plans: dict[Hashable, RecentPlan[T]] = {}
 
     def find(self, key: Hashable, catalogue: object, prompt_bytes: int, now: float) -> T | None:
-        """The plan that was cached under `key` and is still valid."""
-        found = self._plans.get(key)
-        if found is None or found.until <= now or found.catalogue is not catalogue or prompt_bytes >= found.ceiling:
+        """Return the valid plan under `key`, or None."""
+        recent = self._plans.get(key)
+        if recent is None or recent.until <= now or recent.catalogue is not catalogue or prompt_bytes >= recent.ceiling:
             return None
-        return found.route_plan
+        return recent.route_plan
 
     def keep(self, key: Hashable, route_plan: T, plan: Plan, catalogue: object, prompt_bytes: int, now: float) -> None:
-        """Cache a plan if the next request like it is certain to get the same."""
+        """Cache a plan if the next request with this key is certain to get the same plan."""
         ceiling = ceiling_of(plan)
         if prompt_bytes >= ceiling or not _is_steady(plan):
             return
@@ -74,7 +74,7 @@ class PlanCache(Generic[T]):
 
 
 def key_of(context: RequestContext, request: Request) -> Hashable | None:
-    """What a plan depends on besides catalogue, health and size; None where it depends on more than that."""
+    """Return everything that a plan depends on besides catalogue, health and size; None where it depends on more."""
     caller = context.caller
     options = request.options
     if caller.rules or caller.mode != CREDITS or context.session or options.session:
@@ -90,19 +90,19 @@ def key_of(context: RequestContext, request: Request) -> Hashable | None:
 
 
 def ceiling_of(plan: Plan) -> int:
-    """The size in bytes from which on a prompt may be planned differently: a limit, a price tier, or the rule for large
+    """Return the prompt size in bytes from which another plan may result: a limit, a price tier, or the rule for large
     prompts."""
     output = plan.request.requirements.max_tokens or 0
     tokens = LARGE_PROMPT_TOKENS
     for group in (plan.ranked, plan.excluded):
-        for one in group:
-            candidate: Candidate = one.candidate
+        for entry in group:
+            candidate: Candidate = entry.candidate
             tokens = min(tokens, candidate.ability.context - output, *(up_to for up_to, _ in candidate.steps))
     return tokens * CHARACTERS_PER_TOKEN
 
 
 def _is_steady(plan: Plan) -> bool:
-    """Whether neither chance nor key rotation nor an organization's own provider influenced the plan."""
+    """Return whether neither chance, key rotation nor a custom provider influenced the plan."""
     resolution = plan.resolution
     fixed = plan.reason in STEADY and resolution.kind in ("pinned", "canonical") and resolution.custom_model is None
-    return fixed and all(len(one.credentials) == 1 for one in plan.order)
+    return fixed and all(len(scored.credentials) == 1 for scored in plan.order)

@@ -35,12 +35,14 @@ from gateway.routing.sliding_window import Tally
 
 @dataclass(slots=True, unsafe_hash=True)
 class RoutePlan:
-    """`groups`: for each mapping, best first, its targets (one per key). `plan` is routing's own decision.
+    """The targets of a request in the order in which they are tried.
 
-    `platform_paid`: some target uses the platform's credential, so that the organization's credits pay. `remembered`:
-    the serving provider is remembered, for the session or the project. `adapts`: a target may get a request other than
-    the caller's, made by `fittings` by mapping key. `json_by_prompt`: some mapping is asked for JSON in the prompt
-    only. `chance`: the probability of a random choice for each such request. `model`: the id of the first model.
+    `groups` holds, for each mapping, best first, its targets (one per key). `plan` is the decision of the router.
+    `platform_paid`: some target uses the platform's credential, which the organization's credits pay for. `remembered`:
+    the provider that answers is remembered for the session or the project. `adapts`: some mapping needs an adapted
+    request, which `fittings` (by mapping key) makes. `json_by_prompt`: some mapping has no JSON mode, and gets an
+    instruction in the prompt instead. `chance`: the probability of a random choice per request. `model`: the id of the
+    first model.
     """
 
     plan: Plan
@@ -56,7 +58,7 @@ class RoutePlan:
     model: str = field(init=False)
 
     def __post_init__(self) -> None:
-        # Computed once and not on access: a plan may serve many requests.
+        # Computed here and not on access, because one plan may serve many requests.
         self.platform_paid = any(target.credential.source == PLATFORM for group in self.groups for target in group)
         self.mappings = tuple([scored.entry.candidate.mapping for scored in self.plan.order])
         self.bounds = Bounds(self.mappings)
@@ -73,27 +75,27 @@ class RoutePlan:
         self.json_by_prompt = any(scored.candidate.ability.json_by_prompt for scored in self.plan.order)
 
     def cooldowns(self, target: Target) -> bool:
-        """Whether a target was cooling down when the plan was made."""
+        """Return whether a target was cooling down when the plan was made."""
         cooling = self.plan.cooling.get(target.mapping.key)
         return cooling is not None and (cooling.whole or target.credential in cooling.credentials)
 
     def adapt(self, request: Request, mapping: Mapping) -> Request:
-        """The request as `mapping` gets it: without options that it does not support, and with the effort that
-        automatic model selection adds. Usually the request itself."""
+        """Return the request for `mapping`: without unsupported options, with the effort that automatic model selection
+        adds. Usually this is the request itself."""
         fitting = self.fittings.get(mapping.key)
         if fitting is None:
             return request
         return fitting.fit(request)
 
     def limit(self, request: Request, mapping: Mapping) -> int | None:
-        """The output limit that `mapping` gets instead of the caller's; None where theirs is fine."""
+        """Return the output limit to send to `mapping` when it is below the caller's, else None."""
         fitting = self.fittings.get(mapping.key)
         if fitting is None:
             return None
         return fitting.limit(request)
 
     def choices_a_call(self, request: Request, mapping: Mapping) -> int:
-        """How many answers one call of `mapping` gives, where the caller wants more of them; else 0."""
+        """Return how many answers one call of `mapping` gives when the caller wants more of them, else 0."""
         fitting = self.fittings.get(mapping.key)
         if fitting is None:
             return 0
@@ -101,7 +103,7 @@ class RoutePlan:
 
 
 class _AttemptTotals:
-    """The counters for successful attempts of one model at one provider, for one operation."""
+    """Counters for successful attempts of one model at one provider, for one operation."""
 
     __slots__ = ("cost", "first", "input", "output", "seconds", "succeeded")
 
@@ -115,30 +117,32 @@ class _AttemptTotals:
 
 
 def _place_of(target: Target, operation: str) -> tuple[str, str, str]:
-    """The labels provider, model and operation; whatever organizations brought themselves shares one label each."""
+    """Return the labels provider, model and operation. All custom providers share one label, and so do their models."""
     provider = provider_label(target.provider.id)
-    return provider, target.mapping.model if provider == target.provider.id else provider, operation
+    if provider == target.provider.id:
+        return provider, target.mapping.model, operation
+    return provider, provider, operation
 
 
-class _Books(Struct, eq=False):
-    """Where the successful attempts of one target are counted."""
+class _Statistics(Struct, eq=False):
+    """The counters of one target's successful attempts."""
 
     totals: _AttemptTotals
     tally: Tally
     times: AnswerTimes
 
 
-# A plain answer is waited for so many times as long as 99 of 100 answers of its kind took.
+# A plain answer may take this many times the 99th percentile of similar answers before another provider is tried.
 USUAL_TIMES = 3
 LEAST_PATIENCE_S = 10.0
-# Tokens a second of a slow model, for the time of an answer of which no others are known.
+# Tokens a second of a slow model: estimates the duration of an answer while no similar one has been measured.
 SLOW = 20
-LONGEST_SESSION = 4096  # characters that are used of a session id
-STRATEGY = "routing"  # in a project's settings
+LONGEST_SESSION = 4096  # characters of a session id that are used
+STRATEGY = "routing"  # the name of the project setting
 
 
 def with_defaults(caller: Caller, request: Request) -> Request:
-    """The request with its project's routing strategy, where it names none itself and leaves the provider open."""
+    """Return the request with the project's routing strategy, unless it names a strategy or a provider."""
     strategy = caller.settings.get(STRATEGY)
     if not strategy or request.options.routing or "/" in request.requested_model:
         return request
@@ -146,7 +150,7 @@ def with_defaults(caller: Caller, request: Request) -> Request:
 
 
 class Planner:
-    """Brings together everything that routing needs to know about a caller."""
+    """Plans requests from the caller's rules, credentials and custom models, and records how attempts ended."""
 
     def __init__(
         self,
@@ -154,7 +158,7 @@ class Planner:
         credentials: Credentials,
         health: Health,
         counters: Counters,
-        offers: CustomModels,
+        custom_models: CustomModels,
         bounds: KeyBounds,
     ) -> None:
         self._router = router
@@ -162,14 +166,14 @@ class Planner:
         self._health = health
         self._cooldowns = health.cooldowns
         self._counters = counters
-        self._offers = offers
+        self._custom_models = custom_models
         self._bounds = bounds
         self._turns: dict[str, int] = {}
         self._totals: dict[tuple[str, str, str], _AttemptTotals] = {}
         self._recent: PlanCache[RoutePlan] = PlanCache()
 
     def plan(self, context: RequestContext, request: Request) -> RoutePlan:
-        """Raises what Router.plan raises, and Forbidden for a client address that a rule excludes."""
+        """Return the plan of a request. Errors of Router.plan; Forbidden for a client address that a rule excludes."""
         if STRATEGY in context.caller.settings:
             request = with_defaults(context.caller, request)
         key = key_of(context, request)
@@ -188,12 +192,12 @@ class Planner:
         return route_plan
 
     def forget(self, version: int) -> None:
-        """Make every plan anew from now on: under this control version keys, rules and custom models may be others."""
+        """Clear the cache of plans: keys, rules and custom models may differ in the new control version."""
         self._recent.clear()
 
     def explain(self, context: RequestContext, request: Request) -> dict:
-        """The decision as data, without the random choice and without calling a provider. SpendingLimitReached when the
-        remaining provider keys have used up their limit."""
+        """Return the decision as data, without the random choice and without calling a provider. SpendingLimitReached
+        when the remaining provider keys have used up their limit."""
         request = with_defaults(context.caller, request)
         plan = self._decide(context, request, explore=0.0)
         return write_record(self._bounds.sift(plan, request, context.at_us))
@@ -204,7 +208,7 @@ class Planner:
             self._health.begin(target.mapping, target.credential)
 
     def is_shut(self, target: Target) -> bool:
-        """Whether the target is unreachable, and another request tried it a moment ago."""
+        """Return whether the target is unreachable and another request tried it a moment ago."""
         return bool(self._cooldowns.providers) and self._health.is_shut(target.mapping, target.credential)
 
     def succeeded(self, attempt: Attempt, streamed: bool, operation: str) -> None:
@@ -212,8 +216,8 @@ class Planner:
         target = attempt.target
         usage = attempt.usage
         charge = attempt.charge
-        books = target.memo.get((self, operation)) or self._open_books(target, operation)
-        totals = books.totals
+        statistics = target.memo.get((self, operation)) or self._open_statistics(target, operation)
+        totals = statistics.totals
         took_s = attempt.ended - attempt.started
         output = 0
         totals.succeeded.value += 1
@@ -228,18 +232,21 @@ class Planner:
         if streamed:
             first_ms = attempt.ttft_ms
             totals.first.observe(attempt.first_at - attempt.started)
-        self._health.count_success(books.tally, attempt.ended, output, took_s * 1000, first_ms)
+        self._health.count_success(statistics.tally, attempt.ended, output, took_s * 1000, first_ms)
 
     def answered(self, target: Target, request: Request, took_s: float) -> None:
-        """Learn how long a plain answer took."""
-        books = target.memo.get((self, request.operation)) or self._open_books(target, request.operation)
-        books.times.observe(request.requirements, took_s)
+        """Record how long a plain answer took."""
+        statistics = target.memo.get((self, request.operation)) or self._open_statistics(target, request.operation)
+        statistics.times.observe(request.requirements, took_s)
 
     def patience_s(self, target: Target, request: Request, first_byte_s: float) -> float:
-        """How long a plain answer is waited for while another provider could serve: by the model's own times, else by
-        `first_byte_s` and the most that it may write; for ever where neither says anything."""
-        books = target.memo.get((self, request.operation)) or self._open_books(target, request.operation)
-        usual_s = books.times.usual_s(request.requirements)
+        """Return how long to wait for a plain answer while another provider could serve, in seconds.
+
+        The measured times of the model decide; without any, `first_byte_s` plus the time for the longest answer;
+        without an output limit there is no bound (infinity).
+        """
+        statistics = target.memo.get((self, request.operation)) or self._open_statistics(target, request.operation)
+        usual_s = statistics.times.usual_s(request.requirements)
         if usual_s is not None:
             return max(LEAST_PATIENCE_S, USUAL_TIMES * usual_s)
         most = request.requirements.max_tokens or target.mapping.max_output
@@ -248,15 +255,15 @@ class Planner:
         return math.inf
 
     def left(self, target: Target, operation: str) -> None:
-        """Count a call that was left for another provider because nothing came."""
+        """Count a call that was abandoned for another provider because it was silent for too long."""
         self._counters.add("calls_left_total", _place_of(target, operation))
 
     def charged(self, target: Target, operation: str, cost_nusd: int) -> None:
-        """Count what a job cost, which is known when it ends."""
+        """Count the cost of a job, which is known only when the job ends."""
         self._totals_of(_place_of(target, operation)).cost.value += cost_nusd
 
     def served(self, route_plan: RoutePlan, attempt: Attempt) -> None:
-        """Remember who answered, for the session and the project."""
+        """Remember the provider that answered, for the session and the project."""
         if not route_plan.remembered:
             return
         key = attempt.target.mapping.key
@@ -265,11 +272,11 @@ class Planner:
                 self._router.served(route_plan.plan, scored)
                 return
 
-    def _open_books(self, target: Target, operation: str) -> _Books:
+    def _open_statistics(self, target: Target, operation: str) -> _Statistics:
         totals = self._totals_of(_place_of(target, operation))
         tally = self._health.tally(target.mapping, target.credential)
-        books = target.memo[self, operation] = _Books(totals, tally, AnswerTimes())
-        return books
+        statistics = target.memo[self, operation] = _Statistics(totals, tally, AnswerTimes())
+        return statistics
 
     def _totals_of(self, place: tuple[str, str, str]) -> _AttemptTotals:
         totals = self._totals.get(place)
@@ -278,7 +285,7 @@ class Planner:
         return totals
 
     def abandoned(self, attempt: Attempt, operation: str) -> None:
-        """Count an attempt whose caller disconnected, with what it was billed."""
+        """Count an attempt during which the caller disconnected, with the usage that was billed."""
         place = _place_of(attempt.target, operation)
         usage = attempt.usage
         totals = self._totals_of(place)
@@ -289,8 +296,8 @@ class Planner:
             totals.cost.value += attempt.charge.total
 
     def failed(self, attempt: Attempt, error: GatewayError, organization: str, operation: str) -> None:
-        """Report an attempt that failed for a request of `organization` to health and counters. The sandbox provider
-        fails because it was asked to, which says nothing about the next request."""
+        """Report an attempt that failed for a request of `organization` to health and counters. Health ignores the
+        sandbox provider, which fails on request."""
         target = attempt.target
         place = _place_of(target, operation)
         self._recent.clear()
@@ -303,16 +310,18 @@ class Planner:
     def _plan(self, context: RequestContext, request: Request, explore: float | None = None) -> RoutePlan:
         plan = self._decide(context, request, explore)
         groups = tuple([self._targets(plan, place) for place in range(len(plan.order))])
-        return RoutePlan(plan, _cooling_last(groups, plan) if plan.cooling else groups)
+        if plan.cooling:
+            groups = _cooling_last(groups, plan)
+        return RoutePlan(plan, groups)
 
     def _may_cool_down(self, plan: Plan) -> bool:
-        """Whether a cooldown of any of the plan's providers could change the plan."""
+        """Return whether a cooldown of any of the plan's providers could change the plan."""
         cooldowns = self._cooldowns
         if not cooldowns.providers:
             return False
         cooldowns.tidy()
         groups = (plan.ranked, plan.excluded)
-        return any(cooldowns.concern(one.candidate.provider.id) for group in groups for one in group)
+        return any(cooldowns.concern(entry.candidate.provider.id) for group in groups for entry in group)
 
     def _decide(self, context: RequestContext, request: Request, explore: float | None = None) -> Plan:
         caller = context.caller
@@ -329,7 +338,7 @@ class Planner:
                 (context.session or request.options.session)[:LONGEST_SESSION],
                 scope=caller.project_id,
                 operation=context.operation,
-                routes=self._offers.routes_of(caller),
+                routes=self._custom_models.routes_of(caller),
                 explore=explore,
                 organization=caller.organization_id,
             )
@@ -344,7 +353,7 @@ class Planner:
         if len(credentials) > 1:
             turn = self._turn(plan.request.session, candidate.provider.id)
             cooling = plan.cooling.get(scored.key)
-            # Keys in cooldown are in order already: by the end of their cooldown.
+            # Keys in cooldown are last, already ordered by the end of their cooldown.
             late = cooling.credentials if cooling else ()
             credentials = rotate(credentials[: len(credentials) - len(late)], turn) + late
         return tuple(
@@ -352,8 +361,8 @@ class Planner:
         )
 
     def _turn(self, session: str, provider: str) -> int:
-        """The key rotation of a provider: the next key in turn, or within a session always the same one, since the
-        provider's prompt cache belongs to the key."""
+        """Return the turn in a provider's key rotation: the next one, or within a session always the same, because the
+        provider's prompt cache belongs to a key."""
         if session:
             return zlib.crc32(session.encode(errors="replace"))
         turn = self._turns[provider] = self._turns.get(provider, -1) + 1
@@ -361,7 +370,7 @@ class Planner:
 
 
 def _cooling_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[tuple[Target, ...], ...]:
-    """Move keys in cooldown, while others of their provider are not, behind all other targets."""
+    """Move keys in cooldown behind all other targets when their provider has other keys."""
     ready = []
     late = []
     for group, scored in zip(groups, plan.order, strict=True):
@@ -378,13 +387,10 @@ def _cooling_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[t
 
 
 def rotate(credentials: tuple[Credential, ...], turn: int) -> tuple[Credential, ...]:
-    """The keys beginning with the one whose turn it is; an organization's own stay before the platform's."""
-    own = tuple(one for one in credentials if one.source != PLATFORM)
-    if own:
-        rest = credentials[len(own) :]
-    else:
-        rest = credentials
-    return _turned(own, turn) + _turned(rest, turn)
+    """Return the keys beginning with the one at `turn`; an organization's own keys stay before the platform's."""
+    own_keys = tuple(credential for credential in credentials if credential.source != PLATFORM)
+    platform_keys = credentials[len(own_keys) :] if own_keys else credentials
+    return _turned(own_keys, turn) + _turned(platform_keys, turn)
 
 
 def _turned(keys: tuple[Credential, ...], turn: int) -> tuple[Credential, ...]:

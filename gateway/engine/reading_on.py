@@ -1,4 +1,4 @@
-"""Answers that are read on for their usage after their callers left."""
+"""Answers that are read on for their usage after their callers disconnected."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from typing import Any
 from gateway.runtime.disconnects import current
 from gateway.runtime.threads import later, spawn
 
-MOST = 256  # answers of a worker that are read on at the same time
-MOST_OF_ONE = 64  # of one organization
+MOST = 256  # simultaneous answers of a worker
+MOST_OF_ONE = 64  # simultaneous answers of one organization
 STOP_S = 0.5
 
 
 class ReadingOn:
-    """Bounds how many answers a worker reads on, in all and for each organization, and ends them with the worker."""
+    """Bounds how many answers a worker reads on, in total and per organization, and ends them with the worker."""
 
     def __init__(self, most: int = MOST, most_of_one: int = MOST_OF_ONE) -> None:
         self._most = most
@@ -23,11 +23,11 @@ class ReadingOn:
 
     @property
     def count(self) -> int:
-        """Answers that are read on."""
+        """How many answers are being read on."""
         return self._counts.total()
 
     def enter(self, organization: str) -> bool:
-        """Take a place for one more answer; False when there is none. Call `leave` once after True."""
+        """Count one more answer; False when the bound is reached. Call `leave` once after True."""
         if self.count >= self._most or self._counts[organization] >= self._most_of_one:
             return False
         self._counts[organization] += 1
@@ -39,13 +39,13 @@ class ReadingOn:
             del self._counts[organization]
 
     def start(self, seconds: float, work: Callable[..., object], *args: object) -> None:
-        """Run `work` in a greenlet that is killed after so many seconds."""
+        """Run `work` in a greenlet that is killed after `seconds`."""
         greenlet = spawn(self._run, seconds, work, args)
         self._reading.add(greenlet)
         greenlet.rawlink(self._reading.discard)
 
     def stop(self, wait_s: float = STOP_S) -> None:
-        """End all of it: what was read until now is recorded."""
+        """End all greenlets; each records what it has read."""
         reading = list(self._reading)
         for greenlet in reading:
             greenlet.kill(block=False)

@@ -29,19 +29,20 @@ from gateway.runtime.disconnects import CallerGone
 
 OK = 200
 SHARE = 0.5
-GONE = "The caller hung up."
+GONE = "The caller disconnected."
 NEARLY_DONE_S = 2.0
 BILLED = " The part of the answer that was delivered is billed: {} USD."
-CAPPED = "max_tokens was set to {}: what is left of credits and spending limits covers no more."
+CAPPED = "max_tokens was set to {}: the remaining credits and spending limits do not cover more."
 
 
 class Run(Struct, eq=False):
     """One request in progress.
 
-    `deadline` is monotonic seconds, `drain_s` how long to read on for exact usage after the caller disconnected (0: the
-    upstream call is cancelled); `default_output` the output tokens of a model whose limit is unknown. `passed` are
-    provider keys that were skipped, `left` is the attempt that was left because nothing came. `unheard`: the caller
-    disconnected, and the answer is read on; `shared`: it may have several callers, and is completed without them.
+    `deadline` is in monotonic seconds. `drain_s` is how long to read on for exact usage after the caller disconnected
+    (0: the upstream call is cancelled). `default_output` is the number of output tokens assumed for a model without a
+    known limit. `passed` are provider keys that were skipped; `left` is the attempt that was abandoned because it was
+    silent. `unheard`: the caller disconnected and the answer is read on. `shared`: the answer may have several callers,
+    so it is completed even when one of them disconnects.
     """
 
     context: RequestContext
@@ -65,7 +66,7 @@ class Run(Struct, eq=False):
     shared: bool = False
 
     def request_for(self, target: Target) -> Request:
-        """The request as `target` gets it, with cache marks by the project's policy where its format has them."""
+        """Return the request for `target`, with the cache marks of the project's policy where its format has them."""
         request = self.request
         if self.route_plan.adapts:
             request = self.route_plan.adapt(request, target.mapping)
@@ -74,38 +75,37 @@ class Run(Struct, eq=False):
         return apply_policy(request, self.context.caller.cache_markers)
 
     def choices_a_call(self, target: Target) -> int:
-        """How many answers one call of `target` gives, where the caller wants more of them; else 0."""
+        """Return how many answers one call of `target` gives when the caller wants more of them, else 0."""
         route_plan = self.route_plan
         if route_plan.adapts:
             return route_plan.choices_a_call(self.request, target.mapping)
         return 0
 
     def listener(self, target: Target) -> CallListener | None:
-        """The listener of the upstream call, for a caller who asked to see it."""
+        """Return the listener of the upstream call where its payload is stored or the caller requested a trace."""
         context = self.context
         payload = context.payload
         trace = context.trace
         if payload is None and trace is None:
             return None
-        if payload is None:
-            listener = None
-        else:
-            listener = payload.capture_call(target)
+        listener = None if payload is None else payload.capture_call(target)
         if trace is None:
             return listener
         return trace.listener(len(self.outcome.attempts) - 1, listener)
 
     def patience(self) -> float:
-        """Until when (monotonic) the attempt that begins now may be silent: the whole deadline when it is the last one,
-        otherwise half of what is left, so that a silent provider leaves time for another."""
+        """Return until when (monotonic) the new attempt may be silent: the whole deadline for the last target, else
+        half of the remaining time, so that a silent provider leaves time for another."""
         if self.walk.is_last:
             return self.deadline
         now = self.clock.monotonic()
         return now + (self.deadline - now) * SHARE
 
     def gives_up(self, attempt: Attempt) -> bool:
-        """Whether a call of which nothing came yet is left for another target that is not in cooldown; once per
-        request. It is tried again when the others fail: it may only be slow."""
+        """Return whether to abandon a silent call for another target that is not in cooldown, at most once per request.
+
+        The silent target may only be slow, so it is tried again when the others fail.
+        """
         walk = self.walk
         target = attempt.target
         timeouts = self.timeouts
@@ -128,8 +128,11 @@ class Run(Struct, eq=False):
         return True
 
     def learn_time(self, attempt: Attempt) -> None:
-        """Learn how long a plain answer took, where another provider could have given it. One that took longer than
-        another provider was waited for tells that this request is long, and is counted there too."""
+        """Record how long a plain answer took, where another provider could have given it.
+
+        When it took longer than the wait for an abandoned provider, the request itself is slow, so its time is recorded
+        for that provider too.
+        """
         if len(self.walk.groups) == 1:
             return
         took_s = attempt.ended - attempt.started
@@ -139,12 +142,14 @@ class Run(Struct, eq=False):
             self.planner.answered(left.target, self.request, took_s)
 
     def begin(self, target: Target) -> Attempt:
-        """Begin an attempt, recorded outside this process before anything is sent: at `target`, or at the next of the
-        plan where its provider key's limit is used up. Raises the error for the caller when none is left."""
+        """Begin an attempt, recorded outside this process before anything is sent.
+
+        A target whose provider key has reached its limit is skipped. Raises the error for the caller when none is left.
+        """
         number = len(self.outcome.attempts)
         while target.credential.bounded:
             try:
-                self.settlement.begin(number, target, self._ask_of(target), patient=not self.walk.may_skip)
+                self.settlement.begin(number, target, self._cost_bound_of(target), patient=not self.walk.may_skip)
                 break
             except SpendingLimitReached as error:
                 target = self._pass_over(target, error)
@@ -158,7 +163,7 @@ class Run(Struct, eq=False):
             limit = self.route_plan.limit(self.request, target.mapping)
             if limit is not None and (cap is None or limit < cap):
                 cap = limit
-        if cap is not None:  # set by the caller's budget, or the model's own limit
+        if cap is not None:
             target = dataclasses.replace(target, output_cap=cap)
         attempt = Attempt(number, target, clock.now_us(), clock.monotonic())
         self.outcome.attempts.append(attempt)
@@ -166,12 +171,15 @@ class Run(Struct, eq=False):
         return attempt
 
     def failed(self, attempt: Attempt, error: GatewayError) -> Target:
-        """Record a failed attempt; returns the next target, or raises the error for the caller: also where the attempt
-        was billed and nothing is left to pay for another one."""
-        self.outcome.warnings = []  # they were about this target
+        """Record a failed attempt and return the next target.
+
+        Raises the error for the caller when no target or time is left, or when the attempt was billed and the remaining
+        money does not cover another.
+        """
+        self.outcome.warnings = []  # they described this target
         short: GatewayError | None = None
         if isinstance(error, NotSupported) and not error.upstream_status:
-            # The target cannot carry the request: nothing was sent, so it is not an attempt.
+            # The target cannot carry the request: nothing was sent, and the attempt does not count.
             self.outcome.attempts.remove(attempt)
             self.settlement.unused(attempt)
         else:
@@ -180,7 +188,7 @@ class Run(Struct, eq=False):
             self._note(attempt, "error", error)
             short = self.settlement.failed(attempt)
             self.planner.failed(attempt, error, self.context.caller.organization_id, self.request.operation)
-        if self.unheard:  # no caller waits for another target's answer
+        if self.unheard:  # the caller disconnected, so no other target is tried
             self._leave_reading()
             self._keep_decision()
             raise error
@@ -196,18 +204,18 @@ class Run(Struct, eq=False):
         return following
 
     def finished(self, attempt: Attempt) -> None:
-        """Settle a successful attempt: durable before the caller has the last bytes."""
+        """Settle a successful attempt. The settlement is durable before the caller has the last bytes."""
         attempt.ended = self.clock.monotonic()
         if self.unheard:
             self._finished_unheard(attempt)
         attempt.status = OK
-        self._keep_decision()  # in the settlement's commit, so before it
+        self._keep_decision()  # before the settlement, whose commit includes it
         self.settlement.settle(attempt)
         self.planner.succeeded(attempt, self.request.requirements.stream, self.request.operation)
         self.planner.served(self.route_plan, attempt)
 
     def broken(self, attempt: Attempt, error: GatewayError) -> None:
-        """The answer failed after it began: append and return, never wait."""
+        """Record an answer that failed after it began. Appends to the journal and never waits."""
         self._note(attempt, "error", error)
         self._keep_decision()
         if self.unheard:
@@ -220,7 +228,7 @@ class Run(Struct, eq=False):
         self.planner.failed(attempt, error, self.context.caller.organization_id, self.request.operation)
 
     def hung_up(self, attempt: Attempt) -> None:
-        """The caller disconnected: append and return, never wait."""
+        """Record that the caller disconnected. Appends to the journal and never waits."""
         self._note(attempt, "client_disconnect", Cancelled(GONE))
         self._keep_decision()
         if self.unheard:
@@ -229,9 +237,10 @@ class Run(Struct, eq=False):
         self.planner.abandoned(attempt, self.request.operation)
 
     def read_on_s(self, attempt: Attempt) -> float:
-        """How long the answer of an attempt is read on for its usage once its caller left; 0: its call is cancelled.
+        """Return how many seconds to read on for the usage after the caller disconnected; 0 cancels the call.
 
-        Where a cancelled call is billed no further, only an answer that may be nearly complete is read on.
+        Where the provider does not bill a cancelled call any further, only an answer that may be nearly complete is
+        read on.
         """
         provider = attempt.target.provider
         if not self.request.requirements.stream:
@@ -245,13 +254,13 @@ class Run(Struct, eq=False):
         return 0.0
 
     def leave(self, attempt: Attempt) -> bool:
-        """The caller left: whether the attempt's answer is read on. Its concurrency slot is free again then."""
+        """Return whether to read on after the caller disconnected. If so, its concurrency slot is free again."""
         if not self.unheard and self.read_on_s(attempt):
             self.unheard = self.reading_on.enter(self.context.caller.organization_id)
         return self.unheard
 
     def after_disconnect(self) -> float:
-        """The seconds for which the call in progress goes on without its caller (disconnects.py)."""
+        """Return for how many seconds the current call continues without its caller (runtime/disconnects.py)."""
         attempt = self.outcome.attempts[-1]
         if not self.leave(attempt):
             return 0.0
@@ -259,8 +268,8 @@ class Run(Struct, eq=False):
         return self.read_on_s(attempt)
 
     def _finished_unheard(self, attempt: Attempt) -> None:
-        """Settle an answer whose caller left while it was awaited, and end its greenlet (CallerGone). An answer that
-        others may still be given is settled as usual."""
+        """Settle an answer that completed after its caller disconnected, and end its greenlet (CallerGone). An answer
+        that other callers may still receive is settled as usual."""
         if self.shared:
             self._leave_reading()
             return
@@ -272,13 +281,15 @@ class Run(Struct, eq=False):
         self.unheard = False
         self.reading_on.leave(self.context.caller.organization_id)
 
-    def _ask_of(self, target: Target) -> CostBound:
-        """The most that this call can cost, whatever the plan's other targets may cost."""
+    def _cost_bound_of(self, target: Target) -> CostBound:
+        """Return the most that a call of this target can cost."""
         return compute_bound(self.request, (target.mapping,), self.default_output, self.context.at_us)
 
     def _pass_over(self, target: Target, error: SpendingLimitReached) -> Target:
-        """The target after one whose provider key's limit is used up. When that was the last, raises the error of the
-        attempts, or the limit when there were none."""
+        """Skip a target because its provider key has reached its limit, and return the next one.
+
+        When none is left, raises the error of the attempts, or the limit when there were no attempts.
+        """
         self.passed += (Passed(target.mapping.key, target.credential.ident, error),)
         following = self.walk.skip()
         if following is not None:
@@ -294,8 +305,6 @@ class Run(Struct, eq=False):
         terms = self.settlement.terms
         if self.passed:
             plan = leave_out(plan, self.passed)
-        else:
-            plan = plan
         self.decisions.keep(terms.request, terms.billing_identity.project, plan)
 
     def _note(self, attempt: Attempt, finish: str, error: GatewayError) -> None:
@@ -304,5 +313,5 @@ class Run(Struct, eq=False):
         attempt.finish = finish
         attempt.status = error.upstream_status or (error.status if finish == "client_disconnect" else 0)
         if self.request.options.service_tier and not attempt.service_tier and (finish != "error" or attempt.usage):
-            # Who serves tells of it at the end alone: what ends before costs what was asked for, and reserved.
+            # The provider reports the tier only at the end: without an end, the requested and reserved tier is billed.
             attempt.service_tier = self.request_for(attempt.target).options.service_tier

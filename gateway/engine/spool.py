@@ -1,16 +1,15 @@
-"""A buffer for a stream's bytes, between the greenlet that produces them and a caller who may be slow or disconnect."""
+"""A buffer between the greenlet that produces a stream's bytes and a caller who may be slow or disconnect."""
 
 import threading
 from collections import deque
 from collections.abc import Iterator
 
-AHEAD = 1 << 20  # bytes that the producer may be ahead of a caller once nothing is kept any more
-PATIENCE_S = 600.0  # a caller who reads nothing for so long has disconnected
+AHEAD = 1 << 20  # bytes that the producer may be ahead of the caller once the stream is too long to keep
+PATIENCE_S = 600.0  # a caller that reads nothing for this long counts as disconnected
 
 
 class Spool:
-    """Keeps all bytes up to `most_bytes`; a longer stream is not kept and continues for its caller alone, at their
-    reading speed."""
+    """Keeps all bytes of a stream up to `most_bytes`; a longer stream is only passed on, at the caller's speed."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -24,13 +23,13 @@ class Spool:
 
     @property
     def contents(self) -> bytes | None:
-        """Everything that was written; None when it was too much."""
+        """All bytes that were written, or None when they were too many."""
         if self._contents is None:
             return None
         return b"".join(self._contents)
 
     def write(self, piece: bytes) -> bool:
-        """Whether anybody still wants more: the caller, or a retry that waits for what is kept."""
+        """Add a piece; returns whether more is wanted, by the caller or by retries that need the kept bytes."""
         self._size += len(piece)
         if self._contents is not None:
             self._contents.append(piece)
@@ -47,20 +46,21 @@ class Spool:
         return self._contents is not None or not self._left
 
     def end(self, failure: Exception | None = None) -> None:
-        """Nothing more will be written; `failure` is raised to the reader after the last piece."""
+        """Mark the end of the stream; `failure` is raised to the reader after the last piece."""
         self._failure = failure
         self._ended = True
         self._more.set()
 
     def read(self) -> Iterator[bytes]:
-        """The pieces as they arrive. Closing it means that the caller left, even before anything was read."""
+        """Return the pieces as they arrive. Closing the iterator means that the caller disconnected, even before the
+        first piece."""
         pieces = self._read()
         next(pieces)
         return pieces
 
     def _read(self) -> Iterator[bytes]:
         try:
-            yield b""  # consumed at once: from here on closing this generator runs its `finally`
+            yield b""  # consumed by `read`, so that closing this generator always runs its `finally`
             while True:
                 self._more.clear()
                 while self._pieces:

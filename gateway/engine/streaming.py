@@ -1,4 +1,4 @@
-"""Streamed answers: events are buffered until the first content, so that a failure before it can fail over."""
+"""Streamed answers. Events are buffered until the first content, so that an earlier failure can fail over."""
 
 from collections.abc import Generator, Iterator
 
@@ -33,14 +33,14 @@ from gateway.providers.upstream import MUTE, Answering
 from gateway.runtime.disconnects import current
 
 ENDS = (Finished, Failed)
-LATE = "The provider began no answer in time."
+LATE = "The provider did not begin its answer in time."
 TRUNCATED = "The provider's answer ended before it was complete."
 
 
 def events(run: Run) -> Generator[Batch, None, None]:
-    """Batches for the caller. Every end of this generator, close() included, settles the request.
+    """Yield the caller's batches. Every end of this generator, including close(), settles the request.
 
-    Errors before the first batch are raised, later ones are a Failed event.
+    Errors before the first batch are raised; later ones become a Failed event.
     """
     begun = False
     target = run.walk.first()
@@ -63,7 +63,7 @@ def events(run: Run) -> Generator[Batch, None, None]:
 
 
 def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
-    """One attempt's batches. Raises only before the first content."""
+    """Yield the batches of one attempt. Raises only before the first content."""
     answering: Answering | SplitAnswering | None = None
     ended = suspended = False
     last: Event | None = None
@@ -75,7 +75,7 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
         for batch in _hold(run, attempt, answering.batches):
             last = batch[-1]
             if attempt.output_length > run.settlement.output_length_foreseen and _grows(attempt, last):
-                # The answer outgrew its reservation: more is reserved, or the answer ends.
+                # The answer is longer than its reservation: reserve more, or end the answer.
                 run.settlement.foresee(attempt)
             if not isinstance(last, ENDS):
                 yield batch
@@ -92,7 +92,7 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
         run.broken(attempt, error)
         yield [Failed(error, attempt.usage)]
     except GeneratorExit:
-        suspended = True  # at a `yield` of this generator, so the upstream's batches can still be read
+        suspended = True  # this generator waits at a `yield`, so the upstream's batches can still be read
         raise
     finally:
         greenlet.paid_work = None
@@ -103,7 +103,7 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
 
 
 def _open(run: Run, target: Target) -> Answering | SplitAnswering:
-    """The stream of the call, or of several calls where one gives too few answers."""
+    """Open the stream of one call, or of several calls where one returns too few answers."""
     request = run.request_for(target)
     listener = run.listener(target)
     choices = run.choices_a_call(target)
@@ -113,12 +113,13 @@ def _open(run: Run, target: Target) -> Answering | SplitAnswering:
 
 
 def _grows(attempt: Attempt, last: Event) -> bool:
-    """Whether more is to be reserved after a batch: while the answer goes on, and for sound that ends with it."""
+    """Return whether a batch may need a larger reservation: unless the answer ended, and always for sound, which is
+    measured at its end."""
     return not isinstance(last, ENDS) or attempt.sound is not None
 
 
 def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Failed:
-    """Settle at the upstream's terminal event; an unavailable store turns success into a failure."""
+    """Settle at the upstream's terminal event; when the store is unavailable, success becomes a failure."""
     attempt.usage = event.usage or attempt.usage
     if type(event) is Failed:
         run.broken(attempt, event.error)
@@ -133,7 +134,7 @@ def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Fai
 
 
 def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Buffer events until the first with content; a Heartbeat is passed on at once; a Failed before it is raised."""
+    """Buffer events until the first content. A Heartbeat passes at once; a Failed event before content is raised."""
     held: Batch = []
     until = run.patience()
     for batch in batches:
@@ -145,7 +146,10 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
             raise UpstreamTimeout(LATE)
         if not held and type(batch[-1]) is Heartbeat and run.gives_up(attempt):
             raise UpstreamTimeout(MUTE)
-        held += [event for event in batch if type(event) is not Heartbeat] if Heartbeat in map(type, batch) else batch
+        if Heartbeat in map(type, batch):
+            held += [event for event in batch if type(event) is not Heartbeat]
+        else:
+            held += batch
         last = held[-1] if held else None
         if type(last) is Failed and not content:
             attempt.usage = last.usage or attempt.usage
@@ -160,15 +164,18 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
 
 
 def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
-    """Record what a batch says about the attempt; whether it has content. UpstreamFailed for text that is no string."""
+    """Record a batch on the attempt and return whether it has content.
+
+    UpstreamFailed for text that is not a string.
+    """
     content = False
     size = 0
     for event in batch:
-        if type(event) is NativeChunk:  # most events of most streams
+        if type(event) is NativeChunk:  # the most frequent event
             if event.content:
                 content = True
                 size += event.size
-        elif type(event) is TextDelta or has_content(event):  # and of most others
+        elif type(event) is TextDelta or has_content(event):  # the second most frequent
             content = True
             try:
                 size += LENGTH(event.text) if type(event) is TextDelta else _length_of(attempt, event)
@@ -187,7 +194,7 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
 
 
 def _length_of(attempt: Attempt, event: Event) -> int:
-    """The length of what an event other than text brings."""
+    """Return the length of the content of an event that is not a TextDelta, as characters of text."""
     if type(event) is not MediaPiece:
         return text_length(event)
     sound = attempt.sound = attempt.sound or SoundLength()
@@ -197,12 +204,12 @@ def _length_of(attempt: Attempt, event: Event) -> int:
 
 
 def _hung_up(run: Run, attempt: Attempt, answering: Answering | SplitAnswering | None, last: Event | None) -> None:
-    """The caller disconnected: read on for the usage, or cancel the upstream call and settle by what is known.
+    """Read on for the usage after the caller disconnected, or cancel the upstream call and settle with what is known.
 
-    `last` is the last event that was read, None where the upstream's batches cannot be read any more.
+    `last` is the last event that was read, None where the upstream's batches can no longer be read.
     """
     if last is not None and isinstance(last, ENDS):
-        _take_end(attempt, last)  # it came together with content that the caller did not take
+        _take_end(attempt, last)  # it came with content that was not delivered
     elif answering is not None and last is not None and run.leave(attempt):
         run.settlement.keep(attempt)
         run.reading_on.start(run.read_on_s(attempt), _read_on, run, attempt, answering)
@@ -213,7 +220,7 @@ def _hung_up(run: Run, attempt: Attempt, answering: Answering | SplitAnswering |
 
 
 def _take_end(attempt: Attempt, event: Finished | Failed) -> None:
-    """Record the usage of an upstream's terminal event that no caller receives."""
+    """Record the usage of an upstream's terminal event that is not delivered to a caller."""
     attempt.usage = event.usage and structs.replace(event.usage, basis="drained")
     if type(event) is Finished:
         attempt.service_tier = event.service_tier
@@ -230,7 +237,7 @@ def _read_on(run: Run, attempt: Attempt, answering: Answering | SplitAnswering) 
                 _take_end(attempt, last)
                 break
     except GatewayError:
-        pass  # what was seen until here is what can be billed
+        pass  # the usage that was seen before the error is billed
     finally:
         answering.close()
         run.hung_up(attempt)

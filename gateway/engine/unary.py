@@ -1,4 +1,4 @@
-"""Non-streamed answers: one upstream call after the other until one returns a result."""
+"""Non-streamed answers: upstream calls in sequence until one returns a result."""
 
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ CHAT = ChatRequest.operation
 
 
 def answer(run: Run) -> Any:
-    """The result of the first target that answers, settled. Raises the error for the caller."""
+    """Return the settled result of the first target that answers. Raises the error for the caller."""
     target = run.walk.first()
     while True:
         attempt = run.begin(target)
@@ -35,28 +35,28 @@ def answer(run: Run) -> Any:
 
 
 def describe(attempt: Attempt, result: Result) -> None:
-    """Record on the attempt what its result says."""
+    """Copy the model, usage and end of a result to its attempt."""
     attempt.model = result.model
     attempt.upstream_id = result.upstream_id
     attempt.usage = result.usage
     attempt.service_tier = result.service_tier
     attempt.finish = result.finish
     usage = result.usage
-    # What the provider left out is estimated; so is the part of text in a sum of text and images.
+    # The length serves to estimate usage that the provider omitted, and the share of text in a sum with images.
     if usage is None or not (usage.input and usage.output) or usage.images:
         attempt.output_length = compute_if(result.large, result.text_length)
 
 
 def _send(run: Run, attempt: Attempt) -> Any:
-    """One upstream call. The greenlet of a caller who disconnected is killed here, at once or after the time for which
-    the answer is waited for; then the attempt is settled by what is known."""
+    """Make one upstream call.
+
+    After a disconnect the caller's greenlet is killed in here, at once or when the time to read on has passed; then the
+    attempt is settled with what is known.
+    """
     target = attempt.target
     until = run.patience()
-    # The last provider is waited for to the end.
-    if until < run.deadline:
-        gives_up = partial(run.gives_up, attempt)
-    else:
-        gives_up = None
+    # The last provider gets all the time that is left.
+    gives_up = partial(run.gives_up, attempt) if until < run.deadline else None
     greenlet = current()
     greenlet.paid_work = run
     try:

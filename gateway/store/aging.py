@@ -1,26 +1,27 @@
-"""Old ranges of tables of requests: dropped whole where they lie in partitions, deleted in small steps where not."""
+"""Deletes old requests from tables: whole partitions where the table has them, small steps otherwise."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from gateway.clock import DAY_US
+from gateway.runtime.stepwise import GoOn, always
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.partitions import Partitions, id_at
 
 STEP_ROWS = 1_000
-# A round ends after so many steps; the next one goes on.
+# Bound of the steps of one round; the next round continues.
 ROUND_STEPS = 500
 PAUSE_S = 0.02
-WEEKS_FROM_DAYS = 60  # what is kept for longer lies in partitions of a week, else of a day
-
-GoOn = Callable[[], bool]
+WEEKS_FROM_DAYS = 60  # tables with a longer retention have partitions of a week, others of a day
 
 
 class AgingTables:
-    """Tables by the request id whose rows go after `keep_days` (None: never), in the order in which they are given:
-    table to primary key. `step(oldest)` deletes some rows of requests before `oldest`, within an open transaction, and
-    says how many; fewer than STEP_ROWS: no more are there."""
+    """Tables keyed by request id, from table name to primary key, deleted from in the given order after `keep_days`.
+
+    `keep_days` None keeps rows for ever. `step(oldest)` deletes some rows of requests before `oldest` within an open
+    transaction and returns how many; fewer than STEP_ROWS means that none are left.
+    """
 
     def __init__(
         self,
@@ -35,35 +36,36 @@ class AgingTables:
         self._step = step
         self.partitions = [Partitions(database, table, keys, width_us) for table, keys in tables.items()]
 
-    def purge(self, now_us: int, go_on: GoOn = lambda: True) -> int:
-        """One round: partitions are kept ready, old ones are dropped, what is left goes row by row; how many of these.
-        Safe to repeat. Unavailable: the next round does it."""
+    def purge(self, now_us: int, go_on: GoOn = always) -> int:
+        """Run one round: prepare partitions, drop old ones, and delete the remaining rows; returns how many of these.
+
+        Safe to repeat. Unavailable: the next round does it.
+        """
         for partitions in self.partitions:
             partitions.keep_ready(go_on)
         if self._keep_days is None:
             return 0
         oldest = id_at(now_us - self._keep_days * DAY_US)
-        gone = 0
+        deleted = 0
         for partitions in self.partitions:
             self._drop(partitions, oldest, go_on)
         least = self._least(oldest)
         for _ in range(ROUND_STEPS):
-            if go_on():
-                count = self._database.write(lambda: self._step(least))
-            else:
-                count = 0
-            gone += count
+            if not go_on():
+                break
+            count = self._database.write(partial(self._step, least))
+            deleted += count
             if count < STEP_ROWS:
                 break
             pause(PAUSE_S)
-        return gone
+        return deleted
 
     def _least(self, oldest: bytes) -> bytes:
-        """Up to where rows go one by one: those of an ordinary partition wait for its end."""
+        """Return the id before which rows are deleted singly; rows of an ordinary partition wait for its end."""
         ranges = self.partitions[0].ranges()
-        apart = [one.high for one in ranges if one.high is not None and one.name.endswith(("_first", "_past"))]
-        if apart or not ranges:
-            return min([oldest, *apart])
+        extra = [one.high for one in ranges if one.high is not None and one.name.endswith(("_first", "_past"))]
+        if extra or not ranges:
+            return min([oldest, *extra])
         return b""
 
     def _drop(self, partitions: Partitions, oldest: bytes, go_on: GoOn) -> None:

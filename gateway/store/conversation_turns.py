@@ -1,26 +1,27 @@
-"""Turns of conversations: each row holds what is new in it and names the turn before; large pieces are stored once an
-organization and counted by the turns that hold them.
+"""Turns of conversations: each row holds the new content of a turn and refers to the previous turn.
 
-A turn past its end is not found any more, yet stays while later turns need it; it goes with the last of them.
+Large pieces are stored once per organization and counted by the turns that use them. An expired turn is no longer found
+but stays while later turns need it; it is removed with the last of them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gateway.clock import SECOND_US
+from gateway.runtime.stepwise import GoOn, always
 from gateway.store.database import Database
 
 DIGEST_BYTES = 16
-ROW_BYTES = 256  # what a row takes beside its payload, roughly
+ROW_BYTES = 256  # approximate size of a row besides its payload
 AT_ONCE = 500  # digests in one statement
-# A transaction of the sweep removes so many turns, a round has so many of them.
+# Turns that a transaction of the sweep removes, and transactions of a round.
 SWEEP_ROWS = 100
 SWEEP_BATCHES = 100
 
 
 class StoredTurn(NamedTuple):
-    """A turn to be stored. `digests` are those of its pieces, each once; `raw_bytes` the size of what it says."""
+    """A turn to store. `digests` are the distinct digests of its pieces; `raw_bytes` is the size of its content."""
 
     ident: str
     organization: str
@@ -32,7 +33,7 @@ class StoredTurn(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A stored turn without its payload. `chain_bytes` is what all turns up to it say."""
+    """A stored turn without its payload. `chain_bytes` is the content size of all turns up to this one."""
 
     ident: str
     organization: str
@@ -42,49 +43,49 @@ class Link(NamedTuple):
 
 
 class PreviousGone(Exception):
-    """The turn before is not there any more."""
+    """The previous turn no longer exists."""
 
 
 class PiecesGone(Exception):
-    """Pieces that were there have gone: they must be given."""
+    """Pieces that existed have been removed meanwhile and must be sent again."""
 
 
 class NoRoom(Exception):
-    """The organization holds as much as it may."""
+    """The organization has used up its storage."""
 
 
 class Turns:
-    """Every method may raise Unavailable."""
+    """Stores and reads turns. Every method may raise Unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def total(self, organization: str) -> int:
-        """The bytes that the organization's turns take."""
-        return self._database.read(lambda: self._total(organization))
+        """Return the bytes that the organization's turns use."""
+        return self._database.read(partial(self._total, organization))
 
     def known(self, organization: str, digests: Sequence[bytes]) -> set[bytes]:
-        """Which of these pieces are there."""
+        """Return the digests whose pieces are stored."""
         return {digest for digest, _ in self._select("stored_piece", "uses", organization, digests)}
 
     def add(self, turn: StoredTurn, pieces: Mapping[bytes, bytes], life_s: float, most_bytes: int) -> None:
-        """Store a turn; `pieces` are the values of those that are not there yet. PreviousGone, PiecesGone or NoRoom,
-        and nothing is stored."""
-        self._database.write(lambda: self._add(turn, pieces, life_s, most_bytes))
+        """Store a turn; `pieces` are the values that are not stored yet. PreviousGone, PiecesGone or NoRoom, when
+        nothing is stored."""
+        self._database.write(partial(self._add, turn, pieces, life_s, most_bytes))
 
     def find(self, ident: str) -> Link | None:
-        """The turn, unless it is past its end."""
+        """Return the turn unless it has expired."""
         sql = (
             "SELECT id, organization, scope, turns, chain_bytes FROM stored_response "
             f"WHERE id = ? AND expires_at > {self._database.moment_sql()}"
         )
-        row = self._database.read(lambda: self._database.execute(sql, (ident,)).fetchone())
+        row = self._database.query_row(sql, (ident,))
         if row:
             return Link(*row)
         return None
 
     def chain(self, ident: str, most: int) -> list[tuple[str, bytes]]:
-        """(id, body) of a turn and of those before it, the oldest first; at most the last `most` of them."""
+        """Return (id, body) of a turn and the turns before it, oldest first; at most the last `most`."""
         sql = (
             "WITH RECURSIVE chain (id, previous, place) AS ("
             "SELECT id, previous, 1 FROM stored_response WHERE id = ? UNION ALL "
@@ -93,15 +94,15 @@ class Turns:
             "SELECT turn.id, turn.body FROM chain JOIN stored_response turn ON turn.id = chain.id "
             "ORDER BY chain.place DESC"
         )
-        rows = self._database.report(lambda: self._database.execute(sql, (ident, most)).fetchall())
+        rows = self._database.report(partial(self._database.fetch, sql, (ident, most)))
         return [(name, bytes(body)) for name, body in rows]
 
     def values(self, organization: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The pieces of these digests."""
+        """Return the stored pieces by digest."""
         return dict(self._select("stored_value", "value", organization, digests))
 
     def end(self, ident: str) -> None:
-        """Forget a turn now; what it says stays while later turns need it."""
+        """Expire a turn now; its content stays while later turns need it."""
 
         def work() -> None:
             self._database.execute("UPDATE stored_response SET expires_at = 0 WHERE id = ?", (ident,))
@@ -109,16 +110,15 @@ class Turns:
 
         self._database.write(work)
 
-    def sweep(self, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Remove turns that are past their end and that no later one needs; how many. In small transactions, while
-        `go_on` says so."""
-        gone = 0
+    def sweep(self, go_on: GoOn = always) -> int:
+        """Remove expired turns that no later turn needs, in small transactions while `go_on()`; returns how many."""
+        removed = 0
         for _ in range(SWEEP_BATCHES):
             count = self._database.write(self._sweep)
-            gone += count
+            removed += count
             if not count or not go_on():
                 break
-        return gone
+        return removed
 
     def _total(self, organization: str) -> int:
         sql = "SELECT bytes FROM stored_total WHERE organization = ?"
@@ -130,24 +130,21 @@ class Turns:
     def _select(
         self, table: str, column: str, organization: str, digests: Sequence[bytes]
     ) -> list[tuple[bytes, bytes]]:
-        found: list[tuple[bytes, bytes]] = []
+        matches: list[tuple[bytes, bytes]] = []
         for first in range(0, len(digests), AT_ONCE):
             some = digests[first : first + AT_ONCE]
             sql = (
                 f"SELECT digest, {column} FROM {table} WHERE organization = ? "
                 f"AND digest IN ({', '.join('?' * len(some))})"
             )
-            rows = self._database.report(partial(self._fetch, sql, (organization, *some)))
-            found += [(bytes(digest), bytes(value) if column == "value" else b"") for digest, value in rows]
-        return found
-
-    def _fetch(self, sql: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        return self._database.execute(sql, params).fetchall()
+            rows = self._database.report(partial(self._database.fetch, sql, (organization, *some)))
+            matches += [(bytes(digest), bytes(value) if column == "value" else b"") for digest, value in rows]
+        return matches
 
     def _add(self, turn: StoredTurn, pieces: Mapping[bytes, bytes], life_s: float, most_bytes: int) -> None:
         turns, chain_bytes = self._follow(turn.previous)
         size = len(turn.body) + ROW_BYTES
-        # In one order, so that two transactions with the same pieces do not wait for each other.
+        # Sorted, so that two transactions with the same pieces cannot deadlock.
         added = sum(self._hold(turn.organization, digest, pieces) for digest in sorted(turn.digests))
         if self._count(turn.organization, size + added) > most_bytes > 0:
             raise NoRoom
@@ -169,7 +166,7 @@ class Turns:
         )
 
     def _follow(self, previous: str) -> tuple[int, int]:
-        """Count one more turn that needs the one before; how many turns and bytes that one ends."""
+        """Count one more child of the previous turn; returns its number of turns and bytes up to it."""
         if not previous:
             return 0, 0
         sql = "UPDATE stored_response SET children = children + 1 WHERE id = ?"
@@ -179,7 +176,7 @@ class Turns:
         return self._database.execute(sql, (previous,)).fetchone()
 
     def _hold(self, organization: str, digest: bytes, pieces: Mapping[bytes, bytes]) -> int:
-        """Count one more use of a piece, stored if it is new; the bytes that this adds."""
+        """Count one more use of a piece and store it if it is new; returns the bytes that this adds."""
         run = self._database.execute
         sql = "UPDATE stored_piece SET uses = uses + 1 WHERE organization = ? AND digest = ?"
         if run(sql, (organization, digest)).rowcount:
@@ -187,7 +184,7 @@ class Turns:
         value = pieces.get(digest)
         if value is None:
             raise PiecesGone
-        # Two that bring the same new piece: the second one waits for the first and counts.
+        # Of two transactions with the same new piece, the second waits for the first and then counts one more use.
         sql = (
             "INSERT INTO stored_piece (organization, digest, uses, size) VALUES (?, ?, 1, ?) "
             "ON CONFLICT (organization, digest) DO UPDATE SET uses = stored_piece.uses + 1"
@@ -211,37 +208,33 @@ class Turns:
             "SELECT id FROM stored_response WHERE children = 0 "
             f"AND expires_at <= {self._database.moment_sql()} LIMIT {SWEEP_ROWS}"
         )
-        gone = 0
+        removed = 0
         for (ident,) in self._database.execute(sql).fetchall():
-            gone += self._remove(ident, SWEEP_ROWS - gone)
-        return gone
+            removed += self._remove(ident, SWEEP_ROWS - removed)
+        return removed
 
     def _remove(self, ident: str, most: int) -> int:
-        """Remove a turn past its end that no other needs, and likewise those before it; how many went."""
+        """Remove an expired turn without children, then its predecessors likewise; returns how many."""
         find = (
             "SELECT organization, previous, size, pieces FROM stored_response "
             f"WHERE id = ? AND children = 0 AND expires_at <= {self._database.moment_sql()}"
         )
-        gone = 0
-        while ident and gone < most:
+        delete = "DELETE FROM stored_response WHERE id = ? AND children = 0"
+        removed = 0
+        while ident and removed < most:
             row = self._database.execute(find, (ident,)).fetchone()
-            if (
-                row is None
-                or not self._database.execute(
-                    "DELETE FROM stored_response WHERE id = ? AND children = 0", (ident,)
-                ).rowcount
-            ):
+            if row is None or not self._database.execute(delete, (ident,)).rowcount:
                 break
             organization, previous, size, pieces = row
             freed = size + self._release(organization, bytes(pieces))
             self._count(organization, -freed)
             self._database.execute("UPDATE stored_response SET children = children - 1 WHERE id = ?", (previous,))
             ident = previous
-            gone = gone + 1
-        return gone
+            removed += 1
+        return removed
 
     def _release(self, organization: str, pieces: bytes) -> int:
-        """Count one use less of each piece; those without any go. The bytes that this frees."""
+        """Count one use less of each piece and delete unused ones; returns the bytes that this frees."""
         run = self._database.execute
         freed = 0
         for digest in sorted(cut(pieces)):
@@ -257,5 +250,5 @@ class Turns:
 
 
 def cut(digests: bytes) -> Iterable[bytes]:
-    """Digests that were joined, one by one."""
+    """Split joined digests."""
     return (digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES))

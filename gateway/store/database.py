@@ -1,4 +1,4 @@
-"""The one door to the relational store: a pool, repeatable reads and writes, and the base of every model."""
+"""The only access to the relational store: a pool, repeatable reads and writes, and the base of every model."""
 
 import functools
 import logging
@@ -21,7 +21,7 @@ from gateway.store.sqlite import Sqlite
 T = TypeVar("T")
 
 SUBJECT = "database"
-MEANWHILE = "requests that need it are answered 503, what was settled is written as soon as it is back"
+MEANWHILE = "requests that need it are answered 503; settlements are written when it is back"
 REMEDY = f"start it, or check DATABASE_URL, the disk and the number of connections; {MEANWHILE}"
 MAKE_ROOM = f"make room on its disk; {MEANWHILE}"
 BACK = StateChange("database.back", SUBJECT, "the database answers again", INFO)
@@ -29,7 +29,7 @@ SCHEMES = ("sqlite", "postgresql")
 KNOWN_URLS = "sqlite:///path or postgresql://user:password@host/database"
 ATTEMPTS = 6
 BACKOFF_S = 0.01
-QUIET_S = 1.0  # without a failure, before a store counts as back: on a full disk small writes still succeed
+QUIET_S = 1.0  # time without a failure before a store counts as back: on a full disk small writes still succeed
 
 log = logging.getLogger(__name__)
 postgresql = LazyImport("gateway.store.postgresql")
@@ -44,14 +44,14 @@ class TimeField(peewee.BigIntegerField):
 
 
 class Base(peewee.Model):
-    """The base of every stored model; unbound until `Database.bind`, tables named like `api_key` for ApiKey."""
+    """The base of every stored model. Models are unbound until `Database.bind`; ApiKey has the table `api_key`."""
 
     class Meta:
         legacy_table_names = False
 
 
 class Backend(Protocol):
-    """What a kind of store offers to Database; errors leave it as the driver's, wrapped by peewee."""
+    """The operations that a kind of store provides; errors are the driver's, wrapped by peewee."""
 
     kind: str
 
@@ -67,11 +67,11 @@ class Backend(Protocol):
 
 
 class Database:
-    """Work is a function without arguments that runs queries; it must be repeatable, and for SQLite free of waits
-    other than queries, since it may run in a native thread.
+    """Runs reads and writes on a backend.
 
-    A connection is held only while the work runs. IntegrityError, DataError and mistakes in SQL pass through
-    unchanged; everything that means "the store cannot serve now" becomes Unavailable.
+    Work is a function that runs queries. It must be repeatable and, on SQLite, wait for nothing but queries, since it
+    may run in a native thread. A connection is held only while the work runs. IntegrityError, DataError and mistakes in
+    SQL pass through unchanged; every error that means that the store cannot serve now becomes Unavailable.
     """
 
     def __init__(self, backend: Backend, patience_s: float, clock: Clock, states: StateLog | None = None) -> None:
@@ -79,7 +79,7 @@ class Database:
         self._patience_s = patience_s
         self._clock = clock
         self._states = states or StateLog()
-        # What cannot be written to, as on a full disk, may well be read: then only a write tells that it is back.
+        # A full disk refuses writes but not reads, so only a successful write shows that the store is back.
         self._away = not self._states.is_healthy(SUBJECT)
         self._unwritable = False
         self._failed_at = 0.0
@@ -90,39 +90,48 @@ class Database:
         self.peewee.bind(models, bind_refs=False, bind_backrefs=False)
 
     def read(self, work: Callable[[], T]) -> T:
-        """The result of `work`, run with a pooled connection (the one in hand inside another read or write)."""
-        return self._guard(lambda: self._backend.read(work, self._patience_s))
+        """Return the result of `work`, run with a pooled connection or with that of an outer read or write."""
+        return self._guard(self._backend.read, work, self._patience_s)
 
     def report(self, work: Callable[[], T]) -> T:
-        """Like `read`, for long queries: off the event loop on SQLite, with more patience on PostgreSQL."""
-        return self._guard(lambda: self._backend.report(work))
+        """Like `read`, for long queries: off the event loop on SQLite, with a longer timeout on PostgreSQL."""
+        return self._guard(self._backend.report, work)
 
     def write(self, work: Callable[[], T], patient: bool = False) -> T:
-        """Run `work` in one transaction, again when it lost against another; inside a write it joins that one.
+        """Run `work` in one transaction, repeated after a conflict with another; inside a write it joins that one.
 
-        `patient` lifts the deadline of a statement (migrations). An error after which the outcome is unknown (the
+        `patient` lifts the time limit of a statement (migrations). An error that leaves the outcome unknown (the
         connection broke while committing) is Unavailable and is not repeated here.
         """
         if self.peewee.in_transaction():
             return work()
-        if patient:
-            patience_s = None
-        else:
-            patience_s = self._patience_s
-        return self._guard(lambda: self._repeat(lambda: self._backend.write(work, patience_s)), writes=True)
+        patience_s = None if patient else self._patience_s
+        return self._guard(self._repeat, work, patience_s, writes=True)
+
+    def query_rows(self, sql: str, params: Sequence[Any] = ()) -> list[Any]:
+        """Run a query with `?` placeholders as a read and return all rows."""
+        return self.read(functools.partial(self.fetch, sql, params))
+
+    def query_row(self, sql: str, params: Sequence[Any] = ()) -> Any:
+        """Run a query with `?` placeholders as a read and return the first row, or None."""
+        return self.read(functools.partial(self._fetch_row, sql, params))
+
+    def change_rows(self, sql: str, params: Sequence[Any] = ()) -> int:
+        """Run a statement with `?` placeholders as a write and return how many rows changed."""
+        return self.write(functools.partial(self._execute_change, sql, params))
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> Any:
-        """Run a statement with `?` placeholders inside a read or write; the driver's cursor."""
+        """Run a statement with `?` placeholders inside a read or write and return the driver's cursor."""
         return self.peewee.execute_sql(self.translate(sql), tuple(params))
 
     def fetch(self, sql: str, params: Sequence[Any] = ()) -> list[Any]:
-        """All rows of a statement; an error on the way to a later row is peewee's too."""
+        """Return all rows of a statement inside a read or write, with the driver's errors wrapped by peewee."""
         cursor = self.execute(sql, params)
         with DRIVER_ERRORS:
             return list(cursor.fetchall())
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
-        """Run a statement with `?` placeholders for each of `rows`, inside a write; how many rows changed."""
+        """Run a statement with `?` placeholders for each of `rows` inside a write; returns how many rows changed."""
         with DRIVER_ERRORS:
             cursor = self.peewee.cursor()
             cursor.executemany(self.translate(sql), rows)
@@ -131,7 +140,7 @@ class Database:
         return changed
 
     def translate(self, sql: str) -> str:
-        """A statement with `?` placeholders, in the SQL of this store. It holds no literal `?` or `%`."""
+        """Return a statement with `?` placeholders in the SQL of this store. It must hold no literal `?` or `%`."""
         if self.kind == "sqlite":
             return sql
         return sql.replace("?", "%s")
@@ -141,13 +150,13 @@ class Database:
         return self._guard(self._backend.now_us)
 
     def moment_sql(self) -> str:
-        """The store's clock as an SQL expression (microseconds), for conditions decided where the rows are."""
+        """Return the store's clock as an SQL expression (microseconds), for conditions that the store evaluates."""
         return self._backend.moment_sql()
 
     def exact_sums(self, sql: str) -> str:
-        """A statement whose every SUM of whole numbers may leave 64 bits; SQLite's own ends in an error then.
+        """Return a statement in which no SUM of integers overflows 64 bits, which is an error in SQLite.
 
-        There each becomes two sums, of the halves: together exact within 64 bits, the nearest double beyond.
+        There each SUM becomes two sums, of the high and low bits: exact within 64 bits, the nearest double beyond.
         """
         if self.kind != "sqlite":
             return sql
@@ -156,19 +165,25 @@ class Database:
     def close(self) -> None:
         self._backend.close()
 
-    def _repeat(self, run: Callable[[], T]) -> T:
+    def _fetch_row(self, sql: str, params: Sequence[Any]) -> Any:
+        return self.execute(sql, params).fetchone()
+
+    def _execute_change(self, sql: str, params: Sequence[Any]) -> int:
+        return self.execute(sql, params).rowcount
+
+    def _repeat(self, work: Callable[[], T], patience_s: float | None) -> T:
         for attempt in range(1, ATTEMPTS):
             try:
-                return run()
+                return self._backend.write(work, patience_s)
             except peewee.PeeweeException as error:
                 if judge(error) is not Verdict.RETRY:
                     raise
             pause(random.uniform(0.5, 1.0) * BACKOFF_S * 2**attempt)
-        return run()
+        return self._backend.write(work, patience_s)
 
-    def _guard(self, run: Callable[[], T], writes: bool = False) -> T:
+    def _guard(self, run: Callable[..., T], *args: Any, writes: bool = False) -> T:
         try:
-            result = run()
+            result = run(*args)
         except peewee.PeeweeException as error:
             if judge(error) is Verdict.OTHER:
                 raise
@@ -185,19 +200,17 @@ class Database:
             self._states.resolve(BACK)
 
     def _note_away(self, error: Exception) -> None:
-        self._away, self._failed_at = True, self._clock.monotonic()
+        self._away = True
+        self._failed_at = self._clock.monotonic()
         message = f"the database is unavailable: {str(error).strip()}"
-        if is_full(error):
-            remedy = MAKE_ROOM
-        else:
-            remedy = REMEDY
+        remedy = MAKE_ROOM if is_full(error) else REMEDY
         self._states.fire(StateChange("database.away", SUBJECT, message, ERROR, remedy))
 
 
 @functools.lru_cache(maxsize=256)
 def _split_sums(sql: str) -> str:
-    before, found, rest = sql.partition("SUM(")
-    if not found:
+    before, matched, rest = sql.partition("SUM(")
+    if not matched:
         return sql
     depth = 1
     end = 0
@@ -212,9 +225,9 @@ def _split_sums(sql: str) -> str:
 def open_database(
     config: settings.DatabaseSettings, clock: Clock, threads: Threads, states: StateLog | None = None
 ) -> Database:
-    """The store named by the settings: "" is SQLite in data_dir, sqlite:///path a file, postgresql:// a server.
+    """Return the store of the settings: "" is SQLite in data_dir, sqlite:///path a file, postgresql:// a server.
 
-    Connects to nothing yet. Unavailable when the file cannot be made; SettingsError for another scheme.
+    Does not connect yet. Unavailable when the file cannot be created; SettingsError for another scheme.
     """
     check_scheme(config)
     if config.scheme == "sqlite":
@@ -225,10 +238,10 @@ def open_database(
 
 
 def check_scheme(config: settings.DatabaseSettings) -> None:
-    """SettingsError for a URL of a store that nobody knows, or that would be read otherwise than it is meant."""
+    """SettingsError for a URL with an unknown scheme, or one that the driver would parse incorrectly."""
     if config.scheme not in SCHEMES:
-        # What else is in the URL may be a password.
+        # Only the scheme is quoted, since the rest of the URL may contain a password.
         raise settings.SettingsError(f"DATABASE_URL: {config.scheme[:20]}:// is not known; use {KNOWN_URLS}")
     if config.scheme == "postgresql" and config.url.partition("://")[2].partition("/")[0].count("@") > 1:
-        # The driver would take a part of the password for the host, and name it.
+        # The driver would parse a part of the password as the host, and print it in errors.
         raise settings.SettingsError("DATABASE_URL: write an @ in the user or password as %40")

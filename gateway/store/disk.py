@@ -1,4 +1,4 @@
-"""Room on the disks that a worker writes to."""
+"""Free space on the disks that a worker writes to."""
 
 import getpass
 import os
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from gateway.configuration.settings import DatabaseSettings, SettingsError
 
-# The next file of the crash journal and the growth of SQLite's log between two checkpoints.
+# Covers the next file of the crash journal and the growth of SQLite's log between two checkpoints.
 LEAST_FREE = 8 << 20
 
 
 def full_disks(config: DatabaseSettings) -> list[str]:
-    """A line for each disk on which there is no room to go on writing; none for one that cannot tell."""
+    """Return a line for each disk without room to continue; a disk that reports no figures counts as free."""
     places = {"GATEWAY_DATA_DIR": Path(config.data_dir)}
     if config.scheme == "sqlite" and config.url:
         places["the database file"] = Path(config.url.removeprefix("sqlite:///")).parent
@@ -20,7 +20,7 @@ def full_disks(config: DatabaseSettings) -> list[str]:
 
 
 def free_bytes(path: Path) -> int:
-    """What this user may still write at `path`; more than any disk has where the file system does not tell."""
+    """Return the bytes that this user may still write at `path`; 2**62 where the file system does not report them."""
     try:
         state = os.statvfs(path)
     except OSError:
@@ -31,7 +31,7 @@ def free_bytes(path: Path) -> int:
 
 
 def check_folder(path: Path) -> None:
-    """Make the data folder (mode 0700) where it is missing. SettingsError when this user cannot write to it."""
+    """Create the data folder (mode 0700) where it is missing. SettingsError when this user cannot write to it."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -48,7 +48,7 @@ def check_folder(path: Path) -> None:
 
 
 def check_room(path: Path) -> None:
-    """SettingsError where the disk of the data folder has no room for a first start; later ones come up and wait."""
+    """SettingsError when the disk of the data folder has no room for a first start. Later starts wait for room."""
     free = free_bytes(path)
     if free < LEAST_FREE:
         raise SettingsError(

@@ -1,53 +1,54 @@
-"""Opaque values with a life span, by kind and key, for what must outlive a process but is no record."""
+"""Opaque values with an expiry, by kind and key, for state that must outlive a process but is not a record."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from gateway.clock import SECOND_US, Clock
+from gateway.runtime.stepwise import always
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
 
 SWEEP_ROWS = 500
-# A sweep ends after so many batches; the next one goes on.
+# Bound of the batches of one sweep; the next sweep continues.
 SWEEP_BATCHES = 200
 
 
 class Documents:
-    """Life spans are seconds on the store's clock; a document past its end counts as absent."""
+    """Stores documents. Lifetimes are seconds on the store's clock; an expired document counts as absent."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """The value, or None when there is none."""
-        found = self._database.read(lambda: self._fetch(kind, key))
-        if found:
-            return bytes(found[0])
+        """Return the value, or None when there is none."""
+        now = self._database.moment_sql()
+        sql = f"SELECT value FROM document WHERE kind = ? AND key = ? AND expires_at > {now}"
+        row = self._database.query_row(sql, (kind, key))
+        if row:
+            return bytes(row[0])
         return None
 
     def entries(self, kind: str, most: int = 1_000) -> list[tuple[str, bytes]]:
-        """Key and value of those of a kind, in the order of their keys."""
+        """Return key and value of the documents of a kind, ordered by key."""
         now = self._database.moment_sql()
         sql = f"SELECT key, value FROM document WHERE kind = ? AND expires_at > {now} ORDER BY key LIMIT ?"
-        found = self._database.read(lambda: self._database.execute(sql, (kind, most)).fetchall())
-        return [(key, bytes(value)) for key, value in found]
+        return [(key, bytes(value)) for key, value in self._database.query_rows(sql, (kind, most))]
 
     def measure(self, kind: str) -> tuple[int, int]:
-        """How many there are of a kind, and their bytes together; reads an entry of the index for each of that kind."""
+        """Return the number of documents of a kind and their total bytes; reads one index entry for each of them."""
         now = self._database.moment_sql()
         sql = f"SELECT count(*), coalesce(sum(length(value)), 0) FROM document WHERE kind = ? AND expires_at > {now}"
-        count, size = self._database.read(lambda: self._database.execute(sql, (kind,)).fetchone())
+        count, size = self._database.query_row(sql, (kind,))
         return int(count), int(size)
 
     def keys(self, kind: str, before: str, most: int = 1_000) -> list[str]:
-        """The keys of a kind that sort before `before`, the first ones first."""
+        """Return the first keys of a kind that sort before `before`, in order."""
         now = self._database.moment_sql()
         sql = f"SELECT key FROM document WHERE kind = ? AND key < ? AND expires_at > {now} ORDER BY key LIMIT ?"
-        return [
-            key for (key,) in self._database.read(lambda: self._database.execute(sql, (kind, before, most)).fetchall())
-        ]
+        return [key for (key,) in self._database.query_rows(sql, (kind, before, most))]
 
     def put_if_absent(self, kind: str, key: str, value: bytes, ttl_s: float) -> bool:
-        """Store unless a live document is there; whether this call stored it. Safe against every other worker."""
+        """Store unless a live document exists; returns whether this call stored it. Atomic among all workers."""
         sql = (
             f"{self._insert(ttl_s)} DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at "
             f"WHERE document.expires_at <= {self._database.moment_sql()}"
@@ -55,72 +56,64 @@ class Documents:
         return self._change(sql, (kind, key, value))
 
     def put(self, kind: str, key: str, value: bytes, ttl_s: float) -> None:
-        """Store, in place of what was there."""
+        """Store a document, replacing an existing one."""
         sql = f"{self._insert(ttl_s)} DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at"
         self._change(sql, (kind, key, value))
 
     def delete(self, kind: str, key: str) -> bool:
-        """Whether there was one, live or not."""
+        """Delete a document; returns whether there was one, live or expired."""
         return self._change("DELETE FROM document WHERE kind = ? AND key = ?", (kind, key))
 
-    def sweep(self, bounds: Mapping[str, int], go_on: Callable[[], bool] = lambda: True) -> int:
-        """Delete what expired and, by kind, the soonest to expire above `bounds` documents; how many went.
+    def sweep(self, bounds: Mapping[str, int], go_on: Callable[[], bool] = always) -> int:
+        """Delete expired documents and, by kind, the earliest to expire above `bounds`; returns how many.
 
-        Small transactions, so that no other writer waits long, while `go_on` says so.
+        Works in small transactions while `go_on()`, so that other writers do not wait long.
         """
-        # Asked twice: a document may be stored anew between the two, which the second question notices.
-        gone = self._repeat(
+        # The condition is repeated in the DELETE: a document may be renewed after the subquery selected it.
+        deleted = self._repeat(
             "WHERE expires_at <= {now} ORDER BY expires_at LIMIT ?", (), None, go_on, "expires_at <= {now}"
         )
         for kind, bound in bounds.items():
             excess = self._count(kind) - bound
             if excess > 0:
-                gone += self._repeat("WHERE kind = ? ORDER BY expires_at LIMIT ?", (kind,), excess, go_on)
-        return gone
-
-    def _fetch(self, kind: str, key: str) -> tuple | None:
-        now = self._database.moment_sql()
-        sql = f"SELECT value FROM document WHERE kind = ? AND key = ? AND expires_at > {now}"
-        return self._database.execute(sql, (kind, key)).fetchone()
+                deleted += self._repeat("WHERE kind = ? ORDER BY expires_at LIMIT ?", (kind,), excess, go_on)
+        return deleted
 
     def _insert(self, ttl_s: float) -> str:
         end = f"{self._database.moment_sql()} + {round(ttl_s * SECOND_US)}"
         return f"INSERT INTO document (kind, key, value, expires_at) VALUES (?, ?, ?, {end}) ON CONFLICT (kind, key)"
 
     def _change(self, sql: str, params: tuple) -> bool:
-        return self._database.write(lambda: self._database.execute(sql, params).rowcount) > 0
+        return self._database.change_rows(sql, params) > 0
 
     def _count(self, kind: str) -> int:
         sql = "SELECT count(*) FROM document WHERE kind = ?"
-        return self._database.report(lambda: self._database.execute(sql, (kind,)).fetchone()[0])
+        return self._database.report(partial(self._database.fetch, sql, (kind,)))[0][0]
 
     def _repeat(
         self, where: str, params: tuple, most: int | None, go_on: Callable[[], bool], still: str = "1 = 1"
     ) -> int:
-        gone = 0
+        deleted = 0
         for _ in range(SWEEP_BATCHES):
-            if most is None:
-                size = SWEEP_ROWS
-            else:
-                size = min(SWEEP_ROWS, most - gone)
+            size = SWEEP_ROWS if most is None else min(SWEEP_ROWS, most - deleted)
             now = self._database.moment_sql()
             count = self._delete(where.format(now=now), still.format(now=now), (*params, size))
-            gone += count
+            deleted += count
             if count < SWEEP_ROWS or not go_on():
                 break
-        return gone
+        return deleted
 
     def _delete(self, where: str, still: str, params: tuple) -> int:
         sql = f"DELETE FROM document WHERE (kind, key) IN (SELECT kind, key FROM document {where}) AND {still}"
-        return self._database.write(lambda: self._database.execute(sql, params).rowcount)
+        return self._database.change_rows(sql, params)
 
 
 class DocumentRows:
-    """Documents written and removed through the journal, in its group commits: no transaction of their own."""
+    """Journal rows that write and delete documents in the journal's group commits, without further transactions."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._clock = clock
-        # SQLite's clock is the process's; a server's own is asked where the row is written.
+        # SQLite has the clock of this process; a server's clock is read when the row is written.
         self._local = database.kind == "sqlite"
         if self._local:
             end = "?"
@@ -135,11 +128,8 @@ class DocumentRows:
         self._delete = Statement("document_delete", "DELETE FROM document WHERE kind = ? AND key = ?", ordered=True)
 
     def put(self, kind: str, key: str, value: bytes, ttl_s: float) -> Row:
-        """The row that stores a document, in place of what was there."""
-        if self._local:
-            begin = self._clock.now_us()
-        else:
-            begin = 0
+        """Return the row that stores a document, replacing an existing one."""
+        begin = self._clock.now_us() if self._local else 0
         return self._put, (kind, key, value, begin + round(ttl_s * SECOND_US))
 
     def delete(self, kind: str, key: str) -> Row:

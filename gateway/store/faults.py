@@ -1,4 +1,4 @@
-"""The meaning of a driver's error: try again, the store is unavailable, or our own mistake."""
+"""Classifies a driver's error: retry the work, the store is unavailable, or a fault of data or code."""
 
 import enum
 
@@ -29,7 +29,7 @@ class Verdict(enum.Enum):
 
 
 def judge(error: peewee.PeeweeException) -> Verdict:
-    """RETRY when the same work may succeed at once, AWAY when the store cannot serve, OTHER for data and code."""
+    """Return RETRY when repeating may succeed at once, AWAY when the store cannot serve, else OTHER."""
     if isinstance(error, (peewee.IntegrityError, peewee.DataError)):
         return Verdict.OTHER
     cause = _cause_of(error)
@@ -39,7 +39,7 @@ def judge(error: peewee.PeeweeException) -> Verdict:
     state = getattr(cause, "sqlstate", None)
     if state:
         return _judge_state(state)
-    # psycopg gives a lost or refused connection no SQLSTATE.
+    # psycopg reports no SQLSTATE for a lost or refused connection.
     lost = isinstance(error, peewee.OperationalError) or getattr(cause, "pgconn", None) is not None
     if lost and type(cause).__module__.startswith("psycopg"):
         return Verdict.AWAY
@@ -47,18 +47,18 @@ def judge(error: peewee.PeeweeException) -> Verdict:
 
 
 def is_full(error: Exception) -> bool:
-    """Whether it is that the store's disk has no room."""
+    """Return whether the error means that the store's disk is full."""
     cause = _cause_of(error)
     return getattr(cause, "sqlite_errorcode", 0) & 0xFF == SQLITE_FULL or getattr(cause, "sqlstate", "") == DISK_FULL
 
 
 def is_denied(error: Exception) -> bool:
-    """Whether it is that the store's user lacks a right."""
+    """Return whether the error means that the store's user lacks a privilege."""
     return getattr(_cause_of(error), "sqlstate", "") == INSUFFICIENT_PRIVILEGE
 
 
 def _cause_of(error: Exception) -> BaseException | None:
-    """The driver's error behind one of peewee."""
+    """Return the driver's error behind a peewee error."""
     if error.args and isinstance(error.args[0], Exception):
         return error.args[0]
     return error.__context__

@@ -1,4 +1,4 @@
-"""One writer at a time among the processes of a node, in the order of asking."""
+"""A fair lock among the processes of a node: one writer at a time, first come first served."""
 
 import fcntl
 import os
@@ -9,9 +9,9 @@ from gateway.runtime.threads import Threads, spawn
 
 
 class FairFileLock:
-    """An exclusive lock on a file, taken through a gate: who waits for the lock holds the gate.
+    """An exclusive lock on a file behind a second lock, the gate, which is held while waiting for the first.
 
-    Without the gate a busy process would take the lock again before a sleeping one woke; with it, no process has
+    Without the gate a busy process would take the lock again before a sleeping process wakes up. With it no process has
     to pause between two commits. The kernel drops both locks when a process dies. Used by one greenlet at a time.
     """
 
@@ -24,18 +24,18 @@ class FairFileLock:
         self._wanted = self._held = False
 
     def acquire(self, timeout_s: float) -> bool:
-        """Wait at most `timeout_s` for the turn; False when it did not come."""
+        """Wait at most `timeout_s` for the lock; returns whether it was acquired."""
         self._open()
         if self._pending is None and self._try():
             return True
         if self._pending is None:
-            self._pending = spawn(self._pend)
+            self._pending = spawn(self._wait_in_thread)
         self._wanted = True
         try:
             self._pending.join(timeout_s)
         except BaseException:
             if self._held:
-                self.release()  # it came to one who was killed meanwhile
+                self.release()  # the lock was acquired while this greenlet was being killed
             raise
         finally:
             self._wanted = False
@@ -53,7 +53,7 @@ class FairFileLock:
         self._owner = 0
 
     def _open(self) -> None:
-        # A lock belongs to the open file, which a child would share with its parent.
+        # A lock belongs to the open file, which a forked child would share with its parent.
         if self._owner != os.getpid():
             self._gate = os.open(f"{self._path}.gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -68,16 +68,16 @@ class FairFileLock:
         finally:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
 
-    def _pend(self) -> None:
+    def _wait_in_thread(self) -> None:
         try:
-            self._threads.run(self._wait)
+            self._threads.run(self._wait_blocking)
             self._held = self._wanted
             if not self._wanted:
                 self.release()
         finally:
             self._pending = None
 
-    def _wait(self) -> None:
+    def _wait_blocking(self) -> None:
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What belongs to one installation: named values, its two secrets, and the proof that they are still the same."""
+"""The identity of one installation: named values, its two secrets, and the check that the secrets are unchanged."""
 
 import base64
 import hashlib
@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from gateway.configuration import settings
@@ -19,47 +20,46 @@ MIN_LENGTH = 16
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Newest first: the first one makes new hashes and ciphertexts, the others still read old ones."""
+    """The secrets, newest first: the first one makes new hashes and ciphertexts, the others still read old ones."""
 
     hash_keys: tuple[bytes, ...] = field(repr=False)
     encryption_keys: tuple[str, ...] = field(repr=False)
 
 
 def get_value(database: Database, name: str) -> str | None:
-    """A value of this installation, None when it was never set."""
-    sql = "SELECT value FROM installation WHERE name = ?"
-    found = database.read(lambda: database.execute(sql, (name,)).fetchone())
-    if found:
-        return found[0]
+    """Return a value of this installation, or None when it was never set."""
+    row = database.query_row("SELECT value FROM installation WHERE name = ?", (name,))
+    if row:
+        return row[0]
     return None
 
 
 def set_value(database: Database, name: str, value: str) -> None:
     sql = "INSERT INTO installation (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-    database.write(lambda: database.execute(sql, (name, value)))
+    database.change_rows(sql, (name, value))
 
 
 def claim_value(database: Database, name: str, value: str) -> str:
-    """Set a value unless there is one; what counts from now on, the same for every process."""
+    """Set a value unless one exists; returns the value in force, the same for every process."""
     sql = "INSERT INTO installation (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
-    database.write(lambda: database.execute(sql, (name, value)))
+    database.change_rows(sql, (name, value))
     return get_value(database, name) or value
 
 
 def load_secrets(config: settings.Settings, database: Database) -> Secrets:
-    """The secrets of the environment, or on SQLite those of the files in data_dir, made once.
+    """Return the secrets of the environment, or on SQLite those of files in data_dir, which are created once.
 
-    Each may list several, separated by commas, newest first. SettingsError when one is missing, too short, or not
-    the one that this database was used with.
+    Each may list several values, separated by commas, newest first. SettingsError when one is missing, too short, or
+    not the one that this database was used with.
     """
     salt = claim_value(database, SALT, secrets.token_hex(16))
-    hashes = _load(config, database, HASH_SECRET, salt, lambda: secrets.token_urlsafe(32))
+    hashes = _load(config, database, HASH_SECRET, salt, partial(secrets.token_urlsafe, 32))
     encryption = _load(config, database, ENCRYPTION_KEY, salt, _make_encryption_key)
     return Secrets(tuple(key.encode() for key in hashes), tuple(encryption))
 
 
 def check_secrets(config: settings.Settings) -> None:
-    """SettingsError tells, one line each, which secrets are missing or too short; no database is asked."""
+    """SettingsError with one line for each secret that is missing or too short. Does not access the database."""
     problems = []
     for name in (HASH_SECRET, ENCRYPTION_KEY):
         try:
@@ -71,7 +71,8 @@ def check_secrets(config: settings.Settings) -> None:
 
 
 def key_beside_data(config: settings.Settings) -> Path | None:
-    """The file of the encryption key when a copy of the data folder holds both it and what it encrypts; else None."""
+    """Return the file of the encryption key when it lies in the data folder beside the data that it encrypts, so that
+    a copy of the folder contains both; else None."""
     data = Path(config.database.data_dir).resolve()
     if config.database.scheme != "sqlite":
         return None
@@ -81,10 +82,7 @@ def key_beside_data(config: settings.Settings) -> Path | None:
     named = config.environment.get(f"{ENCRYPTION_KEY}_FILE", "")
     if not named and config.secret(ENCRYPTION_KEY):
         return None
-    if named:
-        path = Path(named).resolve()
-    else:
-        path = data / ENCRYPTION_KEY.lower()
+    path = Path(named).resolve() if named else data / ENCRYPTION_KEY.lower()
     if path.is_relative_to(data) and path.exists():
         return path
     return None
@@ -102,8 +100,7 @@ def _load(
 
 
 def _keys_of(config: settings.Settings, name: str, kind: str) -> tuple[str, ...]:
-    """What is set of a secret, newest first; () where a file of the data folder is to have it, for a store of this
-    kind."""
+    """Return the configured values of a secret, newest first; () where a store of this kind keeps it in a file."""
     text = config.secret(name)
     if not text and kind == "postgresql":
         raise settings.SettingsError(f"{name} (or {name}_FILE) is required with PostgreSQL: set a long random value")
@@ -120,11 +117,11 @@ def _split(name: str, text: str) -> tuple[str, ...]:
 
 
 def _read_or_make(path: Path, name: str, fresh: bool, make: Callable[[], str]) -> str:
-    """The secret in the file; a new one where the database was never used with any."""
+    """Return the secret in the file, created first when the database was never used with one."""
     try:
         if not path.exists():
             if not fresh:
-                raise settings.SettingsError(f"{name}: the file {path} is gone; restore it, or set the variable")
+                raise settings.SettingsError(f"{name}: the file {path} is missing; restore it, or set the variable")
             _make_file(path, make())
         return path.read_text().strip()
     except OSError as error:
@@ -132,7 +129,7 @@ def _read_or_make(path: Path, name: str, fresh: bool, make: Callable[[], str]) -
 
 
 def _make_file(path: Path, text: str) -> None:
-    """Write whole or not at all; of two processes that start at once, the first one's file stays."""
+    """Write the file atomically; of two processes that start at once, the first one's file stays."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -149,7 +146,7 @@ def _make_file(path: Path, text: str) -> None:
 
 
 def _check_fingerprint(database: Database, name: str, salt: str, keys: tuple[str, ...], known: str | None) -> None:
-    """Refuse a list without the newest secret in use; remember the first of the list as the newest from now on."""
+    """Refuse a list without the secret in use, and record the first of the list as the one in use."""
     prints = [_fingerprint(key, salt) for key in keys]
     known = known or claim_value(database, _fingerprint_name(name), prints[0])
     if known not in prints:
@@ -166,10 +163,10 @@ def _fingerprint_name(name: str) -> str:
 
 
 def _fingerprint(key: str, salt: str) -> str:
-    # Slow on purpose: who reads the table must not be able to guess a weak secret.
+    # Slow on purpose: a reader of the table must not be able to guess a weak secret.
     return hashlib.scrypt(key.encode(), salt=salt.encode(), n=2**13, r=8, p=1, dklen=16).hex()
 
 
 def _make_encryption_key() -> str:
-    # The form that Fernet takes: 32 bytes, URL-safe base64.
+    # The format of Fernet keys: 32 bytes in URL-safe base64.
     return base64.urlsafe_b64encode(os.urandom(32)).decode()

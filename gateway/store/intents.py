@@ -1,10 +1,10 @@
 """The crash journal: a worker's append-only file of intents, read by another worker if it dies.
 
-A record is length, CRC-32, kind, request, attempt and payload, copied into a mapped file: from then on it is the
-kernel's, and no kill of the process loses it. The owner holds a lock on its files: a free lock means that it is gone.
+A record is length, CRC-32, kind, request, attempt and payload, copied into a mapped file. From then on the kernel holds
+it, and no kill of the process loses it. The owner locks its files, so an unlocked file means that its owner has ended.
 
-Decided against: a `write` for each record. It costs ten times as much, most of it giving up the interpreter to a commit
-in progress and taking it back.
+Decided against: a `write` for each record. It costs ten times as much, mostly for passing the interpreter lock to a
+commit in progress and back.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ EPOCH = struct.Struct("<Q")
 BEGIN = 1
 VOID = 2
 CLAIM = 3
-NOBODY = bytes(16)
+NO_REQUEST = bytes(16)
 FRAME = struct.Struct("<II")
 FRAME_BYTES = FRAME.size
 CLAIM_BYTES = FRAME_BYTES + BODY.size + EPOCH.size
@@ -33,7 +33,7 @@ MOST_PAYLOAD = 1 << 20
 
 
 class Intent(NamedTuple):
-    """`request` is 16 bytes, `payload` what the owner wrote."""
+    """A recorded intent; `request` is 16 bytes, `payload` the owner's bytes."""
 
     request: bytes
     attempt: int
@@ -41,7 +41,7 @@ class Intent(NamedTuple):
 
 
 class Orphan:
-    """A file whose owner is gone; its lock is held until `discard` or `release`."""
+    """A file whose owner has ended; its lock is held until `discard` or `release`."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class Orphan:
         self._read()
 
     def discard(self) -> None:
-        """All of it was taken care of."""
+        """Delete the file: all of its intents were handled."""
         self.path.unlink(missing_ok=True)
         self.release()
 
@@ -72,7 +72,8 @@ class Orphan:
 
 
 class Intents:
-    """One per process. Files are segments `<node>-<process>-<number>.log`, deleted once nothing in them is open."""
+    """The intents of a process, in files `<node>-<process>-<number>.log`, each deleted when none of its intents is
+    open."""
 
     def __init__(self, directory: Path, node: str, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.directory = directory
@@ -91,15 +92,15 @@ class Intents:
     def claim(self, epoch: int) -> None:
         """Record that this process acts under `epoch` from now on."""
         self._epochs.append(epoch)
-        self._write(CLAIM, NOBODY, 0, EPOCH.pack(epoch))
+        self._write(CLAIM, NO_REQUEST, 0, EPOCH.pack(epoch))
 
     def begin(self, request: bytes, attempt: int, payload: bytes) -> None:
-        """The intent is out of this process when this returns. Unavailable when it cannot be written."""
+        """Record an intent, which survives this process once this returns. Unavailable when it cannot be written."""
         self._write(BEGIN, request, attempt, payload)
         self._open[request, attempt] = self._number
 
     def revise(self, request: bytes, attempt: int, payload: bytes) -> None:
-        """Replace the payload of an open intent. What cannot be written leaves the intent as it was."""
+        """Replace the payload of an open intent; when that fails the intent stays as it was."""
         before = self._open.get((request, attempt))
         if before is None:
             return
@@ -111,9 +112,9 @@ class Intents:
         self._open[request, attempt] = self._number
 
     def end(self, request: bytes, attempt: int) -> None:
-        """What became of it is durable elsewhere. Safe to repeat."""
+        """Close an intent whose result is durable elsewhere. Safe to repeat."""
         number = self._open.pop((request, attempt), None)
-        # Only of the files before the current one is it counted what is still open.
+        # Open intents are counted only for the files before the current one.
         if number != self._number and number is not None:
             self._counts[number] -= 1
             if not self._counts[number]:
@@ -129,14 +130,14 @@ class Intents:
         return len(self._open)
 
     def close(self) -> None:
-        """Delete the files unless something in them is open: then the next worker of this node takes care of it."""
-        if not self._open:
-            for number in (*self._old, self._number) if self._handle >= 0 else ():
+        """Delete the files, unless an intent is open: then the next worker of this node handles it."""
+        if not self._open and self._handle >= 0:
+            for number in (*self._old, self._number):
                 self._path(number).unlink(missing_ok=True)
         self.leave()
 
     def leave(self) -> None:
-        """Unlock the files without deleting any: whoever comes next takes care of what this process held."""
+        """Unlock the files without deleting any; the next process handles their open intents."""
         if self._handle >= 0:
             self._retire()
         for handle in self._old.values():
@@ -147,7 +148,7 @@ class Intents:
         return self.directory / f"{self._name}-{number}.log"
 
     def _rotate(self, needed: int) -> None:
-        """Go on in a new file with room for `needed` bytes at least. Unavailable: the old one stays the current one."""
+        """Continue in a new file with room for at least `needed` bytes. Unavailable: the current file stays."""
         room = max(self._segment_bytes, needed + len(self._epochs) * CLAIM_BYTES)
         handle, mapped = self._make(self._number + 1, room)
         if self._handle >= 0:
@@ -159,12 +160,12 @@ class Intents:
         self._room = room
         self._size = 0
         for epoch in self._epochs:
-            self._write(CLAIM, NOBODY, 0, EPOCH.pack(epoch))
+            self._write(CLAIM, NO_REQUEST, 0, EPOCH.pack(epoch))
         for number in [number for number in self._old if not self._counts[number]]:
             self._drop(number)
 
     def _retire(self) -> None:
-        """Write no more to the current file; what it holds stays as it is."""
+        """Stop writing to the current file; its contents stay."""
         self._map.close()
         os.ftruncate(self._handle, self._size)
         self._old[self._number] = self._handle
@@ -172,10 +173,10 @@ class Intents:
         self._room = 0
 
     def _make(self, number: int, room: int) -> tuple[int, mmap.mmap]:
-        """A new file, mapped; locked before it has its name, so that nobody takes it for an orphan.
+        """Create a mapped file, locked before it has its name, so that no process takes it for an orphan.
 
-        Its blocks are there from the start: a disk that is full says so here and never at a copy into the map, where
-        it would be a signal that kills.
+        Its blocks are allocated here: a full disk raises an error here, whereas a later write to the map would end the
+        process by SIGBUS.
         """
         path = self._path(number)
         hidden = path.with_suffix(".new")
@@ -212,8 +213,8 @@ class Intents:
 
 
 def orphans(directory: Path) -> Iterator[Orphan]:
-    """The files whose owners are gone, one locked at a time. The last of an owner comes first: an intent that was
-    revised counts as it was written last."""
+    """Yield the files whose owners have ended, one locked at a time, and the newest of an owner first: the last record
+    of a revised intent counts."""
     for path in sorted(directory.glob("*.log"), key=_place, reverse=True):
         handle = _lock(path)
         if handle < 0:
@@ -226,13 +227,15 @@ def orphans(directory: Path) -> Iterator[Orphan]:
 
 
 def _place(path: Path) -> tuple[str, int]:
-    """The owner of a file, and the number of the file."""
+    """Return the owner of a file and the file's number."""
     owner, _, number = path.stem.rpartition("-")
-    return owner, int(number) if number.isdecimal() else 0
+    if not number.isdecimal():
+        return owner, 0
+    return owner, int(number)
 
 
 def _lock(path: Path) -> int:
-    """A handle that holds the lock of `path`; -1 when its owner lives or somebody else was faster."""
+    """Return a handle that holds the lock of `path`, or -1 when another process holds it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -248,7 +251,7 @@ def _lock(path: Path) -> int:
 
 
 def _records(data: bytes) -> Iterator[tuple[int, bytes, int, bytes]]:
-    """Whole records; a torn or damaged one ends the file, since it was the last thing its owner did."""
+    """Yield the whole records; a torn or damaged record ends the file, since it is the last one its owner wrote."""
     place = 0
     while place + FRAME.size <= len(data):
         length, check = FRAME.unpack_from(data, place)

@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gateway import errors, ids
@@ -16,18 +17,19 @@ CAPACITY = 20_000
 BATCH = 500
 BACKOFF_S = 0.05
 BACKOFF_CAP_S = 1.0
-# A batch that waits for so long (twice this at most) makes its waiters take timers.
+# A batch that is not committed after this time (at most twice of it) makes its waiters start their own timers.
 STIR_S = 0.5
-# A busy process gathers for so long at most: what is ready to run joins the commit, which costs the same for many.
+# How long a busy process gathers appends at most: greenlets that are ready to run join the commit, which costs the same
+# for many rows.
 LINGER_S = 0.005
-# First in each transaction: no row changes when this very group was committed before, although the answer to that
-# commit was lost; a commit still in shared call on a lost connection is waited for, since it holds the row.
+# The first statement of each transaction. It changes no row when this group was committed before and only the response
+# was lost; a commit still running on a lost connection holds the row, so this statement waits for it.
 MARK = (
     "INSERT INTO journal (writer, seq, at) VALUES (?, ?, ?) ON CONFLICT (writer) "
     "DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE journal.seq < excluded.seq"
 )
 
-# In the transactions that follow a failed one: rows made since then come later than their own times say.
+# Runs in transactions after a failed one: their rows are committed later than their own times say.
 LATE = (
     "INSERT INTO late_commit (writer, since, at) VALUES (?, ?, ?) "
     "ON CONFLICT (writer) DO UPDATE SET at = excluded.at, since = CASE WHEN excluded.since < late_commit.since "
@@ -37,11 +39,13 @@ LATE = (
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # distinguished by identity: rows are grouped by it in each commit
+@dataclass(frozen=True, slots=True, eq=False)  # compared by identity, since rows are grouped by statement
 class Statement:
-    """SQL with `?` placeholders. `ordered`: rows run sorted, so that writers lock shared rows in one order (their
-    params must compare with each other). `exact`: each row must change exactly one, else its entry fails.
-    `sums`: params are (ids, amount) while the SQL takes (amount, id); what comes to one id runs as one, sorted by id.
+    """SQL with `?` placeholders.
+
+    `ordered`: rows run sorted by their params, so that all writers lock shared rows in the same order. `exact`: each
+    row must change exactly one database row, else its entry fails. `sums`: params are (ids, amount) while the SQL takes
+    (amount, id); the amounts of one id are added up and run once, sorted by id.
     """
 
     name: str
@@ -55,7 +59,7 @@ Row = tuple[Statement, tuple]
 
 
 class _Batch:
-    """`done` is set once it is settled; `stir` then too, or when that takes so long that waiters need timers."""
+    """Appends that are committed together. `done`: settled; `stir`: settled, or so slow that waiters need timers."""
 
     __slots__ = ("entries", "done", "stir", "watched")
 
@@ -67,7 +71,7 @@ class _Batch:
 
     def settle(self) -> None:
         for ticket in self.entries:
-            ticket.rows = ()  # tickets may be kept for a while, their rows need not
+            ticket.rows = ()  # tickets may be kept for a while, which must not keep their rows in memory
         self.done.set()
         self.stir.set()
 
@@ -83,11 +87,11 @@ class Ticket:
         self.error: Exception | None = None
 
     def wait(self, timeout_s: float) -> None:
-        """Return once the rows are durable. Unavailable when they were refused or `timeout_s` passed; after a
-        timeout they still post as soon as the store is back."""
+        """Wait until the rows are durable. Unavailable when they were refused or `timeout_s` passed; after a timeout
+        they are still written when the store is back."""
         batch = self._batch
         if timeout_s > STIR_S:
-            # Nearly always this suffices, and it costs no timer of its own.
+            # Usually the batch is settled within STIR_S, and this wait needs no timer.
             batch.stir.wait()
             timeout_s -= STIR_S
         if not batch.done.is_set() and not batch.done.wait(timeout_s):
@@ -96,19 +100,20 @@ class Ticket:
             raise errors.Unavailable("The record could not be written.") from self.error
 
     def posted(self) -> bool:
-        """Whether the rows are durable now."""
+        """Return whether the rows are durable."""
         return self._batch.done.is_set() and self.error is None
 
     def settled(self) -> bool:
-        """Whether the rows are durable now or were refused for good."""
+        """Return whether the rows are durable or were refused for good."""
         return self._batch.done.is_set()
 
 
 class Journal:
-    """Appends of all greenlets of a process, written by one greenlet: a batch is whatever queued while the previous one
-    was committed and while others were ready to run; an idle process commits at once. Each group of rows is written
-    exactly once, also when the answer to a commit is lost. List the statements of an entry in the same order
-    everywhere: they lock in that order.
+    """Writes the appends of all greenlets of a process in one greenlet.
+
+    A batch is everything that was queued while the previous batch was committed and while other greenlets were ready to
+    run; an idle process commits at once. Each group of rows is written exactly once, even when the response to a commit
+    is lost. All callers must list the statements of an entry in the same order, in which they lock rows.
     """
 
     def __init__(self, database: Database, clock: Clock, capacity: int = CAPACITY) -> None:
@@ -118,7 +123,7 @@ class Journal:
         self._writer = ids.new_hex()
         self._seq = 0
         self._queue: deque[_Batch] = deque()
-        self._filling: _Batch | None = None  # the last of the queue
+        self._filling: _Batch | None = None  # the last batch of the queue
         self._writing: _Batch | None = None
         self._wake = threading.Event()
         self._idle = threading.Event()
@@ -126,14 +131,14 @@ class Journal:
         self._closing = False
         self._closed = threading.Event()
         self._give_up_at = 0.0
-        self._late_since_us = 0  # since when commits were late of which some are still to come; 0: none are
+        self._late_since_us = 0  # the time from which rows wait because of failed commits; 0: none wait
         self.pending = self.posted = self.failed = self.largest_batch = self.commits = 0
         self.commit_s = 0.0
         self._task = spawn(self._run)
         self._watch = spawn(self._stir_late_ones)
 
     def append(self, *rows: Row) -> Ticket:
-        """Queue `rows`, all or none in one transaction; never blocks. Unavailable when the queue is full."""
+        """Queue `rows` for one transaction without blocking. Unavailable when the queue is full."""
         if self._closing:
             raise errors.Unavailable("The gateway is shutting down.")
         if self.pending >= self._capacity:
@@ -147,12 +152,12 @@ class Journal:
         return ticket
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until everything appended so far is settled. Unavailable when `timeout_s` passes first."""
+        """Wait until all appends so far are settled. Unavailable when `timeout_s` passes first."""
         if not self._idle.wait(timeout_s):
             raise errors.Unavailable(f"{self.pending} records still wait for the database.")
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Refuse appends, write what is queued for at most `timeout_s`, and stop. Unavailable if rows were left."""
+        """Refuse appends, write queued rows for at most `timeout_s`, and stop. Unavailable if rows were left."""
         self._closing = True
         self._give_up_at = self._clock.monotonic() + timeout_s
         self._wake.set()
@@ -164,7 +169,7 @@ class Journal:
     def _begin_batch(self) -> _Batch:
         batch = self._filling = _Batch()
         self._queue.append(batch)
-        # Only the first of a batch has somebody to wake: the writer empties the queue before it sleeps.
+        # Only the first append of a batch wakes the writer, which empties the queue before it sleeps.
         self._idle.clear()
         self._wake.set()
         return batch
@@ -196,18 +201,21 @@ class Journal:
         closed = False
         while not closed:
             closed = self._closed.wait(STIR_S)
-            for batch in [*self._queue] if self._writing is None else [self._writing, *self._queue]:
+            batches = list(self._queue)
+            if self._writing is not None:
+                batches.insert(0, self._writing)
+            for batch in batches:
                 if batch.watched or closed:
                     batch.stir.set()
                 batch.watched = True
 
     def _post(self, entries: list[Ticket]) -> bool:
-        """Write a group, halving it around a bad entry; False when closing gave up on an absent store."""
+        """Write a group, halving it around a faulty entry; False when closing gave up on an unavailable store."""
         self._seq += 1
         try:
             if not self._persist(self._seq, entries):
                 return False
-        except Exception as error:  # Whatever it is belongs to an entry's waiter; the writer goes on.
+        except Exception as error:  # the error belongs to an entry's waiter; the writer continues
             if len(entries) > 1:
                 middle = len(entries) // 2
                 return self._post(entries[:middle]) and self._post(entries[middle:])
@@ -220,12 +228,12 @@ class Journal:
         return True
 
     def _persist(self, seq: int, entries: list[Ticket]) -> bool:
-        """Commit a group, waiting as long as it takes for the store; False when closing gave up."""
+        """Commit a group, waiting for the store without a limit; False when closing gave up."""
         delay_s = BACKOFF_S
         while True:
             start = self._clock.monotonic()
             try:
-                self._database.write(lambda: self._execute(seq, entries))
+                self._database.write(partial(self._execute, seq, entries))
             except errors.Unavailable:
                 waited_us = round((self._clock.monotonic() - start) * SECOND_US)
                 self._late_since_us = self._late_since_us or self._clock.now_us() - waited_us
@@ -272,5 +280,5 @@ def _sum(params: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def forget_writers(database: Database, before_us: int) -> int:
-    """Delete the marks of journals that wrote nothing since `before_us`; how many."""
-    return database.write(lambda: database.execute("DELETE FROM journal WHERE at < ?", (before_us,)).rowcount)
+    """Delete the marks of journals that wrote nothing since `before_us`; returns how many."""
+    return database.change_rows("DELETE FROM journal WHERE at < ?", (before_us,))

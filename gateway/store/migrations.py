@@ -1,7 +1,8 @@
-"""Numbered schema steps: one transaction each, one runner at a time, checked by content, refused on any doubt."""
+"""Numbered schema steps: one transaction each, one runner at a time, verified by checksum."""
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -18,13 +19,13 @@ STARTED = "started"
 APPLIED = "applied"
 TABLE = """CREATE TABLE IF NOT EXISTS migration (
     name VARCHAR(255) NOT NULL PRIMARY KEY, checksum VARCHAR(64) NOT NULL, state VARCHAR(16) NOT NULL)"""
-# Held to the end of a transaction, so it works behind PgBouncer too; SQLite has one writer anyway.
+# Held until the end of a transaction, so it also works behind PgBouncer. SQLite has only one writer.
 LOCK = "SELECT pg_advisory_xact_lock(7236118044)"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One script: its name, where it lies, its source, and the SHA-256 of that source by any kind of line ends."""
+    """One script: name, path, source, and the SHA-256 of the source with LF line ends."""
 
     name: str
     path: Path
@@ -33,9 +34,9 @@ class Step:
 
 
 def verify(database: Database, directory: Path = DIRECTORY) -> list[str]:
-    """Why this code may not serve on the schema as it is, one line a reason; empty when it may.
+    """Return why this code cannot serve on the current schema, one line per reason; empty when it can.
 
-    Steps that the code does not know are fine: the schema is ahead of it while a newer release rolls out.
+    Steps that the code does not know are accepted: the schema is ahead while a newer release rolls out.
     """
     state = _read_state(database)
     return [problem for step in _list_steps(directory) if (problem := _judge(step, state))]
@@ -43,8 +44,8 @@ def verify(database: Database, directory: Path = DIRECTORY) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SchemaState:
-    """How far a database is: the newest step that it has ("" = none), the steps of this code that it lacks, and those
-    that only a newer release knows."""
+    """The progress of a database: its newest step ("" = none), the steps of this code that it lacks, and the steps that
+    only a newer release knows."""
 
     newest: str
     pending: tuple[str, ...]
@@ -52,7 +53,7 @@ class SchemaState:
 
 
 def look(database: Database, directory: Path = DIRECTORY) -> SchemaState:
-    """How far the database is. Unavailable."""
+    """Return the progress of the database. Unavailable."""
     applied = sorted(name for name, (_, state) in _read_state(database).items() if state == APPLIED)
     known = [step.name for step in _list_steps(directory)]
     pending = tuple(name for name in known if name not in applied)
@@ -60,9 +61,10 @@ def look(database: Database, directory: Path = DIRECTORY) -> SchemaState:
 
 
 def migrate(database: Database, directory: Path = DIRECTORY) -> list[str]:
-    """Apply what is missing, in order, and return the names. Safe to run at once from many processes and to repeat
-    after a crash. SettingsError where the store's user may make no tables; Internal when an applied step has changed
-    since, or a step fails (it is then undone whole).
+    """Apply the missing steps in order and return their names.
+
+    Safe to run from several processes at once and to repeat after a crash. SettingsError when the store's user may not
+    create tables; Internal when an applied step has changed or a step fails (it is rolled back).
     """
     steps = _list_steps(directory)
     state = _read_state(database)
@@ -70,7 +72,7 @@ def migrate(database: Database, directory: Path = DIRECTORY) -> list[str]:
     missing = [step for step in steps if state.get(step.name, ("", ""))[1] != APPLIED]
     try:
         if missing:
-            database.write(lambda: _prepare(database))
+            database.write(partial(_prepare, database))
         return [step.name for step in missing if _apply(database, step)]
     except peewee.ProgrammingError as error:
         if not is_denied(error):
@@ -82,14 +84,14 @@ def migrate(database: Database, directory: Path = DIRECTORY) -> list[str]:
 
 
 def _apply(database: Database, step: Step) -> bool:
-    """Run one step unless another process did meanwhile; whether this call did."""
-    if not database.write(lambda: _begin(database, step)):
+    """Run one step unless another process has applied it; returns whether this call did."""
+    if not database.write(partial(_begin, database, step)):
         return False
-    return database.write(lambda: _finish(database, step), patient=True)
+    return database.write(partial(_finish, database, step), patient=True)
 
 
 def _begin(database: Database, step: Step) -> bool:
-    """Write the mark that distinguishes a killed step from one that never ran; False when it is applied already."""
+    """Record that a step started, so that an interrupted step is noticed; False when it is already applied."""
     if _is_applied(database, step):
         return False
     database.execute(
@@ -110,8 +112,8 @@ def _finish(database: Database, step: Step) -> bool:
 
 def _is_applied(database: Database, step: Step) -> bool:
     _lock(database)
-    found = database.execute("SELECT state FROM migration WHERE name = ?", (step.name,)).fetchone()
-    return found is not None and found[0] == APPLIED
+    row = database.execute("SELECT state FROM migration WHERE name = ?", (step.name,)).fetchone()
+    return row is not None and row[0] == APPLIED
 
 
 def _prepare(database: Database) -> None:
@@ -125,15 +127,17 @@ def _lock(database: Database) -> None:
 
 
 def _load(step: Step):
-    """The step's `up`, from the very source whose checksum is on record: a cached bytecode file may belong to another,
-    since Python tells an edit only by the second of the file's time and by its length."""
+    """Return the step's `up`, compiled from the source whose checksum is recorded.
+
+    A cached bytecode file may be stale: Python detects an edit only by the file's time in seconds and its length.
+    """
     module = ModuleType(f"migration_{step.name}")
     exec(compile(step.source, step.path, "exec"), module.__dict__)
     return module.up
 
 
 def _list_steps(directory: Path) -> list[Step]:
-    """The scripts NNNN_name.py in order of number."""
+    """Return the scripts NNNN_name.py ordered by number."""
     return [_read_step(path) for path in sorted(directory.glob("[0-9][0-9][0-9][0-9]_*.py"))]
 
 
@@ -143,7 +147,7 @@ def _read_step(path: Path) -> Step:
 
 
 def _read_state(database: Database) -> dict[str, tuple[str, str]]:
-    """name → (checksum, state) of every step on record."""
+    """Return name → (checksum, state) of every recorded step."""
 
     def read() -> dict[str, tuple[str, str]]:
         if not database.peewee.table_exists("migration"):

@@ -1,33 +1,35 @@
-"""Tables of requests in partitions, on PostgreSQL: ranges of the request id, dropped whole when they are old.
+"""Range partitions of tables of requests on PostgreSQL, by request id; old partitions are dropped whole.
 
-A request id is 16 bytes and begins with the milliseconds of its making (RFC 9562, version 7), so that a range of ids is
-a range of time and every unique key that begins with the id stays one over all partitions. SQLite has none of it: there
-rows are deleted in small steps.
+A request id is 16 bytes and begins with its creation time in milliseconds (RFC 9562, version 7), so a range of ids is a
+range of time, and a unique key that begins with the id is unique over all partitions. On SQLite rows are deleted in
+small steps instead.
 
-A table that is there already becomes the first partition as it lies. While its rows are checked to end before the next
-one begins, everybody goes on reading and writing, processes of the version before too; only the last step, a moment
-without rows, waits for a lock. Behind the ranges there is always one without an end, so that no insert ever finds no
-place, whoever runs and for how long.
+An existing table becomes the first partition without being copied. While its rows are checked against the bound, all
+processes continue to read and write, also those of the previous release; only the final exchange, which touches no
+rows, takes a lock for a moment. The last partition has no upper bound, so that every insert finds a partition,
+however long no new one is created.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from gateway.clock import DAY_US, SECOND_US
+from gateway.runtime.stepwise import GoOn, always
 from gateway.store.database import Database
 
 BOUND = re.compile(r"FROM \((?:MINVALUE|'\\x([0-9a-f]+)')\) TO \((?:MAXVALUE|'\\x([0-9a-f]+)')\)")
-# A table with more rows is checked apart from the step that makes it the first partition.
+# A table with more rows is validated before the step that makes it the first partition.
 SMALL_ROWS = 10_000
-# So long before new rows reach the bound of a table that is being converted: long enough that a version which knows
-# nothing of it may run alone for days.
+# How far in the future the bound of a table under conversion is: a release without partitions may run alone for days.
 FAR_US = 8 * DAY_US
 NEAR_US = DAY_US
-# Nobody who reads or writes the table waits longer behind the moment of a change; it is tried again another time.
+# The longest wait for a lock, during which readers and writers of the table queue behind it.
 LOCK_MS = 300
-LATEST_MS = (1 << 48) - 1  # that an id can tell
+LATEST_MS = (1 << 48) - 1  # the largest time of an id
 
 CHILDREN = """
 SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i
@@ -42,7 +44,7 @@ JOIN pg_class x ON x.oid = i.indexrelid WHERE i.indrelid = to_regclass(?)
 
 
 class Partition(NamedTuple):
-    """A range [low, high) of request ids; `low` b"" and `high` None have no bound."""
+    """A range [low, high) of request ids; `low` b"" and `high` None mean that there is no bound."""
 
     name: str
     low: bytes
@@ -50,10 +52,10 @@ class Partition(NamedTuple):
 
 
 class Partitions:
-    """The partitions of `table`, whose primary key is `keys`, the request id first; each is `width_us` wide.
+    """The partitions of `table`, each `width_us` wide; `keys` is its primary key, beginning with the request id.
 
-    Everything here does nothing on SQLite. Work may be repeated and may run in several processes at once. Unavailable
-    when a lock was not to be had in time: the next round does it.
+    On SQLite nothing happens. Every step may be repeated and may run in several processes at once. Unavailable when a
+    lock was not available in time; the next round tries again.
     """
 
     def __init__(self, database: Database, table: str, keys: Sequence[str], width_us: int) -> None:
@@ -62,8 +64,8 @@ class Partitions:
         self._keys = tuple(keys)
         self._width_us = max(DAY_US, width_us // DAY_US * DAY_US)
 
-    def keep_ready(self, go_on: Callable[[], bool] = lambda: True) -> None:
-        """Convert the table if it is not in partitions yet, and have the next range ready before it begins."""
+    def keep_ready(self, go_on: GoOn = always) -> None:
+        """Convert the table if it has no partitions yet, and create the next range before it begins."""
         if self._database.kind != "postgresql":
             return
         if not self.exist():
@@ -72,41 +74,41 @@ class Partitions:
             self._database.write(self._extend, patient=True)
 
     def exist(self) -> bool:
-        """Whether the table lies in partitions."""
+        """Return whether the table has partitions."""
         if self._database.kind != "postgresql":
             return False
-        found = self._database.read(lambda: self._database.execute(KIND, (self.table,)).fetchone())
-        return found is not None and found[0] in ("p", b"p")
+        row = self._database.query_row(KIND, (self.table,))
+        return row is not None and row[0] in ("p", b"p")
 
     def ranges(self) -> list[Partition]:
-        """All of them, oldest first; [] where there are none."""
+        """Return all partitions, oldest first; [] when the table has none."""
         if self._database.kind != "postgresql":
             return []
-        rows = self._database.read(lambda: self._database.execute(CHILDREN, (self.table,)).fetchall())
-        found = []
-        for name, bound in rows:
-            read = BOUND.search(bound)
-            if read is not None:
-                if read[2]:
-                    high = bytes.fromhex(read[2])
-                else:
-                    high = None
-                found.append(Partition(name, bytes.fromhex(read[1] or ""), high))
-        return sorted(found, key=lambda one: one.low)
+        partitions = []
+        for name, bound in self._database.query_rows(CHILDREN, (self.table,)):
+            match = BOUND.search(bound)
+            if match is not None:
+                high = bytes.fromhex(match[2]) if match[2] else None
+                partitions.append(Partition(name, bytes.fromhex(match[1] or ""), high))
+        return sorted(partitions, key=attrgetter("low"))
 
     def ended(self, before: bytes) -> list[Partition]:
-        """Those of which every request id lies before `before` (see `id_at`), oldest first, so that they are dropped in
-        that order. What came for ranges that were dropped is none of them: its rows are deleted."""
+        """Return the partitions that end at or before `before` (see `id_at`), oldest first, in which order they are
+        dropped. The partition of late rows is excluded: its rows are deleted singly."""
         past = f"{self.table}_past"
-        return [one for one in self.ranges() if one.high is not None and one.high <= before and one.name != past]
+        return [
+            partition
+            for partition in self.ranges()
+            if partition.high is not None and partition.high <= before and partition.name != past
+        ]
 
     def drop(self, partition: Partition) -> None:
-        """Remove the oldest partition with its rows, within an open transaction, where what counted them is moved. Rows
-        that come for its range afterwards have a place of their own."""
+        """Drop the oldest partition with its rows, inside the transaction that moves its totals. Rows that arrive late
+        for its range go to a partition of their own."""
         self._hurry()
         past = f"{self.table}_past"
         high = partition.high
-        known = any(one.name == past for one in self.ranges())
+        known = any(other.name == past for other in self.ranges())
         if known:
             self._run(f"ALTER TABLE {self.table} DETACH PARTITION {past}")
         self._run(f"DROP TABLE {partition.name}")
@@ -115,32 +117,29 @@ class Partitions:
         self._attach(past, b"", high)
 
     def _convert(self, go_on: Callable[[], bool]) -> None:
-        """Make the table the first partition of a new one of its name."""
+        """Make the table the first partition of a new table with its name."""
         sql = f"SELECT 1 FROM {self.table} OFFSET {SMALL_ROWS} LIMIT 1"
         now_us = self._database.now_us()
-        if not self._database.read(lambda: self._database.execute(sql).fetchone()):
+        if not self._database.query_rows(sql):
             bound = self._bound_after(now_us)
         else:
             bound = self._checked_bound(now_us)
             if not go_on():
                 return
-        self._database.write(lambda: self._exchange(bound), patient=True)
+        self._database.write(partial(self._exchange, bound), patient=True)
 
     def _checked_bound(self, now_us: int) -> bytes:
-        """A bound before which every row of a large table surely lies: rows are checked while others read and write."""
+        """Return a bound that every row of a large table is below, validated while others read and write."""
         name = f"{self.table}_ends"
-        row = self._database.read(lambda: self._database.execute(CHECKED, (self.table, name)).fetchone())
-        if row:
-            known = re.search(r"'\\x([0-9a-f]+)'", row[0])
-        else:
-            known = None
+        row = self._database.query_row(CHECKED, (self.table, name))
+        known = re.search(r"'\\x([0-9a-f]+)'", row[0]) if row else None
         if known is not None and bytes.fromhex(known[1]) > id_at(now_us + NEAR_US):
             bound = bytes.fromhex(known[1])
         else:
             bound = self._bound_after(now_us + FAR_US)
-            self._database.write(lambda: self._promise(name, bound, known=row is not None), patient=True)
+            self._database.write(partial(self._promise, name, bound, known=row is not None), patient=True)
         validate = f"ALTER TABLE {self.table} VALIDATE CONSTRAINT {name}"
-        self._database.write(lambda: self._run(validate), patient=True)
+        self._database.write(partial(self._run, validate), patient=True)
         return bound
 
     def _promise(self, name: str, bound: bytes, known: bool) -> None:
@@ -150,7 +149,7 @@ class Partitions:
         self._run(f"ALTER TABLE {self.table} ADD CONSTRAINT {name} CHECK (request < {_literal(bound)}) NOT VALID")
 
     def _exchange(self, bound: bytes) -> None:
-        """The moment of the change. What is checked is not read again; what is small is."""
+        """Exchange the table. A validated constraint spares reading its rows again; a small table is read."""
         self._hurry()
         table = self.table
         first = f"{self.table}_first"
@@ -171,11 +170,11 @@ class Partitions:
         self._run(f"CREATE TABLE {table}_rest PARTITION OF {table} FOR VALUES FROM ({_literal(bound)}) TO (MAXVALUE)")
 
     def _is_short(self) -> bool:
-        """Whether the range without an end begins so soon that the one before needs a successor."""
+        """Return whether the last range begins so soon that the next one must be created."""
         return self.ranges()[-1].low < id_at(self._database.now_us() + NEAR_US)
 
     def _extend(self) -> None:
-        """Give the range without an end a bound behind all of its rows, which are none or few, and begin a new one."""
+        """Bound the last range behind all of its rows, which are few, and begin a new last range."""
         self._hurry()
         table = self.table
         rest = f"{self.table}_rest"
@@ -196,14 +195,11 @@ class Partitions:
 
     def _attach(self, name: str, low: bytes, high: bytes | None) -> None:
         first = _literal(low) if low else "MINVALUE"
-        if high is None:
-            last = "MAXVALUE"
-        else:
-            last = _literal(high)
+        last = "MAXVALUE" if high is None else _literal(high)
         self._run(f"ALTER TABLE {self.table} ATTACH PARTITION {name} FOR VALUES FROM ({first}) TO ({last})")
 
     def _bound_after(self, at_us: int) -> bytes:
-        """The end of the range in which a moment lies."""
+        """Return the end of the range that contains a moment."""
         return id_at((at_us // self._width_us + 1) * self._width_us)
 
     def _hurry(self) -> None:
@@ -214,12 +210,12 @@ class Partitions:
 
 
 def id_at(at_us: int) -> bytes:
-    """The least request id of a moment, or of the nearest that an id can tell."""
+    """Return the least request id of a moment, limited to the times that an id can hold."""
     return min(max(0, at_us // 1000), LATEST_MS).to_bytes(6, "big") + bytes(10)
 
 
 def time_of(request: bytes) -> int:
-    """When a request id was made, in microseconds."""
+    """Return when a request id was made, in microseconds."""
     return int.from_bytes(request[:6], "big") * 1000
 
 

@@ -1,4 +1,4 @@
-"""A bounded connection pool beneath a peewee database, cooperative and safe across a fork."""
+"""A bounded, cooperative and fork-safe connection pool beneath a peewee database."""
 
 import os
 from collections.abc import Callable
@@ -9,25 +9,25 @@ import peewee
 from gateway import errors
 from gateway.runtime.threads import Slots
 
-# Makes them peewee's; its stubs do not show the name.
+# Converts driver errors to peewee's; the type stubs do not declare it.
 DRIVER_ERRORS: peewee.ExceptionWrapper = vars(peewee)["__exception_wrapper__"]
 
 
 class Pool(peewee.Database):
-    """Mixin before a peewee.Database: `connect` takes a connection, `close` gives it back.
+    """A mixin before a peewee.Database: `connect` takes a connection, `close` returns it.
 
-    No lock is held while a connection is made, so a slow server delays nobody but the one who asked; the wait
-    for a free slot is bounded.
+    No lock is held while a connection is made, so a slow server delays only the greenlet that connects; the wait for a
+    free slot is bounded.
     """
 
-    # Peewee's own, which its stubs do not show.
+    # Attributes of peewee that its type stubs do not declare.
     _state: Any
     server_version: Any
     _connect: Callable[[], Any]
     _set_server_version: Callable[[Any], None]
 
     def arrange_pool(self, size: int, wait_s: float) -> None:
-        """At most `size` connections at once; whoever waits `wait_s` seconds for one gets Unavailable."""
+        """Allow `size` connections at once; a wait of `wait_s` seconds for a free one ends in Unavailable."""
         self._size = max(1, size)
         self._wait_s = wait_s
         self._reset_pool()
@@ -38,7 +38,7 @@ class Pool(peewee.Database):
         self._slots = Slots(self._size)
 
     def connect(self, reuse_if_open: bool = False) -> bool:
-        """Give the running greenlet a connection. Unavailable when none comes free in time."""
+        """Take a connection for the running greenlet. Unavailable when none becomes free in time."""
         if not self._state.closed:
             if reuse_if_open:
                 return False
@@ -47,7 +47,7 @@ class Pool(peewee.Database):
         return True
 
     def close(self) -> bool:
-        """Give the running greenlet's connection back; False when it has none."""
+        """Return the running greenlet's connection to the pool; False when it has none."""
         if self._state.closed:
             return False
         if self.in_transaction():
@@ -57,20 +57,20 @@ class Pool(peewee.Database):
         return True
 
     def adopt(self, connection: Any) -> None:
-        """Make `connection` the one of the running greenlet or thread."""
+        """Make `connection` the connection of the running greenlet or thread."""
         self._state.reset()
         self._state.set_connection(connection)
 
     def release(self) -> Any:
-        """Forget the running greenlet's connection without giving it back, and return it."""
+        """Detach the running greenlet's connection without returning it to the pool."""
         connection = self._state.conn
         self._state.reset()
         return connection
 
     def take(self, fresh: bool = False) -> Any:
-        """An idle connection, or a new one (always a new one when `fresh`)."""
+        """Return an idle connection, or a new one (always a new one when `fresh`)."""
         if self._owner != os.getpid():
-            self._reset_pool()  # The parent's sockets are not ours to use or to close.
+            self._reset_pool()  # the sockets belong to the parent process
         slots = self._slots
         if not slots.take(self._wait_s):
             raise errors.Unavailable("Every database connection is busy; try again.")
@@ -83,7 +83,7 @@ class Pool(peewee.Database):
             raise
 
     def open_raw(self) -> Any:
-        """A new driver connection outside the count of the pool. Driver errors come as peewee's."""
+        """Open a driver connection that the pool does not count. Driver errors become peewee's."""
         with DRIVER_ERRORS:
             connection = self._connect()
             if self.server_version is None:
@@ -91,7 +91,7 @@ class Pool(peewee.Database):
             return connection
 
     def give(self, connection: Any) -> None:
-        """Take `connection` back; one with an open transaction or a lost server is closed instead."""
+        """Return a connection to the pool; with an open transaction or a lost server it is closed instead."""
         if self.reusable(connection):
             self._idle.append(connection)
         else:
@@ -105,7 +105,7 @@ class Pool(peewee.Database):
         """Close a driver connection, whatever its state."""
         try:
             connection.close()
-        except Exception:  # noqa: BLE001 - a broken connection may fail to close; nothing is left to do about it
+        except Exception:  # noqa: BLE001 - closing a broken connection may fail, which has no consequence
             return
 
     def drain(self) -> None:
@@ -116,16 +116,16 @@ class Pool(peewee.Database):
 
 class PooledSqlite(Pool, peewee.SqliteDatabase):
     def rollback(self) -> None:
-        """Undo the transaction, which SQLite has done already when the disk is full or broken."""
+        """Roll back, unless SQLite has done so already because the disk is full or broken."""
         if self._state.conn.in_transaction:
             super().rollback()
 
 
 class PooledPostgresql(Pool, peewee.PostgresqlDatabase):
-    _adapter: Any  # peewee's own as well
+    _adapter: Any  # an attribute of peewee
 
     def rollback(self) -> None:
-        """Undo the transaction, which the server does by itself when the connection is lost."""
+        """Roll back, unless the connection is lost: then the server has rolled back."""
         if not self._state.conn.closed:
             super().rollback()
 

@@ -1,4 +1,4 @@
-"""PostgreSQL through psycopg 3, cooperative, bounded in every wait, and content behind PgBouncer."""
+"""PostgreSQL through psycopg 3: cooperative, with bounded waits, compatible with PgBouncer."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,6 +9,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from gateway.configuration import settings
+from gateway.runtime.stepwise import always
 from gateway.runtime.threads import follow
 from gateway.store.pool import PooledPostgresql
 
@@ -17,7 +18,7 @@ T = TypeVar("T")
 REPORT_S = 120.0
 CANCEL_S = 5.0
 ABANDON_S = 1.0
-# libpq, "Parameter Key Words": a peer that vanished is noticed in about ten seconds.
+# libpq, "Parameter Key Words": an unreachable peer is noticed in about ten seconds.
 KEEPALIVE = {
     "application_name": "llmgateway",
     "keepalives_idle": 5,
@@ -28,13 +29,13 @@ NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
 class _Connection(psycopg.Connection):
-    """A connection whose every wait ends: after `patience_s` without an answer it is closed and counts as lost."""
+    """A connection with bounded waits: after `patience_s` without a response it is closed and counts as lost."""
 
     patience_s: float | None = None
     timed_out = False
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        # The driver's own way asks gevent's `poll` anew ten times a second, which takes half as long again.
+        # The driver's own wait polls gevent ten times a second, which makes a query take half as long again.
         try:
             return follow(gen, self.pgconn.socket, self.patience_s if timeout is None else timeout)
         except TimeoutError:
@@ -42,7 +43,7 @@ class _Connection(psycopg.Connection):
             self.close()
             raise psycopg.OperationalError("the database did not answer in time") from None
         except KeyboardInterrupt:
-            self.cancel_safe(timeout=CANCEL_S)  # else the server would go on
+            self.cancel_safe(timeout=CANCEL_S)  # otherwise the server would continue the query
             raise
         except BaseException as error:
             if not isinstance(error, Exception):
@@ -50,8 +51,11 @@ class _Connection(psycopg.Connection):
             raise
 
     def _abandon(self) -> None:
-        """End what a killed greenlet asked, at the server too, which would go on: callers who ask and hang up would
-        have more of it at work than the pool has connections. Nothing can follow on this one."""
+        """Cancel the query of a killed greenlet and close the connection.
+
+        The server would continue the query, so callers that disconnect repeatedly would keep more queries running than
+        the pool has connections.
+        """
         try:
             with suppress(psycopg.Error, OSError):
                 self.cancel_safe(timeout=ABANDON_S)
@@ -69,7 +73,7 @@ class _Pooled(PooledPostgresql):
 
 
 class Postgresql:
-    """The backend of `Database` for a server; see there for the contract."""
+    """The backend of `Database` for a server."""
 
     kind = "postgresql"
 
@@ -85,7 +89,7 @@ class Postgresql:
             url,
             prefer_psycopg3=True,
             autoconnect=False,
-            prepare_threshold=None,  # PgBouncer's transaction mode gives each transaction another server connection.
+            prepare_threshold=None,  # with PgBouncer's transaction mode each transaction may use another connection
             **{key: value for key, value in limits.items() if key not in known},
         )
         self.peewee.arrange_pool(config.pool_size, config.pool_wait_s)
@@ -93,10 +97,10 @@ class Postgresql:
     def read(self, work: Callable[[], T], patience_s: float | None) -> T:
         if not self.peewee.is_closed():
             return work()
-        return self._lend(work, patience_s, lambda: True)
+        return self._lend(work, patience_s, always)
 
     def report(self, work: Callable[[], T]) -> T:
-        """Read with the patience that a long query needs."""
+        """Read with the longer timeout of reports."""
         return self.read(work, REPORT_S)
 
     def write(self, work: Callable[[], T], patience_s: float | None) -> T:
@@ -112,7 +116,7 @@ class Postgresql:
         return self._lend(transact, patience_s, lambda: not begun)
 
     def now_us(self) -> int:
-        return self.read(lambda: self.peewee.execute_sql(f"SELECT {NOW}").fetchone()[0], self._patience_s)
+        return self.read(self._select_now, self._patience_s)
 
     def moment_sql(self) -> str:
         return NOW
@@ -120,8 +124,11 @@ class Postgresql:
     def close(self) -> None:
         self.peewee.drain()
 
+    def _select_now(self) -> int:
+        return self.peewee.execute_sql(f"SELECT {NOW}").fetchone()[0]
+
     def _lend(self, work: Callable[[], T], patience_s: float | None, may_repeat: Callable[[], bool]) -> T:
-        """Run `work` on a pooled connection; once more on a new one when an idle connection turned out dead."""
+        """Run `work` on a pooled connection, and again on a new one when the pooled connection was closed."""
         connection = self.peewee.take()
         try:
             return self._use(connection, work, patience_s)

@@ -1,7 +1,8 @@
-"""The optional redis: a client with short timeouts that is quickly given up on, and every key name."""
+"""The optional Redis: a client with short timeouts and a back-off, and the names of all keys."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
 
 from gateway import errors
 from gateway.clock import Clock
@@ -14,11 +15,10 @@ if TYPE_CHECKING:
 else:
     redis = LazyImport("redis")
 
-T = TypeVar("T")
 
 PREFIX = "llmgateway"
 CONNECTIONS = 8
-# After a failure nobody else waits for a timeout during this time.
+# After a failure no other call waits for a timeout during this time.
 BACKOFF_S = 1.0
 AWAY = StateChange(
     "redis.away",
@@ -30,33 +30,35 @@ BACK = StateChange("redis.back", "redis", "Redis answers again", INFO)
 
 
 def rate_window(scope: str, subject: str, start_s: int) -> str:
-    """Requests or tokens counted for a subject ("key", "key_1") in the window that began at `start_s`."""
+    """Return the key of the count of requests or tokens of a subject ("key", "key_1") since `start_s`."""
     return f"{PREFIX}:rate:{scope}:{subject}:{start_s}"
 
 
 def health(mapping: str) -> str:
-    """What the workers saw of one provider mapping."""
+    """Return the key of the workers' observations of a mapping."""
     return f"{PREFIX}:health:{mapping}"
 
 
 def response(digest: str) -> str:
-    """A cached response of a project with caching on."""
+    """Return the key of a cached response."""
     return f"{PREFIX}:response:{digest}"
 
 
 def realtime_secret(digest: str) -> str:
-    """A short-lived client secret, by its hash."""
+    """Return the key of a short-lived client secret, by its hash."""
     return f"{PREFIX}:realtime:{digest}"
 
 
 def sticky(subject: str) -> str:
-    """The mapping that a conversation stays on."""
+    """Return the key of the mapping that a conversation is pinned to."""
     return f"{PREFIX}:sticky:{subject}"
 
 
 class Redis:
-    """Commands used by the gateway, every write with a life span. Unavailable when the server is away: callers go
-    on without it, since nothing about money or identity lives here. For background greenlets, not the hot path.
+    """The Redis commands that the gateway uses; every write has an expiry.
+
+    Unavailable when the server is away: callers continue without it, since Redis holds nothing about money or identity.
+    For background greenlets, not for the hot path.
     """
 
     def __init__(self, client: "redis.Redis", clock: Clock, states: StateLog | None = None) -> None:
@@ -67,34 +69,34 @@ class Redis:
         self.error = ""
 
     def connected(self) -> bool:
-        """Whether the server answers now; `error` says why not."""
+        """Return whether the server responds now; `error` holds the reason when it does not."""
         self._backoff_until = 0.0
         try:
-            return bool(self._call(self._client.ping))
+            return bool(self._call(methodcaller("ping")))
         except errors.Unavailable:
             return False
 
     def get(self, key: str) -> bytes | None:
-        return self._call(lambda: cast("bytes | None", self._client.get(key)))
+        return self._call(methodcaller("get", key))
 
     def take(self, key: str) -> bytes | None:
-        """Read and delete at once, for what may be used only once."""
-        return self._call(lambda: cast("bytes | None", self._client.getdel(key)))
+        """Read and delete a value that may be used only once."""
+        return self._call(methodcaller("getdel", key))
 
     def put(self, key: str, value: bytes, ttl_s: float) -> None:
-        self._call(lambda: self._client.set(key, value, px=_ms(ttl_s)))
+        self._call(methodcaller("set", key, value, px=_ms(ttl_s)))
 
     def put_if_absent(self, key: str, value: bytes, ttl_s: float) -> bool:
-        return bool(self._call(lambda: self._client.set(key, value, px=_ms(ttl_s), nx=True)))
+        return bool(self._call(methodcaller("set", key, value, px=_ms(ttl_s), nx=True)))
 
     def delete(self, key: str) -> None:
-        self._call(lambda: self._client.delete(key))
+        self._call(methodcaller("delete", key))
 
     def add(self, amounts: Mapping[str, int], ttl_s: float) -> dict[str, int]:
-        """Add to counters in one round trip and return their totals over all workers."""
+        """Add to counters in one round trip and return their totals across all workers."""
 
-        def run() -> list[int]:
-            pipe = self._client.pipeline(transaction=False)
+        def run(client: "redis.Redis") -> list[int]:
+            pipe = client.pipeline(transaction=False)
             for key, amount in amounts.items():
                 pipe.incrby(key, amount)
                 pipe.pexpire(key, _ms(ttl_s))
@@ -105,11 +107,11 @@ class Redis:
         return {}
 
     def put_fields(self, key: str, fields: Mapping[str, bytes], ttl_s: float) -> None:
-        """Set fields of a hash and renew its life span."""
+        """Set fields of a hash and renew its expiry."""
 
-        def run() -> None:
+        def run(client: "redis.Redis") -> None:
             values: dict[Any, Any] = dict(fields)
-            pipe = self._client.pipeline(transaction=False)
+            pipe = client.pipeline(transaction=False)
             pipe.hset(key, mapping=values)
             pipe.pexpire(key, _ms(ttl_s))
             pipe.execute()
@@ -118,18 +120,19 @@ class Redis:
             self._call(run)
 
     def fields(self, key: str) -> dict[str, bytes]:
-        """All fields of a hash; empty when it is absent."""
-        found = self._call(lambda: cast("dict[bytes, bytes]", self._client.hgetall(key)))
-        return {name.decode(): value for name, value in found.items()}
+        """Return all fields of a hash; empty when the hash does not exist."""
+        fields: dict[bytes, bytes] = self._call(methodcaller("hgetall", key))
+        return {name.decode(): value for name, value in fields.items()}
 
     def close(self) -> None:
         self._client.close()
 
-    def _call(self, run: Callable[[], T]) -> T:
+    def _call(self, command: Callable[["redis.Redis"], Any]) -> Any:
+        """Run a command with the client. Unavailable when it fails, or during the back-off after a failure."""
         if self._clock.monotonic() < self._backoff_until:
             raise errors.Unavailable("Redis is away.")
         try:
-            result = run()
+            result = command(self._client)
         except (redis.RedisError, OSError) as error:
             self._backoff_until = self._clock.monotonic() + BACKOFF_S
             self.error = type(error).__name__
@@ -142,7 +145,8 @@ class Redis:
 
 
 def open_redis(config: settings.RedisSettings, clock: Clock, states: StateLog | None = None) -> Redis | None:
-    """The client for the settings' URL, connected on first use; None without one. SettingsError for a bad URL."""
+    """Return the client for the settings' URL, or None without one; it connects on first use. SettingsError for a bad
+    URL."""
     if not config.url:
         return None
     pool = _make_pool(config)
@@ -150,13 +154,13 @@ def open_redis(config: settings.RedisSettings, clock: Clock, states: StateLog | 
 
 
 def check_url(config: settings.RedisSettings) -> None:
-    """SettingsError for a URL that means nothing; whether a server answers there is another matter."""
+    """SettingsError for an invalid URL. Does not connect."""
     if config.url:
         _make_pool(config).disconnect()
 
 
 def answers(config: settings.RedisSettings) -> bool:
-    """Whether a server answers at the URL; True where there is none to answer."""
+    """Return whether a server responds at the URL; True without a URL."""
     client = open_redis(config, Clock())
     if client is None:
         return True

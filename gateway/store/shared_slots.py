@@ -1,4 +1,4 @@
-"""So many of something at once, counted over all workers and nodes: documents that their holders renew."""
+"""Limits on simultaneous use, counted across all workers and nodes by documents that their holders renew."""
 
 import secrets
 from collections.abc import Collection
@@ -9,12 +9,12 @@ from gateway.runtime.threads import Job, spawn
 from gateway.store.documents import Documents
 
 KIND = "slot"
-# How long one counts whose worker died, or whose holder does not go on.
+# How long a slot stays taken after its worker died or its holder stopped renewing it.
 LEASE_S = 60.0
 
 
 class SharedSlots:
-    """`size` of `what` may be taken at once for each name. Unavailable when the store is away."""
+    """Limits each name to `size` simultaneous slots of the kind `what`. Unavailable when the store is away."""
 
     def __init__(self, documents: Documents, clock: Clock, what: str, size: int) -> None:
         self._documents = documents
@@ -23,8 +23,8 @@ class SharedSlots:
         self._size = size
 
     def take(self, names: Collection[str]) -> "HeldSlots | None":
-        """One of each name; None, and none is taken, when one of them has none left. Who is killed meanwhile has
-        none."""
+        """Take one slot for each name, or none and return None when one of the names has no free slot. The slots are
+        given back when the greenlet is killed while it takes them."""
         held = HeldSlots(self._documents, self._clock)
         taking = Job(self._take, names, held)
         try:
@@ -39,7 +39,8 @@ class SharedSlots:
         return None
 
     def _take(self, names: Collection[str], held: "HeldSlots") -> bool | Unavailable:
-        """Whether all were free; an error as a value, which would be printed on leaving a greenlet."""
+        """Return whether all slots were free; an error is returned, since gevent prints exceptions that end a
+        greenlet."""
         try:
             for name in names:
                 if not any(held.add(f"{self._what}/{name}/{number}") for number in range(self._size)):
@@ -51,7 +52,7 @@ class SharedSlots:
 
 
 class HeldSlots:
-    """What somebody took, until `give`. Who does not renew it for LEASE_S has it no more."""
+    """Slots that one holder has taken, until `give`, or until they were not renewed for LEASE_S."""
 
     def __init__(self, documents: Documents, clock: Clock) -> None:
         self._documents = documents
@@ -61,14 +62,14 @@ class HeldSlots:
         self._at = clock.monotonic()
 
     def add(self, key: str) -> bool:
-        """Take one; whether it was free."""
+        """Take a slot; returns whether it was free."""
         free = self._documents.put_if_absent(KIND, key, self._token, LEASE_S)
         if free:
             self._keys.append(key)
         return free
 
     def renew(self) -> None:
-        """Keep it; to be called more often than LEASE_S. It asks the store at every third of that alone."""
+        """Renew the slots; call it more often than LEASE_S. It accesses the store only every third of LEASE_S."""
         passed_s = self._clock.monotonic() - self._at
         if passed_s < LEASE_S / 3:
             return
@@ -77,7 +78,7 @@ class HeldSlots:
             self._documents.put(KIND, key, self._token, LEASE_S)
 
     def give(self) -> None:
-        """Give all of it back; a second time nothing. While the store is away it lapses by itself."""
+        """Give all slots back; further calls do nothing. Slots expire if the store is away."""
         keys = self._own(self._clock.monotonic() - self._at)
         self._keys = []
         try:
@@ -87,13 +88,13 @@ class HeldSlots:
             return
 
     def _own(self, passed_s: float) -> list[str]:
-        """What was not taken by somebody else meanwhile."""
+        """Return the slots that no other holder has taken after their lease."""
         if passed_s >= LEASE_S:
             self._keys = [key for key in self._keys if self._documents.get(KIND, key) == self._token]
         return self._keys
 
 
 def _give_back(taking: Job[bool | Unavailable], held: HeldSlots) -> None:
-    """What somebody was taking who was killed."""
+    """Give back slots whose taking was interrupted."""
     taking.result()
     held.give()

@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 FILE = "gateway.db"
 BUSY_S = 5
-# Of each connection; journal_mode belongs to the file and is set once, by the writer.
+# Set on each connection; journal_mode is a property of the file, set once by the writer.
 PRAGMAS = (("synchronous", "full"), ("foreign_keys", 1), ("temp_store", "memory"))
 
 
 class Sqlite:
-    """The backend of `Database` for a file; see there for the contract."""
+    """The backend of `Database` for a file."""
 
     kind = "sqlite"
 
@@ -37,7 +37,7 @@ class Sqlite:
             str(self.path), pragmas=PRAGMAS, timeout=BUSY_S, autoconnect=False, check_same_thread=False
         )
         self.peewee.arrange_pool(config.pool_size, config.pool_wait_s)
-        # One thread commits, one waits for the lock; password hashing must not hold up either.
+        # One thread commits and one waits for the lock, separate from other work such as password hashing.
         self._committer = OwnThread()
         self._lock_waiter = Threads(1)
         self._turnstile = FairFileLock(self.path.with_name(f"{self.path.name}.writer"), self._lock_waiter)
@@ -56,10 +56,10 @@ class Sqlite:
             self.peewee.close()
 
     def report(self, work: Callable[[], T]) -> T:
-        """Read in a native thread, for queries long enough to be felt by the event loop."""
+        """Read in a native thread: long queries would block the event loop."""
         connection = self.peewee.take()
         inside = partial(self._inside, connection, work)
-        return _result(self._threads.finish(partial(_attempt, inside), lambda: self.peewee.give(connection)))
+        return _result(self._threads.finish(partial(_attempt, inside), partial(self.peewee.give, connection)))
 
     def write(self, work: Callable[[], T], patience_s: float | None) -> T:
         if self._closed or not self._turn.take(self._wait_s):
@@ -82,7 +82,7 @@ class Sqlite:
         if self._closed:
             return
         self._closed = True
-        self._turn.take(self._wait_s)  # For good: a commit in progress ends first, none follows.
+        self._turn.take(self._wait_s)  # not given back: a commit in progress ends first, and none follows
         self.peewee.drain()
         if self._writer is not None and self._owner == os.getpid():
             self.peewee.discard(self._writer)
@@ -96,7 +96,7 @@ class Sqlite:
         self._turn.give()
 
     def _commit(self, work: Callable[[], T]) -> T:
-        """One transaction, in the thread that commits. What peewee has for it takes five times the steps."""
+        """Run one transaction in the committing thread. Peewee's own transaction takes five times the steps."""
         connection = self._open_writer()
         with DRIVER_ERRORS:
             connection.execute("BEGIN IMMEDIATE")
@@ -123,7 +123,7 @@ class Sqlite:
             self.peewee.release()
 
     def _open_writer(self) -> Any:
-        """The connection of the thread that commits, which is that thread's own for as long as both live."""
+        """Return the connection of the committing thread, which it keeps until either ends."""
         if self._writer is None or self._owner != os.getpid():
             self._writer = self._open()
             self._owner = os.getpid()
@@ -145,7 +145,7 @@ Outcome = tuple[list[T], BaseException | None]
 
 
 def _attempt(work: Callable[[], T]) -> Outcome[T]:
-    """Its result or its exception as a value: the thread would print every one, a duplicate key too."""
+    """Return the result, or the exception as a value, since the thread would print every exception."""
     try:
         return [work()], None
     except BaseException as error:
@@ -160,7 +160,7 @@ def _result(outcome: Outcome[T]) -> T:
 
 
 def _prepare_file(config: settings.DatabaseSettings) -> Path:
-    """The database file of the settings, made with mode 0600 (a new data_dir with 0700). Unavailable if it cannot."""
+    """Create the database file with mode 0600 (a new data_dir with 0700). Unavailable when it cannot be created."""
     if config.url:
         path = Path(config.url.removeprefix("sqlite:///"))
     else:

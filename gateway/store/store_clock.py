@@ -1,11 +1,11 @@
-"""The store's clock as a Clock: what several nodes agree on, where their own clocks may differ by hours."""
+"""The store's clock as a Clock: a time that several nodes agree on, while their own clocks may differ by hours."""
 
 from gateway.clock import Clock
 from gateway.store.database import Database
 
 
 class StoreClock(Clock):
-    """Wall time as the store has it; `now_us` raises Unavailable without it. Durations are those of `clock`."""
+    """Wall time of the store; `now_us` raises Unavailable without it. Durations are those of `clock`."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

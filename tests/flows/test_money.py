@@ -125,7 +125,7 @@ def test_an_answer_that_the_limits_cut_short_says_so(gateway, mint: FakeUpstream
         answer = http.post(f"{gateway.url}/chat/completions", json=asked, headers=headers)
     assert answer.status_code == 200, answer.text
     cap = mint.calls[-1].cap
-    told = f"max_tokens was set to {cap}: what is left of credits and spending limits covers no more."
+    warning = f"max_tokens was set to {cap}: the remaining credits and spending limits do not cover more."
     assert cap and answer.headers["x-llmgateway-warnings"] == told and told in answer.text
 
 

@@ -240,7 +240,7 @@ def test_a_store_that_is_away_refuses_before_anything_is_done(shop: Shop) -> Non
 
 
 class Away:
-    def write(self, work: object) -> None:
+    def change_rows(self, sql: str, params: object) -> None:
         raise Unavailable
 
     def moment_sql(self) -> str:
