@@ -1,5 +1,5 @@
 """The steps of a request in order: plan, admit, attempt, settle. Imports no surface, no dialect and no Flask.
 
 Everything is passed as arguments, because generators outlive the request that made them. Decided against: a list of
-pluggable steps ("pipeline"), since the order is the meaning and is read best as plain code.
+pluggable steps ("pipeline"), since the order carries the meaning and is clearest as plain code.
 """

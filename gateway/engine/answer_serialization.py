@@ -15,8 +15,8 @@ from gateway.runtime.threads import compute, compute_if
 
 KIND = "$"
 LARGE = 1 << 17  # bytes of an answer
-MANY = 16  # vectors of an answer, from which on they are written in a thread
-# The types that answers consist of. Errors are never stored, so they are not among them.
+MANY = 16  # vectors; an answer with this many is written in a thread
+# The types that answers consist of. Errors are never stored.
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
@@ -42,8 +42,7 @@ KINDS: dict[str, type] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a type. `raw` values are foreign JSON and are stored unchanged; `many` ones are tuples; `texts` hold
-    JSON as bytes."""
+    """A field of a type. `raw`: foreign JSON, stored unchanged; `many`: a tuple; `texts`: a list of JSON as bytes."""
 
     name: str
     default: Any
@@ -53,8 +52,8 @@ class Field:
 
 
 def write_result(result: Result) -> bytes:
-    """A complete answer as JSON; a large one, or one of many numbers, is written in a thread. TypeError when it holds
-    something that JSON cannot."""
+    """Return a complete answer as JSON, written in a thread if it is large or has many numbers. TypeError when it holds
+    a value that JSON cannot represent."""
     vectors = getattr(result, "vectors", None)
     if vectors and len(vectors) >= MANY:
         return compute(_write_vectors, result, vectors)
@@ -66,15 +65,15 @@ def _write(result: Result) -> bytes:
 
 
 def _write_vectors(result: Result, vectors: list[Any]) -> bytes:
-    """Each vector separately: one call for all numbers would block every other thread. Joining does not."""
+    """Serialize each vector separately, since one call for all numbers would block every other thread."""
     flat = flatten(result)
     rest = orjson.dumps({name: value for name, value in flat.items() if name != "vectors"})
-    rows = [orjson.dumps(one) for one in vectors]
+    rows = [orjson.dumps(vector) for vector in vectors]
     return b"".join((rest[:-1], b',"vectors":[', b",".join(rows), b"]}"))
 
 
 def read_result(payload: bytes) -> Any:
-    """The answer that `write_result` wrote; a large one is read in a thread."""
+    """Return the answer that `write_result` wrote; a large one is read in a thread."""
     large = len(payload) >= LARGE
     result = compute_if(large, _read, payload)
     result.large = large
@@ -86,7 +85,7 @@ def _read(payload: bytes) -> Any:
 
 
 def write_batch(batch: Batch) -> bytes:
-    """A batch of a stream, without what only matters at the moment (heartbeats). TypeError like `write_result`."""
+    """Return a batch of a stream as JSON, without heartbeats. TypeError like `write_result`."""
     return orjson.dumps([flatten(event) for event in batch if type(event) is not events.Heartbeat])
 
 
@@ -95,7 +94,7 @@ def read_batch(payload: bytes) -> Batch:
 
 
 def flatten(value: Any) -> Any:
-    """Any value of the neutral form as JSON data in which every type is named; defaults are left out."""
+    """Return a value of the neutral form as JSON data that names every type; defaults are omitted."""
     if isinstance(value, tuple | list):
         return [flatten(item) for item in value]
     name = type(value).__name__
@@ -108,16 +107,15 @@ def flatten(value: Any) -> Any:
             continue
         if field.texts:
             flat[field.name] = [text.decode() for text in item]
+        elif field.raw:
+            flat[field.name] = item
         else:
-            if field.raw:
-                flat[field.name] = item
-            else:
-                flat[field.name] = flatten(item)
+            flat[field.name] = flatten(item)
     return flat
 
 
 def build(flat: Any) -> Any:
-    """The value that was passed to `flatten`. KeyError or TypeError for data of another release."""
+    """Return the value that was passed to `flatten`. KeyError or TypeError for data of another release."""
     if isinstance(flat, list):
         return [build(item) for item in flat]
     if not isinstance(flat, dict):
@@ -133,7 +131,8 @@ def build(flat: Any) -> Any:
 def _restore(field: Field, item: Any) -> Any:
     if field.texts:
         return [text.encode() for text in item]
-    item = item if field.raw else build(item)
+    if not field.raw:
+        item = build(item)
     if field.many and isinstance(item, list):
         return tuple(item)
     return item
@@ -141,7 +140,7 @@ def _restore(field: Field, item: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def shape_of(kind: type[Any]) -> tuple[Field, ...]:
-    """The fields of a dataclass or struct."""
+    """Return the fields of a dataclass or struct."""
     hints = get_type_hints(kind)
     if issubclass(kind, Struct):
         fields = [(field.name, _default_of(field, NODEFAULT)) for field in structs.fields(kind)]
@@ -155,7 +154,7 @@ def shape_of(kind: type[Any]) -> tuple[Field, ...]:
 
 
 def _default_of(field: Any, none: object) -> Any:
-    """The default of a field; `none`, the marker of its kind of class, when it has none."""
+    """Return the default of a field, or `none`, its class's marker for a missing default."""
     if field.default_factory is none:
         return field.default
     return field.default_factory()
@@ -168,8 +167,8 @@ def _kinds_within(hint: Any) -> tuple[Any, ...]:
 
 
 def _is_raw(hint: Any) -> bool:
-    return any(one in (dict, Any) or get_origin(one) is dict for one in _kinds_within(hint))
+    return any(kind in (dict, Any) or get_origin(kind) is dict for kind in _kinds_within(hint))
 
 
 def _is_many(hint: Any) -> bool:
-    return any(get_origin(one) is tuple for one in _kinds_within(hint))
+    return any(get_origin(kind) is tuple for kind in _kinds_within(hint))

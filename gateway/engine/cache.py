@@ -1,8 +1,9 @@
-"""The response cache: complete answers for projects that enabled it, with a separate key space for each project."""
+"""The response cache: complete answers for projects that enabled it, separate for each project."""
 
 import hashlib
 import hmac
 import logging
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import orjson
@@ -30,12 +31,12 @@ FORM = 1  # version of the entry format; another release may write another
 KIND = "response"
 LABEL = b"response-cache\0"
 LOCK_S = 30.0
-WHO = frozenset(("metadata", "user", "safety_identifier"))  # fields of a native body that tell who asks, and no more
+WHO = frozenset(("metadata", "user", "safety_identifier"))  # fields that only identify the caller or the end user
 
 
 class AnswerOrigin(NamedTuple):
-    """What produced a cached answer. `request` is the id of the request that it was made for, `mapping` the key of the
-    mapping that served it."""
+    """The origin of a cached answer: the id of the request that it was made for, and the key of the mapping that
+    answered."""
 
     request: str
     mapping: str
@@ -47,8 +48,7 @@ class AnswerOrigin(NamedTuple):
 
 
 class CachedAnswer(NamedTuple):
-    """A cached answer: its frames as (milliseconds after the previous frame, bytes). An answer that was not streamed
-    has one."""
+    """A cached answer. Frames are (milliseconds after the previous frame, bytes); a plain answer has one frame."""
 
     origin: AnswerOrigin
     frames: list[tuple[int, bytes]]
@@ -59,8 +59,8 @@ class CachedAnswer(NamedTuple):
 
 
 class CacheStore(Protocol):
-    """The storage of cache entries. Every method may raise Unavailable. `lock` tells whether nobody else is producing
-    this answer now: None where asking would cost more than it saves."""
+    """The storage of cache entries. Every method may raise Unavailable. `lock` returns whether this worker may produce
+    the answer, or None where a lock would cost more than it saves."""
 
     def get(self, key: str) -> bytes | None: ...
     def put(self, key: str, value: bytes, ttl_s: float) -> None: ...
@@ -70,9 +70,9 @@ class CacheStore(Protocol):
 
 
 def _hash(native: Native) -> str:
-    """All that a native body says, but for who asks. TypeError for what cannot be written."""
-    said = {name: value for name, value in native.body.items() if name not in WHO}
-    return hashlib.sha256(json.encode(said, order="sorted")).hexdigest()
+    """Hash a native body without the fields that identify the caller. TypeError for values that cannot be written."""
+    content = {name: value for name, value in native.body.items() if name not in WHO}
+    return hashlib.sha256(json.encode(content, order="sorted")).hexdigest()
 
 
 class ResponseCache:
@@ -84,11 +84,11 @@ class ResponseCache:
         self._most_bytes = settings.max_entry_bytes
 
     def key_of(self, context: RequestContext, request: Request, plan: Plan) -> str:
-        """The cache key of a request; "" when its answer may be neither read from the cache nor stored.
+        """Return the cache key of a request, or "" when its answer may neither be read from the cache nor stored.
 
-        An HMAC with a key that only this project has, over what was resolved (the model, and the provider where the
-        caller named one) and everything that influences the answer (HTTP reference, 6.5): entries of two projects never
-        collide. Raises InvalidRequest for an invalid conversation.
+        The key is an HMAC, with a secret of the project, over the resolved model, the provider if the caller named one,
+        and everything that influences the answer, so entries of two projects never collide. Raises InvalidRequest for
+        an invalid conversation.
         """
         if not is_cacheable(context) or not OPERATIONS[request.operation].cacheable:
             return ""
@@ -110,16 +110,14 @@ class ResponseCache:
         try:
             if request.native and request.native.whole:
                 parts = (*parts, _hash(request.native))
-            else:
-                parts = parts
             text = orjson.dumps(parts, to_builtins, orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
         except TypeError:
-            return ""  # what cannot be compared is not cached
+            return ""  # a request that cannot be serialized cannot be compared
         own = hmac.digest(self._secret, LABEL + context.caller.project_id.encode(), "sha256")
         return hmac.new(own, text, hashlib.sha256).hexdigest()
 
     def get(self, key: str) -> CachedAnswer | None:
-        """The entry, None for a miss."""
+        """Return the entry, or None for a miss."""
         try:
             payload = self._store.get(key)
             if payload:
@@ -138,10 +136,10 @@ class ResponseCache:
         try:
             self._store.put(key, write_entry(entry), ttl_s)
         except GatewayError:
-            return  # the next request asks the provider again
+            return  # the next request is a miss
 
     def lock(self, key: str) -> bool:
-        """Whether this worker should produce the answer; False while another one is doing so."""
+        """Return whether this worker should produce the answer; False while another worker produces it."""
         try:
             return self._store.lock(key) is not False
         except GatewayError:
@@ -151,7 +149,7 @@ class ResponseCache:
         try:
             self._store.unlock(key)
         except GatewayError:
-            return  # it expires by itself
+            return  # the lock expires
 
     def trim(self) -> None:
         """Delete entries above the limit on disk space."""
@@ -159,7 +157,7 @@ class ResponseCache:
 
 
 def is_cacheable(context: RequestContext) -> bool:
-    """Whether the project has caching on, the request does not opt out and no policy forbids it."""
+    """Return whether the project has caching enabled, the request does not opt out and no policy forbids it."""
     caller = context.caller
     return caller.cache_enabled and not context.no_cache and not keeps_nothing(caller.rules)
 
@@ -170,7 +168,7 @@ def write_entry(entry: CachedAnswer) -> bytes:
 
 
 def read_entry(payload: bytes) -> CachedAnswer | None:
-    """None for an entry of another release; ValueError, KeyError or TypeError for a malformed one."""
+    """Return an entry, None for one of another release; ValueError, KeyError or TypeError for a malformed one."""
     form, origin, frames = orjson.loads(payload)
     if form != FORM:
         return None
@@ -178,7 +176,7 @@ def read_entry(payload: bytes) -> CachedAnswer | None:
 
 
 class EncryptedCacheStore:
-    """Wraps another store and encrypts its entries; entries of earlier releases in plain text are still readable."""
+    """Encrypts the entries of another store; plain-text entries of earlier releases stay readable."""
 
     def __init__(self, store: CacheStore, vault: Vault) -> None:
         self._store = store
@@ -204,7 +202,7 @@ class EncryptedCacheStore:
 
 
 class RedisCacheStore:
-    """Entries in redis, which limits its own memory."""
+    """Entries in Redis, which limits its own memory."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -222,13 +220,13 @@ class RedisCacheStore:
         self._redis.delete(store.response(f"lock:{key}"))
 
     def trim(self) -> None:
-        """Nothing to do: every entry expires, and redis has its own memory limit."""
+        """Do nothing: every entry expires, and Redis has its own memory limit."""
 
 
 class DocumentCacheStore:
     """Entries as documents, at most `max_bytes` for the whole installation.
 
-    `trim` measures what is stored; until it runs again a worker adds at most a quarter of the limit.
+    `trim` measures the stored bytes; between two calls a worker adds at most a quarter of the limit.
     """
 
     def __init__(self, documents: Documents, database: Database, max_bytes: int) -> None:
@@ -249,15 +247,12 @@ class DocumentCacheStore:
         return None
 
     def unlock(self, key: str) -> None:
-        """Nothing was locked."""
+        """Do nothing: this store has no locks."""
 
     def trim(self) -> None:
         """Delete the entries that would expire first until the rest fits. Unavailable when the store is away."""
         sql = "SELECT count(*), coalesce(sum(length(value)), 0) FROM document WHERE kind = ?"
-        count, size = self._database.report(lambda: self._database.execute(sql, (KIND,)).fetchone())
-        if size > self._max_bytes:
-            bounds = {KIND: int(count * self._max_bytes / size)}
-        else:
-            bounds = {}
+        count, size = self._database.report(partial(self._database.fetch, sql, (KIND,)))[0]
+        bounds = {KIND: int(count * self._max_bytes / size)} if size > self._max_bytes else {}
         self._documents.sweep(bounds)
         self._room = self._max_bytes // 4

@@ -1,4 +1,4 @@
-"""One upstream call in progress, shared by all equal requests of this worker."""
+"""One upstream call in progress that all equal requests of this worker share."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -15,23 +15,24 @@ from gateway.runtime.disconnects import dismiss
 from gateway.runtime.threads import spawn
 
 MOST_BYTES = 4 << 20
-UNWRITTEN = 1024  # bytes that a frame without serialized bytes counts for
+UNWRITTEN = 1024  # assumed size of a frame that cannot be serialized
 AHEAD = 256  # frames that an oversized answer may be ahead of its slowest reader
-PATIENCE_S = 600.0
+PATIENCE_S = 600.0  # wait for the slowest reader of an oversized answer
+ABANDONED = "The request that this one waited for was cancelled."
 ABANDONED = "The request that this one waited for was given up."
 
 
 class SharedCall:
-    """An answer being produced in a dedicated greenlet, which ends early only when nobody reads it any more.
+    """An answer that a dedicated greenlet produces; the greenlet is cancelled when no reader is left.
 
-    `frames` are (milliseconds after the previous frame, bytes); what cannot be serialized stays as it is and makes the
-    call `uncacheable`: it can be read now, but not stored. `landed`: the complete answer is there and settled.
-    `locked`: other workers wait for it.
+    `frames` are (milliseconds after the previous frame, bytes). A batch that cannot be serialized is kept as it is and
+    makes the call `uncacheable`: it can be read now, but not stored. `landed`: the answer is complete and settled.
+    `locked`: this worker holds the cache's lock, for which other workers wait.
     """
 
     def __init__(self, clock: Clock, request_id: str, mappings: frozenset[str], most_bytes: int = MOST_BYTES) -> None:
-        """`mappings`: the keys of all mappings that may serve it. Of an answer above `most_bytes` only what its readers
-        have yet to read is kept: it can be neither stored nor joined any more (`overgrown`)."""
+        """`mappings` are the keys of all mappings that may answer. Of an answer above `most_bytes` only unread frames
+        are kept, so it can be neither stored nor joined any more (`overgrown`)."""
         self._clock = clock
         self.request_id = request_id
         self._wake = threading.Event()
@@ -49,12 +50,12 @@ class SharedCall:
         self.readers = 0
         self._most_bytes = most_bytes
         self._size = 0
-        self._gone = 0  # frames that every reader has read, of an oversized answer
+        self._dropped = 0  # frames of an oversized answer that every reader has read
         self._places: dict[int, int] = {}  # positions of the readers of batches
         self._room = threading.Event()
 
     def start(self, outcome: Outcome, work: Callable[["SharedCall"], None]) -> None:
-        """Start `work`, which fills the shared call and ends it. The caller must have joined it."""
+        """Start `work`, which fills this call and ends it. The caller must have joined it."""
         self.outcome = outcome
         self._at = self._clock.monotonic()
         self._task = spawn(work, self)
@@ -64,11 +65,13 @@ class SharedCall:
         self.readers += 1
 
     def leave(self) -> None:
-        """Remove a reader. Without any the upstream call is cancelled, or completed for as long as its usage is waited
-        for."""
+        """Remove a reader. Without readers the upstream call is cancelled, or read on while its usage is expected."""
         self.readers -= 1
         if self.readers <= 0 and not self.ended and self._task is not None:
-            dismiss(self._task, unless=lambda: self.readers > 0)
+            dismiss(self._task, unless=self._has_readers)
+
+    def _has_readers(self) -> bool:
+        return self.readers > 0
 
     @property
     def ended(self) -> bool:
@@ -76,24 +79,21 @@ class SharedCall:
 
     def add(self, frame: bytes | Batch) -> None:
         now = self._clock.monotonic()
-        if self.frames:
-            gap_ms = round((now - self._at) * 1000)
-        else:
-            gap_ms = 0
+        gap_ms = round((now - self._at) * 1000) if self.frames else 0
         self._at = now
         self.frames.append((gap_ms, frame))
         self._size += len(frame) if isinstance(frame, bytes) else UNWRITTEN
         self.overgrown = self.overgrown or self._size > self._most_bytes
         self._notify()
         if self.overgrown:
-            self._forget()
+            self._drop_read_frames()
 
-    def _forget(self) -> None:
-        """Drop what all readers have read, and wait for the slowest."""
+    def _drop_read_frames(self) -> None:
+        """Drop the frames that all readers have read, and wait for the slowest reader."""
         while True:
-            behind = min(self._places.values(), default=self._gone + len(self.frames))
-            del self.frames[: behind - self._gone]
-            self._gone = max(self._gone, behind)
+            behind = min(self._places.values(), default=self._dropped + len(self.frames))
+            del self.frames[: behind - self._dropped]
+            self._dropped = max(self._dropped, behind)
             if len(self.frames) <= AHEAD:
                 return
             self._room.clear()
@@ -101,27 +101,23 @@ class SharedCall:
                 raise UpstreamFailed(ABANDONED)
 
     def complete(self, entry: CachedAnswer | None = None) -> None:
-        """The answer is complete; `entry` is its form for others, None where it cannot be shared."""
+        """Mark the answer as complete; `entry` is its cacheable form, None where it cannot be shared."""
         self.entry = entry
         self.landed = True
         self._notify()
 
     def fail(self, error: Exception | None = None, event: Failed | None = None) -> None:
-        """End without a complete answer; `event` is what a stream that had begun ends with."""
+        """End without a complete answer; `event` is the last event of a stream that had begun."""
         self.failure = error or (event.error if event else UpstreamFailed(ABANDONED))
         self.failed = event
         self._notify()
 
     def wait(self, seconds: float | None) -> None:
-        """Wait until the shared call succeeded. Raises its error; UpstreamTimeout after `seconds`."""
-        if seconds is None:
-            until = None
-        else:
-            until = self._clock.monotonic() + seconds
+        """Wait until the call succeeded. Raises its error; UpstreamTimeout after `seconds`."""
+        until = None if seconds is None else self._clock.monotonic() + seconds
+        left = seconds
         while not self.ended:
-            if until is None:
-                left = None
-            else:
+            if until is not None:
                 left = until - self._clock.monotonic()
             if left is not None and left <= 0:
                 raise UpstreamTimeout("The model did not answer in time.")
@@ -130,23 +126,22 @@ class SharedCall:
             raise self.failure
 
     def batches(self, heartbeat_s: float) -> Generator[Batch, None, None]:
-        """The stream from its beginning, then as it arrives; Heartbeat whenever nothing arrived for the heartbeat
-        interval.
+        """Return the stream from its beginning, then as it arrives, with a Heartbeat after each silent interval.
 
         A failure before the first batch is raised, a later one is a Failed event.
         """
         batches = self._batches(heartbeat_s)
-        next(batches)  # its position is registered from now on, and removed with it
+        next(batches)  # registers the reader's position, which closing the generator removes
         return batches
 
     def _batches(self, heartbeat_s: float) -> Generator[Batch, None, None]:
         begun = False
         reader = object()
-        self._places[id(reader)] = self._gone
+        self._places[id(reader)] = self._dropped
         try:
             yield []
             while True:
-                while (place := self._places[id(reader)] - self._gone) < len(self.frames):
+                while (place := self._places[id(reader)] - self._dropped) < len(self.frames):
                     _, frame = self.frames[place]
                     self._places[id(reader)] += 1
                     self._room.set()
@@ -174,7 +169,7 @@ class SharedCall:
 def fill(
     shared_call: SharedCall, batches: Generator[Batch, None, None], entry_of: Callable[[SharedCall], CachedAnswer]
 ) -> None:
-    """Fill a shared call from a stream and end it."""
+    """Fill a shared call from a stream, and end it."""
     for batch in batches:
         last = batch[-1]
         if type(last) is Failed:
@@ -190,7 +185,7 @@ def fill(
 
 def _add(shared_call: SharedCall, batch: Batch) -> None:
     if all(type(event) is Heartbeat for event in batch):
-        return  # every reader notices silence by itself
+        return  # every reader measures silence itself
     try:
         shared_call.add(write_batch(batch))
     except TypeError:

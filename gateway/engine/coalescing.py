@@ -1,7 +1,8 @@
-"""Request coalescing: several equal requests share one answer, from the cache or while it is being produced."""
+"""Request coalescing: equal requests share one answer, from the cache or while it is being produced."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.billing.outcome import Outcome
 from gateway.billing.settlement import Settlements
@@ -23,7 +24,7 @@ ELSEWHERE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class AnswerSource:
-    """How an answer is produced when there is none: `admit` begins the run, `whole` and `stream` carry it out."""
+    """Produces an answer: `admit` begins the run, `unary` and `stream` execute it."""
 
     admit: Callable[[], Run]
     unary: Callable[[Run], Result]
@@ -48,15 +49,13 @@ class RequestCoalescing:
         self._shared_calls: dict[str, SharedCall] = {}
 
     def generate(self, shared: SharedRequest, source: AnswerSource) -> tuple[Result, Outcome]:
-        """A complete answer: cached, in progress for another request, or produced now. Raises the errors of producing
-        it."""
+        """Return a complete answer: cached, in progress for another request, or produced now. Raises the errors of
+        producing it."""
         entry = self._find(shared)
         shared_call = self._shared_calls.get(shared.key)
         if entry is None and shared_call is not None:
             if self._may_follow(shared, shared_call):
                 entry = self._follow(shared, shared_call)
-            else:
-                entry = None
             if entry is None:
                 return self._alone(source)
         if entry is not None:
@@ -64,7 +63,7 @@ class RequestCoalescing:
         return self._lead(shared, source)
 
     def stream(self, shared: SharedRequest, source: AnswerSource) -> tuple[Batches, Outcome]:
-        """A streamed answer, likewise; a cached one is replayed at its original pace, one in progress as it arrives."""
+        """Return a streamed answer: a cached one at its original pace, one in progress as it arrives, or a new one."""
         entry = self._find(shared)
         if entry is not None:
             return self._free.replay_stream(shared, entry)
@@ -77,7 +76,7 @@ class RequestCoalescing:
             try:
                 first = next(batches)
             except GatewayError:
-                shared_call.leave()  # what failed for another request may work for this one
+                shared_call.leave()  # the call failed for another request but may succeed for this one
             except BaseException:
                 shared_call.leave()
                 raise
@@ -89,7 +88,7 @@ class RequestCoalescing:
         run = source.admit()
         return source.stream(run), run.outcome
 
-    # Producing an answer that others may share.
+    # Producing an answer that other requests may share.
 
     def _alone(self, source: AnswerSource) -> tuple[Result, Outcome]:
         run = source.admit()
@@ -111,12 +110,12 @@ class RequestCoalescing:
             self._close(shared.key, shared_call)
             raise
         run.shared = True
-        shared_call.start(run.outcome, lambda one: self._make(shared, one, run, source))
+        shared_call.start(run.outcome, partial(self._make, shared, run, source))
         try:
             shared_call.wait(None)
             result = shared_call.result
             if result is None:
-                raise Internal("The answer was not kept for who asked for it.")
+                raise Internal("The answer of a completed call is missing.")
             return result, run.outcome
         finally:
             shared_call.leave()
@@ -129,9 +128,9 @@ class RequestCoalescing:
             self._close(shared.key, shared_call)
             raise
         run.shared = True
-        shared_call.start(run.outcome, lambda one: self._make_stream(shared, one, run, source))
+        shared_call.start(run.outcome, partial(self._make_stream, shared, run, source))
         batches = _reading(shared_call, shared_call.batches(self._heartbeat_s))
-        next(batches)  # started: a caller who disconnects before reading anything also leaves the shared call
+        next(batches)  # started, so that closing it always leaves the shared call
         return batches, run.outcome
 
     def _open(self, shared: SharedRequest) -> SharedCall:
@@ -149,7 +148,7 @@ class RequestCoalescing:
         if not shared_call.ended:
             shared_call.fail()
 
-    def _make(self, shared: SharedRequest, shared_call: SharedCall, run: Run, source: AnswerSource) -> None:
+    def _make(self, shared: SharedRequest, run: Run, source: AnswerSource, shared_call: SharedCall) -> None:
         try:
             result = source.unary(run)
             shared_call.result = result
@@ -161,7 +160,7 @@ class RequestCoalescing:
             run.settlement.close()
             self._close(shared.key, shared_call)
 
-    def _make_stream(self, shared: SharedRequest, shared_call: SharedCall, run: Run, source: AnswerSource) -> None:
+    def _make_stream(self, shared: SharedRequest, run: Run, source: AnswerSource, shared_call: SharedCall) -> None:
         batches = source.stream(run)
         try:
             fill(shared_call, batches, _entry_of)
@@ -177,7 +176,7 @@ class RequestCoalescing:
             self.cache.put(shared.key, shared_call.entry, shared.context.caller.cache_ttl_s)
 
     def _await_elsewhere(self, shared: SharedRequest, shared_call: SharedCall) -> CachedAnswer | None:
-        """The answer that another worker is producing; None when this worker should produce it."""
+        """Wait for the answer of another worker; None when this worker should produce it."""
         shared_call.locked = self.cache.lock(shared.key)
         if shared_call.locked:
             return None
@@ -204,7 +203,7 @@ class RequestCoalescing:
         return not self._free.denied(shared) & shared_call.mappings
 
     def _follow(self, shared: SharedRequest, shared_call: SharedCall) -> CachedAnswer | None:
-        """The answer of a shared call, None when it failed."""
+        """Return the answer of a shared call, None when it failed."""
         shared_call.join()
         try:
             shared_call.wait(max(0.0, shared.deadline - self._clock.monotonic()))
@@ -257,7 +256,7 @@ def _reading(shared_call: SharedCall, batches: Batches) -> Batches:
 
 
 def _name_target(outcome: Outcome, shared_call: SharedCall) -> None:
-    """Whatever target serves the shared call now also serves its followers."""
+    """Copy the target of the shared call to the outcome of a request that shares it."""
     if shared_call.outcome is not None and shared_call.outcome.attempts:
         outcome.serving.target = shared_call.outcome.serving.target
 

@@ -1,4 +1,4 @@
-"""Custom providers of an organization as routing targets: any model at the organization's own address."""
+"""An organization's custom providers as routing targets: any model at the organization's own address."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as Values
@@ -18,11 +18,11 @@ from gateway.providers.credentials import CREDITS
 from gateway.routing.resolve import CustomModel
 
 PROTOCOL = "openai"
-VERSION_PATH = "/v1"  # may be omitted in a base URL (HTTP reference, section 8)
+VERSION_PATH = "/v1"  # may be omitted in a base URL
 REMEMBERED = 4_000
 UNBILLED = (Prices(TokenRates(prompt=0, completion=0)),)
-NAMED = 8  # models that a refusal lists
-# The abilities of these servers are unknown, so none is ruled out: they reject what they cannot do.
+NAMED = 8  # models that an error lists
+# The abilities of these servers are unknown, so all are assumed: the servers reject what they do not support.
 ABLE: dict[str, Any] = {
     "vision": True, "audio": True, "documents": True, "tools": True, "parallel_tool_calls": True, "reasoning": True,
     "json_output": True, "json_output_schema": True, "web_search": True, "verbosity": True, "supports_n": True,
@@ -30,7 +30,7 @@ ABLE: dict[str, Any] = {
 
 
 class ProviderModels(NamedTuple):
-    """One provider for model lists: its models, and for each of its keys the models that the key is restricted to."""
+    """One provider for model lists: its models, and the models that each of its keys is restricted to."""
 
     name: str
     provider_id: str
@@ -44,17 +44,17 @@ class CustomModels:
     def __init__(self, custom_providers: CustomProviders, provider_keys: ProviderKeys) -> None:
         self._custom_providers = custom_providers
         self._provider_keys = provider_keys
-        self._made: dict[tuple[str, str], tuple[CustomProviderInfo, CustomModel]] = {}
+        self._cached: dict[tuple[str, str], tuple[CustomProviderInfo, CustomModel]] = {}
 
     def routes_of(self, caller: Caller) -> "Routes":
-        """The custom routes of the caller's organization."""
+        """Return the custom routes of the caller's organization."""
         return Routes(self, caller)
 
     def custom_model(self, caller: Caller, name: str, model: str) -> CustomModel | None:
-        """The model at the organization's provider `name`; None when it has no such provider.
+        """Return the model at the organization's provider `name`, None when it has no such provider.
 
         InvalidRequest in a project that spends credits (the platform has no key there) and for invalid prices;
-        UnknownModel for a model outside the provider's own list.
+        UnknownModel for a model outside the provider's list.
         """
         info = self._custom_providers.providers_of(caller.organization_id).get(name)
         if info is None:
@@ -62,60 +62,58 @@ class CustomModels:
                 return self._generic(caller, model)
             return None
         _check_mode(caller, name)
-        return self._make(info, model)
+        return self._resolve(info, model)
 
     def again(self, organization_id: str, provider_id: str, model: str) -> CustomModel | None:
-        """The model that a job began at; None where the organization does not have it any more."""
+        """Return the model that a job began at, None when the organization no longer has it."""
         if provider_id == CUSTOM:
             key = next((key.info for key in self._provider_keys.keys_for(organization_id, CUSTOM)), None)
             if key is None:
                 return None
             return _make(CUSTOM, key.base_url, {"id": model})
         providers = self._custom_providers.providers_of(organization_id).values()
-        info = next((one for one in providers if one.provider_id == provider_id), None)
+        info = next((provider for provider in providers if provider.provider_id == provider_id), None)
         try:
             if info is None:
                 return None
-            return self._make(info, model)
+            return self._resolve(info, model)
         except InvalidRequest:
             return None
 
-    def _make(self, info: CustomProviderInfo, model: str) -> CustomModel:
-        found = self._made.get((info.id, model))
-        if found is None or found[0] is not info:
-            if len(self._made) >= REMEMBERED:
-                self._made.clear()
-            found = self._made[info.id, model] = (info, _make(info.provider_id, info.base_url, _find(info, model)))
-        return found[1]
+    def _resolve(self, info: CustomProviderInfo, model: str) -> CustomModel:
+        cached = self._cached.get((info.id, model))
+        if cached is None or cached[0] is not info:
+            if len(self._cached) >= REMEMBERED:
+                self._cached.clear()
+            cached = self._cached[info.id, model] = (info, _make(info.provider_id, info.base_url, _find(info, model)))
+        return cached[1]
 
     def parts(self, organization_id: str) -> tuple[ProviderModels, ...]:
-        """The organization's providers that have a usable key and models known by name.
+        """Return the organization's providers that have a usable key and models known by name.
 
-        Names come from the provider's list of models, otherwise from the models that its keys are restricted to.
+        Names come from the provider's list of models, else from the models that its keys are restricted to.
         """
         keys_for = self._provider_keys.keys_for
-        found = [
+        providers = [
             _part(info.name, info.provider_id, info.models, keys_for(organization_id, info.provider_id))
             for info in self._custom_providers.providers_of(organization_id).values()
         ]
         generic = [key for key in keys_for(organization_id, CUSTOM) if key.info.base_url]
-        return tuple([part for part in (*found, _part(CUSTOM, CUSTOM, (), generic)) if part.entries and part.allowed])
+        providers.append(_part(CUSTOM, CUSTOM, (), generic))
+        return tuple([provider for provider in providers if provider.entries and provider.allowed])
 
     def known(self, organization_id: str) -> list[CustomModel]:
-        """Every model known by name that some key of the organization can call (see `make_known`)."""
+        """Return every model known by name that a key of the organization can call (see `make_known`)."""
         return make_known(self.parts(organization_id))
 
     def _generic(self, caller: Caller, model: str) -> CustomModel | None:
-        """The provider key "custom": only an address. Its only model is used when none is named."""
+        """Return a model of the provider key "custom", which has only an address. Its only model is the default."""
         keys = self._provider_keys.keys_for(caller.organization_id, CUSTOM)
         key = next((key.info for key in keys if key.info.base_url), None)
         if key is None:
             return None
         _check_mode(caller, CUSTOM)
-        if len(key.allowed_models) == 1:
-            only = key.allowed_models[0]
-        else:
-            only = CUSTOM
+        only = key.allowed_models[0] if len(key.allowed_models) == 1 else CUSTOM
         return _make(CUSTOM, key.base_url, {"id": model or only})
 
 
@@ -132,11 +130,11 @@ class Routes:
         return self._custom_models.custom_model(self._caller, name, model)
 
     def smart_models(self) -> tuple[str, ...]:
-        """Empty: an organization has no list of its own."""
+        """Return (): an organization has no list of smart models."""
         return ()
 
     def dynamic_model(self, name: str) -> str | None:
-        """None: an organization has no decision graphs."""
+        """Return None: an organization has no dynamic models."""
         return None
 
 
@@ -163,15 +161,14 @@ def _find(info: CustomProviderInfo, model: str) -> Values[str, Any]:
 
 
 def make_known(parts: Iterable[ProviderModels]) -> list[CustomModel]:
-    """The models of the parts, each under the id to call it with. A model with invalid prices is left out: calls to it
-    are refused."""
-    return [offer for part in parts for offer in _known(part)]
+    """Return the models of the parts under the ids to call them with. A model with invalid prices is omitted, since
+    calls to it are refused."""
+    return [model for part in parts for model in _known(part)]
 
 
 def _known(part: ProviderModels) -> Iterator[CustomModel]:
-    if any(not models for models in part.allowed):
-        opened = None
-    else:
+    opened = None
+    if all(part.allowed):
         opened = frozenset(_flat(part.allowed))
     provider = _provider(part.provider_id, "")
     read: dict[str, tuple[Prices, ...]] = {}
@@ -197,7 +194,7 @@ def _part(
 
 
 def _flat(groups: Iterable[Iterable[str]]) -> Iterator[str]:
-    return (one for group in groups for one in group)
+    return (item for group in groups for item in group)
 
 
 def _make(provider_id: str, base_url: str, entry: Values[str, Any]) -> CustomModel:
@@ -232,7 +229,7 @@ def _provider(provider_id: str, base_url: str) -> Provider:
 
 
 def _prices(provider_id: str, entry: Values[str, Any]) -> tuple[Prices, ...]:
-    """The organization's own prices (as in the catalogue's files), otherwise none: then calls are unbilled."""
+    """Return the organization's prices (format of the catalogue's files); without any, calls are unbilled."""
     if not entry.get("prices"):
         return UNBILLED
     try:

@@ -1,8 +1,7 @@
-"""Deduplicates large parts of JSON values: splits a value into a text with references and its large pieces, so that
-each piece is stored once.
+"""Deduplicates large parts of JSON values: splits a value into text with references, and pieces that are stored once.
 
-The value is cut in its bytes, so nothing that a caller writes can look like a reference. Cuts depend on size alone,
-from the front: a conversation that is sent again, a little longer, has the same pieces as before.
+The serialized bytes are cut, so nothing that a caller writes can look like a reference. Cuts depend only on sizes, from
+the front: a conversation that is sent again with an addition has the same pieces as before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +10,13 @@ from typing import Any
 import msgspec
 import orjson
 
-APART = 4096  # smaller parts are not worth a row
-MOST_PIECES = 256  # of one value; everything after that stays in the text
-DEPTH = 6  # levels of {"items": [{"content": [{"image_url": "…"}]}]} with one to spare
+APART = 4096  # bytes; smaller parts are not worth a row
+MOST_PIECES = 256  # per value; the rest stays in the text
+DEPTH = 6  # levels of {"items": [{"content": [{"image_url": "…"}]}]} plus one
 
 
 def split(value: Any, digest: Callable[[bytes], bytes]) -> tuple[list[bytes], dict[bytes, bytes]]:
-    """The text of `value` as literals alternating with digests of pieces; and the pieces by digest."""
+    """Return the text of `value` as literals alternating with digests of pieces, and the pieces by digest."""
     cutter = _Cutter(digest)
     cutter.add(value, orjson.dumps(value), DEPTH)
     return cutter.close(), cutter.pieces
@@ -36,7 +35,7 @@ def digests_of(segments: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def join(segments: Sequence[bytes], pieces: Mapping[bytes, bytes]) -> Any:
-    """The value that was split. KeyError when a piece is missing."""
+    """Return the value that was split. KeyError when a piece is missing."""
     text = [pieces[segment] if place % 2 else segment for place, segment in enumerate(segments)]
     return orjson.loads(b"".join(text))
 
@@ -49,7 +48,7 @@ class _Cutter:
         self._literal: list[bytes] = []
 
     def add(self, value: Any, data: bytes, depth: int) -> None:
-        """`data` is the JSON text of `value`."""
+        """Add `value`, of which `data` is the JSON text."""
         if len(data) < APART or len(self.pieces) >= MOST_PIECES:
             self._literal.append(data)
         elif depth and isinstance(value, dict):
@@ -71,7 +70,7 @@ class _Cutter:
         self._literal.append(b"}")
 
     def _add_items(self, value: list[Any], depth: int) -> None:
-        """Consecutive small items become pieces too, as soon as they are large enough together."""
+        """Add items; consecutive small items form a piece as soon as they are large enough together."""
         self._literal.append(b"[")
         run: list[bytes] = []
         size = 0

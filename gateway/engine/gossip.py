@@ -2,6 +2,7 @@
 
 import logging
 from collections import deque
+from functools import partial
 from typing import Any, Protocol
 
 import orjson
@@ -21,28 +22,28 @@ log = logging.getLogger(__name__)
 
 BEAT_S = 0.4  # average time between two rounds
 KEEP_S = 60.0
-# Deltas are read again for this long: one may become visible after a later one.
+# Deltas are read again for this long, since a delta may become visible after a later one.
 OVERLAP_S = 2.0
 UNSENT = 50
 MOST_AT_ONCE = 500
 PIN = "pin"
-# The longest that a request waits to look up its session; then it is planned like one of a new session.
+# The longest wait of a request for its session's pin; after it the request is planned like that of a new session.
 READ_S = 0.1
 BACKOFF_S = 1.0
 WAITING_PINS = 10_000
 
 
 class GossipStore(Protocol):
-    """Where workers exchange deltas. Both methods may raise Unavailable."""
+    """The store through which workers exchange deltas. Both methods may raise Unavailable."""
 
     def post(self, payload: bytes) -> None: ...
     def collect(self) -> list[tuple[float, bytes]]:
-        """The deltas of other workers since the last call, as (age in seconds, payload)."""
+        """Return the deltas of other workers since the last call, as (age in seconds, payload)."""
         ...
 
 
 class RedisGossipStore:
-    """Numbered values that expire. A number whose value is not visible yet is read again."""
+    """Deltas as numbered values that expire. A number without a visible value is read again."""
 
     SEQUENCE = store.health("sequence")
 
@@ -83,7 +84,7 @@ class RedisGossipStore:
 
 
 class DatabaseGossipStore:
-    """Rows of the database; every post deletes the expired ones."""
+    """Deltas as rows of the database; every post deletes the expired ones."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -95,19 +96,19 @@ class DatabaseGossipStore:
     def post(self, payload: bytes) -> None:
         self._seq += 1
         row = (self._writer, self._seq, payload)
-        self._database.write(lambda: self._insert(row))
+        self._database.write(partial(self._insert, row))
 
     def collect(self) -> list[tuple[float, bytes]]:
         rows = self._database.read(self._select)
-        found = []
+        deltas = []
         for writer, seq, at, age_us, payload in rows:
             self._newest = max(self._newest, at)
             if seq > self._seen.get(writer, 0):
                 self._seen[writer] = seq
-                found.append((max(0.0, age_us / SECOND_US), bytes(payload)))
+                deltas.append((max(0.0, age_us / SECOND_US), bytes(payload)))
         if len(self._seen) > MOST_AT_ONCE:
             self._seen = {row[0]: self._seen[row[0]] for row in rows}
-        return found
+        return deltas
 
     def _insert(self, row: tuple[str, int, bytes]) -> None:
         run = self._database.execute
@@ -127,7 +128,7 @@ class DatabaseGossipStore:
 class Gossip:
     """Sends this worker's observations of providers to the other workers and applies theirs.
 
-    `board` None: this worker is alone. When the store is away each worker keeps its own view.
+    `store` None: there are no other workers. While the store is away each worker keeps its own view.
     """
 
     def __init__(self, health: Health, store: GossipStore | None) -> None:
@@ -136,7 +137,7 @@ class Gossip:
         self._unsent: deque[bytes] = deque(maxlen=UNSENT)
 
     def beat(self) -> None:
-        """One round. Unavailable when the store is away; what was not sent is sent later."""
+        """Run one round. Unavailable when the store is away; unsent observations are sent later."""
         if self._store is None:
             return
         delta = self._health.export()

@@ -1,6 +1,6 @@
-"""Response healing: repairs the JSON of answers; the text of a stream is buffered until it is complete.
+"""JSON healing: repairs the JSON of answers; the text of a stream is buffered until it is complete.
 
-Repaired answers are always read in the neutral form, never relayed, so that there is one place where their text is.
+Repaired answers are always read in the neutral form, never relayed, so that their text is in one place.
 """
 
 import dataclasses
@@ -35,18 +35,21 @@ PASSING = (Started, Notice, Progress, Heartbeat)
 
 
 def wanted_of(request: Request) -> ResponseFormat | None:
-    """The format to repair answers to; None when that was not requested, or is impossible because the text of several
-    streamed choices would have to be buffered at once. Raises InvalidRequest for an invalid conversation."""
+    """Return the format to repair answers to, None when it was not requested or cannot be done.
+
+    It cannot be done for several streamed choices, since the text of all would have to be buffered at once. Raises
+    InvalidRequest for an invalid conversation.
+    """
     if not request.options.heal or not isinstance(request, ChatRequest):
         return None
-    needs = request.requirements
-    if not (needs.json_object or needs.json_schema) or (needs.stream and needs.n > 1):
+    requirements = request.requirements
+    if not (requirements.json_object or requirements.json_schema) or (requirements.stream and requirements.n > 1):
         return None
     return request.conversation().response_format
 
 
 def heal_result(run: Run, result: ChatResult) -> ChatResult:
-    """The result with the JSON of its answers repaired; strategies are noted in the outcome."""
+    """Return the result with the JSON of its answers repaired; the strategies are recorded in the outcome."""
     wanted = wanted_of(run.request)
     if wanted is None:
         return result
@@ -60,7 +63,7 @@ def _heal_choice(run: Run, choice: Choice, wanted: ResponseFormat) -> Choice:
     healed = _heal(run, "".join(part.text for part in texts), wanted)
     if healed is None:
         return choice
-    # Annotations of the old text, such as positions and signatures, would be wrong for the new one.
+    # Annotations of the old text, such as positions and signatures, do not apply to the new text.
     sources = tuple(_loosen(source) for part in texts for source in part.sources)
     parts: list[Part] = []
     for part in choice.parts:
@@ -84,7 +87,7 @@ def _loosen(source: Source) -> Source:
 
 
 def heal_stream(run: Run, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
-    """The batches, with the text as one delta before the end. Closing it closes them."""
+    """Return the batches with the text as one delta before the end. Closing the result closes `batches`."""
     wanted = wanted_of(run.request)
     if wanted is None:
         return batches
@@ -94,7 +97,7 @@ def heal_stream(run: Run, batches: Generator[Batch, None, None]) -> Generator[Ba
 def _heal_batches(
     run: Run, batches: Generator[Batch, None, None], wanted: ResponseFormat
 ) -> Generator[Batch, None, None]:
-    """Everything from the first text on is buffered, so that blocks stay in order."""
+    """Buffer everything from the first text on, so that blocks stay in order."""
     held: Batch = []
     size = 0
     heard = run.clock.monotonic()
@@ -110,7 +113,7 @@ def _heal_batches(
                 elif isinstance(event, TextDelta) or (held and not isinstance(event, PASSING)):
                     held.append(event)
                     size += len(event.text) if isinstance(event, TextDelta) else 0
-                    if size > MAX_LENGTH:  # too long to be repaired, so nothing has to wait
+                    if size > MAX_LENGTH:  # too long to be repaired
                         sent += _merge(held)
                         held = []
                 else:
@@ -125,7 +128,7 @@ def _heal_batches(
 
 
 def _release(run: Run, held: Batch, end: Finished | Failed, wanted: ResponseFormat) -> Batch:
-    """The buffered events, with the text of each block as one delta, or all of it as one if it was repaired."""
+    """Return the buffered events, with one delta per text block, or a single delta if the text was repaired."""
     merged = _merge(held)
     if not held or isinstance(end, Failed) or end.reason in REFUSED:
         return merged
@@ -166,16 +169,13 @@ def _join(deltas: list[TextDelta]) -> TextDelta:
 
 
 def _replace(merged: Iterable[Event], whole: TextDelta, others: set[int]) -> Iterator[Event]:
-    """The events with `whole` in place of the first text and without the other text blocks."""
+    """Yield the events with `whole` in place of the first text and without the other text blocks."""
     for event in merged:
         if isinstance(event, TextDelta):
             if event.block == whole.block:
                 yield whole
         elif isinstance(event, SourceFound):
-            if event.block in others:
-                block = whole.block
-            else:
-                block = event.block
+            block = whole.block if event.block in others else event.block
             yield structs.replace(event, source=_loosen(event.source), block=block)
         elif not (isinstance(event, BlockDone) and event.block in others):
             yield event

@@ -24,9 +24,9 @@ from gateway.providers.protocol import Target
 from gateway.runtime.threads import Job, spawn
 from gateway.store.journal import Row, Ticket
 
-# The longest part of each body that is stored; the rest is truncated and marked.
+# The longest part of each body that is stored; longer bodies are truncated and marked.
 MOST_BYTES = 4 << 20
-# The same for all upstream exchanges of a request together (x-debug).
+# The same limit for all upstream exchanges of a request together (x-debug).
 RAW_BYTES = 1 << 20
 
 # Above this size, packing runs off the event loop.
@@ -50,10 +50,10 @@ class PayloadWriter(Protocol):
 class Payload:
     """One request's payload, from the admission of its caller to the end of its answer.
 
-    Two sides meet here, in either order: the surface adds what it sends and finishes, the settlement holds a usage row
-    back until then. Whichever is last writes both as one entry. A request that is refused, or fails at every provider,
-    is written without a settlement and without a fee; an answer that was made for another request (`forget`) is not
-    written: it is in that request's log.
+    The surface adds the answer and finishes; the settlement holds its usage row back until then. The later of the two
+    writes both rows as one entry. A request that is refused, or fails at every provider, is written without a
+    settlement and a fee. An answer that was made for another request (`forget`) is not written, since it is in that
+    request's log.
     """
 
     __slots__ = (
@@ -78,35 +78,37 @@ class Payload:
     # Called by the engine.
 
     def note_request(self, model: str, streamed: bool) -> None:
-        """The model as the caller wrote it, and whether they asked for a stream."""
+        """Record the model as the caller wrote it, and whether the answer is streamed."""
         self._requested_model = model
         self._streamed = streamed
 
     def capture_call(self, target: Target) -> WireCapture | None:
-        """A listener for an upstream call; None unless the caller asked for it (x-debug)."""
+        """Return a listener for an upstream call, None unless the caller requested x-debug."""
         if not self._context.debug:
             return None
         self._captures.append(WireCapture(target, RAW_BYTES - sum(capture.size for capture in self._captures)))
         return self._captures[-1]
 
     def forget(self) -> None:
-        """The answer was made for another request: nothing is stored."""
+        """Store nothing: the answer was made for another request."""
         self._done = True
 
     def admit(
-        self, owner: Settlements, terms: Terms, ask: CostBound, reservation: Reservation, slot: Slot | None
+        self, owner: Settlements, terms: Terms, cost_bound: CostBound, reservation: Reservation, slot: Slot | None
     ) -> payload_settlement.PayloadSettlement:
-        """The settlement of this request; see payload_settlement.admit."""
-        return payload_settlement.admit(self, owner, terms, ask, reservation, slot)
+        """Return the settlement of this request; see payload_settlement.admit."""
+        return payload_settlement.admit(self, owner, terms, cost_bound, reservation, slot)
 
     def open(self) -> None:
-        """A settlement begins."""
+        """Record that a settlement began."""
         self._open = True
 
     def hold(self, post: Post, served: str, fee_nusd: int, awaited: bool) -> Ticket | None:
-        """A usage row is ready; `post` writes it, with the payload's row or, where that cannot be stored, with None.
-        `awaited`: the end of the answer waits for it. Returns the ticket to wait for when the surface has finished
-        already."""
+        """Hold a usage row until the answer is complete.
+
+        `post` writes it with the payload's row, or with None where the payload cannot be stored. `awaited`: the end of
+        the answer waits for it. Returns the ticket to wait for when the surface has already finished.
+        """
         self._post = post
         self._served = served
         self.fee_nusd = fee_nusd
@@ -116,7 +118,7 @@ class Payload:
         return None
 
     def close(self) -> None:
-        """The settlement is finished."""
+        """Record that the settlement ended."""
         self._open = False
         if self._ended:
             self._write_alone()
@@ -124,17 +126,17 @@ class Payload:
     # Called by the surface.
 
     def send_instead(self, sent: bytes) -> None:
-        """The part of the request that is stored: the body without what must not be."""
+        """Replace the stored body by one without the parts that must not be stored."""
         self.sent = sent[:MOST_BYTES]
         self.sent_bytes = len(sent)
 
     @property
     def held(self) -> bool:
-        """Whether a usage row waits for the rest of the answer, which is complete."""
+        """Whether a usage row waits for the end of the answer."""
         return self._post is not None
 
     def add(self, piece: bytes) -> None:
-        """A piece of the answer is about to be sent."""
+        """Add a piece of the answer that is about to be sent."""
         self._size += len(piece)
         room = MOST_BYTES - self.kept_bytes
         if room > 0:
@@ -142,14 +144,14 @@ class Payload:
             self.kept_bytes += min(room, len(piece))
 
     def finish(self, status: int) -> None:
-        """The complete answer is about to be sent: call `end`, and wait until it is durable where required. Unavailable
-        when that takes too long."""
+        """End the answer before its last bytes are sent, and wait until it is durable where required. Unavailable when
+        that takes too long."""
         ticket = self.end(status)
         if ticket is not None:
             ticket.wait(self._owner.wait_s)
 
     def end(self, status: int) -> Ticket | None:
-        """Nothing more is sent. Idempotent; returns what to wait for. Unavailable from the journal."""
+        """End the answer. Idempotent; returns the ticket to wait for. Unavailable from the journal."""
         if self._ended:
             return None
         self._ended = True
@@ -163,10 +165,10 @@ class Payload:
     # Writing, once.
 
     def write(self, vault: Vault) -> PayloadRow:
-        """The packed row; may run in a native thread."""
+        """Return the packed row; may run in a native thread."""
         context = self._context
         caller = self._context.caller
-        raw, raw_cut = self._read_taps()
+        raw, raw_cut = self._read_captures()
         flags = (STREAMED if self._streamed else 0) | (SENT_CUT if self.sent_bytes > len(self.sent) else 0)
         flags |= (ANSWER_CUT if self._size > self.kept_bytes else 0) | (RAW_CUT if raw_cut else 0)
         return PayloadRow(
@@ -190,7 +192,7 @@ class Payload:
             payload_table.pack(vault, orjson.dumps(raw)) if raw else None,
         )
 
-    def _read_taps(self) -> tuple[list[dict[str, Any]], bool]:
+    def _read_captures(self) -> tuple[list[dict[str, Any]], bool]:
         return [capture.show() for capture in self._captures], any(capture.cut for capture in self._captures)
 
     @property
@@ -202,19 +204,19 @@ class Payload:
         self._post = None
         if post is None:
             return None
-        # A caller who disconnects while a large payload is packed must not cancel the settlement.
+        # Packing takes a job of its own, so that a disconnecting caller cannot cancel the settlement.
         if self._is_large:
-            ticket = Job(self._bring, post).result()
+            ticket = Job(self._post_both, post).result()
         else:
-            ticket = self._bring(post)
+            ticket = self._post_both(post)
         if isinstance(ticket, GatewayError):
             raise ticket
         if self._awaited:
             return ticket
         return None
 
-    def _bring(self, post: Post) -> Ticket | GatewayError:
-        """Post both; returns an error as a value, since one that leaves a greenlet would be printed."""
+    def _post_both(self, post: Post) -> Ticket | GatewayError:
+        """Post both rows; returns an error as a value, since gevent prints errors that end a greenlet."""
         row = None if self._done else self._pack()
         self._done = True
         if row is None:
@@ -228,16 +230,16 @@ class Payload:
         return ticket
 
     def _write_alone(self) -> None:
-        """Write a failed request without settlement and cost. Never waits, never raises: no money depends on it."""
+        """Write a failed request without settlement and cost. Never waits and never raises."""
         if self._done:
             return
         self._done = True
         if self._is_large:
-            spawn(self._bring_alone)
+            spawn(self._post_alone)
         else:
-            self._bring_alone()
+            self._post_alone()
 
-    def _bring_alone(self) -> None:
+    def _post_alone(self) -> None:
         row = self._pack()
         if row is None:
             return
@@ -249,11 +251,11 @@ class Payload:
     def _pack(self) -> Row | None:
         try:
             return self._owner.pack(self, native=self._is_large)
-        except Exception:  # A payload that cannot be stored must not prevent its request's settlement.
+        except Exception:  # a payload that cannot be stored must not prevent its request's settlement
             log.exception("a payload could not be packed")
             return None
 
 
 def _clean(text: str) -> str:
-    """The text as every store can keep it: a caller's text may contain NUL and lone surrogates."""
+    """Return the text as every store accepts it: without NUL and lone surrogates."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()

@@ -1,8 +1,6 @@
-"""Whether a stored answer may be returned to this caller now: by the rules in force now, not by those of its time."""
+"""Checks whether a stored answer may be returned to this caller, by the rules in force now."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
 from gateway.accounts import access
 from gateway.accounts.authentication import Caller
@@ -17,7 +15,7 @@ SERVED = f"SELECT provider, served FROM usage WHERE request IN ({{marks}}) AND k
 
 
 class Replays:
-    """Checks who served an answer, from the usage rows of its request; rows that were deleted refuse nothing."""
+    """Checks the providers of an answer from the usage rows of its request; deleted rows forbid nothing."""
 
     def __init__(self, database: Database, catalogue: Current, clock: Clock) -> None:
         self._database = database
@@ -25,8 +23,8 @@ class Replays:
         self._clock = clock
 
     def check(self, caller: Caller, ip: str, request_ids: Sequence[str]) -> None:
-        """Forbidden when a rule or policy excludes the caller's address, or the provider or model that served one of
-        the requests (32 hex digits each). Unavailable when the store cannot be reached."""
+        """Forbidden when a rule or policy excludes the caller's address, or the provider or model of one of the
+        requests (32 hex digits each). Unavailable when the store cannot be reached."""
         access.check_address(caller.rules, ip)
         refuse = access.predicate(caller.rules, self._clock.now_us())
         if refuse is None:
@@ -39,27 +37,21 @@ class Replays:
 
     def _served(self, request_ids: Sequence[str]) -> set[tuple[str, str]]:
         keys = [bytes.fromhex(ident) for ident in request_ids]
-        found: set[tuple[str, str]] = set()
+        served: set[tuple[str, str]] = set()
         for start in range(0, len(keys), AT_ONCE):
             part = keys[start : start + AT_ONCE]
             marks = ", ".join("?" * len(part))
-            rows = self._database.read(partial(self._rows, SERVED.format(marks=marks), part))
-            found |= {(provider, served) for provider, served in rows}
-        return found
-
-    def _rows(self, sql: str, keys: list[bytes]) -> list[Any]:
-        return self._database.execute(sql, keys).fetchall()
+            rows = self._database.query_rows(SERVED.format(marks=marks), part)
+            served |= {(provider, model) for provider, model in rows}
+        return served
 
     def _find(self, provider_id: str, model_id: str) -> tuple[Mapping, Provider]:
-        """The catalogue's current mapping and provider; only their names when it no longer has them, or when they are
-        an organization's own."""
+        """Return the catalogue's current mapping and provider. Removed and custom ones are represented by their
+        names."""
         catalogue = self._catalogue.current()
         model = catalogue.find(model_id)
-        if model is not None:
-            mappings = model.mappings
-        else:
-            mappings = ()
-        mapping = next((one for one in mappings if one.provider == provider_id), None)
+        mappings = model.mappings if model is not None else ()
+        mapping = next((mapping for mapping in mappings if mapping.provider == provider_id), None)
         provider = catalogue.provider(provider_id)
         return (
             mapping or Mapping(provider_id, model_id, model_id),

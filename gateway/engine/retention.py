@@ -2,7 +2,6 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import orjson
@@ -16,20 +15,21 @@ from gateway.engine.payload_collection import Payload
 from gateway.errors import NotFound
 from gateway.metering import payload_table
 from gateway.metering.payload_table import LogInfo
+from gateway.runtime.stepwise import GoOn, always
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database
 from gateway.store.journal import Journal, Row, Ticket
 
 RETAIN = "retain"
-# Bytes of packed payloads that may be queued for the database. Beyond it requests are settled without them: memory is
-# finite.
+# Bytes of packed payloads that may be queued for the database. Beyond it requests are settled without their payloads,
+# to bound memory.
 MOST_WAITING = 64 << 20
 
 log = logging.getLogger("gateway")
 
 
 class PayloadBodies(NamedTuple):
-    """A payload as it was sent and answered; `raw`: the exchanges with providers, [] unless x-debug asked for them."""
+    """A payload as sent and answered; `raw`: the exchanges with providers, [] unless the caller requested x-debug."""
 
     sent: bytes
     answer: bytes
@@ -37,12 +37,12 @@ class PayloadBodies(NamedTuple):
 
 
 def retains(caller: Caller) -> bool:
-    """Whether the project retains payloads and no policy of its organization forbids it."""
+    """Return whether the project retains payloads and no policy of its organization forbids it."""
     return caller.retention == RETAIN and logs_text(caller.rules)
 
 
 class Retention:
-    """Stores, reads and deletes payloads. Nothing leaves the process unencrypted."""
+    """Stores, reads and deletes payloads, always encrypted."""
 
     def __init__(
         self,
@@ -63,19 +63,19 @@ class Retention:
         self._waiting_bytes = 0
 
     def begin(self, context: RequestContext, path: str, sent: bytes) -> Payload | None:
-        """The payload of a request whose caller was admitted; None where nothing may be stored."""
+        """Return the payload of an admitted request, None where nothing may be stored."""
         if retains(context.caller):
             return Payload(self, context, path, sent)
         return None
 
     def pack(self, payload: Payload, native: bool) -> Row | None:
-        """The row of a payload, None when too much is queued for the database already; `native`: made in a thread."""
+        """Return the row of a payload, packed in a thread if `native`; None when too much is queued already."""
         if native:
             row = self._threads.run(payload.write, self._vault)
         else:
             row = payload.write(self._vault)
         if self._count_waiting() + row.size > self._most_waiting:
-            log.warning("a payload was not stored: too much is queued for the database")
+            log.warning("a payload was not stored: too many payloads are queued for the database")
             return None
         return payload_table.write_row(row)
 
@@ -90,21 +90,24 @@ class Retention:
         self._waiting_bytes += size
 
     def find(self, request_id: str) -> LogInfo | None:
-        """The log of a request by its id (32 hex digits); None when it is unknown or was deleted."""
+        """Return the log of a request by its id (32 hex digits), None when it is unknown or deleted."""
         return payload_table.find_log(self._database, request_id)
 
     def read(self, info: LogInfo) -> PayloadBodies:
-        """What was stored. NotFound when it was deleted meanwhile; Unavailable when it cannot be read."""
+        """Return the stored payload. NotFound when it has been deleted; Unavailable when it cannot be read."""
         packed = payload_table.read_packed(self._database, info.request)
         if packed is None:
             raise NotFound(f"There is no log {info.request_id}.")
-        sent, answer, raw = (
-            b"" if one is None else self._threads.run(payload_table.unpack, self._vault, one) for one in packed
-        )
+        sent, answer, raw = [self._unpack(body) for body in packed]
         return PayloadBodies(sent, answer, orjson.loads(raw) if raw else [])
 
+    def _unpack(self, body: bytes | None) -> bytes:
+        if body is None:
+            return b""
+        return self._threads.run(payload_table.unpack, self._vault, body)
+
     def delete(self, info: LogInfo, *, actor: str) -> None:
-        """Delete a payload now; its usage rows and its fee stay. NotFound when it was deleted already."""
+        """Delete a payload now; its usage rows and its fee stay. NotFound when it is already deleted."""
         organization_id = f"org_{info.organization.hex()}"
         project_id = f"proj_{info.project.hex()}"
 
@@ -122,8 +125,8 @@ class Retention:
 
         self._database.write(work)
 
-    def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Delete what expired; returns how many. Unavailable: the next round does it."""
+    def purge(self, go_on: GoOn = always) -> int:
+        """Delete expired payloads and return how many. Unavailable: the next round deletes them."""
         return payload_table.purge(self._database, go_on)
 
     def _count_waiting(self) -> int:

@@ -1,6 +1,5 @@
 """Stores the routing decision of each request for some days, so that it can be explained."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import orjson
@@ -11,6 +10,7 @@ from gateway.metering.models import CACHED
 from gateway.metering.usage_table import UsageRecord, find, raw_id
 from gateway.routing.decision import Plan
 from gateway.routing.record import pack, unpack
+from gateway.runtime.stepwise import GoOn, always
 from gateway.store import aging
 from gateway.store.aging import AgingTables
 from gateway.store.database import Database
@@ -32,7 +32,7 @@ class StoredDecision(NamedTuple):
 
 
 class Decisions:
-    """Stored for `keep_days` days (0: not at all), in the same group commits as usage rows."""
+    """The stored decisions: kept for `keep_days` days (0: not stored), written in the group commits of usage rows."""
 
     def __init__(self, database: Database, journal: Journal, clock: Clock, keep_days: int) -> None:
         self._database = database
@@ -43,11 +43,11 @@ class Decisions:
         self._packed: dict[int, tuple[Plan, bytes]] = {}
 
     def keep(self, request: bytes, project: bytes, plan: Plan) -> None:
-        """Record the plan of a request; ids are raw. Never waits and never fails: an explanation is not part of the
-        accounts."""
+        """Record the plan of a request; ids are raw. Never waits and never fails, since the accounts do not depend on
+        an explanation."""
         if not self._keep_days:
             return
-        # Some plans serve many requests (see engine/plan_cache.py), so the packed form of a few is cached.
+        # One plan may serve many requests (see engine/plan_cache.py), so the packed form of a few is cached.
         known, packed = self._packed.get(id(plan), UNKNOWN)
         if known is not plan:
             packed = self._pack(plan)
@@ -64,9 +64,11 @@ class Decisions:
         return packed
 
     def find(self, project_id: str, request_id: str, *, key_id: str = "", member_id: str = "") -> dict[str, Any]:
-        """What was decided for a request of the project, and its result: the decision's members and `attempts`; with
-        `key_id` or `member_id` only for their requests. NotFound alike for another project's, an unknown and an expired
-        one; Unavailable."""
+        """Return the decision of a request of the project, with `attempts`.
+
+        With `key_id` or `member_id` only for their own requests. NotFound for another project's, an unknown and an
+        expired request alike; Unavailable.
+        """
         missing = NotFound(
             "There is no routing decision under this id in this project; they are kept for "
             f"{self._keep_days} days and begin with the provider's first call."
@@ -79,23 +81,20 @@ class Decisions:
         if decision is None or decision.project != raw_id(project_id):
             raise missing
         attempts = find(self._database, request_id)
-        # Without an attempt no row tells whose request it was.
-        if attempts:
-            owners = (attempts[0].api_key, attempts[0].member)
-        else:
-            owners = (b"", b"")
+        # Without an attempt there is no row with the owner of the request.
+        owners = (attempts[0].api_key, attempts[0].member) if attempts else (b"", b"")
         for owner, ident in zip(owners, (key_id, member_id), strict=True):
             if ident and owner != raw_id(ident):
                 raise missing
-        return {**decision.record, "attempts": [_write_attempt(one) for one in attempts]}
+        return {**decision.record, "attempts": [_write_attempt(record) for record in attempts]}
 
-    def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Delete decisions older than the retention period; returns how many. In small steps while `go_on()`, or whole
-        partitions; idempotent."""
+    def purge(self, go_on: GoOn = always) -> int:
+        """Delete decisions older than the retention period and return how many, in small steps while `go_on()`, or in
+        whole partitions. Idempotent."""
         return self._tables.purge(self._clock.now_us(), go_on)
 
     def _delete(self, oldest: bytes) -> int:
-        # Ids begin with their creation time in milliseconds (RFC 9562, version 7), so they are their own time index.
+        # Ids begin with their creation time in milliseconds (RFC 9562, version 7), so they sort by time.
         sql = (
             "DELETE FROM decision WHERE request IN "
             f"(SELECT request FROM decision WHERE request < ? ORDER BY request LIMIT {aging.STEP_ROWS})"
@@ -104,9 +103,8 @@ class Decisions:
 
 
 def read_decision(database: Database, request: bytes) -> StoredDecision | None:
-    """The stored decision of a request; None for one that is unknown or expired. Unavailable."""
-    sql = "SELECT project, record FROM decision WHERE request = ?"
-    row = database.read(lambda: database.execute(sql, (request,)).fetchone())
+    """Return the stored decision of a request, None for an unknown or expired one. Unavailable."""
+    row = database.query_row("SELECT project, record FROM decision WHERE request = ?", (request,))
     if row is None:
         return None
     try:

@@ -1,9 +1,8 @@
-"""Splits one request into several upstream calls when its provider takes fewer inputs, or makes fewer images or
-answers, a call.
+"""Splits one request into several upstream calls when its provider allows fewer inputs, images or answers per call.
 
-Together the calls are one attempt, with one reservation and one settlement for the sum of their usage; that of a call
-without a reported usage is estimated. When one fails the others are cancelled, what the successful ones used is paid,
-and the next target starts from the beginning: vectors of two providers are never mixed.
+Together the calls are one attempt, with one reservation and one settlement for the sum of their usage; the usage of a
+call that reports none is estimated. When one call fails the others are cancelled, the usage of the successful ones is
+paid, and the next target starts from the beginning, since vectors of two providers must never be mixed.
 """
 
 from collections import deque
@@ -24,7 +23,7 @@ from gateway.providers.upstream import Upstreams
 from gateway.runtime.threads import Job, compute_if
 
 AT_ONCE = 4
-MOST_TOKENS = "max_batch_tokens"  # in a mapping's `extra`: the tokens that one call accepts, all inputs together
+MOST_TOKENS = "max_batch_tokens"  # in a mapping's `extra`: the tokens of all inputs that one call accepts
 
 
 def send(
@@ -36,8 +35,10 @@ def send(
     gives_up: Callable[[], bool] | None = None,
     choices: int = 0,
 ) -> Any:
-    """Like Upstreams.send, in as many calls as the target's mapping needs; concurrently unless there is a listener.
-    `choices` is how many answers of a chat one call gives (0: as many as are wanted)."""
+    """Send like Upstreams.send, in as many calls as the mapping needs, concurrently unless there is a listener.
+
+    `choices` is how many answers of a chat one call gives (0: as many as are requested).
+    """
     parts = _parts_of(request, target, choices)
     join = OPERATIONS[request.operation].join
     if join is None or len(parts) < 2:
@@ -52,8 +53,8 @@ def send(
         while running:
             done.append(running.popleft().result())
     except GatewayError as error:
-        done += [one for job in running if (one := job.outcome()) is not None]
-        used = [one.usage for one in done if one.usage is not None]
+        done += [result for job in running if (result := job.outcome()) is not None]
+        used = [result.usage for result in done if result.usage is not None]
         if used and error.spent is None:
             if choices:
                 error.spent = structs.replace(added(used), calls=len(used))
@@ -74,13 +75,13 @@ def _send(
     listener: CallListener | None,
     gives_up: Callable[[], bool] | None,
 ) -> Any:
-    """One of the calls. Its usage is completed here: in the sum of all it could not be told apart."""
+    """Make one of the calls. Its usage is completed here, because the sum does not show which call reported none."""
     result = upstreams.send(part, target, deadline, listener, gives_up)
-    needs = part.requirements
+    requirements = part.requirements
     mapping = target.mapping
     length = result.text_length()
-    estimated = estimate(needs.units, mapping, needs.prompt_bytes, length)
-    result.usage = complete(result.usage, estimated, needs.units, mapping, length)
+    estimated = estimate(requirements.units, mapping, requirements.prompt_bytes, length)
+    result.usage = complete(result.usage, estimated, requirements.units, mapping, length)
     return result
 
 

@@ -1,8 +1,8 @@
-"""Several streamed answers of a chat whose provider streams fewer in a call: a call each, merged as they come.
+"""Several streamed answers of a chat whose provider streams fewer per call: several calls, merged as they arrive.
 
-Together the calls are one attempt, as in `split_calls`. Answers keep the order of their calls by their number, Started
-comes once, and Finished when all have finished, with the sum of their usage. When one fails the stream fails: what the
-others used until then is paid.
+Together the calls are one attempt, as in `split_calls`. Answers are numbered in the order of their calls. Started comes
+once; Finished comes when all calls have finished, with the sum of their usage. When one call fails the stream fails,
+and the usage of the others until then is paid.
 """
 
 from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ class _Part:
         yield from self.answering.batches
 
     def used(self) -> Usage:
-        """What it used, estimated where its provider has told nothing yet."""
+        """Return its usage, estimated where the provider has not reported any."""
         needs = self.request.requirements
         mapping = self.target.mapping
         estimated = estimate(needs.units, mapping, needs.prompt_bytes, self.length)
@@ -62,7 +62,7 @@ class _Part:
 
 
 class SplitAnswering:
-    """As Answering: the batches of all calls, and `close()`, which ends them."""
+    """Like Answering: the batches of all calls, and `close()`, which ends them."""
 
     def __init__(
         self,
@@ -76,10 +76,7 @@ class SplitAnswering:
         """`choices` is how many answers one call gives."""
         self._parts = [_Part(part, number * choices, target) for number, part in enumerate(split(request, choices))]
         self._open = partial(_open, upstreams, target, deadline, listener)
-        if listener is None:
-            self._at_once = AT_ONCE
-        else:
-            self._at_once = 1
+        self._at_once = AT_ONCE if listener is None else 1
         self._merged: Merged[Batch] | None = None
         self.batches: Iterator[Batch] = self._read()
 
@@ -111,7 +108,7 @@ class SplitAnswering:
         yield [self._finish()]
 
     def _take(self, part: _Part, event: Event, events: Batch, started: bool) -> None:
-        """Add to `events` what of a call's event belongs to the answer as a whole."""
+        """Add to `events` the parts of a call's event that belong to the whole answer."""
         match event:
             case Started():
                 part.usage = event.usage
@@ -135,12 +132,12 @@ class SplitAnswering:
                 events.append(_numbered(event, part.first))
 
     def _sum(self) -> Usage:
-        """The usage of all calls that have begun."""
+        """Return the usage of all calls that have begun."""
         used = [part.used() for part in self._parts if part.begun]
         return structs.replace(added(used), calls=len(used))
 
     def _spent(self) -> Usage | None:
-        """What calls used of which something came, where another one failed before the answer began."""
+        """Return the usage of calls with any data, when another call failed before the answer began."""
         used = [part.used() for part in self._parts if part.finished is not None or part.usage is not None]
         if used:
             return structs.replace(added(used), calls=len(used))
@@ -159,7 +156,7 @@ def _open(
 
 
 def _numbered(event: Any, first: int) -> Event:
-    """The event with the number of its answer among those of all calls."""
+    """Return the event with the number of its answer among those of all calls."""
     event.choice += first
     numbered: Event = event
     return numbered

@@ -1,4 +1,4 @@
-"""Captures the exchange with a provider, byte for byte and without secrets, for x-debug and retained payloads."""
+"""Captures the exchange with a provider, byte for byte but without secrets, for x-debug and retained payloads."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,9 +13,9 @@ HIDDEN = b"[secret]"
 class WireCapture:
     """Listens to one upstream call and keeps at most `room` bytes of its two bodies together.
 
-    Headers are never kept, nor is the query of a URL: they contain credentials. The credential itself is removed from
-    the bodies, because some providers repeat it in their error messages. For calls with the platform's credential the
-    URL is not kept at all: where an operator's upstreams are is private.
+    Headers and the query of a URL contain credentials, so they are never kept. The credential is also removed from the
+    bodies, because some providers repeat it in error messages. For calls with the platform's credential the URL is not
+    kept, because the addresses of an operator's upstreams are private.
     """
 
     def __init__(self, target: Target, room: int) -> None:
@@ -29,18 +29,15 @@ class WireCapture:
         self.cut = False
 
     def sending(self, call: Call) -> None:
-        """The call is sent unchanged."""
+        """Leave the call unchanged."""
 
     def sent(self, method: str, url: str, body: bytes | MessageBody) -> None:
-        """A body in pieces contains the caller's uploads: nothing of that is kept."""
+        """Keep the method, URL and body; a body in pieces contains the caller's uploads and is not kept."""
         self._method = method
         if self._target.credential.source == BYOK:
             parts = urlsplit(url)
             self._url = f"{parts.scheme}://{parts.netloc}{parts.path}"
-        if isinstance(body, bytes):
-            self._sent = self._take(body)
-        else:
-            self._sent = b""
+        self._sent = self._take(body) if isinstance(body, bytes) else b""
 
     def answered(self, status: int) -> None:
         self._status = status
@@ -50,7 +47,7 @@ class WireCapture:
             self._received.append(self._take(data))
 
     def show(self) -> dict[str, Any]:
-        """The exchange as JSON; bytes that are not UTF-8 are replaced."""
+        """Return the exchange as JSON; bytes that are not UTF-8 are replaced."""
         return {
             "provider": self._target.provider.id,
             "model": self._target.mapping.external_id,
@@ -78,7 +75,7 @@ class WireCapture:
 
 
 def _drop_beginning(data: bytes, secret: bytes) -> bytes:
-    """Without the first part of the secret that truncation left at the end."""
+    """Return `data` without a beginning of the secret that truncation left at its end."""
     for size in range(min(len(secret) - 1, len(data)), 3, -1):
         if data.endswith(secret[:size]):
             return data[:-size] + HIDDEN

@@ -126,7 +126,7 @@ def test_an_answer_that_the_limits_cut_short_says_so(gateway, mint: FakeUpstream
     assert answer.status_code == 200, answer.text
     cap = mint.calls[-1].cap
     warning = f"max_tokens was set to {cap}: the remaining credits and spending limits do not cover more."
-    assert cap and answer.headers["x-llmgateway-warnings"] == told and told in answer.text
+    assert cap and answer.headers["x-llmgateway-warnings"] == warning and warning in answer.text
 
 
 # Every paid route.
