@@ -246,7 +246,7 @@ def _classify_event(cause: Explanation) -> GatewayError:
 
 
 def text_failure(data: bytes) -> GatewayError:
-    """Return the error for an "error" event whose data is not JSON, with the provider's text, scrubbed."""
+    """Return the error for an "error" event with data that is not JSON, with the provider's text, scrubbed."""
     return UpstreamFailed(BROKEN_OFF, details=diagnose(explain_object(None, data), None))
 
 

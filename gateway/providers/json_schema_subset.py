@@ -344,8 +344,8 @@ class _Rewriter:
         return written
 
     def _write_enum(self, node: Schema, kind: str) -> None:
-        """Move an enum with values other than strings into the description, for grammars whose enums list only
-        strings."""
+        """Move an enum with values other than strings into the description, for grammars that only allow strings in
+        enums."""
         values = [value for value in node.pop("enum") if value is not None]
         if kind == "string" and values and all(isinstance(value, str) and value for value in values):
             node["enum"] = values

@@ -43,7 +43,7 @@ class SessionLink(Interface):
 
 
 class UpstreamSession(Interface):
-    """An open session whose events have the format of OpenAI's Realtime API, regardless of the upstream's format. The
+    """An open session. Its events have the format of OpenAI's Realtime API, regardless of the upstream's format. The
     members are those of a SessionLink; `receive` also raises GatewayError for a session that cannot continue."""
 
     @property

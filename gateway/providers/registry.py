@@ -164,6 +164,6 @@ def make_protocols(transport: Transport, clock: Clock, spool_dir: str = "") -> d
 
 
 def make_upstreams(wires: dict[str, Wire], transport: Transport, clock: Clock, timeouts: Timeouts) -> Upstreams:
-    """Return Upstreams whose calls use the network, except for the sandbox, which runs in this process."""
+    """Return Upstreams that send calls over the network, except for the sandbox, which runs in this process."""
     sandbox = Local(SandboxServer(clock, pause), timeouts.wake_s)
     return Upstreams(wires, Network(transport), {"sandbox": sandbox}, timeouts.wake_s, transport)

@@ -313,8 +313,8 @@ class Upstreams:
         return served
 
     def _first_of(self, served: CallPath, request: Request, target: Target) -> CallPath | None:
-        """Return the path for retrying a call whose second protocol was not found (an operator's base URL may lead to a
-        server without it); None when the first protocol cannot carry the request."""
+        """Return the path for retrying a call after the second protocol was not found (an operator's base URL may lead
+        to a server without it); None when the first protocol cannot carry the request."""
         first = self._first(request, target)
         if served is first or served is not first.second or first.needs_second(request, served):
             return None

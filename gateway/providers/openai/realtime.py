@@ -148,7 +148,7 @@ def _read(text: str | bytes) -> ServerEvent:
 
 
 def _mended(text: str | bytes) -> RealtimeEvent:
-    """Read an event whose texts contain half a surrogate pair, as after a cut in the middle of a character."""
+    """Read an event with half a surrogate pair in its texts, as after a cut in the middle of a character."""
     try:
         return DECODER.decode(json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):

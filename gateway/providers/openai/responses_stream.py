@@ -26,7 +26,7 @@ from gateway.providers.wire_streams import WireStream
 OPENING = ("response.created", "response.in_progress", "response.queued")
 COMPLETE_ENDS = ("response.completed", "response.incomplete")
 FAILED_ENDS = ("response.failed", "response.cancelled")
-ANSWERED = ("function_call", "custom_tool_call")  # calls whose results refer to their call_id
+ANSWERED = ("function_call", "custom_tool_call")  # calls that results refer to by call_id
 NO_STREAM = "The provider did not answer with an event stream."
 DONE = b"[DONE]"
 Wire = dict[str, Any]
