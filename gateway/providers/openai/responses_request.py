@@ -37,7 +37,7 @@ def write_body(request: ChatRequest, origin: str, warnings: list[str]) -> dict[s
     """
     conversation = request.conversation()
     if conversation.sampling.n > 1:
-        raise NotSupported("This provider returns one answer per request.", param="n")
+        raise NotSupported("This provider returns one choice per request.", param="n")
     body: dict[str, Any] = {"input": InputWriter(origin, warnings).write(spell_out(conversation.messages, warnings))}
     warn_of_names(conversation.messages, warnings)
     tools = write_tools(conversation.tools, warnings)
