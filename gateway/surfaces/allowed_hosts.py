@@ -1,4 +1,5 @@
-"""The host names that the gateway answers to; a page whose name was pointed here (DNS rebinding) uses another one."""
+"""The host names that the gateway accepts. They protect against DNS rebinding, where a page points its own name at this
+address."""
 
 from collections.abc import Iterable
 from urllib.parse import urlsplit
@@ -6,7 +7,7 @@ from urllib.parse import urlsplit
 from gateway.errors import GatewayError, InvalidRequest
 
 WILD = "*."
-# Load balancers ask for these by whatever address they have.
+# Load balancers request these paths under any address.
 PROBES = frozenset({"/livez", "/healthz", "/readyz", "/health/liveliness", "/health/readiness"})
 
 
@@ -21,7 +22,7 @@ class Hosts:
         self._names = names | {urlsplit(public_url).hostname or ""} - {""}
 
     def allows(self, host: str, path: str) -> bool:
-        """Whether a request with the header Host `host` is answered at `path`."""
+        """Return whether a request for `path` with the Host header `host` is accepted."""
         if self._any or path in PROBES:
             return True
         name = host.strip().lower()
@@ -33,7 +34,7 @@ class Hosts:
 
 
 def refuse_host() -> GatewayError:
-    """The error of a request under another name."""
+    """Return the error for a request with a host name that is not allowed."""
     return InvalidRequest(
         "This host name is not allowed; the operator lists allowed host names in GATEWAY_ALLOWED_HOSTS.",
         code="host_not_allowed",

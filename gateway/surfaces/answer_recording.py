@@ -14,7 +14,8 @@ log = logging.getLogger("gateway")
 
 
 def keep(inbound: Inbound, payload: Payload, outbound: Outbound, errors: ErrorFormat) -> Outbound:
-    """The answer, durable together with its settlement before its last bytes leave; 503 when that takes too long."""
+    """Record the response durably, together with its settlement, before its last bytes leave. Raise 503 when that takes
+    too long."""
     body = outbound.body
     status = outbound.status
     if not isinstance(body, bytes):
@@ -28,7 +29,7 @@ def keep(inbound: Inbound, payload: Payload, outbound: Outbound, errors: ErrorFo
 
 
 def leave(inbound: Inbound) -> None:
-    """The caller disconnected before there was an answer. Never raises."""
+    """Release the recording of a caller who disconnected before there was a response. Never raises."""
     if inbound.payload is not None:
         _end(inbound.payload, Cancelled.status)
 
@@ -53,7 +54,7 @@ class CapturedStream:
         return next(self._copies)
 
     def close(self) -> None:
-        """However far it came: what was sent is what is kept."""
+        """Keep the part of the stream that was sent."""
         self._copies.close()
         close = getattr(self._pieces, "close", None)
         if close is not None:
@@ -65,7 +66,7 @@ class CapturedStream:
         payload = self._payload
         for piece in pieces:
             payload.add(piece)
-            # Nothing is left to wait for, so looking ahead for the end delays nobody.
+            # The settlement is complete, so waiting for the next chunk to detect the end delays no caller.
             while payload.held:
                 following = next(pieces, None)
                 if following is None:

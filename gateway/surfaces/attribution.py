@@ -14,17 +14,17 @@ MOST_PAIRS = 16
 LONGEST_NAME = 64
 LONGEST_VALUE = 256
 MOST_CHARACTERS = 2048
-MOST_READ = 64  # members of an object that are looked at
+MOST_READ = 64  # members of an object that are read
 Pairs = Iterable[tuple[str, str]]
 
 
 def read_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The metadata of headers: X-LLMGateway-Team: search is {"team": "search"}."""
+    """Return the metadata in headers: `X-LLMGateway-Team: search` is {"team": "search"}."""
     return _bounded({}, ((name[len(PREFIX) :], _as_text(text)) for name, text in headers.items() if _is_own(name)))
 
 
 def add_body(context: RequestContext, user: str | None, metadata: Any = None) -> None:
-    """Add OpenAI's `metadata` and `user` of a body, except for names that a header gave. Under zero data retention
+    """Add the `metadata` and `user` of an OpenAI body, except for names that a header set. Under zero data retention
     nothing is added, since these fields are not addressed to the gateway."""
     if (user or metadata) and not keeps_nothing(context.caller.rules):
         context.metadata = _bounded(context.metadata, _pairs_of(user, metadata))
@@ -40,7 +40,7 @@ def _pairs_of(user: str | None, metadata: Any) -> Iterator[tuple[str, str]]:
 
 
 def _bounded(given: Mapping[str, str], pairs: Pairs) -> dict[str, str]:
-    """The pairs that find room beside those `given`, which win. Longer values are cut."""
+    """Return the pairs that fit beside those in `given`, which take precedence. Longer values are cut."""
     kept = dict(given)
     room = MOST_CHARACTERS - sum(len(name) + len(text) for name, text in kept.items())
     for name, value in pairs:
@@ -60,7 +60,7 @@ def _is_own(header: str) -> bool:
 
 
 def _as_text(value: str) -> str:
-    """A header's value, which servers read as Latin-1, in the UTF-8 that most clients mean."""
+    """Decode a header value, which servers read as Latin-1, as the UTF-8 that most clients mean."""
     try:
         return value.encode("latin-1").decode()
     except (UnicodeEncodeError, UnicodeDecodeError):

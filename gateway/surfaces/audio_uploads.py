@@ -9,7 +9,7 @@ from gateway.neutral.file_types import HEAD, type_of
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import compute
 
-# Kinds of audio → what they are sent as: containers that may hold moving pictures too are taken for audio.
+# Kind of audio → media type sent upstream. Containers that may also hold video are treated as audio.
 KINDS = {
     "audio/wav": ("audio/wav", "wav"),
     "audio/aiff": ("audio/aiff", "aiff"),
@@ -25,7 +25,7 @@ KINDS = {
 
 
 class Sound(NamedTuple):
-    """`likely_ms` and `most_ms` are equal where all of it is frames that were counted."""
+    """The format and duration of an audio file. `likely_ms` equals `most_ms` when every frame was counted."""
 
     media_type: str
     filename: str
@@ -34,7 +34,8 @@ class Sound(NamedTuple):
 
 
 def look_at(file: StoredFile, param: str) -> Sound:
-    """What a file is. InvalidRequest `empty_file`, or `unsupported_media` for what is no audio."""
+    """Detect the format of a file. Raises InvalidRequest `empty_file`, or `unsupported_media` for other content than
+    audio."""
     if not len(file):
         raise InvalidRequest("The file is empty.", param=param, code="empty_file")
     kind, ending = KINDS.get(type_of(file.read(HEAD)), ("", ""))

@@ -15,7 +15,7 @@ from gateway.surfaces.http import LABEL_LENGTH, Inbound
 from gateway.transport.request_bytes import LOOP_HEADER
 from gateway.worker.services import Services
 
-# What a caller may say beside the body; most requests have none of it.
+# Optional headers of a caller; most requests have none of them.
 OWN_HEADERS = frozenset(
     (*SESSION_HEADERS, "x-request-id", "x-no-fallback", "x-no-cache", "x-debug", "idempotency-key", LOOP_HEADER)
 )
@@ -23,7 +23,7 @@ LOOP = "The gateway sent this request to itself: a base URL of the organization 
 
 
 def token_of(inbound: Inbound) -> str:
-    """The API key: `Authorization: Bearer`, else `x-api-key`, else ""."""
+    """Return the API key from `Authorization: Bearer`, else from `x-api-key`, else ""."""
     given = inbound.headers.get("authorization", "")
     if given.startswith("Bearer "):
         return given[7:].strip() or inbound.header("x-api-key")
@@ -35,8 +35,8 @@ def token_of(inbound: Inbound) -> str:
 
 
 def caller_of(services: Services, inbound: Inbound) -> Caller:
-    """The caller behind the request's key, or its access token where those are taken. Unauthenticated (with what to
-    do), Gone or Unavailable."""
+    """Return the caller of the request's key, or of its access token where those are accepted. Raises Unauthenticated
+    (with what to do), Gone or Unavailable."""
     token = token_of(inbound)
     if not token:
         raise Unauthenticated("Send your API key as 'Authorization: Bearer <key>' or in the header 'x-api-key'.")
@@ -52,8 +52,8 @@ def caller_of(services: Services, inbound: Inbound) -> Caller:
 def admit(
     services: Services, inbound: Inbound, operation: str, surface: str = "openai", form: bool = False
 ) -> RequestContext:
-    """Authenticate first, then the content type, then the source: the order of the HTTP reference. `form`: the body
-    may be a multipart form as well as JSON."""
+    """Check authentication first, then the content type, then the source address, and return the request's context.
+    `form`: the body may be a multipart form as well as JSON."""
     sender = inbound.sender
     if sender is not None and sender.caller is not None and services.accounts.authentication.holds(sender.caller):
         work_for(sender.caller.organization_id)
@@ -75,7 +75,7 @@ def admit(
 def context_of(
     services: Services, inbound: Inbound, caller: Caller, operation: str, surface: str = "openai"
 ) -> RequestContext:
-    """The context of a request for the engine: caller, time, label, session and gateway options."""
+    """Return the context of a request for the engine: caller, time, label, session and gateway options."""
     context = _begin(services, inbound, caller, services.accounts.sources.source(inbound.headers), operation, surface)
     if _says_more(inbound.headers):
         _read_options(services, context, inbound)
@@ -105,7 +105,8 @@ def _begin(
 
 
 def _says_more(headers: Mapping[str, str]) -> bool:
-    """Whether there is a wish or metadata: one search over all names, since nearly no request has any."""
+    """Return whether any header sets a gateway option or metadata. Nearly no request has one, so all names are searched
+    at once."""
     return not OWN_HEADERS.isdisjoint(headers) or attribution.PREFIX in "\n".join(headers)
 
 
@@ -123,13 +124,13 @@ def _read_options(services: Services, context: RequestContext, inbound: Inbound)
 
 
 def require_json(inbound: Inbound) -> None:
-    """UnsupportedMediaType unless the body says that it is JSON."""
+    """Raise UnsupportedMediaType unless the Content-Type is JSON."""
     if "application/json" not in inbound.headers.get("content-type", "").lower():
         raise UnsupportedMediaType("Send the body as JSON with the header 'Content-Type: application/json'.")
 
 
 def require_user_key(caller: Caller) -> Caller:
-    """Forbidden for customer keys: they may generate, not read the account."""
+    """Raise Forbidden for customer keys, which may call models but not read the account."""
     if caller.key_kind != "user":
         raise Forbidden("This key may only call models; use a project API key to read account data.")
     return caller

@@ -36,15 +36,16 @@ log = logging.getLogger(__name__)
 KEY_HEADER = "idempotency-key"
 OWN_ID = re.compile(r"[0-9a-f]{32}")
 HUNG_UP = "The caller disconnected before the response was ready."
-# Headers that say what is asked for, as the body of other surfaces does; what names the attempt differs each time.
+# Headers that change the meaning of a request, as body fields of other surfaces do. Headers that identify one attempt
+# differ for each retry and are left out.
 CHOOSING = ("ai-language-model-", "ai-gateway-")
-# What a header says of the first request and would be wrong of a later one, and how those of rate limits begin.
+# Headers that describe the first response and would be wrong in a replay, and the prefix of rate limit headers.
 OF_THE_FIRST = {"x-request-id", "request-id", "x-llmgateway-cost", "x-llmgateway-overhead-ms"}
 OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
 
 
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
-    """The handler with every error turned into an answer of its format; nothing escapes."""
+    """Wrap the handler so that every error becomes a response in the format of its surface; no exception escapes."""
     handler = _made(operation)
     errors = operation.errors or http_responses.OPENAI
     paid = operation.paid
@@ -59,7 +60,8 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
         try:
             outbound = handler(services, inbound)
         except GatewayError as error:
-            # Without its traceback, which has this frame: a circle that keeps the body until the collector comes by.
+            # The traceback is dropped because it refers to this frame: the cycle would keep the body in memory until
+            # the next garbage collection.
             failure = error.with_traceback(None)
         except Exception as error:
             failure = http_responses.crashed(inbound, error, inbound.shown_id)
@@ -85,7 +87,7 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
 
 
 def _noticed(handle: Callable[[Inbound], Outbound], notices: list[tuple[str, str]]) -> Callable[[Inbound], Outbound]:
-    """Wrap `handle` so that every response says that the operation is deprecated."""
+    """Wrap `handle` so that every response announces that the operation is deprecated."""
 
     def handle_deprecated(inbound: Inbound) -> Outbound:
         outbound = handle(inbound)
@@ -96,12 +98,12 @@ def _noticed(handle: Callable[[Inbound], Outbound], notices: list[tuple[str, str
 
 
 def name_of(operation: Operation) -> str:
-    """An operation as it is counted and logged: "POST /v1/chat/completions"."""
+    """Return the operation's name in metrics and logs: "POST /v1/chat/completions"."""
     return f"{operation.method} {operation.path}"
 
 
 def _made(operation: Operation) -> Handler:
-    """The operation's handler with what is done around it."""
+    """Return the operation's handler with all wrappers."""
     handler = _until_its_end(operation)
     if operation.body == "form":
         return _with_files(handler)
@@ -109,7 +111,7 @@ def _made(operation: Operation) -> Handler:
 
 
 def _with_files(handler: Handler) -> Handler:
-    """`handler` after whose answer nothing of the request is left on the disk."""
+    """Wrap `handler` so that the files of a request are deleted after its response."""
 
     def handle(services: Services, inbound: Inbound) -> Outbound:
         try:
@@ -127,7 +129,7 @@ def _with_files(handler: Handler) -> Handler:
 
 
 def _until_its_end(operation: Operation) -> Handler:
-    """The operation's handler; for one that is deprecated, only until the day of its end, then Gone."""
+    """Return the operation's handler. A deprecated operation raises Gone from its removal date on."""
     deprecated = operation.deprecated
     if deprecated is None:
         return operation.handler
@@ -147,7 +149,7 @@ def _once(
     handle: Callable[[Inbound], Outbound],
     end: OperationReporter,
 ) -> Outbound:
-    """The answer to a request with an Idempotency-Key: made now, or the one that was made before."""
+    """Return the response to a request with an Idempotency-Key: a new one, or the stored one of an earlier attempt."""
     started = services.clock.monotonic()
 
     def make() -> StoredReply:
@@ -175,7 +177,8 @@ def _check_replay(services: Services, caller: Caller, inbound: Inbound, request_
 
 
 def _content(inbound: Inbound) -> tuple[bytes, ...]:
-    """All that makes a request this one. A form's boundary is new each time it is sent, so it does not count."""
+    """Return everything that identifies the content of a request. The boundary of a form is new each time it is sent,
+    so it is left out."""
     kind, _, boundary = inbound.header("content-type").partition("boundary=")
     body = inbound.body
     if inbound.upload is not None:
@@ -193,15 +196,15 @@ def _replayed_headers(reply: StoredReply, shown_id: str) -> list[tuple[str, str]
         if name.lower() not in OF_THE_FIRST and not name.lower().startswith(OF_RATES)
     ]
     own = [("x-request-id", shown_id), ("x-llmgateway-cost", "0"), ("idempotent-replayed", "true")]
-    # Asking again under the same key can only bring the same error.
+    # A retry with the same key could only return the same error.
     if reply.status >= 500:
         return [*kept, *own, ("x-should-retry", "false")]
     return [*kept, *own]
 
 
 class MatchedRule(Rule):
-    """A rule that addresses are only matched with. For each rule Werkzeug also writes and compiles two functions that
-    would make an address of it: two thirds of what all of them cost at a start."""
+    """A rule that is only used for matching. For each rule Werkzeug also generates and compiles two functions that
+    build URLs, which take two thirds of the time that all rules cost at startup."""
 
     def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
         return _write_no_address
@@ -212,7 +215,8 @@ def _write_no_address(rule: Rule, **values: Any) -> tuple[str, str]:
 
 
 def mount(flask: Flask, services: Services, surfaces: tuple[Surface, ...]) -> None:
-    """Have `flask` answer the operations of these surfaces, a blueprint each. ValueError where two have one name."""
+    """Register the operations of these surfaces with `flask`, one blueprint each. Raises ValueError for a duplicate
+    name."""
     flask.url_rule_class = MatchedRule
     gate = EarlyAuth(services)
     proxies = make_proxies(services.settings.server)
@@ -220,7 +224,7 @@ def mount(flask: Flask, services: Services, surfaces: tuple[Surface, ...]) -> No
         made = Blueprint(surface.name, __name__)
         for operation in surface.operations:
             view = _view(services, operation, gate, proxies, services.settings.spool_dir)
-            for upgrades in (False, True) if operation.upgrades else (False,):  # the routing knows of them apart
+            for upgrades in (False, True) if operation.upgrades else (False,):  # the routing distinguishes them
                 made.add_url_rule(
                     operation.path,
                     endpoint=name_of(operation).replace(".", "_"),
@@ -233,7 +237,7 @@ def mount(flask: Flask, services: Services, surfaces: tuple[Surface, ...]) -> No
 
 
 def make_proxies(server: Server) -> Proxies:
-    """The trusted proxies of the settings."""
+    """Return the trusted proxies from the settings."""
     return Proxies(server.client_ip_header, server.trusted_proxies, server.proxy_hops)
 
 
@@ -271,7 +275,7 @@ def _view(
 def _answer_refusal(
     services: Services, operation: Operation, environ: Mapping[str, Any], proxies: Proxies, error: GatewayError
 ) -> Outbound:
-    """The answer to a request whose body was not read; whose it is stands in its head."""
+    """Return the response to a request whose body was not read. Its headers identify the caller."""
     headers = read_headers(environ)
     shown_id = environ.get(REQUEST_ID, "")
     peer = proxies.caller(environ.get("REMOTE_ADDR", ""), headers)
@@ -291,7 +295,7 @@ def _answer_refusal(
 
 
 def respond(outbound: Outbound) -> Response:
-    """The Flask response of an Outbound; an iterator body is sent item by item."""
+    """Return the Flask response of an Outbound; an iterator body is sent item by item."""
     if outbound.takeover is not None:
         return TakenOver(outbound)
     response = Response(outbound.body, status=outbound.status, direct_passthrough=not isinstance(outbound.body, bytes))
@@ -308,7 +312,8 @@ class TakenOver(Response):
         self._outbound = outbound
 
     def __call__(self, environ: Any, start_response: Any) -> Any:
-        """Serve it to its end; StopIteration then, by which servers know that there is nothing to be sent."""
+        """Serve the connection to its end, then raise StopIteration, which tells servers that nothing remains to be
+        sent."""
         take_over(self._outbound)
         raise StopIteration
 
@@ -326,7 +331,7 @@ def take_over(outbound: Outbound) -> None:
 
 
 def _respond_by_sock(outbound: Outbound, channel: "SockChannel | None") -> Response:
-    """As `respond`, where the handshake of a WebSocket is left to Flask-Sock."""
+    """Respond as `respond` does, but leave the handshake of a WebSocket to Flask-Sock."""
     if outbound.takeover is None or channel is None:
         return respond(outbound)
     return channel.serve(partial(take_over, outbound))

@@ -11,13 +11,14 @@ from gateway.errors import InvalidRequest
 from gateway.neutral.json_parts import OPENING, count_marks, has_more
 from gateway.runtime.threads import compute
 
-LARGE = 1 << 17  # from so many bytes a body is read in a thread; what is smaller can hold little
+LARGE = 1 << 17  # bytes; a longer body is read in a thread, a shorter one cannot hold much
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def read(limits: LimitSettings, raw: bytes, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `work` makes of the body `raw`. InvalidRequest `request_too_complex` for a body of too many parts."""
+    """Return `work(raw)` for the body `raw`. Raises InvalidRequest `request_too_complex` for a body with too many
+    parts."""
     if len(raw) < LARGE:
         return work(*args, **kwargs)
     _check_parts(limits, raw)
@@ -25,8 +26,8 @@ def read(limits: LimitSettings, raw: bytes, work: Callable[P, T], *args: P.args,
 
 
 def _check_parts(limits: LimitSettings, raw: bytes) -> None:
-    """InvalidRequest for a JSON text of too many parts, before it is decoded: each takes memory, and time of one call
-    that nobody else gets."""
+    """Raise InvalidRequest for a JSON text with too many parts before it is decoded, since each part takes memory and
+    time while no other request is served."""
     opening, commas = count_marks(raw)
     most = limits.max_json_nodes
     if 0 < most < opening + commas and compute(has_more, raw, most):
@@ -37,8 +38,8 @@ def _check_parts(limits: LimitSettings, raw: bytes) -> None:
 
 
 def check(limits: LimitSettings, raw: bytes, messages: Sized | None, tools: Sized | None, *schemas: Any) -> None:
-    """InvalidRequest for more messages or tools than a request may have, and for larger JSON Schemas; `tools` and
-    `schemas` hold them, in any form that can be written as JSON."""
+    """Raise InvalidRequest for too many messages or tools and for JSON Schemas that are too large. `tools` and
+    `schemas` hold the schemas, in any form that can be written as JSON."""
     if messages is not None and len(messages) > limits.max_messages > 0:
         raise _too_many("The request", "messages", limits.max_messages, "max_messages", "messages")
     if tools is not None and len(tools) > limits.max_tools > 0:
@@ -50,13 +51,14 @@ def check(limits: LimitSettings, raw: bytes, messages: Sized | None, tools: Size
 
 
 def check_inputs(limits: LimitSettings, inputs: Sized) -> None:
-    """InvalidRequest for more inputs to embed or judge than a request may have: each has an answer of many numbers."""
+    """Raise InvalidRequest for too many inputs to embed or moderate, since each input gets an answer of many
+    numbers."""
     if len(inputs) > limits.max_inputs > 0:
         raise _too_many("The request", "inputs", limits.max_inputs, "max_inputs", "input")
 
 
 def is_deeper(raw: bytes, most: int) -> bool:
-    """Whether a JSON text has objects and lists in more than `most` others."""
+    """Return whether a JSON text nests objects and lists deeper than `most` levels."""
     opening = raw.count(b"{") + raw.count(b"[")
     return opening > most and compute(_is_deeper, raw, most)
 
@@ -76,7 +78,7 @@ def _check_schemas(limits: LimitSettings, text: bytes) -> None:
     nodes = text.count(b"{") + text.count(b"[")
     commas = text.count(b",")
     if not (nodes > limits.max_schema_nodes > 0 or commas >= limits.max_enum > 0):
-        return  # whatever it is: it cannot be too much
+        return  # too short to exceed a limit
     nodes, longest = _measure(orjson.loads(text))
     if nodes > limits.max_schema_nodes > 0:
         raise _too_many("The request", "nodes of JSON Schemas", limits.max_schema_nodes, "max_schema_nodes", "tools")
@@ -85,7 +87,7 @@ def _check_schemas(limits: LimitSettings, text: bytes) -> None:
 
 
 def _measure(root: Any) -> tuple[int, int]:
-    """How many objects and lists there are, and the length of the longest enum."""
+    """Return the number of objects and lists, and the length of the longest enum."""
     nodes = longest = 0
     rest = [root]
     while rest:

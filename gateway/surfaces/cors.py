@@ -10,16 +10,16 @@ Headers = list[tuple[str, str]]
 
 KEY_ROUTES = ("/v1/", "/v3/ai/", "/v4/ai/")
 TOOLS = "/mcp"
-# Applications in a page ask for these without any credential of a browser: their codes and secrets are in the body.
+# Applications in a page call these without browser credentials: their codes and secrets are in the body.
 APPLICATIONS = ("/oauth/register", "/oauth/token", "/oauth/revoke")
 DOCUMENTS = ("/.well-known/", f"{TOOLS}/.well-known/")
 ANY = "*"
 VARY = ("Vary", "Origin")
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
-# Longer than any browser believes it (Fetch, 4.9: each has a cap of its own).
+# Longer than any browser accepts; each has its own cap (Fetch, 4.9).
 REMEMBER = ("Access-Control-Max-Age", "86400")
 ASKED_HEADERS = "access-control-request-headers"
-# "*" covers every header but this one (Fetch, 4.8), for clients that name none.
+# "*" covers every header but this one (Fetch, 4.8). It is added for clients that request none by name.
 ALL_HEADERS = "*, Authorization"
 
 
@@ -31,7 +31,7 @@ class Browsers:
         self._open = ANY in self._origins
 
     def headers(self, origin: str) -> Headers:
-        """What an answer to a page of `origin` carries."""
+        """Return the CORS headers of a response to a page of `origin`."""
         if self._open:
             allowed = ANY
         elif origin in self._origins:
@@ -41,7 +41,7 @@ class Browsers:
         return [("Access-Control-Allow-Origin", allowed), ("Access-Control-Expose-Headers", ANY), VARY]
 
     def preflight(self, request_headers: Mapping[str, str]) -> Headers:
-        """What the answer to a preflight request with the headers `request_headers` carries."""
+        """Return the headers of the response to a preflight request with the headers `request_headers`."""
         headers = self.headers(request_headers.get("origin", ""))
         if headers == [VARY]:
             return headers
@@ -50,12 +50,12 @@ class Browsers:
 
 
 def takes_keys(path: str) -> bool:
-    """Whether API keys, or what stands for one, are what a path is called with; or nothing at all."""
+    """Return whether a path is called with API keys, with tokens that replace them, or without credentials."""
     return path.startswith(KEY_ROUTES) or path == TOOLS or path in APPLICATIONS or is_document(path)
 
 
 def is_document(path: str) -> bool:
-    """Whether it is one that anybody reads to find their way."""
+    """Return whether the path is a public discovery document."""
     return path.startswith(DOCUMENTS)
 
 

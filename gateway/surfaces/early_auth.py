@@ -14,7 +14,7 @@ from gateway.surfaces.http import Inbound, Sender
 from gateway.surfaces.visitor import COOKIE, read_cookie, visit
 from gateway.worker.services import Services
 
-TLS = "https:"  # how a base address begins behind TLS, where the cookie has another name
+TLS = "https:"  # cookie name prefix for base URLs behind TLS
 
 
 class EarlyAuth:
@@ -24,9 +24,9 @@ class EarlyAuth:
         self._services = services
 
     def owner(self, headers: Mapping[str, str], sender: Sender | None = None) -> str:
-        """The organization, or the user of a session, that a request with `headers` belongs to.
+        """Return the organization, or the user of a session, that a request with `headers` belongs to.
 
-        Unauthenticated, Forbidden, Gone, Unavailable. `sender` is what the same headers told the last time.
+        Raises Unauthenticated, Forbidden, Gone or Unavailable. `sender` is the cached result for the same headers.
         """
         services = self._services
         if sender is not None:
@@ -44,6 +44,6 @@ class EarlyAuth:
         )
         if token.startswith(PREFIX):
             return visit(services, token).user_id
-        if is_access_token(token):  # whether it is good for this path is the handler's question
+        if is_access_token(token):  # the handler checks whether the session may use this path
             return services.accounts.oauth.callers.caller(token).organization_id
         return caller_of(services, inbound).organization_id

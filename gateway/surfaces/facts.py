@@ -1,5 +1,5 @@
-"""Facts about a reply besides the answer itself, the same in all dialects: who served it, what it cost, how it was
-routed."""
+"""Facts about a response besides its content, the same in all dialects: the model that served it, its cost and its
+routing."""
 
 from typing import Any
 from typing import Protocol as Interface
@@ -15,14 +15,14 @@ from gateway.money import MILLION, NANO, format_usd, usd_number
 from gateway.neutral.usage import NOTHING, Usage
 
 Header = tuple[str, str]
-OWN_PROVIDER = "custom:"  # in front of the name of an organization's own provider, which is called without it
-HEADER_LENGTH = 2000  # servers and proxies refuse heads beyond some kilobytes
+OWN_PROVIDER = "custom:"  # prefix of the name of an organization's own provider, which is called without the prefix
+HEADER_LENGTH = 2000  # servers and proxies reject response headers beyond some kilobytes
 
 
 class AnswerFacts(Interface):
-    """What a writer needs besides the answer itself. `answer_id` is the id in the writer's format, `created` seconds
-    since the epoch. The rest is available once the upstream's answer was read to its end and the request is settled.
-    `service_tier` is the tier that served, or ""."""
+    """The facts that a writer needs besides the content. `answer_id` is the id in the writer's format, `created`
+    seconds since the epoch. The rest is available once the upstream's response was read to its end and the request is
+    settled. `service_tier` is the tier that served, or ""."""
 
     answer_id: str
     created: int
@@ -34,52 +34,52 @@ class AnswerFacts(Interface):
     def service_tier(self) -> str: ...
 
     def cost(self) -> dict[str, Any]:
-        """`cost` and `cost_details` of the usage object."""
+        """Return `cost` and `cost_details` of the usage object."""
         ...
 
     def metadata(self) -> dict[str, Any]:
-        """The `metadata` object."""
+        """Return the `metadata` object."""
         ...
 
 
 class Facts:
     """The facts about one request. `usage`, `charge` and the attempts are known once its last attempt is settled.
-    `answer_id` is the reply's id in its dialect, e.g. "chatcmpl-…"."""
+    `answer_id` is the response id in its dialect, e.g. "chatcmpl-…"."""
 
     def __init__(self, context: RequestContext, outcome: Outcome, answer_id: str) -> None:
         self.context = context
         self.outcome = outcome
-        # An answer that is given again keeps the id that it was first given under.
+        # A replayed response keeps its first id.
         if outcome.origin:
             self.answer_id = answer_id.replace(context.request_id, outcome.origin)
         else:
             self.answer_id = answer_id
         self.created = context.at_us // SECOND_US
 
-    # Asked for several times in each answer, so these read `attempts[-1]` themselves.
+    # Called several times for each response, so these read `attempts[-1]` directly.
     @property
     def serving(self) -> Attempt:
         return self.outcome.attempts[-1]
 
     @property
     def served(self) -> str:
-        """What answered, as the reply's `model`: provider/model, with :region when one was chosen, as it can be asked
-        for again."""
+        """Return the model that served, as the response's `model`: provider/model, with :region when one was chosen.
+        Callers can send it in a new request."""
         return self.outcome.attempts[-1].target.mapping.key.removeprefix(OWN_PROVIDER)
 
     @property
     def requested_model(self) -> str:
-        """The model as the caller wrote it, letter by letter."""
+        """Return the model exactly as the caller wrote it."""
         return self.outcome.request.requested_model
 
     @property
     def hides_reasoning(self) -> bool:
-        """Whether the caller asked for no reasoning and is shown none."""
+        """Return whether the caller requested a response without reasoning."""
         return self.outcome.request.options.hides_reasoning
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings: what of the request was not fulfilled, with the field names of the caller's dialect."""
+        """Return warnings about fields that had no effect, with the field names of the caller's dialect."""
         surface = self.context.surface
         return [reword(surface, text) for text in dict.fromkeys(self.outcome.warnings)]
 
@@ -96,9 +96,9 @@ class Facts:
         return self.outcome.attempts[-1].service_tier
 
     def cost(self) -> dict[str, Any]:
-        """`cost` and `cost_details` of the usage object, US dollars (HTTP reference, section 2.2)."""
+        """Return `cost` and `cost_details` of the usage object, in US dollars."""
         charge = self.outcome.attempts[-1].charge
-        # Six of these in each answer, so they are divided here as `usd_number` does it.
+        # Six values in each response, so they are divided here in the same way as in `usd_number`.
         prompt_nusd = charge.input + charge.cached_input
         output_nusd = charge.output + charge.reasoning
         inference_nusd = prompt_nusd + output_nusd
@@ -113,7 +113,7 @@ class Facts:
             "input_cost": charge.input / NANO,
             "output_cost": output,
             "cached_input_cost": charge.cached_input / NANO,
-            # What most requests have nothing of.
+            # Most requests have none of these.
             "cache_write_input_cost": 0.0,
             "request_cost": 0.0,
             "web_search_cost": 0.0,
@@ -130,7 +130,7 @@ class Facts:
         return {"cost": total, "cost_details": details}
 
     def metadata(self) -> dict[str, Any]:
-        """The `metadata` object: who was asked for, who served, by which way (HTTP reference, section 2.2)."""
+        """Return the `metadata` object: the requested model, the one that served, and the routing."""
         context = self.context
         outcome = self.outcome
         request = outcome.request
@@ -168,7 +168,7 @@ class Facts:
 
 
 def _rare_costs(charge: Charge) -> dict[str, float]:
-    """The members of `cost_details` that most requests have nothing of; the `units` only where they cost."""
+    """Return the members of `cost_details` that most requests do not have; `units` only where they cost something."""
     units = {
         "ocr_cost": charge.ocr,
         "character_input_cost": charge.characters,
@@ -190,13 +190,14 @@ def _rare_costs(charge: Charge) -> dict[str, float]:
 
 
 def _as_header(warnings: list[str]) -> str:
-    """Warnings as one line of printable ASCII: names in them are the caller's."""
+    """Return warnings as one line of printable ASCII, since they contain names from the caller."""
     text = "; ".join(warnings)[:HEADER_LENGTH].encode("ascii", "replace").decode()
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
-    """The `x-llmgateway-*` headers. A stream's cost is not known when its headers leave: its last chunk has it."""
+    """Return the `x-llmgateway-*` headers. The cost of a stream is not known when its headers leave; its last chunk has
+    it."""
     outcome = facts.outcome
     attempts = outcome.attempts
     target = attempts[-1].target

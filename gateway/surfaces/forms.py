@@ -15,8 +15,8 @@ from gateway.runtime.threads import compute_if
 from gateway.surfaces.http import Inbound
 
 BOUNDARY_LENGTH = 256  # RFC 2046 allows 70; some clients send more
-HEADERS, HEADER_BYTES = 8, 4224  # of one part
-LARGE = 1 << 16  # from so many bytes a form is read in a thread
+HEADERS, HEADER_BYTES = 8, 4224  # bytes of the headers of one part
+LARGE = 1 << 16  # bytes; a longer form is read in a thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class FormLimits:
 
 @dataclass(frozen=True, slots=True)
 class FormFile:
-    """A file of a form. `filename` and `content_type` are the caller's claims, and not to be trusted."""
+    """A file of a form. The caller sets `filename` and `content_type`; neither can be trusted."""
 
     name: str
     filename: str
@@ -41,7 +41,7 @@ class FormFile:
 
 @dataclass(slots=True)
 class Form:
-    """Fields in order, by name; a name may occur several times (`include[]`)."""
+    """The fields in order, by name; a name may occur several times (`include[]`)."""
 
     fields: list[tuple[str, str]] = field(default_factory=list)
     files: list[FormFile] = field(default_factory=list)
@@ -50,12 +50,12 @@ class Form:
         return [value for key, value in self.fields if key == name]
 
     def text(self, name: str, default: str = "") -> str:
-        """The last value of a field."""
+        """Return the last value of a field."""
         return next(reversed(self.texts(name)), default)
 
 
 def require_form(inbound: Inbound) -> StoredFile:
-    """The body of a form. InvalidRequest `invalid_content_type` for anything else (HTTP reference, 3.11)."""
+    """Return the body of a form. Raises InvalidRequest `invalid_content_type` for any other body."""
     if inbound.upload is None:
         raise UnsupportedMediaType(
             "Send the body as a form with the header 'Content-Type: multipart/form-data'.",
@@ -66,27 +66,27 @@ def require_form(inbound: Inbound) -> StoredFile:
 
 
 def read_form(inbound: Inbound, limits: FormLimits, spool_dir: str = "") -> Form:
-    """The form of a request; large files of it lie in `spool_dir`.
+    """Return the form of a request; its large files are stored in `spool_dir`.
 
-    InvalidRequest (invalid_content_type, malformed_form, too_many_parts, invalid_parameters), RequestTooLarge.
+    Raises InvalidRequest (invalid_content_type, malformed_form, too_many_parts, invalid_parameters) or RequestTooLarge.
     """
     body = require_form(inbound)
     boundary = _boundary_of(inbound.header("content-type"))
     form = compute_if(len(body) >= LARGE, _read, body, boundary, limits, spool_dir)
     inbound.files += tuple(one.data for one in form.files)
-    body.close()  # its files are copies
+    body.close()  # the parts were copied
     return form
 
 
 def describe_form(form: Form) -> bytes:
-    """What is kept of a form: its fields, and of files their size alone."""
+    """Return the retained description of a form: its fields, and only the size of each file."""
     files = [{"name": one.name, "filename": one.filename, "bytes": len(one.data)} for one in form.files]
     return orjson.dumps({"fields": form.fields, "files": files})
 
 
 def describe_fields(fields: type, files: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of a form with these fields, as the struct that checks them has them, and these files. A field
-    that may be null in JSON is left out of a form."""
+    """Return the JSON schema of a form with these fields, typed as in the struct that validates them, and these files.
+    A field that may be null in JSON is optional in a form."""
     (schema,), parts = msgspec.json.schema_components([fields])
     resolved = parts[schema["$ref"].rpartition("/")[2]]
     properties = {name: _without_null(one) for name, one in resolved["properties"].items()}
@@ -101,7 +101,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def digest_without(body: StoredFile, boundary: bytes) -> bytes:
-    """A hash of what a form holds, without the text that is made anew each time that it is sent."""
+    """Return a hash of a form's content without the boundary, which changes each time the form is sent."""
     digest = hashlib.sha256()
     carried = b""
     kept = max(0, len(boundary) - 1)
@@ -179,7 +179,7 @@ class _FormReader:
                 raise _too_large(self._name, self._limits.field_bytes)
 
     def close(self) -> None:
-        """Give back the files of a form that was not read to its end."""
+        """Delete the files of a form that was not read to its end."""
         for one in (self._file, *(part.data for part in self.form.files)):
             if one is not None:
                 one.close()

@@ -17,8 +17,8 @@ from gateway.worker.services import Services
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 VARY = ("Vary", "Accept")
-PAGES = "/connect"  # where a browser is redirected
-MOST_RANGES = 20  # media ranges of an Accept header that are read
+PAGES = "/connect"  # browsers are redirected to this path
+MOST_RANGES = 20  # number of media ranges of an Accept header that are read
 WEIGHT = re.compile(r"(0(\.\d{0,3})?|1(\.0{0,3})?)")
 NO_STORE = ("Cache-Control", "no-store")
 
@@ -54,14 +54,14 @@ def report(services: Services, inbound: Inbound) -> Outbound:
 
 
 def unasked(url: str) -> Check:
-    """What is said of a Redis that nobody asked yet."""
+    """Return the state of a Redis that was not checked yet."""
     if url:
         return FINE
     return NOT_CONFIGURED
 
 
 def write_report(version: str, redis: Check, database: Check, shown_id: str = "") -> Outbound:
-    """The report of two checks. What is not configured is not missing."""
+    """Return the report of the two checks. A store that is not configured does not count as missing."""
     checks = {"Redis": redis, "Database": database}
     down = [name for name, check in checks.items() if check in (REDIS_AWAY, DATABASE_AWAY)]
     body = {
@@ -81,7 +81,7 @@ def prefers_html(accept: str) -> bool:
 
 
 def _weigh(media_range: str) -> tuple[str, float]:
-    """A media range without its parameters, and its weight; 0 where that is no number."""
+    """Return a media range without its parameters, and its weight; 0 for an invalid weight."""
     name, *parameters = [part.strip() for part in media_range.split(";")]
     weight = next((one[2:] for one in parameters if one.startswith("q=")), "1")
     return name, float(weight) if WEIGHT.fullmatch(weight) else 0.0
@@ -94,7 +94,7 @@ def _message(down: list[str]) -> str:
 
 
 def alive(services: Services, inbound: Inbound) -> Outbound:
-    """The process answers; no store is asked."""
+    """Return 200 while the process runs; no store is accessed."""
     return write_alive()
 
 
@@ -103,9 +103,9 @@ def write_alive() -> Outbound:
 
 
 def ready(services: Services, inbound: Inbound) -> Outbound:
-    """503 with the reasons while requests would fail: the worker is draining, the store is unreachable, refuses
-    writes or has another schema than this code, or the disk is full. Otherwise 200, with further lines for anything
-    degraded."""
+    """Return 200 if a request to this worker would succeed, with further lines for anything degraded. Otherwise 503
+    with the reasons: the worker is draining, the store is unreachable, refuses writes or has another schema than this
+    code, or the disk is full."""
     reasons = services.unready()
     if reasons:
         return write_unready(reasons)
@@ -117,7 +117,7 @@ def write_unready(reasons: list[str]) -> Outbound:
 
 
 def robots(services: Services, inbound: Inbound) -> Outbound:
-    """Tells search engines to index nothing."""
+    """Tell search engines to index nothing."""
     return Outbound(200, [TEXT], b"User-agent: *\nDisallow: /\n")
 
 

@@ -23,24 +23,24 @@ MOST_ARGUMENTS = 1000
 
 
 class Sender(Struct, eq=False):
-    """The sender of an admitted request, cached for the next request with the same headers. No `caller` where nobody
-    was admitted yet, or where a request says more than who sends it."""
+    """The sender of an admitted request, cached for the next request with the same headers. `caller` is absent before a
+    request was admitted, and where headers carry more than the identity of the sender."""
 
     caller: "Caller | None" = None
     source: str = ""
 
 
 class Inbound(Struct, eq=False):
-    """A request unchanged.
+    """A request as received.
 
-    `headers` have lower-case names, `query` is undecoded, `peer` the caller's address, `base_url` scheme, host and
-    mount point as the caller sees them, `params` the variables of the route. `request_id` is 32 hex digits, always
-    ours: what a caller sends is a label only. `sender` is kept by the server together with `headers`, None where it
-    keeps nothing. `payload` is set when the caller's project retains what it sends and gets, `caller` once somebody was
-    authenticated, `context` once they were admitted. The body of a multipart form stands in `upload` instead of `body`;
-    `files` are what was made of it, and go with the request. `channel` is the connection itself, for a request that
-    asks for another protocol (server/upgrades.py: CallerChannel; surfaces/sock_upgrades.py: SockChannel); None where
-    the server hands out none.
+    `headers` have lower-case names, `query` is undecoded, `peer` is the caller's address, `base_url` is scheme, host
+    and mount point as the caller sees them, `params` are the variables of the route. `request_id` is 32 hex digits that
+    the gateway creates; an id from the caller is a label only. `sender` is cached by the server together with
+    `headers`, None where it caches nothing. `payload` is set when the caller's project retains payloads, `caller` after
+    authentication, `context` after admission. The body of a multipart form is in `upload` instead of `body`; `files`
+    are stored files that are deleted with the request. `channel` is the connection, for a request that asks for another
+    protocol (server/upgrades.py: CallerChannel; surfaces/sock_upgrades.py: SockChannel); None where the server does not
+    expose it.
     """
 
     method: str
@@ -62,7 +62,7 @@ class Inbound(Struct, eq=False):
 
     @property
     def shown_id(self) -> str:
-        """The id that the caller sees: their own x-request-id (at most 64 characters), else ours."""
+        """Return the id that the caller sees: their own x-request-id (at most 64 characters), else the gateway's."""
         return self.header("x-request-id")[:LABEL_LENGTH] or self.request_id
 
     def header(self, name: str) -> str:
@@ -70,21 +70,21 @@ class Inbound(Struct, eq=False):
         return self.headers.get(name, "").strip()
 
     def new_file(self, folder: str) -> StoredFile:
-        """An empty file of this request, in `folder` once it is large. It is the request's before anything is written:
-        whatever fails from then on, it is given back."""
+        """Return an empty file of this request, stored in `folder` once it is large. The request owns it before
+        anything is written, so that it is deleted after any later failure."""
         file = StoredFile(folder)
         self.files += (file,)
         return file
 
     def close_files(self) -> None:
-        """At the end of the request: what it has on the disk is given back."""
+        """Delete the stored files at the end of the request."""
         if self.upload is not None:
             self.upload.close()
         for one in self.files:
             one.close()
 
     def arguments(self) -> dict[str, str]:
-        """Query parameters; of a repeated one the last. InvalidRequest for too many."""
+        """Return the query parameters; the last value of a repeated one. Raises InvalidRequest for too many."""
         try:
             return dict(parse_qsl(self.query, keep_blank_values=True, max_num_fields=MOST_ARGUMENTS))
         except ValueError:
@@ -92,9 +92,9 @@ class Inbound(Struct, eq=False):
 
 
 class Outbound(Struct, eq=False):
-    """A response: all of its bytes, or an iterator whose items are sent one by one (its close() is always called).
+    """A response: all of its bytes, or an iterator whose items are sent separately (its close() is always called).
     `failure` is an error reported within a successful status, so that the request counts as refused or failed.
-    `takeover` answers instead of all that, over the request's channel, and returns when the connection is over."""
+    `takeover` replaces the response: it serves the request's channel and returns when the connection has ended."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -108,11 +108,10 @@ Handler = Callable[["Services", Inbound], Outbound]
 
 @dataclass(frozen=True, slots=True)
 class ErrorFormat:
-    """The error format of a surface: the `body` of one (error, request id), the JSON `schema` of that, and the header
-    beside x-request-id in which clients of the format look for the request's id ("": none). `frame` tells one within a
-    stream; None: as an event named error with that body. `mend` makes an error that came before the
-    handler was asked one of the format's own, with its headers; `about` is the format for one request, where errors
-    repeat something of it."""
+    """The error format of a surface: `body` writes an (error, request id), `schema` is its JSON schema, and `id_header`
+    is the header beside x-request-id in which clients of the format read the request's id ("": none). `frame` writes an
+    error within a stream; None: an event named error with that body. `mend` converts an error raised before the handler
+    ran, with its headers; `about` returns the format for one request, where errors repeat a part of it."""
 
     name: str
     body: Callable[[GatewayError, str], dict[str, Any]]
@@ -123,7 +122,7 @@ class ErrorFormat:
     about: Callable[[Inbound], "ErrorFormat"] | None = None
 
     def of(self, inbound: Inbound) -> "ErrorFormat":
-        """The format of an error that answers `inbound`."""
+        """Return the format of an error in response to `inbound`."""
         if self.about is None:
             return self
         return self.about(inbound)
@@ -141,14 +140,14 @@ class HeaderParameter:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The API description of an operation, besides its line in the table. `request` and `query` are the classes that
+    """The API description of an operation, besides its row in the table. `request` and `query` are the classes that
     validate body and parameters (marshmallow schemas, or a msgspec struct; for a body also a JSON schema), `headers`
-    the further request headers, `answer` the class or JSON schema of the successful answer; None: not described
+    the further request headers, `answer` the class or JSON schema of the successful response; None: not described
     further. `success` are its statuses, `errors` the others. `access`: "session" (management), "key" (API key),
     "optional" (works without), "operator" (the token of a setting) or "none". `form` is the JSON schema of a form,
-    where one is accepted, and `form_media` its media type. `also`: other media types of the successful answer;
-    `events`: the JSON schema of the data of each event, where it can be streamed. `alike`: failures whose answer has
-    the form of a successful one."""
+    where one is accepted, and `form_media` its media type. `also`: other media types of the successful response;
+    `events`: the JSON schema of the data of each event, where the response can be streamed. `alike`: failures that
+    respond in the form of a success."""
 
     summary: str
     tag: str = ""
@@ -169,8 +168,8 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Deprecated:
-    """A deprecated operation: the day of its deprecation, the day of its end ("" = not decided), both "YYYY-MM-DD", and
-    the address of what to use instead."""
+    """A deprecated operation: the day of its deprecation, the day of its removal ("" = not decided), both "YYYY-MM-DD",
+    and the URL of its replacement."""
 
     since: str
     sunset: str = ""
@@ -179,13 +178,13 @@ class Deprecated:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One line of a surface's table.
+    """A row of a surface's table.
 
-    `path` may hold `<name>` variables, given in Inbound.params. `hot` operations are also answered by the express
-    lane (their path has no variable). `errors` is its error format, None: that of its surface. `body` is what a POST
-    must carry: "json", "form" (multipart or JSON), "any" or "none". `paid` operations spend money and pass the
-    admission. One that `upgrades` is for requests that ask for a WebSocket. `about` is
-    for the API description; `deprecated` adds the headers of docs/versioning.md to every answer.
+    `path` may hold `<name>` variables, passed in Inbound.params. `hot` operations are also served by the express lane
+    (their path has no variable). `errors` is the error format, None: that of the surface. `body` is the required body
+    of a POST: "json", "form" (multipart or JSON), "any" or "none". `paid` operations spend money and pass the
+    admission. `upgrades`: the operation serves requests that ask for a WebSocket. `about` is for the API description;
+    `deprecated` adds the headers of docs/versioning.md to every response.
     """
 
     method: str
@@ -204,11 +203,11 @@ NO_HINTS: Mapping[str, str] = MappingProxyType({})
 
 
 class Surface:
-    """One way to call the gateway: a table of operations with one error format. Everything else is derived from it:
-    blueprints, express lane, description, and the format of errors that reach no operation (an unknown path, a wrong
-    method) below its `prefixes`. `described`: programs call it, so it is in the API description. `absent` are paths of
-    the original that are not served and look like an operation's with a variable: to no method is anything there.
-    `instead`: for paths of the original that are not served, and all below them, what to do."""
+    """One way to call the gateway: a table of operations with one error format. Blueprints, express lane, description,
+    and the format of errors that reach no operation (an unknown path, a wrong method) below its `prefixes` are derived
+    from it. `described`: programs call it, so it is in the API description. `absent` are paths of the original API that
+    are not served but look like an operation with a variable; all methods return 404. `instead`: for paths of the
+    original API that are not served, and all below them, what to use instead."""
 
     def __init__(
         self,
@@ -229,5 +228,5 @@ class Surface:
         self.operations = tuple(one if one.errors else replace(one, errors=errors) for one in operations)
 
     def depth(self, path: str) -> int:
-        """The length of its prefix that `path` lies below; 0 when there is none."""
+        """Return the length of the prefix that `path` lies below; 0 when there is none."""
         return max((len(one) for one in self.prefixes if path == one or path.startswith(f"{one}/")), default=0)

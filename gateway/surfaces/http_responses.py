@@ -21,7 +21,7 @@ from gateway.surfaces.http import Deprecated, ErrorFormat, Inbound, Outbound
 log = logging.getLogger("gateway")
 
 OUR_FAULT = "An internal error occurred; the operator's log has the cause."
-# JSON is read to 1,024 levels and written to 254, of which formats of providers put some around what a caller sends.
+# JSON is read to 1,024 levels and written to 254; some provider formats add levels around the caller's content.
 DEEPEST = 200
 TOO_DEEP = f"The body has objects and lists nested deeper than {DEEPEST} levels, which is the limit."
 JSON = ("Content-Type", "application/json")
@@ -29,7 +29,7 @@ PRIVATE = [("Cache-Control", "no-store, no-transform"), ("Vary", "Authorization,
 PRIVATE_JSON = (JSON, *PRIVATE)
 SSE = [("Content-Type", "text/event-stream; charset=utf-8"), ("X-Accel-Buffering", "no")]
 
-# The service's own format, which is also that of errors below no surface's prefix.
+# The gateway's own error format, also used for paths below no surface's prefix.
 MEMBERS = dict.fromkeys(("message", "type", "param", "code"), {"type": "string"})
 OPENAI = ErrorFormat(
     "openai",
@@ -58,7 +58,7 @@ def result_reply(
     request_id: str = "",
     headers: list | None = None,
 ) -> Outbound:
-    """The JSON answer that `write(result, *args)` makes; that of a large result is made in a thread."""
+    """Return the JSON response that `write(result, *args)` produces; a large result is written in a thread."""
 
     def make() -> Outbound:
         return json_reply(write(result, *args), request_id, headers=headers)
@@ -74,8 +74,9 @@ def stream_reply(frames: Iterator[bytes], request_id: str = "", headers: list | 
 def write_frames(
     batches: Iterable[Batch], write: Callable[[Batch], bytes], fail: Callable[[GatewayError], bytes]
 ) -> Iterator[bytes]:
-    """What `write` makes of each batch, one item a batch (none where it makes nothing), or `fail` of an error; of an
-    unexpected one too, which is logged. The batches are closed whatever ends it, also before anything was read."""
+    """Return the output of `write` for each batch, one item a batch (none where it is empty), or of `fail` for an
+    error. An unexpected error is logged and also passed to `fail`. The batches are always closed, also when the stream
+    is closed before it was read."""
     frames = _write_frames(batches, write, fail)
     next(frames)
     return frames
@@ -85,7 +86,7 @@ def _write_frames(
     batches: Iterable[Batch], write: Callable[[Batch], bytes], fail: Callable[[GatewayError], bytes]
 ) -> Iterator[bytes]:
     try:
-        yield b""  # taken at once: from here on what closes this runs its end
+        yield b""  # taken now: from here on, closing this generator also closes the batches
         for batch in batches:
             sent = write(batch)
             if sent:
@@ -102,7 +103,7 @@ def _write_frames(
 
 
 def write_event(body: dict[str, Any], name: str = "") -> bytes:
-    """A server-sent event; `name` where its clients go by it."""
+    """Return a server-sent event; `name` is for clients that select events by name."""
     if name:
         head = b"event: %b\n" % name.encode()
     else:
@@ -111,7 +112,7 @@ def write_event(body: dict[str, Any], name: str = "") -> bytes:
 
 
 def error_reply(error: GatewayError, errors: ErrorFormat, request_id: str = "") -> Outbound:
-    """`error` in the caller's format, with Retry-After when it is known."""
+    """Return `error` in the caller's format, with Retry-After when it is known."""
     headers = list(error.headers)
     if error.retry_after is not None:
         headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
@@ -121,13 +122,14 @@ def error_reply(error: GatewayError, errors: ErrorFormat, request_id: str = "") 
 
 
 def crash_reply(inbound: Inbound, error: BaseException, errors: ErrorFormat, request_id: str = "") -> Outbound:
-    """An unexpected exception: the log has it, the caller learns only that it was our fault."""
+    """Return the response to an unexpected exception. The log has the cause; the caller learns only that the gateway
+    failed."""
     return error_reply(crashed(inbound, error, request_id), errors, request_id)
 
 
 def crashed(inbound: Inbound, error: BaseException, request_id: str = "") -> GatewayError:
-    """What the caller is called with an unexpected exception, which is logged. A body that is nested too deep to be
-    written again is their fault, wherever that was found: none is measured that does no harm."""
+    """Log an unexpected exception and return the caller's error. A body that is nested too deep to be written again is
+    the caller's fault, wherever it was detected: depth is not measured in advance."""
     if isinstance(error, TypeError | RecursionError) and is_deeper(inbound.body, DEEPEST):
         return InvalidRequest(TOO_DEEP, code="request_too_complex")
     log.error("%s %s failed: request %s", inbound.method, inbound.path, request_id, exc_info=error)
@@ -135,8 +137,8 @@ def crashed(inbound: Inbound, error: BaseException, request_id: str = "") -> Gat
 
 
 def deprecation_headers(deprecated: Deprecated) -> list[tuple[str, str]]:
-    """`Deprecation` (RFC 9745), `Sunset` (RFC 8594) once an end is set, and the `Link` that says what to do: to what
-    to use instead, else to the policy."""
+    """Return `Deprecation` (RFC 9745), `Sunset` (RFC 8594) once a removal date is set, and a `Link` to the replacement,
+    else to the policy."""
     headers = [("Deprecation", f"@{int(_midnight(deprecated.since).timestamp())}")]
     if deprecated.sunset:
         headers.append(("Sunset", format_datetime(_midnight(deprecated.sunset), usegmt=True)))
@@ -145,7 +147,7 @@ def deprecation_headers(deprecated: Deprecated) -> list[tuple[str, str]]:
 
 
 def is_over(deprecated: Deprecated, at_us: int) -> bool:
-    """Whether the day of its end has come."""
+    """Return whether the removal date has come."""
     return bool(deprecated.sunset) and at_us >= int(_midnight(deprecated.sunset).timestamp()) * SECOND_US
 
 

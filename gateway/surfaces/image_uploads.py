@@ -18,8 +18,8 @@ SANDBOX_MODEL = "sandbox/sandbox-image"
 
 
 def model_of(services: Services, caller: Caller, requested: str, default: str = "") -> str:
-    """The model `requested`; for "auto" and "" the `default` (else the configured model of images) where it can be
-    reached, else the sandbox's."""
+    """Return the model `requested`. For "auto" and "" return the `default` (else the configured image model) if it is
+    reachable, else the sandbox's."""
     if requested not in ("", AUTO):
         return requested
     chosen = default or services.settings.media.image_model
@@ -33,7 +33,8 @@ def model_of(services: Services, caller: Caller, requested: str, default: str = 
 
 
 def look_at(file: StoredFile, param: str) -> Picture:
-    """What a file is. InvalidRequest `empty_file`, or `unsupported_media` for what is no PNG, JPEG or WebP."""
+    """Detect the format of a file. Raises InvalidRequest `empty_file`, or `unsupported_media` for other formats than
+    PNG, JPEG and WebP."""
     if not len(file):
         raise InvalidRequest("The file is empty.", param=param, code="empty_file")
     kind = type_of(file.read(HEAD))
@@ -43,7 +44,7 @@ def look_at(file: StoredFile, param: str) -> Picture:
 
 
 def load(services: Services, inbound: Inbound, url: str, param: str) -> Picture:
-    """An image at an https address or in a data URL, in a file that goes with the request. InvalidRequest, also
+    """Load an image from an https URL or a data URL into a file of the request. Raises InvalidRequest, also
     `media_not_loaded`."""
     file = inbound.new_file(services.settings.spool_dir)
     if url.startswith("data:"):
@@ -67,7 +68,7 @@ def load(services: Services, inbound: Inbound, url: str, param: str) -> Picture:
 
 
 def _store(url: str, file: StoredFile) -> None:
-    """Write the bytes of a data URL. ValueError for what is no base64."""
+    """Write the bytes of a data URL. Raises ValueError for invalid base64."""
     start = url.find(",") + 1
     for piece in decode_pieces(url, start) if start else ():
         file.write(piece)

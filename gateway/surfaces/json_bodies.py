@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 
 def read_json(limits: LimitSettings, decoder: Decoder[T], raw: bytes, choices: Mapping[str, tuple[str, ...]]) -> T:
-    """The body of a request. `choices` are the words that fields take, by name.
+    """Return the decoded body of a request. `choices` are the allowed words of fields, by name.
 
-    InvalidRequest `invalid_json`, `request_too_complex`, or `invalid_parameters` with `param` set.
+    Raises InvalidRequest `invalid_json`, `request_too_complex`, or `invalid_parameters` with `param` set.
     """
     return caps.read(limits, raw, decode_json, decoder, raw, choices)
 
 
 def decode_json(decoder: Decoder[T], raw: bytes, choices: Mapping[str, tuple[str, ...]]) -> T:
-    """What `read_json` reads, where the body was counted already."""
+    """Decode a body as `read_json` does, after its parts were counted."""
     try:
         return decoder.decode(raw)
     except ValidationError as error:

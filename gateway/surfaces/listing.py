@@ -13,13 +13,13 @@ from gateway.surfaces.http import Inbound, Outbound
 
 JSON = ("Content-Type", "application/json")
 HEADERS = (("Cache-Control", "private, no-cache"), ("Vary", "Authorization, x-api-key, Origin, Accept-Encoding"))
-LEVEL = 6  # of compression: a tenth of the size; more takes much longer for little
+LEVEL = 6  # compression level: reduces to a tenth; higher levels take much longer for little gain
 NO_WEIGHT = re.compile(r"q=0(\.0*)?")
 
 
 def reply(inbound: Inbound, holder: Current, tag: str, body: bytes) -> Outbound:
-    """The list with its tag, or 304 when the caller's If-None-Match names it. What is compressed is remembered by
-    `holder`, with what the list was made of."""
+    """Return the list with its ETag, or 304 when the caller's If-None-Match names it. `holder` caches the compressed
+    list with its source."""
     packed = accepts_gzip(inbound.header("accept-encoding"))
     if packed:
         tag, body = _packed(holder, tag, body)
@@ -30,20 +30,20 @@ def reply(inbound: Inbound, holder: Current, tag: str, body: bytes) -> Outbound:
 
 
 def tag_of(text: bytes) -> str:
-    """The ETag of a serialised list."""
+    """Return the ETag of a serialized list."""
     return f'"{hashlib.sha256(text).hexdigest()[:32]}"'
 
 
 def own_models(catalogue: Catalogue, own: Catalogue, ident: str = "") -> list[Model]:
-    """The organization's own models, or the one `ident`; not those of a provider whose name the catalogue has too,
-    for calls go to the catalogue's. The generic one has its name there."""
+    """Return the organization's own models, or only `ident`. Models of a provider with the same name as one in the
+    catalogue are left out, because calls go to the catalogue's provider. The generic provider has its name there."""
     idents = (ident,) if ident else own.models
     hidden = {name for name in {i.partition("/")[0] for i in idents} if name != CUSTOM and catalogue.provider(name)}
     return [own.models[i] for i in idents if i in own.models and i.partition("/")[0] not in hidden]
 
 
 def accepts_gzip(header: str) -> bool:
-    """Whether an Accept-Encoding names gzip, and not to refuse it (RFC 9110, 12.5.3)."""
+    """Return whether an Accept-Encoding header accepts gzip (RFC 9110, 12.5.3)."""
     for offer in header.lower().split(","):
         coding, _, weight = offer.partition(";")
         if coding.strip() in ("gzip", "x-gzip"):
@@ -52,7 +52,8 @@ def accepts_gzip(header: str) -> bool:
 
 
 def _packed(holder: Current, tag: str, body: bytes) -> tuple[str, bytes]:
-    """The list compressed, with a separate tag: made once for all lists of the same content, in a thread."""
+    """Return the compressed list with a separate ETag: compressed once for all lists of the same content, in a
+    thread."""
 
     def make() -> bytes:
         return compute(gzip.compress, body, LEVEL, mtime=0)
@@ -61,5 +62,5 @@ def _packed(holder: Current, tag: str, body: bytes) -> tuple[str, bytes]:
 
 
 def _matches(header: str, tag: str) -> bool:
-    """RFC 9110 section 13.1.2: any of a list, weak comparison, or "*"."""
+    """Return whether If-None-Match matches the tag: any of a list, weak comparison, or "*" (RFC 9110, 13.1.2)."""
     return header == "*" or any(part.strip().removeprefix("W/") == tag for part in header.split(",") if part.strip())

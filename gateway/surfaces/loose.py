@@ -13,7 +13,8 @@ from msgspec.json import Decoder
 
 Json = dict[str, Any]
 
-# Of these members nothing is touched: what the model reads, and JSON Schemas, whose numbers mean what they say.
+# These members are left unchanged: content that the model reads, and JSON Schemas, in which the number format has a
+# meaning.
 CONTENT = (
     "messages",
     "input",
@@ -25,14 +26,14 @@ CONTENT = (
     "text",
     "output_config",
 )
-# What a tool_choice may be as a word, in any vendor's spelling, and the types of tools that are the caller's own.
+# The words of a tool_choice in any vendor's spelling, and the types of the caller's own tools.
 MODES = {"any": "required", "auto": "auto", "none": "none", "required": "required"}
 OWN_TOOLS = ("function", "custom")
 
 
 def read_choice(given: Any, name_tool: Callable[[str, Json], Json]) -> Any:
-    """A tool_choice: a mode as a word, however it is spelled or wrapped; what `name_tool` makes of the type and the
-    object that name a tool of the caller's own; anything else as it is."""
+    """Read a tool_choice: return a mode as its word, however it is spelled or wrapped; the result of `name_tool` for
+    the type and object that name one of the caller's tools; any other value unchanged."""
     if isinstance(given, str):
         return MODES.get(given.lower(), given)
     if not isinstance(given, dict):
@@ -50,7 +51,7 @@ def read_choice(given: Any, name_tool: Callable[[str, Json], Json]) -> Any:
 
 
 def tool_type_of(tool: Json) -> Any:
-    """The type of a tool; of one that names none, by what it holds."""
+    """Return the type of a tool, inferred from its members where it has none."""
     kind = tool.get("type")
     if kind is None:
         return next((name for name in OWN_TOOLS if isinstance(tool.get(name), dict)), "function")
@@ -58,7 +59,8 @@ def tool_type_of(tool: Json) -> Any:
 
 
 def read_again(body: bytes, error: ValidationError) -> Json:
-    """The JSON object of a body that was refused with `error`, its numbers put right. `error` when it is none."""
+    """Return the JSON object of a body that was rejected with `error`, with its numbers corrected. Raises `error` for
+    any other body."""
     try:
         wire = orjson.loads(body)
     except (orjson.JSONDecodeError, RecursionError):
@@ -70,12 +72,12 @@ def read_again(body: bytes, error: ValidationError) -> Json:
 
 
 def decode_again(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
-    """What a body that was refused with `error` says once its numbers are put right. ValidationError."""
+    """Decode a body that was rejected with `error` after correcting its numbers. Raises ValidationError."""
     return decoder.decode(write_again(read_again(body, error), error))
 
 
 def write_again(wire: Json, error: ValidationError) -> bytes:
-    """The JSON text of what was put right. `error` when it is nested deeper than can be written."""
+    """Return the JSON text of the corrected body. Raises `error` when it is nested too deep to be written."""
     try:
         return orjson.dumps(wire)
     except TypeError:
@@ -83,7 +85,8 @@ def write_again(wire: Json, error: ValidationError) -> bytes:
 
 
 def mend_numbers(wire: Json) -> None:
-    """Whole numbers written with a fraction of zero ("max_tokens": 100.0), beside what the model reads."""
+    """Convert whole numbers that are written with a fraction of zero ("max_tokens": 100.0), except in content that the
+    model reads."""
     for name, value in wire.items():
         if type(value) is float and value.is_integer() and abs(value) < 2**63:
             wire[name] = int(value)

@@ -21,9 +21,9 @@ from gateway.telemetry.request_observers import OWN_BUCKETS
 from gateway.worker.services import Services
 
 PREFIX = "llmgateway_"
-# What a call to a provider is counted by.
+# Labels of the counter of provider calls.
 PLACE = ("provider", "model", "operation")
-# Name → (what it means, its labels).
+# Name → (help text, labels).
 COUNTERS = {
     "requests_total": ("Responses by operation and status.", ("operation", "status")),
     "errors_total": ("Rejected and failed requests by operation and kind.", ("operation", "kind")),
@@ -41,7 +41,7 @@ HISTOGRAMS = {
     "attempt_seconds": ("Duration of upstream calls that returned a response.", PLACE),
     "first_token_seconds": ("Time to first content of streams.", PLACE),
 }
-# Bucket bounds of histograms that have others than most.
+# Bucket bounds of histograms that differ from the default.
 BOUNDS = {"overhead_seconds": OWN_BUCKETS}
 
 
@@ -58,12 +58,12 @@ def metrics(services: Services, inbound: Inbound) -> Outbound:
 
 
 def expose(services: Services) -> tuple[str, bytes]:
-    """The content type and the text."""
+    """Return the content type and the text."""
     return CONTENT_TYPE_LATEST, compute(_write, Figures.of(services))
 
 
 def _write(figures: "Figures") -> bytes:
-    """Thousands of series take longer to write than requests may wait for."""
+    """Write the text in a thread: thousands of series take longer than other requests may wait."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(MetricsCollector(figures))
     return generate_latest(registry)
@@ -71,7 +71,7 @@ def _write(figures: "Figures") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a node at one moment."""
+    """The metrics of a node at one moment."""
 
     totals: Totals
     histograms: Histograms
@@ -94,7 +94,7 @@ class Figures:
 
 
 class MetricsCollector(Collector):
-    """The same in Prometheus' data model."""
+    """Exposes the same metrics in Prometheus' data model."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures

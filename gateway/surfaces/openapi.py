@@ -30,7 +30,8 @@ Examples = dict[str, dict[str, Any]]
 EVENTS = "text/event-stream"
 EMPTY = (202, 204, 303)  # statuses without a body
 URLENCODED = "application/x-www-form-urlencoded"
-# Some tools take the schema of a stream for that of its text, others for that of each event: it has no type.
+# Some tools take the schema of a stream for that of its text, others for that of each event; therefore it has no
+# type.
 OF_EVENTS = {"description": "Server-sent events; the data of each event is JSON described by x-event-schema."}
 VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 TITLE = "llmgateway"
@@ -38,7 +39,7 @@ INTRODUCTION = (
     "One API key for every model provider. Model operations take an API key "
     "(`Authorization: Bearer` or `x-api-key`), management operations a session (bearer token or cookie)."
 )
-# What an operation may answer that says nothing of it itself.
+# Errors of an operation that declares none itself.
 UNSAID = (400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 502, 503, 504, 529)
 KEY_SECURITY: list[dict[str, list[str]]] = [{"bearerKey": []}, {"headerKey": []}]
 SECURITY: dict[str, list[dict[str, list[str]]]] = {
@@ -65,23 +66,24 @@ STYLE = (
     ".d{text-decoration:line-through}"
 )
 
-# The page is the same for all, so its style is let in by its hash.
+# The page is the same for all callers, so the content security policy allows its style by hash.
 STYLE_HASH = b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 PAGE_POLICY = f"default-src 'none'; style-src 'sha256-{STYLE_HASH}'; frame-ancestors 'none'; base-uri 'none'"
 
 
 def surface(listed: Callable[[], Iterable[Operation]]) -> Surface:
-    """The surface that describes `listed`; description and page are made once, on first use, and kept compressed."""
+    """Return the surface that describes `listed`. Description and page are generated on first use and cached
+    compressed."""
     document = functools.cache(lambda: describe(listed(), read_examples()))
     text = functools.cache(lambda: gzip.compress(orjson.dumps(document()), mtime=0))
     page = functools.cache(lambda: gzip.compress(write_page(document()).encode(), mtime=0))
 
     def show(services: Services, inbound: Inbound) -> Outbound:
-        """The OpenAPI 3.1 description of every operation."""
+        """Return the OpenAPI 3.1 description of every operation."""
         return _reply(inbound, text, ("Content-Type", "application/json"))
 
     def read(services: Services, inbound: Inbound) -> Outbound:
-        """The same as a page that needs nothing from elsewhere."""
+        """Return the same description as an HTML page without external resources."""
         return _reply(
             inbound, page, ("Content-Type", "text/html; charset=utf-8"), ("Content-Security-Policy", PAGE_POLICY)
         )
@@ -95,8 +97,8 @@ def surface(listed: Callable[[], Iterable[Operation]]) -> Surface:
 
 
 def _reply(inbound: Inbound, make: Callable[[], bytes], *headers: tuple[str, str]) -> Outbound:
-    """What `make` compressed, as it is where that is accepted. The first call of it takes a tenth of a second and more,
-    in a thread."""
+    """Return the cached result of `make`, compressed or plain as the client accepts. The first call takes more than a
+    tenth of a second, so it runs in a thread."""
     packed = accepts_gzip(inbound.header("accept-encoding"))
     body = compute(make) if packed else compute(lambda: gzip.decompress(make()))
     coding = (("Content-Encoding", "gzip"),) if packed else ()
@@ -104,12 +106,12 @@ def _reply(inbound: Inbound, make: Callable[[], bytes], *headers: tuple[str, str
 
 
 def read_examples() -> Examples:
-    """What callers sent and got, by "METHOD /path": real requests and answers of the sandbox."""
+    """Return requests and responses by "METHOD /path", recorded from the sandbox."""
     return orjson.loads(EXAMPLES.read_bytes())
 
 
 def describe(listed: Iterable[Operation], examples: Examples | None = None) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of these operations, with `examples` of some."""
+    """Return the OpenAPI 3.1 document of these operations, with `examples` of some."""
     spec = APISpec(
         TITLE,
         __version__,
@@ -139,7 +141,9 @@ def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str,
         "parameters": _parameters(operation, about),
         "responses": _responses(spec, operation, about, known),
     }
-    details = (getattr(operation.handler, "func", operation.handler).__doc__ or "").strip()  # partial has its own
+    details = (
+        getattr(operation.handler, "func", operation.handler).__doc__ or ""
+    ).strip()  # functools.partial has its own docstring
     if details and details != about.summary:
         written["description"] = re.sub(r"\s+", " ", details)
     if about.request is not None or operation.body != "none":
@@ -164,8 +168,8 @@ def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str,
 
 
 def _show_example(described: dict[str, Any], example: dict[str, Any]) -> None:
-    """Put what was sent and what came beside their schemas: `request`, `answer`, of a stream the text `events`, and of
-    an operation that gives nothing else the `refusal` with its `status`."""
+    """Add the recorded request and response beside their schemas: `request`, `answer`, the text `events` of a stream,
+    and the `refusal` with its `status` for an operation that only refuses."""
     body = described.get("requestBody", {}).get("content", {})
     for media, shown in body.items():
         if "request" in example and (media in ("application/json", URLENCODED) or len(body) == 1):
@@ -183,7 +187,7 @@ def _show_example(described: dict[str, Any], example: dict[str, Any]) -> None:
 
 
 def _show_refusal(answer: dict[str, Any], refusal: Any) -> None:
-    """Write out the answer of an operation that refused, with the example beside its schema."""
+    """Write out the response of an operation that refused, with the example beside its schema."""
     name = answer.pop("$ref").rpartition("/")[2]
     kind, _, status = name.rpartition(".")
     schema = {"$ref": f"#/components/schemas/{kind}"}
@@ -192,7 +196,7 @@ def _show_refusal(answer: dict[str, Any], refusal: Any) -> None:
 
 
 def _describe_end(deprecated: Deprecated) -> str:
-    """Since when, until when, and what instead."""
+    """Describe the dates of deprecation and removal, and the replacement."""
     if deprecated.sunset:
         until = f"It will be removed on {deprecated.sunset}."
     else:
@@ -201,7 +205,7 @@ def _describe_end(deprecated: Deprecated) -> str:
 
 
 def _guess(operation: Operation) -> About:
-    """What can be said of an operation from its line and its handler alone."""
+    """Describe an operation from its row and its handler."""
     summary = (operation.handler.__doc__ or operation.path).strip().split("\n")[0].split(". ")[0].rstrip(".")
     keyed = operation.path.startswith(("/v1", "/v3", "/v4"))
     if keyed:
@@ -244,7 +248,7 @@ def _responses(spec: APISpec, operation: Operation, about: About, known: set[str
 
 
 def _refusal(spec: APISpec, errors: ErrorFormat, status: int, known: set[str]) -> str:
-    """The name of the component that describes an error answer; made when it is needed first."""
+    """Return the name of the component that describes an error response; create it on first use."""
     kind = f"error.{errors.name}"
     if kind not in known:
         known.add(kind)
@@ -262,12 +266,12 @@ def _refusal(spec: APISpec, errors: ErrorFormat, status: int, known: set[str]) -
 
 
 def _schema(spec: APISpec, given: Any, known: set[str]) -> Any:
-    """A JSON schema, a marshmallow class (which the plugin resolves), or a msgspec struct."""
+    """Return the schema of a JSON schema, a marshmallow class (which the plugin resolves) or a msgspec struct."""
     if isinstance(given, dict):
         return _hoist(spec, given, known)
     if isinstance(given, type) and issubclass(given, Schema):
         return given
-    # Structs of one name in two surfaces are different ones.
+    # Two surfaces may use one name for different structs.
     surface = given.__module__.split(".")[-2]
     (schema,), parts = msgspec.json.schema_components(
         [given], ref_template="#/components/schemas/" + surface + ".{name}"
@@ -280,7 +284,7 @@ def _schema(spec: APISpec, given: Any, known: set[str]) -> Any:
 
 
 def _hoist(spec: APISpec, value: Any, known: set[str]) -> Any:
-    """The schema with every titled part of it replaced by a reference to a component of that name."""
+    """Return the schema with every titled part replaced by a reference to a component of that name."""
     if isinstance(value, list):
         return [_hoist(spec, item, known) for item in value]
     if not isinstance(value, dict):
@@ -296,7 +300,7 @@ def _hoist(spec: APISpec, value: Any, known: set[str]) -> Any:
 
 
 def _name_of(schema: Any) -> str:
-    """The name of a schema in the description: the subject of its file and its class, as in `keys.NewKey`."""
+    """Return the name of a schema in the description: the subject of its file and its class, as in `keys.NewKey`."""
     kind = schema if isinstance(schema, type) else type(schema)
     subject = kind.__module__.rpartition(".")[2]
     if subject.endswith("_routes"):
@@ -312,7 +316,8 @@ def _identify(operation: Operation) -> str:
 
 
 def write_page(document: dict[str, Any]) -> str:
-    """The description as HTML: an operation a line, opened for its parameters, body and answers."""
+    """Return the description as HTML: a line for each operation, which opens to show its parameters, body and
+    responses."""
     groups: dict[str, list[str]] = {}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -340,7 +345,7 @@ def _write_policy() -> str:
 
 
 def _write_text(text: str) -> str:
-    """The text with what stands between backticks as code."""
+    """Return the text with everything between backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 

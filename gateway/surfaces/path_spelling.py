@@ -11,7 +11,7 @@ from collections.abc import Iterable
 VERSION = "/v1"
 SLASHES = re.compile("/{2,}")
 REPEATED = re.compile(rf"\A(?:{VERSION})+(?={VERSION}/)")
-LONGEST = 60  # characters of a path that is compared with ours: what is longer is not a slip of the pen
+LONGEST = 60  # characters of a path that is compared; a longer one is not a misspelling
 LIKENESS = 0.85
 VARIABLE = re.compile(r"<(path:)?\w+>")
 
@@ -25,7 +25,7 @@ class Addresses:
         self._varied = re.compile("|".join(sorted(map(_pattern, given - self._exact))) or "(?!)")
 
     def settle(self, path: str) -> str:
-        """The operation's own spelling of a misspelled `path`; any other path unchanged."""
+        """Return the operation's own spelling of a misspelled `path`; any other path unchanged."""
         if path in self._exact:
             return path
         tidy = SLASHES.sub("/", path).rstrip("/") or "/"
@@ -36,7 +36,7 @@ class Addresses:
         return path
 
     def nearest(self, path: str) -> str:
-        """The operation of models that an unknown `path` probably means; "" when none is like it."""
+        """Return the model operation that an unknown `path` probably means; "" when none is similar."""
         if len(path) <= LONGEST:
             named = [own for own in self._exact if own.startswith(f"{VERSION}/")]
         else:
@@ -49,7 +49,7 @@ class Addresses:
 
 
 def _pattern(path: str) -> str:
-    """The expression of a path with variables."""
+    """Return the regular expression of a path with variables."""
     parts: list[str] = []
     at = 0
     for found in VARIABLE.finditer(path):

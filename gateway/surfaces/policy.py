@@ -1,7 +1,7 @@
 """The policy on versions and deprecation as the API description and its page publish it; docs/versioning.md has the
 same with its reasons, and a test compares them."""
 
-ANCHOR = "versions"  # of the policy within the page
+ANCHOR = "versions"  # anchor of the policy within the page
 ADDRESS = f"/docs#{ANCHOR}"
 
 POLICY: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -41,5 +41,5 @@ POLICY: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def as_markdown() -> str:
-    """The policy as the description of the document has it."""
+    """Return the policy as Markdown for the API description."""
     return "\n\n".join(f"## {title}\n\n" + "\n".join(f"* {rule}" for rule in rules) for title, rules in POLICY)

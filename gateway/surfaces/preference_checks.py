@@ -31,7 +31,7 @@ class ImageConfig(Struct, gc=False):
 
 
 def _described(kind: type[Struct]) -> dict[str, Any]:
-    """The JSON schema of a struct, in place."""
+    """Return the JSON schema of a struct inline."""
     _, parts = schema_components([kind])
     return parts[kind.__name__]
 
@@ -42,7 +42,8 @@ TYPES: dict[str, Any] = {name: get_type_hints(Options)[name] for name in ("routi
 
 
 def read_preferences(types: dict[str, Any] = TYPES, /, **given: Any) -> dict[str, Any]:
-    """Members of Options from the values of preferences; None is an absent one. Wrong ones are among `mistakes`."""
+    """Return members of Options from the values of preferences; None is an absent one. Invalid values are added to
+    `mistakes`."""
     members: dict[str, Any] = {}
     mistakes: list[Mistake] = []
     for name, value in given.items():
@@ -58,7 +59,7 @@ def read_preferences(types: dict[str, Any] = TYPES, /, **given: Any) -> dict[str
 
 
 def _mistake_of(name: str, text: str) -> Mistake:
-    """The mistake that a checker's message about the value of `name` tells."""
+    """Return the mistake that a validation message reports about the value of `name`."""
     reason, found, place = text.rpartition(" - at `$")
     if found:
         where = f"{reason} - at `$.{name}{place}"

@@ -6,12 +6,12 @@ from ipaddress import IPv6Address, ip_address, ip_network
 
 ANY = "*"
 REMEMBERED = 4096
-NETWORK_BITS = 64  # of an IPv6 caller: who has one address of a network has them all
+NETWORK_BITS = 64  # bits of an IPv6 network: a caller with one address of a network can use all of them
 
 
 class Proxies:
-    """The trusted proxies. `header` (lower case, "" = none) is where each adds the address that it saw, `hops` how many
-    there are in a row: entries further to the left are the caller's own claims."""
+    """The trusted proxies. `header` (lower case, "" = none) is where each proxy appends the address that it saw, `hops`
+    the number of proxies in a row: entries further to the left are the caller's own claims."""
 
     def __init__(self, header: str = "", networks: Iterable[str] = (), hops: int = 1) -> None:
         self._header = header.lower()
@@ -23,8 +23,8 @@ class Proxies:
         self.trusts = lru_cache(REMEMBERED)(self._trusts)
 
     def caller(self, peer: str, headers: Mapping[str, str]) -> str:
-        """The caller's address; "" where it cannot be told, which fails every rule on addresses. `peer` is the
-        socket's: it is the caller itself unless it is a proxy of ours that names another."""
+        """Return the caller's address; "" if it cannot be determined, which fails every rule on addresses. `peer` is
+        the socket's address: the caller itself, unless it is a trusted proxy that reports another one."""
         if self._header:
             named = headers.get(self._header)
         else:
@@ -37,7 +37,7 @@ class Proxies:
         return ""
 
     def _trusts(self, peer: str) -> bool:
-        """Whether `peer` is a proxy of ours. A Unix socket has no address and is one."""
+        """Return whether `peer` is a trusted proxy. A Unix socket has no address and is trusted."""
         if self._open or not peer:
             return True
         found = read_address(peer)
@@ -48,7 +48,7 @@ class Proxies:
 
 
 def read_address(text: str) -> str:
-    """An address without port, brackets or zone, an IPv4 one in IPv6 clothes as itself; "" when it is none."""
+    """Return an address without port, brackets or zone, an IPv4-mapped IPv6 address as IPv4; "" for any other text."""
     text = text.strip().strip('"')
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -62,7 +62,7 @@ def read_address(text: str) -> str:
 
 
 def network_of(address: str) -> str:
-    """The address that callers are counted by: itself, or the network of an IPv6 one."""
+    """Return the address by which callers are counted: itself, or the network of an IPv6 address."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:

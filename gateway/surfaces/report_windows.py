@@ -24,10 +24,10 @@ LATEST = date(2999, 12, 31)
 
 @dataclass(frozen=True, slots=True)
 class ReportRange:
-    """A span and the names of its hours or days in a zone; `padding` are those that are shown even when empty.
+    """A span and the names of its hours or days in a time zone; `padding` are those that are shown even when empty.
 
-    Usage is summed up by hours of UTC. In a zone that is half an hour off, such an hour counts to the local hour or day
-    in which it begins, so that a range has the same sum in every zone.
+    Usage is aggregated by UTC hours. In a zone with an offset of half an hour, such an hour counts to the local hour or
+    day in which it begins, so that a range has the same total in every zone.
     """
 
     span: Span
@@ -36,17 +36,17 @@ class ReportRange:
     padding: tuple[str, ...] = ()
 
     def label(self, step: int) -> str:
-        """`YYYY-MM-DD`, or `YYYY-MM-DDTHH:00:00` of hours, of the step with this number."""
+        """Return the label of a step: `YYYY-MM-DD`, or `YYYY-MM-DDTHH:00:00` for hours."""
         if self.span.step == "day":
             return (EPOCH + timedelta(days=step)).isoformat()
         return _label(step * HOUR_US, self.zone)
 
 
 def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:
-    """The window of `timeRange`, else of `first` and `last`, else `days`; the days of the zone `timezone`.
+    """Return the window of `timeRange`, else of `first` and `last`, else of `days`, in days of the zone `timezone`.
 
-    `first` alone reaches until today; `last` alone ends the `days` before it. InvalidRequest for an unknown zone, for a
-    date that is none, or for more than 366 days.
+    `first` alone extends to today; `last` alone ends the window of `days`. Raises InvalidRequest for an unknown zone,
+    an invalid date, or more than 366 days.
     """
     zone = _read_zone(given.get("timezone", "UTC"))
     chosen = given.get("timeRange", "")
@@ -65,7 +65,7 @@ def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:
 
 
 def _hours(count: int, zone: tzinfo, now_us: int) -> ReportRange:
-    """From the clock hour in which `count` hours ago lies to the one of now."""
+    """Return the range from the clock hour that lies `count` hours back to the current one."""
     span = Span((now_us - count * HOUR_US) // HOUR_US, now_us // HOUR_US + 1, "hour")
     padding = dict.fromkeys(_label(hour * HOUR_US, zone) for hour in range(span.first, span.end))
     return ReportRange(span, "hourly", zone, tuple(padding))
@@ -85,11 +85,11 @@ def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> ReportRange
 
 
 def _shifts(first: int, end: int, zone: tzinfo) -> Shifts:
-    """From which of the hours [first, end) on the zone's clock is ahead of UTC by how many minutes."""
+    """Return, for the hours [first, end), from which hour on the zone is how many minutes ahead of UTC."""
     found = [(first, _minutes_ahead(first, zone))]
     for day in range(first, end, HOURS):
         last = min(day + HOURS, end) - 1
-        # Looked at hour by hour only where the clock changes within a day.
+        # Only days with a clock change are examined hour by hour.
         if last > first and _minutes_ahead(last, zone) != found[-1][1]:
             for hour in range(day, last + 1):
                 minutes = _minutes_ahead(hour, zone)

@@ -8,16 +8,17 @@ import zstandard
 
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
 
-# zlib's wbits: 47 tells gzip from zlib by itself; "deflate" without the zlib wrapper is -15 (RFC 9110, 8.4.1.2).
+# zlib's wbits: 47 detects gzip and zlib; "deflate" without the zlib wrapper is -15 (RFC 9110, 8.4.1.2).
 GZIP_OR_ZLIB = 47
 BARE_DEFLATE = -15
 PLAIN_CODINGS = ("", "identity")
 ZLIB_CODINGS = ("gzip", "x-gzip", "deflate")
 ZSTD = "zstd"
-# A body may come in several members (gzip) or frames (zstd), as parallel packers make them; each costs a new engine.
+# A body may consist of several members (gzip) or frames (zstd), as parallel compressors write them; each needs a new
+# decompressor.
 MOST_MEMBERS = 64
-# One step takes this much in and gives that much out at most, about a millisecond; after so many a thread goes on, so
-# many at a time.
+# One step reads and writes at most this many bytes, which takes about a millisecond. After this many steps a thread
+# continues, with as many steps at a time.
 STEP_IN = 65_536
 STEP_OUT = 262_144
 STEPS_INLINE = 8
@@ -26,26 +27,27 @@ STEPS_A_RUN = 16
 FRAME_MAGIC = 0xFD2FB528
 SKIPPED_MAGIC = 0x184D2A50
 SKIPPED_MASK = 0xFFFFFFF0
-REPEATED = 1  # the type of a block that is one byte many times
+REPEATED = 1  # a block of one repeated byte
 BLOCKS_A_STEP = 2048
 LEAST_WINDOW = 8 << 20  # RFC 8878, 3.1.1.1.2: what every decoder should support
 
-# Runs a function with an argument in a native thread and gives its result.
+# Runs a function with an argument in a native thread and returns its result.
 Run = Callable[[Callable[[Iterator[bytes]], list[bytes]], Iterator[bytes]], list[bytes]]
 
 
 def is_coded(coding: str | None) -> bool:
-    """Whether a Content-Encoding header names something to be undone."""
+    """Return whether a Content-Encoding header names an encoding to be removed."""
     return coding is not None and coding.strip().lower() not in PLAIN_CODINGS
 
 
 def decode_body(
     body: bytes, coding: str, max_body: int, run: Run | None = None, grow: Callable[[int], object] = int
 ) -> bytes:
-    """Undo Content-Encoding `coding`; never more than `max_body` bytes are made. What is long goes on in `run`, part
-    by part; `grow` is called with the bytes that were made and may raise.
+    """Remove the Content-Encoding `coding`; at most `max_body` bytes are produced. A long body continues in `run`, part
+    by part; `grow` is called with the number of bytes produced and may raise.
 
-    RequestTooLarge; UnsupportedMediaType for another coding; InvalidRequest for a broken one or too many members.
+    Raises RequestTooLarge; UnsupportedMediaType for another encoding; InvalidRequest for a corrupt body or too many
+    members.
     """
     name = coding.strip().lower()
     if name in PLAIN_CODINGS:
@@ -68,7 +70,7 @@ def _take(steps: Iterator[bytes]) -> list[bytes]:
 
 
 def too_large(max_body: int) -> RequestTooLarge:
-    """The error of a body over `max_body` bytes."""
+    """Return the error for a body over `max_body` bytes."""
     return RequestTooLarge(f"The request body is larger than {max_body} bytes.")
 
 
@@ -92,7 +94,7 @@ def _steps(body: bytes, name: str, max_body: int) -> Iterator[bytes]:
 
 
 def _inflate(body: bytes, wbits: int, max_body: int) -> Iterator[bytes]:
-    """All members of `body`; zlib.error when one is broken or cut."""
+    """Yield all members of `body`. Raises zlib.error when one is corrupt or truncated."""
     view = memoryview(body)
     at = 0
     members = 0
@@ -102,7 +104,7 @@ def _inflate(body: bytes, wbits: int, max_body: int) -> Iterator[bytes]:
         while not engine.eof:
             given = view[at : at + STEP_IN]
             part = engine.decompress(given, STEP_OUT)
-            # After the end the tail holds what is unused once more.
+            # After the end, unconsumed_tail repeats the unused data.
             at += len(given) - len(engine.unused_data if engine.eof else engine.unconsumed_tail)
             if not part and not given and not engine.eof:
                 raise zlib.error("cut")
@@ -110,10 +112,10 @@ def _inflate(body: bytes, wbits: int, max_body: int) -> Iterator[bytes]:
 
 
 def _unpack_zstd(body: bytes, max_body: int) -> Iterator[bytes]:
-    """All frames of `body` (RFC 8878); ZstdError when one is broken or cut.
+    """Yield all frames of `body` (RFC 8878). Raises ZstdError when one is corrupt or truncated.
 
-    The reader makes no more than it is asked for, but goes on after an empty frame and takes a cut one for whole: so
-    it gets each frame alone, whose end the heads of its blocks tell.
+    The reader limits its output, but continues after an empty frame and accepts a truncated one. Therefore it gets each
+    frame separately; the block headers tell where a frame ends.
     """
     engine = zstandard.ZstdDecompressor(max_window_size=max(LEAST_WINDOW, max_body))
     view = memoryview(body)
@@ -131,7 +133,7 @@ def _unpack_zstd(body: bytes, max_body: int) -> Iterator[bytes]:
 
 
 def _walk_frame(view: memoryview, at: int) -> Generator[bytes, None, int]:
-    """Where the frame at `at` ends; an empty step after every so many blocks."""
+    """Return where the frame at `at` ends; yields an empty step after a fixed number of blocks."""
     magic = int.from_bytes(view[at : at + 4], "little")
     if magic & SKIPPED_MASK == SKIPPED_MAGIC:
         return _within(view, at + 8 + int.from_bytes(view[at + 4 : at + 8], "little"))
@@ -169,5 +171,5 @@ def _count(members: int) -> int:
 
 
 def _is_zlib(body: bytes) -> bool:
-    """Whether the two header bytes of zlib stand there (RFC 1950, 2.2)."""
+    """Return whether the body begins with a zlib header (RFC 1950, 2.2)."""
     return len(body) >= 2 and body[0] & 0x0F == 8 and int.from_bytes(body[:2], "big") % 31 == 0

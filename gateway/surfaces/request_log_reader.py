@@ -1,4 +1,4 @@
-"""What a signed-in visitor may read of the request log, with which filters, and how a request is shown.
+"""Access to the request log for a signed-in visitor: permissions, filters, and the format of an entry.
 
 The management API, its exports and the pages read the log only through this module.
 """
@@ -24,13 +24,13 @@ from gateway.surfaces.validation_schemas import Body, Counted, Moment, OneOf, Te
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
 MOST = 100
-# A developer with more keys than these is searched for by member.
+# A developer with more keys than this is searched for by member instead.
 MOST_KEYS = 50
 MOST_TAGS = 5
 CURSOR = re.compile(r"[0-9a-f]{32}")
 MODES = ("credits", "api-keys")
-CREDENTIAL_REFUSALS = (401, 403)  # statuses by which a provider refuses a credential
-# Components of a cost that have a column of the usage row.
+CREDENTIAL_REFUSALS = (401, 403)  # statuses with which a provider rejects a credential
+# Cost components that have a column in the usage row.
 COMPONENTS = {
     "inputCost": "input_nusd",
     "outputCost": "output_nusd",
@@ -60,7 +60,7 @@ class LogsPageQuery(LogsQuery):
 
 
 def filter_of(given: Mapping[str, Any], inbound: Inbound) -> LogFilter:
-    """The filter of a LogsQuery, `metadata` of which may come several times. InvalidRequest."""
+    """Return the filter of a LogsQuery, in which `metadata` may be repeated. Raises InvalidRequest."""
     source = given.get("source")
     first = given.get("first")
     last = given.get("last")
@@ -81,8 +81,9 @@ def filter_of(given: Mapping[str, Any], inbound: Inbound) -> LogFilter:
 
 
 def scopes_of(visitor: Visitor, project_id: str = "", key_id: str = "") -> list[LogScope]:
-    """What the visitor may see: whole projects as owner or admin, else what their own keys did there; of those, one
-    project or one key. A key that is not theirs to see is like one that there is not. NotFound, Forbidden (project)."""
+    """Return the scopes that the visitor may see: whole projects as owner or admin, otherwise requests of their own
+    keys; optionally limited to one project or key. An invisible key is reported as missing. Raises NotFound, Forbidden
+    (project)."""
     database = visitor.services.store.database
     if project_id:
         found = [visitor.project(project_id)]
@@ -114,15 +115,15 @@ def _scopes_of_key(visitor: Visitor, project_ids: list[str], key_id: str) -> lis
 
 
 def read_page(visitor: Visitor, given: Mapping[str, Any], inbound: Inbound, limit: int) -> LogPage:
-    """The page of a LogsPageQuery."""
+    """Return the page of a LogsPageQuery."""
     scopes = scopes_of(visitor, given.get("projectId", ""), given.get("apiKeyId", ""))
     before = read_cursor(given.get("cursor", ""))
     return search(visitor.services.store.database, scopes, filter_of(given, inbound), before, limit)
 
 
 def find_one(visitor: Visitor, ident: str) -> LoggedRequest:
-    """A request by its id, else the newest with that x-request-id among those that the visitor may see. NotFound for
-    another organization's as for one that is not there; Forbidden for one that a developer's own keys did not make."""
+    """Return a request by its id, else the newest visible one with that x-request-id. Raises NotFound, also for another
+    organization's request, and Forbidden for one that a developer's own keys did not send."""
     database = visitor.services.store.database
     if CURSOR.fullmatch(ident):
         found = find_request(database, ident)
@@ -143,7 +144,7 @@ def find_one(visitor: Visitor, ident: str) -> LoggedRequest:
 
 
 def read_cursor(text: str) -> bytes | None:
-    """The place of a page; None for the first. InvalidRequest."""
+    """Return the position of a page; None for the first. Raises InvalidRequest."""
     if not text:
         return None
     if not CURSOR.fullmatch(text):
@@ -158,7 +159,7 @@ def write_cursor(page: LogPage) -> str | None:
 
 
 def read_tags(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """The pairs of texts like "team:search". InvalidRequest."""
+    """Return the pairs of texts like "team:search". Raises InvalidRequest."""
     tags: list[tuple[str, str]] = []
     for text in given:
         name, separator, value = text.partition(":")
@@ -170,7 +171,7 @@ def read_tags(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def show_request(one: LoggedRequest) -> dict[str, Any]:
-    """A request as lists show it."""
+    """Return a request as lists show it."""
     last = one.last
     served = one.served
     owner = one.owner
@@ -210,8 +211,8 @@ def show_request(one: LoggedRequest) -> dict[str, Any]:
 
 
 def show_attempt(record: UsageRecord, for_operator: bool = False) -> dict[str, Any]:
-    """One upstream call with its cost by components, which add up to it. Only the operator sees why a provider refused
-    the platform's credential."""
+    """Return one upstream call with its cost by components, which add up to its cost. Only the operator sees why a
+    provider rejected the platform's credential."""
     details = record.details
     parts = {name: getattr(record, column) for name, column in COMPONENTS.items()}
     parts |= {f"{_camel(name)}Cost": nusd for name, nusd in details.get("nusd", {}).items()}
@@ -243,7 +244,7 @@ def show_attempt(record: UsageRecord, for_operator: bool = False) -> dict[str, A
 
 
 def _is_tenants(record: UsageRecord) -> bool:
-    """Whether the provider's error text concerns the tenant, and not the account of the operator."""
+    """Return whether the provider's error text concerns the tenant, not the operator's account."""
     return record.status not in CREDENTIAL_REFUSALS or record.mode == BYOK
 
 

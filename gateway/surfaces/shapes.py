@@ -1,4 +1,4 @@
-"""JSON schemas of answers for the API description, and the members that answers of models share."""
+"""JSON schemas of responses for the API description, and the members that model responses share."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,8 +9,8 @@ TEXT = {"type": "string"}
 
 
 def shape(_optional: Mapping[str, Any] | None = None, /, **members: Any) -> dict[str, Any]:
-    """An object with these required members: a type's name ("string?" may be null), another schema, or [schema] for a
-    list of them. Members of the first argument may be missing; there may be others beside all of these."""
+    """Return the schema of an object with these required members: the name of a type ("string?" may be null), another
+    schema, or [schema] for a list. Members of the first argument are optional; additional members are allowed."""
     every = {**members, **(_optional or {})}
     return {
         "type": "object",
@@ -20,22 +20,22 @@ def shape(_optional: Mapping[str, Any] | None = None, /, **members: Any) -> dict
 
 
 def named(title: str, _optional: Mapping[str, Any] | None = None, /, **members: Any) -> dict[str, Any]:
-    """The same as a component of the description."""
+    """Return the same schema as a component of the description."""
     return {"title": title, **shape(_optional, **members)}
 
 
 def map_of(value: Any) -> dict[str, Any]:
-    """An object of any members of that shape."""
+    """Return the schema of an object with any names and values of that shape."""
     return {"type": "object", "additionalProperties": read_shape(value)}
 
 
 def one_of(*words: str, null: bool = False) -> dict[str, Any]:
-    """One of these words; with `null` also null."""
+    """Return the schema of one of these words; with `null` also null."""
     return {"enum": [*words, None] if null else list(words)}
 
 
 def read_shape(value: Any) -> dict[str, Any]:
-    """The schema that a member is written as."""
+    """Return the schema that a member's notation stands for."""
     if isinstance(value, list):
         return {"type": "array", "items": read_shape(value[0])}
     if isinstance(value, dict):
@@ -69,5 +69,5 @@ METADATA = named(
     project_id="string",
     routing=[ATTEMPT],
 )
-# Of operations whose usage is tokens in and out.
+# For operations that report tokens in and out.
 TOKENS = named("TokensUsed", {"total_tokens": "integer", **COST}, input_tokens="integer", output_tokens="integer")

@@ -1,4 +1,4 @@
-"""WebSockets by Flask-Sock, where another server than the gateway's own serves the application."""
+"""WebSockets by Flask-Sock, for servers other than the gateway's own."""
 
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
@@ -12,13 +12,13 @@ from gateway.transport.handshakes import SocketClosed
 from gateway.transport.sock_sockets import OPTIONS, PacedSocket, SockSocket
 from gateway.transport.websockets import Handshake
 
-# Where servers that simple-websocket knows leave the socket of a request.
+# Environ keys in which servers that simple-websocket supports keep the socket of a request.
 SOCKETS = ("gunicorn.socket", "werkzeug.socket")
 CONFIG = "SOCK_SERVER_OPTIONS"
 
 
 class SockChannel:
-    """The connection of a request that asks for a WebSocket (Inbound.channel). `owner` is whose it is."""
+    """The connection of a request that asks for a WebSocket (Inbound.channel). `owner` identifies the caller."""
 
     def __init__(self, environ: MutableMapping[str, Any], place: str) -> None:
         self.owner = ""
@@ -27,32 +27,32 @@ class SockChannel:
         self._opened: SockSocket | None = None
 
     def open(self, handshake: Handshake, subprotocol: str | None, headers: Sequence[tuple[str, str]]) -> SockSocket:
-        """The caller's socket, whose handshake Flask-Sock has answered; SocketClosed where it could not."""
+        """Return the caller's socket after Flask-Sock completed its handshake. Raises SocketClosed if it failed."""
         if self._opened is None:
             raise SocketClosed
         return self._opened
 
     def serve(self, work: Callable[[], None]) -> Response:
-        """Answer the handshake and do `work`, which opens the socket; the response then tells the server that the
-        connection is over."""
+        """Complete the handshake and run `work`, which opens the socket. The response then tells the server that the
+        connection has ended."""
         current_app.config[CONFIG] = OPTIONS
         try:
-            # Not before: the connection of a handshake that is refused stays as its server has it.
+            # Not earlier: the connection of a rejected handshake stays unchanged.
             self._environ[self._place] = PacedSocket(self._environ[self._place])
             response: Response = _VIEWS.open(self, work)
         except (OSError, SimpleWebsocketError):
-            if self._opened is None:  # the caller left: `work` gives back what it holds
+            if self._opened is None:  # the caller disconnected: `work` releases its resources
                 work()
             return Response(status=400)
         return response
 
     def begin(self, server: Server) -> None:
-        """The handshake was answered."""
+        """Record that the handshake was completed."""
         self._opened = SockSocket(server, self._environ[self._place])
 
 
 def channel_of(environ: MutableMapping[str, Any]) -> SockChannel | None:
-    """The connection of a request that asks for a WebSocket; None where its server hands out none."""
+    """Return the connection of a request that asks for a WebSocket; None if its server does not expose it."""
     if "HTTP_UPGRADE" not in environ:
         return None
     place = next((name for name in SOCKETS if name in environ), None)
@@ -62,8 +62,8 @@ def channel_of(environ: MutableMapping[str, Any]) -> SockChannel | None:
 
 
 class _Views:
-    """Stands in for the blueprint with which Flask-Sock registers a route: its view is called after the gateway's own
-    checks, which come before the handshake is answered."""
+    """Replaces the blueprint with which Flask-Sock registers a route: its view is called after the gateway's own
+    checks, before the handshake is completed."""
 
     open: Callable[[SockChannel, Callable[[], None]], Response]
 

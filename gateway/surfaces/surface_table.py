@@ -33,7 +33,7 @@ SURFACES: tuple[Surface, ...] = (
 
 
 def add(surfaces: Iterable[object]) -> None:
-    """Serve these surfaces of an extension as well, each once. SettingsError for what is none."""
+    """Add the surfaces of an extension, each once. Raises SettingsError for an object that is no Surface."""
     global SURFACES
     for one in surfaces:
         if not isinstance(one, Surface):
@@ -42,12 +42,13 @@ def add(surfaces: Iterable[object]) -> None:
 
 
 def operations() -> list[Operation]:
-    """All of them in one list."""
+    """Return all operations in one list."""
     return [operation for surface in SURFACES for operation in surface.operations]
 
 
 def described() -> list[Operation]:
-    """Those that the API description lists: what programs call, and of pages those that programs lead people to."""
+    """Return the operations in the API description: those that programs call, and the pages to which programs send
+    users."""
     return [
         operation
         for surface in SURFACES
@@ -57,12 +58,12 @@ def described() -> list[Operation]:
 
 
 def is_absent(path: str) -> bool:
-    """Whether nothing is at `path`, although it looks like an operation's."""
+    """Return whether `path` is not served although it looks like an operation's path."""
     return any(path in surface.absent for surface in SURFACES)
 
 
 def instead_of(path: str) -> str:
-    """What to do instead of asking for `path`, which is not served; "" where nothing is known."""
+    """Return what to use instead of `path`, which is not served; "" where nothing is known."""
     for surface in SURFACES:
         for known, hint in surface.instead.items():
             if path == known or path.startswith(f"{known}/"):
@@ -71,7 +72,7 @@ def instead_of(path: str) -> str:
 
 
 def errors_at(path: str) -> ErrorFormat:
-    """The format at `path` of errors that no operation has seen (an unknown path, a wrong method)."""
+    """Return the format of errors at `path` that reach no operation (an unknown path, a wrong method)."""
     nearest = max(SURFACES, key=lambda surface: surface.depth(path))
     if nearest.depth(path):
         return nearest.errors

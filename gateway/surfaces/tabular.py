@@ -12,7 +12,7 @@ CSV = "csv"
 JSON_LINES = "jsonl"
 FORMATS = (CSV, JSON_LINES)
 MEDIA = {CSV: "text/csv; charset=utf-8", JSON_LINES: "application/x-ndjson"}
-# How a text begins that spreadsheets take for a formula, in their own and in full-width letters.
+# First characters of texts that spreadsheets read as formulas, in ASCII and in full-width forms.
 FORMULA = re.compile(r"[\s\0]*[=+\-@＝＋－＠]|[\t\r\n]")
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 
 
 def write_rows(pages: Iterable[Sequence[Row]], columns: Sequence[str], form: str) -> Iterator[bytes]:
-    """The pages as text, one piece for each; CSV (RFC 4180) begins with the names of its `columns`."""
+    """Return the pages as text, one piece for each; CSV (RFC 4180) begins with the names of its `columns`."""
     if form == CSV:
         yield _write_lines([columns])
     for page in pages:
@@ -33,8 +33,8 @@ def write_rows(pages: Iterable[Sequence[Row]], columns: Sequence[str], form: str
 
 
 def write_cell(value: Any) -> str:
-    """A value as a cell. A text that a spreadsheet would take for a formula begins with an apostrophe, which they show
-    as text; a number stays one."""
+    """Return a value as a cell. An apostrophe is put before a text that a spreadsheet would read as a formula;
+    spreadsheets show the rest as text. Numbers are unchanged."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -53,6 +53,6 @@ def write_cell(value: Any) -> str:
 
 def _write_lines(lines: Iterable[Sequence[str]]) -> bytes:
     target = io.StringIO()
-    # All in quotes, for where a semicolon parts cells a text could begin another one.
+    # All fields are quoted: where a semicolon separates cells, an unquoted text could begin another cell.
     csv.writer(target, quoting=csv.QUOTE_ALL).writerows(lines)
     return target.getvalue().encode("utf-8", "replace")

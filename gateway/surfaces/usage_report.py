@@ -1,4 +1,4 @@
-"""Usage by hour or day as its reports show it: what a signed-in visitor may see of it, and how it is written.
+"""Usage reports by hour or day: the usage that a signed-in visitor may see, and its format.
 
 The management API, its exports and the pages read usage only through this module.
 """
@@ -26,14 +26,14 @@ from gateway.surfaces.validation_schemas import Body, Counted, OneOf, TextField,
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
 DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user": "api_key"}
-# What breakdowns show.
+# Figures in breakdowns.
 SHORT = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nusd")
-# With more parts than that an answer takes milliseconds to write.
+# Writing more parts than this takes milliseconds.
 MANY = 1_000
-# Of a part: its value, then SHORT.
+# Columns of a part: its value, then SHORT.
 VALUE = itemgetter(0)
 COST = itemgetter(1 + SHORT.index("cost_nusd"))
-LONGEST_DATE = 40  # of what is looked at, to say that it is none
+LONGEST_DATE = 40  # characters of an invalid value that are examined
 BREAKDOWNS = {"model": "modelBreakdown", "apiKey": "apiKeyBreakdown", "user": "userBreakdown"}
 
 Part = tuple[Any, ...]
@@ -52,8 +52,8 @@ class ActivityQuery(Body):
 
 
 def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, Any]:
-    """The answer to GET /activity with these parameters: usage of a project or of all accessible ones; of a developer
-    what their own keys did."""
+    """Return the response to GET /activity with these parameters: usage of a project or of all accessible ones; for a
+    developer only that of their own keys."""
     given = read_fields(ActivityQuery, asked)
     window = read_window(given, visitor.services.clock.now_us())
     places = places_of(visitor, given.get("projectId"))
@@ -86,7 +86,8 @@ def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _owners(places: list[ActivityScope], keys: Mapping[str, KeyInfo], key_id: str) -> Owners:
-    """Whole projects where the visitor may see them, of others the visitor's keys; or the key that was asked for."""
+    """Return whole projects where the visitor may see them, the visitor's keys in other projects, or only the requested
+    key."""
     if key_id:
         return Owners(key_ids=(key_id,) if key_id in keys else ())
     whole = {one for place in places if not place.member_id for one in place.project_ids}
@@ -97,8 +98,8 @@ def _owners(places: list[ActivityScope], keys: Mapping[str, KeyInfo], key_id: st
 def write_rows(
     totals: list[Row], parts: list[StepColumns], window: ReportRange, group: str, describe: Describe
 ) -> list[dict[str, Any]]:
-    """One object for each hour or day that has rows, and for each of the window's own when it is padded. `parts` tell
-    SHORT of whatever they are broken down by; there may be tens of thousands."""
+    """Return an object for each hour or day that has rows, and for each of the window when it is padded. `parts` hold
+    SHORT for each value of the breakdown; there may be tens of thousands."""
     days: dict[str, ActivityFigures] = {label: ActivityFigures() for label in window.padding}
     labels = {step: window.label(step) for step in {row.step for row in totals}}
     for row in totals:
@@ -122,7 +123,7 @@ def _parts_of(one: StepColumns) -> Iterable[Part]:
 
 
 def _merge_parts(parts: list[Part]) -> list[Part]:
-    """One part for each value, in their order, dearest first."""
+    """Merge parts with the same value and sort them by cost, highest first."""
     if len({part[0] for part in parts}) < len(parts):
         merged: dict[tuple[str, ...], tuple[int, ...]] = {}
         for value, *figures in parts:
@@ -153,7 +154,7 @@ def _write_parts(parts: list[Part], described: Mapping[tuple[str, ...], dict[str
 
 
 def write_figures(figures: ActivityFigures) -> dict[str, Any]:
-    """All figures as numbers, money in USD; rates in percent of requests."""
+    """Return all figures as numbers, money in USD, rates in percent of requests."""
     count = figures.requests
     usd = usd_number
     return {
@@ -221,7 +222,8 @@ def _percent(part: int, whole: int) -> float:
 
 
 def places_of(visitor: Visitor, project_id: str | None) -> list[ActivityScope]:
-    """What the visitor may see: whole projects as owner or admin, else what their own keys did there."""
+    """Return the projects that the visitor may see: whole projects as owner or admin, otherwise the usage of their own
+    keys there."""
     if project_id is not None:
         project = visitor.project(project_id)
         return [_place(visitor, project.organization_id, (project.id,))]
@@ -237,7 +239,7 @@ def _place(visitor: Visitor, organization_id: str, project_ids: tuple[str, ...])
 
 
 def _keys(visitor: Visitor, places: list[ActivityScope]) -> dict[str, KeyInfo]:
-    """The keys of the places by id, deleted ones too: their history counts."""
+    """Return the keys of the places by id, including deleted ones, whose history counts."""
     found = [
         key
         for place in places

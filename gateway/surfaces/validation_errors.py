@@ -18,8 +18,9 @@ Choices = Mapping[str, tuple[str, ...]]
 
 
 def readable(body: bytes, error: Exception) -> bytes:
-    """A body that a decoder refused with `error`, without the halves of characters that clients leave where they cut a
-    text: one of them in a conversation would have every request of it refused. InvalidRequest where it has none."""
+    """Return the body without lone surrogates, which clients produce when they cut a text inside a character; one in a
+    conversation would make every request of it fail. Raises InvalidRequest if the body, rejected with `error`, has
+    none."""
     mended = without_halves(body)
     if isinstance(error, RecursionError) or mended == body:
         raise unreadable(error) from None
@@ -27,12 +28,12 @@ def readable(body: bytes, error: Exception) -> bytes:
 
 
 def invalid(param: str, reason: str) -> InvalidRequest:
-    """The error for a field with a wrong value; `param` is its dotted path."""
+    """Return the error for a field with an invalid value; `param` is its dotted path."""
     return InvalidRequest(f"Invalid value for '{param}': {reason}.", param=param)
 
 
 def path_of(text: str) -> str:
-    """The dotted path in a validation message; "" when it is about the whole body."""
+    """Return the dotted path in a validation message; "" when it is about the whole body."""
     found = PLACE.search(text)
     if found:
         return INDEX.sub(r".\1", found[1]).strip(".")
@@ -40,7 +41,7 @@ def path_of(text: str) -> str:
 
 
 def unreadable(error: Exception) -> InvalidRequest:
-    """The error of a body that is no JSON text; `error` is the decoder's own."""
+    """Return the error for a body that is not valid JSON; `error` is the decoder's own."""
     if isinstance(error, RecursionError):
         reason = "nested too deeply"
     else:
@@ -49,9 +50,9 @@ def unreadable(error: Exception) -> InvalidRequest:
 
 
 def explain(text: str, choices: Choices) -> InvalidRequest:
-    """A checker's message ("Expected `str`, got `int` - at `$.messages[0].role`") as an error.
+    """Convert a validation message ("Expected `str`, got `int` - at `$.messages[0].role`") to an error.
 
-    `choices` has, by path without list indexes, what may stand there.
+    `choices` holds the allowed values by path without list indexes.
     """
     path = path_of(text)
     reason = PLACE.sub("", text)
@@ -72,12 +73,12 @@ def explain(text: str, choices: Choices) -> InvalidRequest:
 
 
 def either(words: tuple[str, ...]) -> str:
-    """ "a", "a or b", "a, b or c"."""
+    """Join words: "a", "a or b", "a, b or c"."""
     if len(words) == 1:
         return words[0]
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _in_json_words(types: str) -> str:
-    """ "str | int | null" as "string, integer or null"."""
+    """Convert "str | int | null" to "string, integer or null"."""
     return either(tuple(JSON_WORDS.get(word, word) for word in types.split(" | ")))

@@ -19,8 +19,8 @@ from gateway.surfaces.http import Inbound
 DECIMAL = re.compile(r"(\d+)(?:\.(\d+))?")
 LONGEST_MOMENT = 40
 LARGEST_BODY = 2 << 20
-MOST_PARTS = 50_000  # values, objects and lists of a body: a thousand models with all that is said of them
-LONG = 8192  # bytes of a body that is checked in a thread
+MOST_PARTS = 50_000  # values, objects and lists of a body: enough for a thousand models with all of their members
+LONG = 8192  # bytes of a body that is validated in a thread
 
 
 class Body(Schema):
@@ -59,7 +59,7 @@ class OneOf(TextField):
 
 
 class WholeNumber(fields.Integer):
-    """A whole number within bounds; only numbers, not strings that look like one."""
+    """A whole number within bounds; strings that look like numbers are rejected."""
 
     def __init__(self, least: int, most: int, **more: Any) -> None:
         super().__init__(strict=True, validate=validate.Range(least, most), **more)
@@ -73,7 +73,8 @@ class Counted(fields.Integer):
 
 
 class Usd(fields.Field):
-    """A non-negative amount of US dollars, as a decimal string or a number; nano-dollars inside. Blank means null."""
+    """A non-negative amount of US dollars, as a decimal string or a number; stored as nano-dollars. Blank means
+    null."""
 
     def __init__(self, signed: bool = False, **more: Any) -> None:
         self.signed = signed
@@ -111,7 +112,7 @@ class Usd(fields.Field):
 
 
 class Moment(fields.String):
-    """An ISO 8601 time as microseconds since the epoch; without a zone it is UTC."""
+    """An ISO 8601 time, converted to microseconds since the epoch; without a zone it is UTC."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(metadata={"format": "date-time"}, **more)
@@ -133,13 +134,13 @@ class Names(fields.List):
 
 
 def read_body(schema: type[Schema], inbound: Inbound) -> dict[str, Any]:
-    """The body, checked. UnsupportedMediaType, InvalidRequest with the dotted path of the field."""
+    """Return the validated body. Raises UnsupportedMediaType, or InvalidRequest with the dotted path of the field."""
     if "application/json" not in inbound.header("content-type").lower():
         raise UnsupportedMediaType("Send the body as JSON with the header 'Content-Type: application/json'.")
     if len(inbound.body) > LARGEST_BODY:
         raise InvalidRequest(f"The body is larger than {LARGEST_BODY} bytes.", code="invalid_json")
     raw = inbound.body
-    if has_more_parts(raw, MOST_PARTS):  # each takes the checks of its field
+    if has_more_parts(raw, MOST_PARTS):  # each part takes the time of its field's validation
         raise InvalidRequest(f"The body has more than {MOST_PARTS:,} parts.", code="request_too_complex")
     return compute_if(len(raw) > LONG, _read, schema, raw)
 
@@ -155,12 +156,12 @@ def _read(schema: type[Schema], raw: bytes) -> dict[str, Any]:
 
 
 def read_query(schema: type[Schema], inbound: Inbound) -> dict[str, Any]:
-    """The query parameters, checked; empty ones count as absent. InvalidRequest."""
+    """Return the validated query parameters; empty ones count as absent. Raises InvalidRequest."""
     return read_fields(schema, inbound.arguments())
 
 
 def read_fields(schema: type[Schema], given: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a query or a form, checked; empty ones count as absent. InvalidRequest."""
+    """Return the validated fields of a query or a form; empty ones count as absent. Raises InvalidRequest."""
     return _load(schema, {name: value for name, value in given.items() if value != ""})
 
 
@@ -178,7 +179,7 @@ def _load(schema: type[Schema], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first(messages: Any, path: str = "") -> tuple[str, str]:
-    """The first complaint in marshmallow's tree: its dotted path and its text."""
+    """Return the dotted path and the text of the first error in marshmallow's tree."""
     while isinstance(messages, dict):
         key = next(iter(messages))
         path = f"{path}.{key}" if path else str(key)

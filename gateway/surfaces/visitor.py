@@ -1,4 +1,4 @@
-"""Who is signed in, what they may do, and from which origins a browser may send changes."""
+"""The signed-in user, their permissions, and the origins from which browsers may send changes."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
 from gateway.surfaces.http_responses import json_reply
 from gateway.worker.services import Services
 
-# How errors are told to signed-in visitors; `error` is true, or the code where somebody signs in.
+# The error format for signed-in visitors; `error` is true, or the code in responses to a sign-in.
 MANAGEMENT = ErrorFormat(
     "management",
     management_errors.error_body,
@@ -40,7 +40,7 @@ MANAGEMENT = ErrorFormat(
 COOKIE = "llmgateway.session_token"
 DEVICE = "llmgateway.device"
 DEVICE_S = 180 * 86_400
-# What browsers take from this very host over https alone: no neighbour under the same domain can set it.
+# Browsers accept this prefix from this host over https only: no other host of the domain can set the cookie.
 HOST_ONLY = "__Host-"
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 ADDING_METHODS = {"POST", "PUT", "PATCH"}
@@ -55,7 +55,7 @@ class Visitor:
     services: Services
     session: SessionInfo
     memberships: Mapping[str, MemberInfo]
-    # The method of a change that is still to be counted; empty where nothing is changed, or only deleted.
+    # The method of a change that is still to be counted; empty for reads and deletions.
     uncounted: set[str] = field(default_factory=set)
 
     @property
@@ -63,8 +63,8 @@ class Visitor:
         return self.session.user_id
 
     def member(self, organization_id: str, *roles: str) -> MemberInfo:
-        """The visitor's membership, in one of `roles` when given; what they change is counted in the organization that
-        is asked for first. NotFound (no such organization), Forbidden, RateLimited (code too_many_changes)."""
+        """Return the visitor's membership, in one of `roles` when given; a change is counted in the first organization
+        that is checked. Raises NotFound (no such organization), Forbidden, RateLimited (code too_many_changes)."""
         found = self.memberships.get(organization_id)
         if found is None:
             organizations.find_organization(self.services.store.database, organization_id)
@@ -77,30 +77,32 @@ class Visitor:
         return found
 
     def manager(self, organization_id: str) -> MemberInfo:
-        """The visitor's membership as owner or admin. NotFound, Forbidden."""
+        """Return the visitor's membership as owner or admin. Raises NotFound, Forbidden."""
         return self.member(organization_id, *MANAGERS)
 
     def own_organization(self, inbound: Inbound) -> str:
-        """The organization that the path names, to which the visitor belongs. NotFound, Forbidden."""
+        """Return the organization in the path, of which the visitor must be a member. Raises NotFound, Forbidden."""
         organization_id = inbound.params["organization_id"]
         self.member(organization_id)
         return organization_id
 
     def managed_organization(self, inbound: Inbound) -> str:
-        """The organization that the path names, of which the visitor is owner or admin. NotFound, Forbidden."""
+        """Return the organization in the path, of which the visitor must be owner or admin. Raises NotFound,
+        Forbidden."""
         organization_id = inbound.params["organization_id"]
         self.manager(organization_id)
         return organization_id
 
     def project(self, project_id: str, *roles: str) -> ProjectInfo:
-        """A project of an organization that the visitor belongs to, in one of `roles`. NotFound, Forbidden."""
+        """Return a project of an organization of the visitor, who must have one of `roles`. Raises NotFound,
+        Forbidden."""
         project = projects.find_project(self.services.store.database, project_id)
         self.member(project.organization_id, *roles)
         return project
 
     def key(self, key_id: str) -> KeyInfo:
-        """A key that the visitor may see and change: any of their organization, a developer's own. NotFound,
-        Forbidden."""
+        """Return a key that the visitor may see and change: any of their organization, for a developer only their own.
+        Raises NotFound, Forbidden."""
         key = keys.find(self.services.store.database, key_id)
         mine = self.member(key.organization_id)
         if mine.role not in MANAGERS and key.member_id != mine.id:
@@ -108,7 +110,7 @@ class Visitor:
         return key
 
     def other_member(self, organization_id: str, member_id: str) -> MemberInfo:
-        """Another member whom the visitor may change: only owners touch owners. NotFound, Forbidden."""
+        """Return another member that the visitor may change: only owners change owners. Raises NotFound, Forbidden."""
         mine = self.manager(organization_id)
         for one in members.list_members(self.services.store.database, organization_id):
             if one.id == member_id:
@@ -118,12 +120,12 @@ class Visitor:
         raise NotFound(f"There is no member {member_id} in this organization.")
 
     def names_known_to(self, organization_id: str) -> KnownNames:
-        """What rules and the policy of an organization may allow by name."""
+        """Return the names that rules and the policy of an organization may allow."""
         own = self.services.management.custom_providers.list_providers(organization_id)
         return KnownNames(self.services.routing.catalogue.current(), tuple(own))
 
     def is_operator(self) -> bool:
-        """Whether the visitor runs this installation."""
+        """Return whether the visitor is the operator of this installation."""
         return self.user_id in self.services.management.operators()
 
 
@@ -131,7 +133,7 @@ View = Callable[[Visitor, Inbound], Outbound | dict[str, Any]]
 
 
 def signed_in(view: View) -> Callable[[Services, Inbound], Outbound]:
-    """A handler around a view: checks origin, ids and session; a dict becomes a JSON answer."""
+    """Return a handler for a view that checks origin, ids and session first; a dict becomes a JSON response."""
 
     def handle(services: Services, inbound: Inbound) -> Outbound:
         token, by_cookie = token_of(inbound)
@@ -157,7 +159,8 @@ def signed_in(view: View) -> Callable[[Services, Inbound], Outbound]:
 
 
 def visit(services: Services, token: str, method: str = "GET") -> Visitor:
-    """The visitor of a session token; `method` is what they do. Unauthenticated, Forbidden (deactivated account)."""
+    """Return the visitor of a session token; `method` is the HTTP method. Raises Unauthenticated, Forbidden
+    (deactivated account)."""
     if not token:
         raise Unauthenticated("Sign in first: this operation requires a session.", code="session_invalid")
     if not token.startswith(PREFIX):
@@ -170,7 +173,7 @@ def visit(services: Services, token: str, method: str = "GET") -> Visitor:
 
 
 def token_of(inbound: Inbound) -> tuple[str, bool]:
-    """The session token and whether it came as a cookie, which a browser sends without being asked to."""
+    """Return the session token, and whether it came in a cookie, which a browser sends automatically."""
     scheme, _, value = inbound.header("authorization").partition(" ")
     if scheme.lower() == "bearer" and value.strip():
         return value.strip(), False
@@ -179,7 +182,7 @@ def token_of(inbound: Inbound) -> tuple[str, bool]:
 
 
 def read_cookie(inbound: Inbound, wanted: str) -> str:
-    """The value of a cookie that `write_cookie` set on this scheme; "" without."""
+    """Return the value of a cookie that `write_cookie` set on this scheme; "" without."""
     wanted = _cookie_name(inbound, wanted)
     for part in inbound.header("cookie").split(";"):
         name, _, value = part.strip().partition("=")
@@ -189,7 +192,7 @@ def read_cookie(inbound: Inbound, wanted: str) -> str:
 
 
 def check_origin(services: Services, inbound: Inbound, required: bool = False) -> None:
-    """Forbidden when a change comes from a page of another origin, or, if `required`, from nowhere one can tell."""
+    """Raise Forbidden when a change comes from a page of another origin, or, if `required`, without an origin."""
     if inbound.method in SAFE_METHODS:
         return
     origin = inbound.header("origin")
@@ -205,13 +208,13 @@ def check_origin(services: Services, inbound: Inbound, required: bool = False) -
 
 
 def trusted_origins(services: Services, inbound: Inbound) -> frozenset[str]:
-    """Our own origin and the configured ones."""
+    """Return the gateway's own origin and the configured ones."""
     own = urlsplit(inbound.base_url)
     return frozenset((f"{own.scheme}://{own.netloc}", *services.settings.security.trusted_origins))
 
 
 def write_cookie(inbound: Inbound, token: str, life_s: int = LIFE_S, wanted: str = COOKIE) -> tuple[str, str]:
-    """Set-Cookie for a session token, or what `wanted` names; `life_s` 0 removes it."""
+    """Return Set-Cookie for a session token, or for the cookie `wanted`; `life_s` 0 removes it."""
     name = _cookie_name(inbound, wanted)
     ending = "; Secure" if name != wanted else ""
     return "Set-Cookie", f"{name}={token}; Path=/; Max-Age={life_s}; HttpOnly; SameSite=Lax{ending}"
@@ -224,22 +227,22 @@ def _cookie_name(inbound: Inbound, wanted: str) -> str:
 
 
 def place_of(inbound: Inbound) -> Place:
-    """The place of a sign-in: address and program."""
+    """Return the place of a sign-in: address and program."""
     return Place(inbound.peer, agent_of(inbound), read_cookie(inbound, DEVICE)[:256])
 
 
 def agent_of(inbound: Inbound) -> str:
-    """What the caller's program calls itself."""
+    """Return the caller's User-Agent."""
     return inbound.header("user-agent")[:AGENT_LENGTH]
 
 
 def device_cookie(inbound: Inbound, device: str) -> tuple[str, str]:
-    """Set-Cookie by which a device that signed in is known the next time."""
+    """Return Set-Cookie for a device that signed in, which is recognized the next time."""
     return write_cookie(inbound, device, DEVICE_S, DEVICE)
 
 
 def session_reply(inbound: Inbound, session: NewSession, device: str = "") -> Outbound:
-    """The answer to a sign-in: who it is, the token for clients, the cookies for browsers."""
+    """Return the response to a sign-in: the user, the token for clients, the cookies for browsers."""
     info = session.info
     body = {"token": session.token, "user": show_user(info), "session": show_session(info)}
     cookies = [write_cookie(inbound, session.token)]

@@ -17,17 +17,18 @@ STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HT
     499: "499 Client Closed Request",
     529: "529 Overloaded",
 }
-# A plain body up to this is taken in from anyone; a longer or coded one only once its head told whose it is.
+# A plain body up to this size is read from any caller; a longer or encoded one only after its headers were
+# authenticated.
 FREE_BODY = 16 * 1024
-# The environ's key for the id that an answer carries which no handler has made.
+# The environ's key for the request id of a response that no handler created.
 REQUEST_ID = "gateway.request_id"
-# The environ's keys for a refusal of the server, to be written in the dialect of the path, and for what counts the
-# bytes that the request holds.
+# The environ's keys for a server's rejection, to be written in the dialect of the path, and for the counter of bytes
+# that the request holds.
 REFUSAL = "gateway.refusal"
 HELD = "gateway.held"
 # The environ's key for the connection of a request that asks for another protocol (Inbound.channel).
 CHANNEL = "gateway.channel"
-# The environ's key for a form that the server stored already.
+# The environ's key for a form that the server has stored already.
 UPLOAD = "gateway.upload"
 
 NO_PROXIES = Proxies()
@@ -48,12 +49,13 @@ def read_inbound(
     max_form: int = MAX_BODY,
     spool_dir: str = "",
 ) -> Inbound:
-    """The request with its whole body, a gzip, deflate or zstd coding undone and its header taken away. The body of a
-    multipart form, at most `max_form` bytes, comes as `upload`; a large one lies in `spool_dir`.
+    """Return the request with its whole body, decompressed (gzip, deflate or zstd) and without Content-Encoding. The
+    body of a multipart form, at most `max_form` bytes, is in `upload`; a large one is stored in `spool_dir`.
 
-    `max_body` (bytes) holds before and after decoding: RequestTooLarge; another coding: UnsupportedMediaType; a
-    broken one: InvalidRequest. `proxies` tell the caller's address, `public_url` beats the Host. `admit` is asked with
-    the headers before a long or coded body is looked at, and raises; `run` takes long work out of the loop.
+    `max_body` (bytes) applies before and after decompression: RequestTooLarge; another encoding: UnsupportedMediaType;
+    a corrupt one: InvalidRequest. `proxies` determine the caller's address, `public_url` takes precedence over Host.
+    `admit` is called with the headers before a long or encoded body is read, and raises; `run` moves long work off the
+    event loop.
     """
     headers = read_headers(environ)
     coding = headers.get("content-encoding")
@@ -88,7 +90,7 @@ def read_inbound(
 
 
 def _is_short(environ: Environ) -> bool:
-    """Whether no body comes, or one of a declared length that anyone may send."""
+    """Return whether there is no body, or one of a declared length that any caller may send."""
     text = environ.get("CONTENT_LENGTH") or ""
     if not text:
         return "HTTP_TRANSFER_ENCODING" not in environ
@@ -96,7 +98,8 @@ def _is_short(environ: Environ) -> bool:
 
 
 def start(outbound: Outbound, start_response: StartResponse, head_only: bool = False) -> Iterable[bytes]:
-    """Begin the answer and give its body: bytes as a list of one, an iterator as it is (the server closes it).
+    """Start the response and return its body: bytes as a list of one item, an iterator unchanged (the server closes
+    it).
 
     With `head_only` (a HEAD request) an iterator is closed here and nothing follows the headers.
     """
@@ -119,13 +122,13 @@ def start(outbound: Outbound, start_response: StartResponse, head_only: bool = F
 
 
 def write_status(status: int) -> str:
-    """The status with its phrase, as WSGI wants it."""
+    """Return the status with its phrase, as WSGI requires it."""
     return STATUS_LINES.get(status) or f"{status} Unknown"
 
 
 @lru_cache(maxsize=1024)
 def header_name(key: str) -> str:
-    """The lower-case header name of a WSGI key; "" for a key that is none."""
+    """Return the lower-case header name of a WSGI key; "" for any other key."""
     if key.startswith("HTTP_"):
         return key[5:].replace("_", "-").lower()
     if key in ("CONTENT_TYPE", "CONTENT_LENGTH"):
@@ -134,7 +137,7 @@ def header_name(key: str) -> str:
 
 
 def read_headers(environ: Environ) -> dict[str, str]:
-    """All request headers by lower-case name."""
+    """Return all request headers by lower-case name."""
     headers = {}
     for key, value in environ.items():
         name = header_name(key)
@@ -144,7 +147,8 @@ def read_headers(environ: Environ) -> dict[str, str]:
 
 
 def read_body(environ: Environ, max_body: int) -> bytes:
-    """The body as sent. Without a length it is read to its end where the server marks one, else there is none."""
+    """Return the body as sent. Without a Content-Length it is read to its end if the server marks one, else it is
+    empty."""
     text = environ.get("CONTENT_LENGTH") or ""
     if text and not (text.isascii() and text.isdigit() and len(text) < 19):
         raise InvalidRequest("Content-Length is not a number.", code="malformed_request")
@@ -162,12 +166,12 @@ def read_body(environ: Environ, max_body: int) -> bytes:
 
 
 def is_form(headers: Mapping[str, str]) -> bool:
-    """Whether the body is a multipart form (RFC 7578)."""
+    """Return whether the body is a multipart form (RFC 7578)."""
     return headers.get("content-type", "").lstrip().lower().startswith("multipart/form-data")
 
 
 def store_body(environ: Environ, most: int, folder: str) -> StoredFile:
-    """The body as sent, on the disk where it is large; at most `most` bytes: RequestTooLarge."""
+    """Return the body as sent, on the disk where it is large. Raises RequestTooLarge beyond `most` bytes."""
     text = environ.get("CONTENT_LENGTH") or ""
     if text.isascii() and text.isdigit() and len(text) < 19:
         length = int(text)
@@ -191,7 +195,7 @@ def store_body(environ: Environ, most: int, folder: str) -> StoredFile:
 
 
 def read_path(environ: Environ) -> str:
-    """PATH_INFO as text: WSGI carries UTF-8 in Latin-1 clothes."""
+    """Return PATH_INFO as text: WSGI passes UTF-8 bytes decoded as Latin-1."""
     path: str = environ.get("PATH_INFO", "") or "/"
     if path.isascii():
         return path
@@ -199,6 +203,6 @@ def read_path(environ: Environ) -> str:
 
 
 def read_base_url(environ: Environ) -> str:
-    """Scheme, host and mount point as the caller wrote them, without a slash at the end."""
+    """Return scheme, host and mount point as the caller wrote them, without a slash at the end."""
     host = environ.get("HTTP_HOST") or f"{environ.get('SERVER_NAME', '')}:{environ.get('SERVER_PORT', '')}"
     return f"{environ.get('wsgi.url_scheme', 'http')}://{host}{environ.get('SCRIPT_NAME', '')}".rstrip("/")
