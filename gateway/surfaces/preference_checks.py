@@ -1,7 +1,7 @@
-"""Preferences: fields of the gateway's own whose effect depends on the model that is asked for.
+"""Preferences: gateway fields whose effect depends on the requested model.
 
-A wrong value is no error while the field has no effect, which routing decides (`gateway/routing/preferences.py`). So
-their types are checked here, after the schema of the body.
+An invalid value is no error while the field has no effect, which routing decides (`gateway/routing/preferences.py`).
+Therefore their types are checked here, after the schema of the body.
 """
 
 from typing import Annotated, Any, Literal, get_type_hints

@@ -1,4 +1,4 @@
-"""Which models a caller could call now: the mappings in service for which there is a credential (`available=true`)."""
+"""The models that a caller could call now: mappings in service for which a credential exists (`available=true`)."""
 
 from gateway.accounts.access import CUSTOM, Predicate
 from gateway.accounts.authentication import Caller
@@ -12,8 +12,8 @@ GENERIC = Mapping(CUSTOM, CUSTOM, CUSTOM)
 
 
 def reach_of(services: Services, caller: Caller | None) -> frozenset[str]:
-    """Keys of mappings, and names of the pseudo models, within reach of the caller's project; for the public within
-    that of the platform. Some of them may rest, or lie beyond the caller's budget: nothing is said of that."""
+    """Return the mapping keys and pseudo model names that the caller's project can reach; for the public those that the
+    platform can reach. Some of them may be cooling down or exceed the caller's budget, which is not considered."""
     catalogue = services.routing.catalogue.current()
     usable = services.routing.credentials.usable(caller)
     day = day_of(services.clock.now_us())
@@ -34,8 +34,8 @@ def reach_of(services: Services, caller: Caller | None) -> frozenset[str]:
 
 
 def choices_of(services: Services, reach: frozenset[str] | None) -> list[Mapping]:
-    """The mappings among which `auto` chooses: those of its configured models in service, or, where none of them is
-    within `reach`, all that are."""
+    """Return the mappings among which `auto` chooses: those of its configured models in service, or all mappings in
+    service where none of these is within `reach`."""
     catalogue = services.routing.catalogue.current()
     day = day_of(services.clock.now_us())
     models = [model for name in services.settings.catalogue.auto_models if (model := catalogue.find(name))]
@@ -47,7 +47,7 @@ def choices_of(services: Services, reach: frozenset[str] | None) -> list[Mapping
 
 
 def within(reach: frozenset[str], refuse: Predicate | None) -> Predicate:
-    """`refuse`, and beyond it all that is out of reach."""
+    """Return a rule that excludes everything that `refuse` excludes or that is out of reach."""
 
     def check(mapping: Mapping, provider: Provider) -> str | None:
         if mapping.key not in reach:

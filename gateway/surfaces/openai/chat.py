@@ -14,7 +14,7 @@ ID_PREFIX = "chatcmpl-"
 
 
 def complete(services: Services, inbound: Inbound) -> Outbound:
-    """A chat completion, whole or streamed (HTTP reference, section 2)."""
+    """Create a chat completion, complete or streamed."""
     context = auth.admit(services, inbound, "chat")
     limits = services.settings.limits
     raw = inbound.body
@@ -30,12 +30,12 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
 
 
 def read(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
-    """The checked body and the neutral request. InvalidRequest."""
+    """Return the validated body and the neutral request. Raises InvalidRequest."""
     return caps.read(limits, raw, read_here, limits, raw)
 
 
 def read_here(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
-    """As `read`, at once and in this thread, whatever its size: for what is short, or was measured already."""
+    """Read a body as `read` does, but always in this thread: for a body that is short or was already measured."""
     body = chat_schema.decode(raw)
     caps.check(limits, raw, body.messages, body.tools, body.response_format)
     request = chat_reader.read(body, raw)

@@ -45,7 +45,7 @@ ROLES: dict[type[schema.AnyMessage], Role] = {
 
 
 def decode_conversation(body: schema.ChatBody, effort: Effort | Literal[""]) -> Conversation:
-    """All that the model reads. InvalidRequest with the dotted path of what cannot be understood."""
+    """Return everything that the model reads. Raises InvalidRequest with the dotted path of an invalid value."""
     names: dict[str, str] = {}
     messages = tuple(_message(message, place, names) for place, message in enumerate(body.messages))
     tools = tuple(_tool(tool, place) for place, tool in enumerate(body.tools or ()))
@@ -64,8 +64,9 @@ def decode_conversation(body: schema.ChatBody, effort: Effort | Literal[""]) -> 
 
 
 def decode_texts(body: schema.ChatBody) -> Conversation:
-    """As decode_conversation, of a body whose messages are one text each, without tools, format or reasoning."""
-    messages: list[Any] = body.messages  # whoever calls this has seen that they are such
+    """Decode a body in which each message is one text, without tools, format or reasoning, as `decode_conversation`
+    does."""
+    messages: list[Any] = body.messages  # the caller has checked this
     return Conversation(
         tuple([Message(ROLES[type(one)], (Text(one.content),), one.name or "") for one in messages]),
         sampling=Sampling(body.max_completion_tokens or body.max_tokens, body.temperature),
@@ -73,7 +74,7 @@ def decode_texts(body: schema.ChatBody) -> Conversation:
 
 
 def _message(message: schema.AnyMessage, place: int, names: dict[str, str]) -> Message:
-    """One message; `names` remembers the tool of each call id, so that results can name theirs."""
+    """Return one message; `names` maps each call id to its tool, so that results can name their tool."""
     if isinstance(message, schema.ToolMessage):
         parts = _parts(message, place)
         mark = _mark(message.tool_result_cache_control)
@@ -85,7 +86,7 @@ def _message(message: schema.AnyMessage, place: int, names: dict[str, str]) -> M
 
 
 def _assistant(message: schema.AssistantMessage, place: int, names: dict[str, str]) -> Message:
-    """Reasoning first, then text, then calls: the order in which every vendor takes them back."""
+    """Return reasoning first, then text, then calls: the order in which every vendor accepts them."""
     said = message.reasoning or message.reasoning_content or ""
     calls = message.tool_calls or []
     path = f"messages.{place}.reasoning_details"
@@ -108,7 +109,7 @@ def _assistant(message: schema.AssistantMessage, place: int, names: dict[str, st
 
 
 def _signed(parts: tuple[Part, ...], marks: ReasoningMarks) -> tuple[Part, ...]:
-    """The parts with the signature of the text, if one came, on the last text."""
+    """Return the parts with the signature of the text, if there is one, on the last text."""
     if not marks.text[0] or not parts or not isinstance(parts[-1], Text):
         return parts
     last = parts[-1]
@@ -153,7 +154,7 @@ def _file(part: schema.FilePart, path: str) -> File:
 
 
 def _media(text: str, path: str, *, bare: bool = False) -> Media:
-    """An https or data URL, or (`bare`) base64 alone, as media."""
+    """Return an https or data URL, or (`bare`) base64 alone, as media."""
     if text[:5].lower() == "data:":
         head, comma, data = text[5:].partition(",")
         kind, *flags = head.split(";")
@@ -193,7 +194,7 @@ def _tool(tool: object, place: int) -> Tool:
 
 
 def _asked_search(body: schema.ChatBody) -> tuple[WebSearch, ...]:
-    """The web search that a field beside the tools asks for, if one does."""
+    """Return the web search that a field beside the tools requests, if any."""
     wanted = body.web_search_options
     if wanted is None:
         if body.web_search:
@@ -222,7 +223,7 @@ def _web_search(tool: schema.WebSearchTool) -> WebSearch:
 
 
 def _object(raw: Raw | UnsetType, path: str) -> dict[str, Any] | None:
-    """The JSON object of a schema; None when it is absent or null."""
+    """Return the JSON object of a schema; None when it is absent or null."""
     if raw is schema.UNSET:
         return None
     try:
@@ -252,7 +253,8 @@ def _choice(choice: Literal["auto", "none", "required"] | schema.ChoiceObject | 
 
 
 def _allowed(tools: tuple[Tool, ...], allowed: schema.AllowedTools) -> tuple[Tool, ...]:
-    """Only the tools that the choice lists ({type, function|custom: {name}}); all others stay unknown to the model."""
+    """Return only the tools that the choice lists ({type, function|custom: {name}}); the others are hidden from the
+    model."""
     names = set()
     for entry in allowed.tools:
         named = entry.get("function") or entry.get("custom")

@@ -14,14 +14,15 @@ from gateway.surfaces.preference_checks import TYPES, ImageConfig, read_preferen
 
 HEALING = "response-healing"
 PREFERENCES = TYPES | {"image_config": ImageConfig}
-# Members of messages that only a gateway takes begin or end so: without these words none has to be looked for.
+# Message members that only a gateway accepts begin or end like this: a body without these words needs no search for
+# them.
 REASONING_WORD = b'"reasoning'
 CACHE_CONTROL_WORD = b'cache_control"'
-MARK_WORD = b'cache_control":'  # within a text the quotation mark would be escaped
+MARK_WORD = b'cache_control":'  # within a text the quotation mark is escaped
 BREAKPOINT = "prompt_cache_breakpoint"
 BREAKPOINT_WORD = BREAKPOINT.encode()
 NOTHING: frozenset[type] = frozenset()
-# Their content aside, these hold nothing that only a gateway takes.
+# Outside of their content, these messages have no members that only a gateway accepts.
 PLAIN_MESSAGES = frozenset((schema.SystemMessage, schema.DeveloperMessage, schema.UserMessage))
 READ_ACTS = attrgetter("name", "refusal", "audio", "tool_calls", "reasoning", "reasoning_content", "reasoning_details")
 NO_ACTS = (None,) * 7
@@ -38,7 +39,8 @@ READ_OPTIONS = attrgetter(
     "image_config",
     "sensitive_word_check",
 )
-# Most requests have none of these, and then neither special needs nor what an OpenAI-shaped upstream would refuse.
+# Most requests have none of these fields, and then neither special requirements nor anything that an
+# OpenAI-compatible upstream would reject.
 READ_SPECIAL = attrgetter(
     "tools",
     "tool_choice",
@@ -68,7 +70,7 @@ NATIVE_FIELDS = (
 )
 READ_NATIVE = attrgetter(*NATIVE_FIELDS)
 NO_FIELDS = (None,) * len(NATIVE_FIELDS)
-# All that most requests have none of, so that one look tells.
+# Fields that most requests lack, so that one check covers all of them.
 USUAL = ("model", "messages", "stream", "temperature", "max_tokens", "max_completion_tokens")
 RARE = tuple(name for name in schema.ChatBody.__struct_fields__ if name not in USUAL)
 READ_RARE = attrgetter(*RARE)
@@ -76,9 +78,9 @@ NOTHING_RARE = (None,) * len(RARE)
 
 
 def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
-    """The neutral request of a checked body; `raw` is its JSON text. Messages are decoded on first use.
+    """Return the neutral request of a validated body; `raw` is its JSON text. Messages are decoded on first use.
 
-    Raises nothing here; `conversation()` raises InvalidRequest with the dotted path of what is wrong inside.
+    Raises nothing here; `conversation()` raises InvalidRequest with the dotted path of an invalid value.
     """
     rare = READ_RARE(body) != NOTHING_RARE
     if not rare:
@@ -86,7 +88,7 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
         if plain is not None:
             return plain
     elif not body.tools and not body.web_search:
-        # An empty list is an absent one.
+        # An empty list counts as absent.
         body.tools = body.tool_choice = body.parallel_tool_calls = None
     prompt = _summarize(body.messages)
     marks = (rare or not prompt.plain) and MARK_WORD in raw
@@ -108,8 +110,8 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
 
 
 def _read_plain(body: schema.ChatBody) -> ChatRequest | None:
-    """The request where each message is one text and there is nothing rare: what the other way gives too, with less to
-    look at. None when a message is more."""
+    """Return the request where each message is one text and no rare field is set: equal to that of the general path,
+    with fewer checks. None when a message has more."""
     messages = body.messages
     size = 0
     for message in messages:
@@ -133,7 +135,7 @@ def _read_plain(body: schema.ChatBody) -> ChatRequest | None:
 
 
 def _only_says(message: schema.AnyMessage) -> bool:
-    """Whether it is the assistant's and has no member beside its text."""
+    """Return whether the message is the assistant's and has no member besides its text."""
     return type(message) is schema.AssistantMessage and READ_ACTS(message) == NO_ACTS
 
 
@@ -156,7 +158,7 @@ def _summarize(messages: schema.Messages) -> "_PromptSummary":
 
 
 def _settle(message: schema.AnyMessage) -> None:
-    """Spellings of one meaning as one: an empty list is an absent one, a null content of plain text is empty."""
+    """Normalize equivalent spellings: an empty list counts as absent, a null content of plain text as empty."""
     if type(message) is schema.AssistantMessage:
         if not message.tool_calls:
             message.tool_calls = None
@@ -167,14 +169,14 @@ def _settle(message: schema.AnyMessage) -> None:
 
 
 class _PromptSummary:
-    """What one pass over the messages finds out, without decoding them."""
+    """Facts about the messages, found in one pass without decoding them."""
 
     __slots__ = ("text", "images", "audio", "files", "moved", "plain")
 
     def __init__(self) -> None:
         self.text = self.images = self.audio = self.files = 0
         self.plain = True  # every message is one text of the system, the developer or the user
-        self.moved = False  # media where OpenAI takes none: a tool's result, a system or assistant message
+        self.moved = False  # media where OpenAI accepts none: in a tool's result, a system or an assistant message
 
     @property
     def media(self) -> int:
@@ -191,7 +193,7 @@ class _PromptSummary:
             if self.media > media and type(message) is not schema.UserMessage:
                 self.moved = True
         if type(message) is schema.AssistantMessage and READ_ACTS(message) != NO_ACTS:
-            # All that it did but for what it said: some models read their earlier reasoning.
+            # Everything that the assistant produced except for its text: some models read their earlier reasoning.
             self.text += sum(len(encode(act)) for act in READ_ACTS(message) if act is not None)
 
     def _add_part(self, part: schema.AnyPart) -> None:
@@ -206,7 +208,7 @@ class _PromptSummary:
 
 
 def _plain_needs(body: schema.ChatBody, prompt: _PromptSummary) -> Requirements:
-    """Those of text in and out with nothing special about it."""
+    """Return the requirements of plain text input and output."""
     return Requirements(
         stream=bool(body.stream),
         max_tokens=body.max_completion_tokens or body.max_tokens,
@@ -248,7 +250,7 @@ def _needs(body: schema.ChatBody, prompt: _PromptSummary, effort: str, marks: bo
 
 
 def _size(tool: object) -> int:
-    """Bytes of text that a tool adds to the prompt."""
+    """Return the bytes of text that a tool adds to the prompt."""
     if type(tool) is not schema.FunctionTool:
         return len(encode(tool))
     spec = tool.function
@@ -260,7 +262,7 @@ def _size(tool: object) -> int:
 
 
 def _shape_size(format: object) -> int:
-    """Bytes of the schema that the answer has to follow: the model reads it."""
+    """Return the bytes of the response schema, which the model reads."""
     if type(format) is schema.JsonSchemaFormat:
         return len(encode(format.json_schema))
     return 0
@@ -285,7 +287,7 @@ def _options(body: schema.ChatBody, breakpoints: bool) -> Options:
         return NO_OPTIONS
     extra: dict[str, Any] = {}
     if breakpoints:
-        extra[BREAKPOINT] = True  # tells targets without them that there may be some to take out of the messages
+        extra[BREAKPOINT] = True  # tells targets without them that the messages may contain some to remove
     if body.prompt_cache_options is not None:
         options = body.prompt_cache_options
         extra["prompt_cache_options"] = {key: getattr(options, key) for key in ("mode", "ttl") if getattr(options, key)}
@@ -316,7 +318,7 @@ def _preferences(body: schema.ChatBody) -> dict[str, Any]:
 
 
 def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: str, special: bool) -> Native | None:
-    """The body for an OpenAI-shaped upstream, or None when it holds what such an upstream would refuse."""
+    """Return the body for an OpenAI-compatible upstream, or None when such an upstream would reject it."""
     if prompt.moved or (special and _foreign(body)):
         return None
     words = not prompt.plain and (REASONING_WORD in raw or CACHE_CONTROL_WORD in raw)
@@ -341,10 +343,10 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
 
 
 def _foreign(body: schema.ChatBody) -> bool:
-    """Whether a field of the top level asks for what OpenAI's chat API has no field for."""
+    """Return whether a top-level field requests a feature that OpenAI's chat API does not have."""
     reasoning = body.reasoning
     if type(body.tool_choice) is schema.AllowedChoice:
-        return True  # known to few vendors: the list of tools is shortened instead
+        return True  # few vendors support it: the list of tools is shortened instead
     if body.web_search or body.web_search_options is not None or body.effort or body.image_config:
         return True
     if reasoning and (reasoning.max_tokens or reasoning.mode):
@@ -353,14 +355,14 @@ def _foreign(body: schema.ChatBody) -> bool:
 
 
 def _plain_tool(tool: object) -> bool:
-    """Whether OpenAI's chat API takes the tool as it is written."""
+    """Return whether OpenAI's chat API accepts the tool as written."""
     if type(tool) is schema.FunctionTool:
         return tool.cache_control is None and tool.defer_loading is None
-    return False  # tools of free text are known to few vendors: rebuilt for those, and never sent to others
+    return False  # few vendors support free-text tools: rebuilt for those, never sent to others
 
 
 def _extended(message: schema.AnyMessage) -> bool:
-    """Whether a message holds a member that only a gateway takes."""
+    """Return whether a message has a member that only a gateway accepts."""
     if type(message) is schema.AssistantMessage and (
         message.reasoning or message.reasoning_content or message.reasoning_details
     ):

@@ -17,7 +17,7 @@ Tiers = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafa
 AudioFormat = Literal["wav", "mp3", "aiff", "aac", "ogg", "flac", "m4a", "mpeg", "mpga", "mp4", "pcm", "webm"]
 Count = Annotated[int, Meta(ge=1)]
 Name = Annotated[str, Meta(min_length=1)]
-Speaker = Annotated[str, Meta(max_length=256)]  # a name of a message, which models read
+Speaker = Annotated[str, Meta(max_length=256)]  # a name in a message, which models read
 
 
 class Shape(Struct, omit_defaults=True, gc=False):
@@ -135,7 +135,7 @@ class AssistantMessage(Message, tag="assistant"):
     reasoning: str | None = None
     reasoning_content: str | None = None
     reasoning_details: list[dict[str, Any]] | None = None
-    function_call: None = None  # the older form of tool_calls: refused here, so that it is put right
+    function_call: None = None  # the older form of tool_calls: rejected here, so that the lenient parser converts it
 
 
 class ToolMessage(Message, tag="tool", kw_only=True):
@@ -148,7 +148,7 @@ Messages = list[AnyMessage]
 
 
 class FunctionSpec(Shape):
-    """`parameters` is the JSON text of the schema, byte for byte as the caller wrote it."""
+    """A function; `parameters` is the JSON text of the schema, byte for byte as the caller wrote it."""
 
     name: Name
     description: str | None = None
@@ -192,7 +192,7 @@ class SearchPlace(Shape):
 
 
 class SearchOptions(Shape):
-    """OpenAI's own field to request a web search, besides the tool."""
+    """OpenAI's field to request a web search, in addition to the tool."""
 
     user_location: SearchPlace | None = None
     search_context_size: Levels | None = None
@@ -302,21 +302,23 @@ class ChatBody(Shape, kw_only=True):
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
     prompt_cache_options: PromptCacheOptions | None = None
     user: str | None = None
-    metadata: Any = None  # kept with the request where it is an object, of any other type without effect
+    metadata: Any = None  # an object is kept with the request, any other type has no effect
     image_config: ImageOptions = None
     sensitive_word_check: SensitiveWordCheck | None = None
-    functions: None = None  # the older forms of tools and tool_choice: refused here, so that they are put right
+    functions: None = (
+        None  # the older forms of tools and tool_choice: rejected here, so that the lenient parser converts them
+    )
     function_call: None = None
 
 
 class OlderBody(ChatBody):
-    """A body in the older format of tools, whose answer is in that format too."""
+    """A body in the older format of tools; its response uses that format too."""
 
 
 DECODER = Decoder(ChatBody)
 OLDER_DECODER = Decoder(OlderBody)
 NULL = Raw(b"null")
-# What may stand at a path (without its list indexes), for the message about a value that may not.
+# Allowed values by path (without list indexes), for error messages.
 CHOICES = {
     "messages.role": ("system", "developer", "user", "assistant", "tool"),
     "messages.content.type": ("text", "image_url", "input_audio", "file", "refusal"),
@@ -337,7 +339,8 @@ CHOICES = {
 
 
 def decode(body: bytes) -> ChatBody:
-    """The body of a request, checked. InvalidRequest `invalid_json` or `invalid_parameters` with `param` set."""
+    """Return the validated body of a request. Raises InvalidRequest `invalid_json` or `invalid_parameters` with `param`
+    set."""
     try:
         decoded = DECODER.decode(body)
     except ValidationError as error:
@@ -350,7 +353,7 @@ def decode(body: bytes) -> ChatBody:
 
 
 def _decode_loose(body: bytes, error: ValidationError) -> ChatBody:
-    """A body that is not spelled as documented, read as what it means. InvalidRequest."""
+    """Read a body in an undocumented spelling by its meaning. Raises InvalidRequest."""
     try:
         wire = read_again(body, error)
         decoder = OLDER_DECODER if wire.get("functions") else DECODER
@@ -361,7 +364,7 @@ def _decode_loose(body: bytes, error: ValidationError) -> ChatBody:
 
 
 def _check_together(body: ChatBody) -> None:
-    """What one field alone does not show. InvalidRequest."""
+    """Check combinations of fields. Raises InvalidRequest."""
     if body.reasoning and body.reasoning.effort and body.reasoning_effort:
         raise InvalidRequest(
             "Give either reasoning_effort or reasoning.effort, not both.",
@@ -384,7 +387,7 @@ def _check_together(body: ChatBody) -> None:
 
 
 def require_object(raw: Raw | UnsetType, param: str, *, optional: bool = False) -> None:
-    """Raises InvalidRequest unless the JSON text is an object (or null or absent, when `optional`)."""
+    """Raise InvalidRequest unless the JSON text is an object (or null or absent, when `optional`)."""
     if raw is UNSET:
         start = b"null"
     else:

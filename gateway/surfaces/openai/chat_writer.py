@@ -42,15 +42,15 @@ END = b"}\n\n"
 
 
 class ChatFacts(AnswerFacts, Interface):
-    """What a reply says beside the answer itself. `answer_id` is "chatcmpl-…". `served` (provider/model, with :region
-    when one was chosen) is asked for when the first piece of the answer is there."""
+    """The facts in a response besides its content. `answer_id` is "chatcmpl-…". `served` (provider/model, with :region
+    when one was chosen) is read when the first piece of the content has arrived."""
 
     @property
     def served(self) -> str: ...
 
 
 def reply(result: ChatResult, facts: ChatFacts) -> bytes:
-    """The body of a chat completion. A relayed one keeps the upstream's choices and nothing else of it."""
+    """Return the body of a chat completion. A relayed response keeps only the choices of the upstream."""
     if result.native is not None:
         native = result.native.body
     else:
@@ -86,7 +86,8 @@ def _cites_documents(result: ChatResult) -> bool:
 
 
 def _native_choices(native: dict[str, Any]) -> list[dict[str, Any]]:
-    """The upstream's choices with our spelling of reasoning and finish reasons (copies where they differ)."""
+    """Return the upstream's choices with the gateway's names for reasoning and finish reasons (copies where they
+    differ)."""
     choices = []
     for place, choice in enumerate(native["choices"]):
         message = choice["message"]
@@ -102,8 +103,7 @@ def _native_choices(native: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _with_types(message: dict[str, Any]) -> dict[str, Any]:
-    """The message with calls as callers know them: some servers leave their type out, and number them as in a
-    stream."""
+    """Return the message with complete tool calls: some servers omit the type and number the calls as in a stream."""
     calls = message["tool_calls"] or ()
     if all(call.get("type") in CALL_TYPES for call in calls):
         return message
@@ -113,7 +113,7 @@ def _with_types(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finish(reason: Any) -> str | None:
-    """An upstream's finish reason as one of the four that callers know."""
+    """Map an upstream's finish reason to one of the four that callers know."""
     if reason is None or reason in KNOWN_REASONS:
         return reason
     return dialect.FINISH_WRITE[dialect.FINISH_READ.get(reason, "stop")]
@@ -129,7 +129,7 @@ def _choice(choice: Choice, index: int) -> dict[str, Any]:
 
 
 def _only_text(choice: Choice) -> str | None:
-    """The text of a choice that is nothing else, as most are."""
+    """Return the text of a choice that consists of nothing else, as most do."""
     if len(choice.parts) != 1:
         return None
     part = choice.parts[0]
@@ -191,9 +191,8 @@ def _annotation(source: Source) -> dict[str, Any]:
 
 
 def frames(batches: Iterable[Batch], facts: ChatFacts) -> Iterator[bytes]:
-    """Server-sent events, one item a batch. A complete answer ends in usage, metadata and [DONE]; a broken one in an
-    `error` event and no [DONE], so that no client takes it for whole.
-    """
+    """Write server-sent events, one item a batch. A complete response ends with usage, metadata and [DONE]; a failed
+    one with an `error` event and no [DONE], so that no client takes it for complete."""
     stream = _Stream(facts)
     return write_frames(batches, stream.write, error_frame)
 
@@ -203,7 +202,7 @@ def error_frame(error: GatewayError) -> bytes:
 
 
 class _Stream:
-    """The state of one stream: what was sent of each choice."""
+    """The state of one stream: the parts of each choice that were sent."""
 
     def __init__(self, facts: ChatFacts) -> None:
         self._facts = facts
@@ -211,14 +210,14 @@ class _Stream:
         self._begun: set[int] = set()
         self._ended: set[int] = set()
         self._calls: dict[tuple[int, int], int] = {}
-        self._bare: set[tuple[int, int]] = set()  # calls without a word of arguments so far
-        self._hidden: set[tuple[int, int]] = set()  # calls that the provider ran itself
+        self._bare: set[tuple[int, int]] = set()  # calls without any arguments so far
+        self._hidden: set[tuple[int, int]] = set()  # calls that the provider executed
         self._reasoning: dict[tuple[int, int], int] = {}
-        self._count: Counter[tuple[str, int]] = Counter()  # calls and blocks of thoughts of each choice
+        self._count: Counter[tuple[str, int]] = Counter()  # calls and reasoning blocks of each choice
         self._warnings: list[str] = []
 
     def write(self, batch: Batch) -> bytes:
-        """All frames of one batch, joined."""
+        """Return all frames of one batch, joined."""
         sent: list[bytes] = []
         for event in batch:
             if type(event) is NativeChunk:
@@ -236,7 +235,8 @@ class _Stream:
         return b"".join(sent)
 
     def _open(self) -> bytes:
-        """What all chunks begin with; made when the first is due, for only then is it sure who serves."""
+        """Return the beginning of all chunks; created with the first chunk, since only then the serving model is
+        certain."""
         self._head = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"choices":' % (
             orjson.dumps(self._facts.answer_id),
             self._facts.created,
@@ -256,7 +256,7 @@ class _Stream:
                 self._ended.add(choice.get("index", 0))
                 continue
             if reason is not None:
-                choice["finish_reason"] = None  # some servers write "" until the end
+                choice["finish_reason"] = None  # some servers send "" until the end
             if choice.get("index"):
                 self._begun.add(choice["index"])
         return choices
@@ -269,7 +269,7 @@ class _Stream:
         return (self._head or self._open()) + orjson.dumps(body) + END
 
     def _piece(self, event: Event) -> bytes:
-        """The frames of any other event; b"" for what a caller of this format is not shown."""
+        """Return the frames of any other event; b"" for events that this format does not show."""
         match event:
             case TextDelta():
                 return self._chunk(event.choice, _text(event))
@@ -298,14 +298,15 @@ class _Stream:
         return b""
 
     def _call(self, event: ToolCallDelta) -> bytes:
-        """A piece of a tool call; calls are numbered in the order in which they begin, block for block."""
+        """Write a piece of a tool call; calls are numbered in the order in which they begin, one number for each
+        block."""
         key = (event.choice, event.block)
         if event.custom:
             inner = "input"
         else:
             inner = "arguments"
         if event.executed or key in self._hidden:
-            # Only the first piece names who runs the call.
+            # Only the first piece names who executes the call.
             self._hidden.add(key)
             return b""
         place = self._calls.get(key)
@@ -330,7 +331,7 @@ class _Stream:
         return self._chunk(event.choice, delta)
 
     def _reason(self, event: ReasoningDelta) -> bytes:
-        """A piece of reasoning. Pieces of one block share an index: whoever joins them has the block back."""
+        """Write a piece of reasoning. Pieces of one block share an index, so that clients can join them."""
         key = (event.choice, event.block)
         if key not in self._reasoning:
             self._reasoning[key] = self._count["thought", event.choice]
@@ -344,10 +345,10 @@ class _Stream:
         return b""
 
     def _finish(self, event: Finished) -> bytes:
-        """Finish chunks for the choices that have none yet, then usage and metadata, then [DONE]."""
+        """Write finish chunks for the choices that have none yet, then usage and metadata, then [DONE]."""
         sent: list[bytes] = []
         for choice, block in sorted(self._bare):
-            # Clients parse the joined arguments: of a call without any they must be an empty object.
+            # Clients parse the joined arguments: for a call without any they must be an empty object.
             call = {"index": self._calls[choice, block], "function": {"arguments": "{}"}}
             sent.append(self._chunk(choice, {"tool_calls": [call]}))
         for choice in sorted(self._begun | {0} | set(range(len(event.reasons)))):

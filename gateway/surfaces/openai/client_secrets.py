@@ -1,4 +1,4 @@
-"""POST /v1/realtime/client_secrets (HTTP reference, section 3.10)."""
+"""POST /v1/realtime/client_secrets."""
 
 from typing import Any, Literal
 
@@ -20,39 +20,39 @@ CHOICES = {"expires_after.anchor": ("created_at",), "session.type": (REALTIME, T
 
 
 class SecretExpiry(Struct):
-    """When a secret ends: so many seconds after it was made."""
+    """The expiry of a secret, in seconds after its creation."""
 
     anchor: Literal["created_at"] = "created_at"
     seconds: int | None = None
 
 
 class Transcriber(Struct):
-    """The model that transcribes what is said."""
+    """The transcription model."""
 
     model: str = ""
 
 
 class SoundIn(Struct):
-    """What is said to the model."""
+    """Audio input of a session."""
 
     transcription: Transcriber | None | UnsetType = UNSET
 
 
 class SoundOut(Struct):
-    """What the model says."""
+    """Audio output of a session."""
 
     voice: str | None = None
 
 
 class SecretSound(Struct):
-    """Both ways of a session."""
+    """Audio input and output of a session."""
 
     input: SoundIn | None = None
     output: SoundOut | None = None
 
 
 class SecretSession(Struct):
-    """What the sessions of a secret are."""
+    """The session settings that a secret fixes."""
 
     type: Literal["realtime", "transcription"]
     model: str | None = None
@@ -61,7 +61,7 @@ class SecretSession(Struct):
 
 
 class SecretBody(Struct):
-    """What a client secret is made of."""
+    """The body of a request for a client secret."""
 
     session: SecretSession
     expires_after: SecretExpiry | None = None
@@ -71,7 +71,7 @@ DECODER = Decoder(SecretBody)
 
 
 def make_secret(services: Services, inbound: Inbound) -> Outbound:
-    """A client secret, and the session that it settles."""
+    """Create a client secret, which fixes settings of its sessions."""
     services.engine.realtime.check_on()
     context = auth.admit(services, inbound, "realtime")
     inbound.payload = context.payload = None
@@ -122,7 +122,7 @@ def _lock(services: Services, context: RequestContext, session: SecretSession) -
 
 
 def _read_transcriber(heard: Transcriber | None | UnsetType) -> str | None:
-    """The model that transcribes what is said; "" for none, None where that is left open."""
+    """Return the transcription model; "" for none, None where the secret does not fix it."""
     if heard is UNSET:
         return None
     if isinstance(heard, Transcriber):
@@ -141,7 +141,7 @@ def _shown(lock: SessionLock) -> dict[str, Any]:
 
 
 def _unknown(error: GatewayError) -> GatewayError:
-    """A model that has no sessions is none that could be named here."""
+    """Return the error for a model without sessions as an unknown model."""
     if isinstance(error, Forbidden) or not isinstance(error, InvalidRequest):
         return error
     return UnknownModel(error.message, param="session.model")

@@ -34,9 +34,9 @@ from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 
 ID_PREFIX = "cmpl-"
-MOST_ECHOED = 32 << 20  # characters of prompts in one answer
-MOST_PROMPTS = 128  # of one call; each is a request of its own
-MOST_STOPS = 4  # API reference, completions: up to four sequences
+MOST_ECHOED = 32 << 20  # characters of all prompts in one response
+MOST_PROMPTS = 128  # prompts in one call; each is a separate request
+MOST_STOPS = 4  # OpenAI API reference, completions: up to four sequences
 FILL = (
     "You complete text at the cursor of an editor. The user gives what stands before the cursor between <before> and "
     "</before> and what stands after it between <after> and </after>. Answer with the text to insert at the cursor and "
@@ -73,7 +73,7 @@ DECODER = Decoder(CompletionBody)
 
 
 def complete(services: Services, inbound: Inbound) -> Outbound:
-    """A text completion, complete or streamed."""
+    """Create a text completion, complete or streamed."""
     try:
         return _complete(services, inbound)
     except NotSupported as error:
@@ -113,7 +113,7 @@ def _complete_batch(services: Services, batch: PromptBatch) -> Outbound:
 
 
 def _read(raw: bytes) -> tuple[list[ChatRequest], list[str], bool]:
-    """A request for each prompt, what their answers repeat, and whether a fence around an answer is taken away."""
+    """Return a request for each prompt, the echoed text, and whether a code fence around a completion is removed."""
     body = decode(raw)
     prompts = prompts_of(body)
     requests = [read(body, prompt) for prompt in prompts]
@@ -134,13 +134,14 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest, e
 
 
 def decode(body: bytes) -> CompletionBody:
-    """The body of a request, checked. InvalidRequest `invalid_json` or `invalid_parameters` with `param` set."""
+    """Return the validated body of a request. Raises InvalidRequest `invalid_json` or `invalid_parameters` with `param`
+    set."""
     return json_bodies.decode_json(DECODER, body, {})
 
 
 def prompts_of(body: CompletionBody) -> tuple[str, ...]:
-    """The prompts, at least one. InvalidRequest for token numbers: they mean something else to each model, so that a
-    model other than the one whose tokenizer made them would go on with nonsense."""
+    """Return the prompts, at least one. Raises InvalidRequest for token numbers: they depend on the tokenizer, so a
+    different model would continue nonsense."""
     prompt = body.prompt
     if isinstance(prompt, str):
         prompts = (prompt,)
@@ -152,7 +153,7 @@ def prompts_of(body: CompletionBody) -> tuple[str, ...]:
 
 
 def read(body: CompletionBody, prompt: str) -> ChatRequest:
-    """The neutral request of a checked body for one of its prompts. InvalidRequest."""
+    """Return the neutral request for one prompt of a validated body. Raises InvalidRequest."""
     wanted = Completion(prompt, body.suffix or "")
     size = len(wanted.prompt.encode("utf-8", "replace")) + len(wanted.suffix.encode("utf-8", "replace"))
     messages = _task(wanted)
@@ -178,7 +179,7 @@ def read(body: CompletionBody, prompt: str) -> ChatRequest:
 
 
 def _task(wanted: Completion) -> tuple[Message, ...]:
-    """The prompt for a chat model: a gap is explained, a text without one needs no explanation."""
+    """Return the prompt for a chat model: a gap is explained, a text without one needs no explanation."""
     if not wanted.suffix:
         return (Message("user", (Text(wanted.prompt),)),)
     gap = f"<before>{wanted.prompt}</before>\n<after>{wanted.suffix}</after>"
@@ -186,7 +187,7 @@ def _task(wanted: Completion) -> tuple[Message, ...]:
 
 
 def _no_thinking(wanted: Completion) -> ReasoningOptions:
-    """Nobody waits at a cursor for thoughts."""
+    """Disable reasoning, since an editor waits for the completion."""
     if wanted.suffix:
         return ReasoningOptions(effort="none", enabled=False)
     return ReasoningOptions()

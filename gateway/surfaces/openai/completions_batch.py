@@ -19,7 +19,7 @@ from gateway.surfaces.openai import completions_writer
 from gateway.surfaces.openai.chat_writer import error_frame
 from gateway.worker.services import Services
 
-TOGETHER = 4  # of the prompts are asked for at once
+TOGETHER = 4  # prompts that run at the same time
 COST = "x-llmgateway-cost"
 
 
@@ -50,10 +50,11 @@ class PromptBatch:
         self._echoes = [completions_writer.Echo(text, needs.n) for text in echoed]
 
     def generate(self) -> tuple[bytes, list[Header]]:
-        """The body of the complete answer, and its headers. The error of a prompt is that of the call: what was made of
-        the others is billed."""
+        """Return the body of the complete response, and its headers. An error of one prompt fails the call; completed
+        prompts are billed."""
         answers = [self._generate(0)]
-        # What comes of the others, this one is paid: the call is not done again under its Idempotency-Key.
+        # This prompt is paid whatever happens to the others, so a retry with the same Idempotency-Key does not repeat
+        # the call.
         self._services.billing.settlements.watch.pay(bytes.fromhex(self._contexts[0].request_id))
         headers = dict(headers_of(self._facts(0, answers[0]), self._services.clock, streamed=False))
         for start in range(1, len(self._requests), TOGETHER):
@@ -64,11 +65,11 @@ class PromptBatch:
         return compute_if(self._large, self._write, answers, facts), list(headers.items())
 
     def stream(self) -> tuple[Iterator[bytes], list[Header]]:
-        """Server-sent events, one prompt after the other, then the usage of all; and the headers. Errors of the first
-        prompt before anything came are raised, later ones end the stream."""
+        """Return server-sent events, one prompt after the other, then the usage of all; and the headers. Errors of the
+        first prompt before any content are raised, later ones end the stream."""
         first = self._services.engine.chat.stream(self._contexts[0], self._requests[0])
         frames = self._frames(first)
-        next(frames)  # taken at once: from here on what closes this closes the stream
+        next(frames)  # taken now: from here on, closing this generator also closes the stream
         return frames, headers_of(self._facts(0, first), self._services.clock, streamed=True)
 
     def _frames(self, first: StreamedAnswer) -> Iterator[bytes]:
@@ -108,7 +109,7 @@ class PromptBatch:
         try:
             return [job.result() for job in jobs]
         except BaseException:
-            # An error of one, or the caller disconnected: nobody waits for the others.
+            # A prompt failed or the caller disconnected: the other results are not needed.
             for job in jobs:
                 job.stop()
             raise
@@ -124,7 +125,7 @@ class PromptBatch:
         return bodies[0] | {"choices": choices} | self._merge_tails(bodies)
 
     def _merge_tails(self, tails: list[dict[str, Any]]) -> dict[str, Any]:
-        """Usage and cost of all; the way of the first, and under which ids each is in the log."""
+        """Return usage and cost of all prompts, the routing of the first, and the log id of each."""
         warnings = dict.fromkeys(text for tail in tails for text in tail["metadata"].get("warnings", ()))
         metadata = tails[0]["metadata"] | {"log_ids": [context.request_id for context in self._contexts]}
         if warnings:
@@ -133,12 +134,13 @@ class PromptBatch:
 
 
 def _another(context: RequestContext) -> RequestContext:
-    """The context of a further prompt: its payload is kept with the first one's, which holds the whole call."""
+    """Return the context of another prompt: its payload is retained with that of the first, which holds the whole
+    call."""
     return structs.replace(context, request_id=ids.new_hex(), payload=None, request=None, outcome=None)
 
 
 def _sum(usages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Member by member; costs are whole nano-dollars before and after."""
+    """Add usage objects member by member; costs are added as whole nano-dollars."""
     total: dict[str, Any] = {}
     for name in dict.fromkeys(name for usage in usages for name in usage):
         values = [usage[name] for usage in usages if usage.get(name) is not None]

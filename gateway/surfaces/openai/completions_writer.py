@@ -20,12 +20,12 @@ KIND = "text_completion"
 FENCE = "```"
 FENCED = re.compile(r"\A\s*```[^\n`]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 OPENING = re.compile(r"\A\s*```[^\n`]*\n")
-# Clients read the first choice of every chunk, so the one with the usage has an empty one.
+# Clients read the first choice of every chunk, so the chunk with the usage has an empty choice.
 LAST_CHOICE = [{"text": "", "index": 0, "logprobs": None, "finish_reason": None}]
-MOST_BLANKS = 1000  # after a fence, so that it may still be the last thing
-LARGE = 1 << 17  # characters of a frame that is made in a thread
-LONGEST_OPENING = 40  # of a fence, with the name of a language
-# Reasons that a completion can end with; it has no tools.
+MOST_BLANKS = 1000  # whitespace after a fence, which may still be the end of the text
+LARGE = 1 << 17  # characters of a frame that is written in a thread
+LONGEST_OPENING = 40  # characters of a fence with the name of a language
+# Finish reasons of a completion; it has no tools.
 REASONS = {"length": "length", "content_filter": "content_filter"}
 
 
@@ -42,12 +42,12 @@ class Echo(NamedTuple):
 
 
 def reply(result: ChatResult, facts: Facts, echo: Echo, *, unfence: bool) -> bytes:
-    """The body of a completion. `unfence` takes a Markdown fence around each text away."""
+    """Return the body of a completion. `unfence` removes a Markdown fence around each text."""
     return orjson.dumps(body_of(result, facts, echo, unfence=unfence))
 
 
 def body_of(result: ChatResult, facts: Facts, echo: Echo, *, unfence: bool) -> dict[str, Any]:
-    """The same, not yet written."""
+    """Return the same body before serialization."""
     unfence = unfence and not facts.serving.target.completes
     body = _head(facts)
     choices = enumerate(result.choices)
@@ -58,7 +58,7 @@ def body_of(result: ChatResult, facts: Facts, echo: Echo, *, unfence: bool) -> d
 
 
 def last_frame(facts: Facts, tail: dict[str, Any]) -> bytes:
-    """What ends a stream: the usage and metadata of `tail`, then [DONE]."""
+    """Return the end of a stream: the usage and metadata of `tail`, then [DONE]."""
     return b"data: " + orjson.dumps(_head(facts) | {"choices": LAST_CHOICE, **tail}) + b"\n\n" + DONE
 
 
@@ -93,8 +93,8 @@ def _tail(facts: Facts, warnings: list[str]) -> dict[str, Any]:
 
 
 def frames(batches: Iterable[Batch], facts: Facts, echo: Echo, *, unfence: bool) -> Iterator[bytes]:
-    """Server-sent events, one item a batch; the last has usage and metadata, then comes [DONE]. A broken one ends in
-    an `error` event."""
+    """Write server-sent events, one item a batch; the last has usage and metadata, followed by [DONE]. A failed stream
+    ends with an `error` event."""
     return write_frames(batches, _Stream(facts, echo, unfence).write, error_frame)
 
 
@@ -167,14 +167,14 @@ class _Stream:
 
 
 class PromptStream(_Stream):
-    """The stream of one prompt of several. `tail` reports its usage; None until it has ended successfully."""
+    """The stream of one prompt among several. `tail` reports its usage; None until it has ended successfully."""
 
     def __init__(self, facts: Facts, echo: Echo, unfence: bool, first: int) -> None:
         super().__init__(facts, echo, unfence, first)
         self.tail: dict[str, Any] | None = None
 
     def frames(self, batches: Iterable[Batch]) -> Iterator[bytes]:
-        """Its server-sent events, without the last."""
+        """Write its server-sent events, without the last."""
         return write_frames(batches, self.write, error_frame)
 
     def _end(self, tail: dict[str, Any]) -> bytes:
@@ -183,7 +183,8 @@ class PromptStream(_Stream):
 
 
 def _before_fence(text: str) -> int:
-    """Where what may be a closing fence begins, with the line end before it: that waits for what comes next."""
+    """Return where a possible closing fence begins, with the line end before it: that part is held back until the next
+    text."""
     text_before = text.rstrip()
     ticks = min(len(text_before) - len(text_before.rstrip("`")), len(FENCE))
     if ticks == len(FENCE) and len(text) - len(text_before) < MOST_BLANKS:
@@ -234,7 +235,7 @@ class _Unfenced:
         return given
 
     def _begin(self) -> bool:
-        """Whether it is known how the text begins."""
+        """Return whether the beginning of the text is decided."""
         start = self._held.lstrip()
         opening = OPENING.match(self._held)
         if opening:

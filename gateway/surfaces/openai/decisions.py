@@ -1,4 +1,4 @@
-"""POST /v1/systemone (HTTP reference, section 3.9): questions about a state, answered with choices, scores and odds."""
+"""POST /v1/systemone: questions about a state, answered with choices, scores and odds."""
 
 from typing import Annotated, Any
 
@@ -51,12 +51,12 @@ class DecisionBody(Struct, kw_only=True, gc=False):
 
 
 def decide(services: Services, inbound: Inbound) -> Outbound:
-    """An answer to each question."""
+    """Answer each question about the state."""
     return answer(services, inbound, DecisionRequest, DECODER, read, ID_PREFIX, write)
 
 
 def read(body: DecisionBody) -> tuple[Json, Units | None]:
-    """What goes upstream. InvalidRequest with the question at fault."""
+    """Return the upstream body. Raises InvalidRequest with the invalid question."""
     if not 1 <= len(body.questions) <= MOST_QUESTIONS:
         raise invalid("questions", f"expected an object of 1 to {MOST_QUESTIONS} questions by id")
     for name, question in body.questions.items():
@@ -87,7 +87,7 @@ def _check(param: str, question: Any) -> None:
 
 
 def write(body: Json, facts: Facts) -> Json:
-    """The provider's answers."""
+    """Return the provider's answers."""
     return {"id": facts.answer_id, "model": facts.served, **body, "usage": tokens(facts), "metadata": facts.metadata()}
 
 

@@ -1,4 +1,4 @@
-"""POST /v1/embeddings (HTTP reference, section 3.3)."""
+"""POST /v1/embeddings."""
 
 from typing import Annotated, Any, Literal
 
@@ -31,12 +31,12 @@ from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 
 ID_PREFIX = "embd-"
-LARGE = 1 << 14  # numbers of all vectors, from which on they are written in a thread
+LARGE = 1 << 14  # numbers in all vectors; more are written in a thread
 CHOICES = {"encoding_format": ("float", "base64")}
 NO_DTYPES = "output_dtype was left out: vectors contain 32-bit floats."
 Name = Annotated[str, Meta(min_length=1)]
 SOME = {"minItems": 1}
-MOST_TOKEN = (1 << 32) - 1  # of no vocabulary; upstreams read numbers of sixty-four bits and more as they like
+MOST_TOKEN = (1 << 32) - 1  # larger than any vocabulary; upstreams differ in how they read 64-bit and longer numbers
 IDS = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": MOST_TOKEN}, **SOME}
 TEXT = {"type": "string", "minLength": 1}
 Text = Annotated[str, Meta(extra_json_schema={"minLength": 1})]
@@ -50,8 +50,8 @@ class EmbeddingsBody(Struct, kw_only=True, gc=False):
     input: Text | Texts
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
-    output_dimension: Annotated[int, Meta(ge=1)] | None = None  # Mistral's word for the same
-    output_dtype: str | None = None  # other than "float": not offered, and said so in the answer's warnings
+    output_dimension: Annotated[int, Meta(ge=1)] | None = None  # Mistral's name for the same field
+    output_dtype: str | None = None  # any value other than "float" is not supported, which a warning reports
     user: str | None = None
     routing: Routing = None
 
@@ -60,7 +60,7 @@ DECODER = Decoder(EmbeddingsBody)
 
 
 def embed(services: Services, inbound: Inbound) -> Outbound:
-    """A vector for each text."""
+    """Create an embedding vector for each text."""
     context = auth.admit(services, inbound, "embeddings")
     raw = inbound.body
     limits = services.settings.limits
@@ -77,7 +77,7 @@ def embed(services: Services, inbound: Inbound) -> Outbound:
 
 
 def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsRequest]:
-    """The checked body and the neutral request. InvalidRequest."""
+    """Return the validated body and the neutral request. Raises InvalidRequest."""
     body = decode_json(DECODER, raw, CHOICES)
     inputs = inputs_of(body.input)
     caps.check_inputs(limits, inputs)
@@ -91,7 +91,7 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
         native["user"] = body.user
     request = EmbeddingsRequest(
         body.model,
-        # No token of output is asked for; nothing but what it reads bounds its cost.
+        # No output token is requested; only the input bounds its cost.
         Requirements(max_tokens=0, prompt_bytes=sum(sizes), longest_input=max(sizes), messages=len(inputs)),
         lambda: wanted,
         Options(**read_preferences(routing=body.routing)),
@@ -105,7 +105,8 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
 
 
 def inputs_of(given: str | list[Any]) -> tuple[Input, ...]:
-    """The inputs, each a text or a list of token numbers. InvalidRequest for anything else, and for none."""
+    """Return the inputs, each a text or a list of token numbers. Raises InvalidRequest for anything else, and for
+    none."""
     if isinstance(given, str) or _are_ids(given):
         inputs: tuple[Input, ...] = (given,)
     else:
@@ -122,11 +123,11 @@ def _are_ids(given: list[Any]) -> bool:
 
 
 def write(result: EmbeddingsResult, facts: Facts, encoding: Encoding) -> bytes:
-    """The body of the answer."""
+    """Return the body of the response."""
     tokens = facts.usage.input_total
     body: dict[str, Any] = {
         "model": facts.served,
-        "id": facts.answer_id,  # some clients cannot do without
+        "id": facts.answer_id,  # some clients require it
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens} | facts.cost(),
         "metadata": facts.metadata(),
     }
@@ -137,7 +138,7 @@ def write(result: EmbeddingsResult, facts: Facts, encoding: Encoding) -> bytes:
 
 
 def _write(body: dict[str, Any], vectors: list[Any], encoding: Encoding) -> bytes:
-    # Each by itself: one call for the numbers of all would keep every other thread waiting. Joining does not.
+    # Vector by vector: one call for all numbers would block every other thread. Joining does not.
     rows = [
         orjson.dumps({"object": "embedding", "index": index, "embedding": encode(vector, encoding)})
         for index, vector in enumerate(vectors)

@@ -20,9 +20,9 @@ KIND = "route.explanation"
 
 
 def explain(services: Services, inbound: Inbound) -> Outbound:
-    """The routing plan for a chat completions body (with `?operation=embeddings` an embeddings body): scores, order,
-    and which candidates were excluded and why. No provider is called and nothing is charged; a request that could not
-    be served gets the error that it would get."""
+    """Show the routing plan for a chat completions body (with `?operation=embeddings` an embeddings body): scores,
+    order, and which candidates were excluded and why. No provider is called and nothing is charged; a request that
+    could not be served gets its error."""
     operation = inbound.arguments().get("operation", "chat")
     read = READERS.get(operation)
     if read is None:
@@ -34,8 +34,8 @@ def explain(services: Services, inbound: Inbound) -> Outbound:
 
 
 def look_up(services: Services, inbound: Inbound) -> Outbound:
-    """The routing decision and the attempts of a past request of this project, by its log id. Developers see requests
-    of their own keys, a customer key its own."""
+    """Show the routing decision and the attempts of a past request of this project, by its log id. Developers see
+    requests of their own keys, a customer key only its own."""
     caller = auth.caller_of(services, inbound)
     log_id = inbound.params["log_id"]
     if caller.key_kind != "user":

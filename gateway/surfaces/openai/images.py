@@ -1,4 +1,4 @@
-"""POST /v1/images/generations and /v1/images/edits (HTTP reference, sections 3.4 and 3.5)."""
+"""POST /v1/images/generations and /v1/images/edits."""
 
 import re
 from functools import partial
@@ -32,7 +32,7 @@ LIMITS = FormLimits(parts=64, files=MOST_PICTURES + 2, field_bytes=128 << 10, fi
 NUMBERS = ("n", "output_compression", "partial_images")
 DIGITS = re.compile(r"[0-9]{1,9}")
 NULL = b"null"
-MARKS = ("mask", "markup")  # what may lie over the first image, by the name of its field
+MARKS = ("mask", "markup")  # masks and similar images laid over the first image, by field name
 Marks = dict[str, Picture]
 Word = Annotated[str, Meta(max_length=64)]
 Quality = Literal["low", "medium", "high", "auto", "xhigh", "max", "standard", "hd"]
@@ -75,7 +75,7 @@ class DescribedEdits(ImagesFields, kw_only=True, gc=False):
 
 
 class EditsBody(ImagesFields, kw_only=True, gc=False):
-    """The same with images left undecoded in the body."""
+    """The body of an edit, with images left undecoded."""
 
     images: Raw = Raw(NULL)
     mask: Raw = Raw(NULL)
@@ -97,14 +97,14 @@ CHOICES = {
 
 
 def make(services: Services, inbound: Inbound) -> Outbound:
-    """Images for a prompt, in base64."""
+    """Generate images from a prompt, in base64."""
     context = auth.admit(services, inbound, ImagesRequest.operation)
     body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
     return _answer(services, context, _request(services, context, body, ImagesRequest, (), {}), body.stream)
 
 
 def edit(services: Services, inbound: Inbound) -> Outbound:
-    """Images edited by a prompt, sent as a form with files, or as JSON with URLs."""
+    """Edit images by a prompt. The images are sent as files of a form, or as URLs in JSON."""
     context = auth.admit(services, inbound, ImageEditsRequest.operation, form=True)
     if inbound.upload is None:
         body, found, marks = _read_json(services, inbound)
@@ -119,7 +119,7 @@ def edit(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _read_json(services: Services, inbound: Inbound) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
-    """The body with its images, which are decoded one after the other: all of them stand in it a single time."""
+    """Read a JSON body and decode its images one after the other, since the body holds all of them in memory."""
     body = read_json(services.settings.limits, EDITS, inbound.body, CHOICES)
 
     def load(row: Raw, param: str) -> Picture:
@@ -152,7 +152,7 @@ def _address_of(row: Raw, param: str) -> str:
 
 
 def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
-    """The same from a form, whose numbers are texts."""
+    """Read the body from a form, whose numbers are texts."""
     values: dict[str, Any] = {name: value for name, value in form.fields if value != ""}
     for name in NUMBERS:
         if name in values and DIGITS.fullmatch(values[name]):
@@ -230,7 +230,7 @@ def _answer(services: Services, context: RequestContext, request: ImagesRequest,
 
 
 def _stream(services: Services, context: RequestContext, request: ImagesRequest) -> Outbound:
-    """An event for each image on its way and each that is done; comments keep the line warm."""
+    """Stream an event for each partial and each finished image; comments keep the connection alive."""
     stream = services.engine.executor.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
@@ -243,7 +243,7 @@ def _stream(services: Services, context: RequestContext, request: ImagesRequest)
 
 
 def _write_events(facts: Facts, kind: str, done: list[ImageMade], batch: Batch) -> bytes:
-    """Images that are done wait in `done` for the settlement: their events tell the usage."""
+    """Write events. Finished images wait in `done` for the settlement, since their events report the usage."""
     sent = []
     for event in batch:
         if type(event) is ImageMade and event.partial < 0:
@@ -267,7 +267,7 @@ def _event(facts: Facts, kind: str, image: ImageMade, more: dict[str, Any]) -> b
 
 
 def write(result: ImagesResult, facts: Facts) -> dict[str, Any]:
-    """The body of the answer."""
+    """Return the body of the response."""
     rows: list[dict[str, Any]] = [{"b64_json": image.media.data} for image in result.images]
     for row, revised in zip(rows, result.revised, strict=False):
         if revised:

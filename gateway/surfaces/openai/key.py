@@ -1,4 +1,4 @@
-"""GET /v1/key: what a key has spent."""
+"""GET /v1/key: usage and limit of a key."""
 
 from gateway.money import format_usd
 from gateway.surfaces import auth
@@ -8,7 +8,7 @@ from gateway.surfaces.openai import shapes
 from gateway.worker.services import Services
 
 TAG = "Account"
-# There are no developer plans here; clients of the product expect their members (HTTP reference, 3.12).
+# This gateway has no developer plans; clients of the original product expect these members.
 NO_PLAN = {
     "devPlan": "none",
     "devPlanCreditsUsed": "0",
@@ -21,7 +21,7 @@ NO_PLAN = {
 
 
 def show_key(services: Services, inbound: Inbound) -> Outbound:
-    """The key's own usage and limit as strings in USD; works even when a spending limit is reached."""
+    """Show the key's own usage and limit as strings in USD; works even when a spending limit is reached."""
     caller = auth.require_user_key(auth.caller_of(services, inbound))
     status = services.billing.budgets.status(caller.key_id)
     limit = status.limits.total_nusd

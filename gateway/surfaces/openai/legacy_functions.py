@@ -16,7 +16,7 @@ REASON = "function_call"
 
 
 def write(outbound: Outbound) -> Outbound:
-    """The answer as a caller reads it that sent `functions`."""
+    """Return the response in the format of callers that sent `functions`."""
     body = outbound.body
     if outbound.status != 200:
         return outbound
@@ -60,7 +60,8 @@ def _frame(frame: bytes) -> bytes:
 
 
 def _turn(choice: Json, message: Json) -> None:
-    """The first call of a message or delta as its `function_call`; the older form has no second one."""
+    """Return the first call of a message or delta as its `function_call`; the older format has room for one call
+    only."""
     calls = message.pop("tool_calls", None)
     first = next((call for call in calls or () if not call.get("index")), None)
     if first is not None and isinstance(first.get("function"), dict):

@@ -9,17 +9,17 @@ from gateway.surfaces.loose import OWN_TOOLS, read_choice, tool_type_of
 
 Json = dict[str, Any]
 
-# Words of which no reader looks at the case.
+# Words that are compared without regard to case.
 WORDS = ("tool_choice", "reasoning_effort", "effort", "verbosity", "service_tier")
 # Other vendors' words for a service tier.
 TIERS = {"standard_only": "default", "standard": "default"}
-# Parts of the content as the Responses format names them, and the member that has the text.
+# Content part types of the Responses format, and the member that holds the text.
 TEXTS = ("input_text", "output_text")
 IMAGES = ("input_image", "image")
 
 
 def mend(wire: Json) -> None:
-    """Correct everything that this module knows; anything else stays unchanged."""
+    """Correct every known misspelling; everything else stays unchanged."""
     for name in WORDS:
         if isinstance(wire.get(name), str):
             wire[name] = wire[name].lower()
@@ -35,7 +35,7 @@ def mend(wire: Json) -> None:
 
 
 def _mend_functions(wire: Json) -> None:
-    """`functions` and `function_call`, which `tools` and `tool_choice` have replaced."""
+    """Replace `functions` and `function_call` by `tools` and `tool_choice`."""
     functions = wire.pop("functions", None)
     call = wire.pop("function_call", None)
     if isinstance(functions, list) and functions and not wire.get("tools"):
@@ -45,7 +45,7 @@ def _mend_functions(wire: Json) -> None:
 
 
 def _tool(tool: Any) -> Any:
-    """A tool whose members lie one level too high, or that does not say that it is a function."""
+    """Correct a tool whose members are one level too high, or that has no type."""
     if not isinstance(tool, dict):
         return tool
     kind = tool_type_of(tool)
@@ -61,15 +61,15 @@ def _tool(tool: Any) -> Any:
 
 
 def _name_tool(kind: str, named: Json) -> Json:
-    """The choice of a tool, whose name may stand one level too high."""
+    """Return the choice of a tool, whose name may be one level too high."""
     if isinstance(named.get("name"), str) and not isinstance(named.get(kind), dict):
         return {"type": kind, kind: {"name": named["name"]}}
     return {**named, "type": kind}
 
 
 def _messages(messages: list[Any]) -> Iterator[Any]:
-    """The messages, with calls and results of the older form as calls of tools and their results."""
-    open_calls: dict[str, str] = {}  # of the older form: id by name of the function
+    """Return the messages, with calls and results in the older format as tool calls and their results."""
+    open_calls: dict[str, str] = {}  # calls in the older format: id by function name
     for place, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             yield message
@@ -98,7 +98,7 @@ def _messages(messages: list[Any]) -> Iterator[Any]:
 
 
 def _legacy_call(message: Json, ident: str) -> tuple[str, ...]:
-    """Turn a `function_call` into a call of a tool; its name, if there was one."""
+    """Turn a `function_call` into a tool call; return its name, if there was one."""
     call = message.pop("function_call", None)
     if not isinstance(call, dict) or message.get("tool_calls"):
         return ()
@@ -130,7 +130,7 @@ def _mend_calls(message: Json, ident: str) -> None:
 
 
 def _function(function: Json) -> Json:
-    """A called function whose arguments are text."""
+    """Return a called function with its arguments as text."""
     arguments = function.get("arguments")
     if isinstance(arguments, dict):
         return {**function, "arguments": orjson.dumps(arguments).decode()}
@@ -148,7 +148,7 @@ def _mend_parts(message: Json) -> None:
 
 
 def _part(part: Any) -> Any:
-    """A part of the content: a bare text, an image whose address stands alone."""
+    """Correct a content part: a bare text, or an image with a bare URL."""
     if isinstance(part, str):
         return {"type": "text", "text": part}
     if not isinstance(part, dict):

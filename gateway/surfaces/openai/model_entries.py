@@ -1,4 +1,4 @@
-"""An entry of the model list (service.md "Model list"): one a model or, mapped, one a provider mapping."""
+"""An entry of the model list: one for each model or, mapped, one for each provider mapping."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from gateway.clock import from_datetime
 from gateway.surfaces.openai.model_prices import MODEL_PRICES, PRICES, highest_of, write_pricing
 
 PSEUDO_PROVIDER = "llmgateway"
-MARK = "\u2603name\u2603"  # stands for a model's name where entries are alike
+MARK = "\u2603name\u2603"  # placeholder for a model's name where entries are alike
 PSEUDO_SINCE = "2026-01-01"
 AUTO = "auto"
 PSEUDO_MODELS = (
@@ -29,17 +29,17 @@ FORMAT = ("response_format",)
 TOOLS = ("tools", "tool_choice")
 CHAT = "chat"
 NO_PENALTIES = frozenset(("anthropic",))
-# What is read beside text → the ability of a mapping that it takes.
+# Input besides text → the capability of a mapping that it requires.
 MODALITIES = {"image": "vision", "audio": "audio", "pdf": "documents", "file": "documents"}
 
-# Writes one mapping of an entry's `providers`, as a dict or as finished JSON.
+# Writes one mapping of an entry's `providers`, as a dict or as serialized JSON.
 WriteProvider = Callable[[Catalogue, Mapping, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The filters of the list; a parameter counts when it is "true" (or "1"). `available` leaves what a credential is
-    there for."""
+    """The filters of the list; a parameter is set when it is "true" (or "1"). `available` keeps only models with a
+    credential."""
 
     include_restricted: bool = False
     include_deactivated: bool = False
@@ -50,15 +50,16 @@ class Query:
 
     @property
     def narrows(self) -> bool:
-        """Whether it leaves out models that are in service."""
+        """Return whether it leaves out models that are in service."""
         return self.no_training or self.exclude_deprecated
 
 
 def pseudo_entries(
     query: Query, reach: frozenset[str] | None = None, among: Sequence[Mapping] = ()
 ) -> Iterator[dict[str, Any]]:
-    """The names that stand for a choice, those within `reach`; nothing is promised of what a choice trains on. A choice
-    `among` mappings takes as much as the largest of them; of an organization's own provider nothing is known."""
+    """Return the entries of pseudo models within reach; they promise nothing about training on data. An entry that
+    chooses `among` mappings accepts as much as the largest of them; nothing is known of an organization's own
+    provider."""
     if not query.no_training:
         shown = [one for one in PSEUDO_MODELS if reach is None or one[0] in reach]
         yield from (_pseudo_entry(*one, among if one[0] == AUTO else (), mapped=query.mapped) for one in shown)
@@ -67,7 +68,7 @@ def pseudo_entries(
 def write_entries(
     catalogue: Catalogue, models: Iterable[Model], query: Query, at_us: int, refuse: Predicate | None
 ) -> Iterator[dict[str, Any]]:
-    """The entries (service.md "Model list") of the models of one catalogue that pass the query's filters and rules."""
+    """Return the entries of the models of one catalogue that pass the query's filters and rules."""
     for model in models:
         mappings = _shown(_allowed(catalogue, _offered(catalogue, model, query), refuse), query, day_of(at_us))
         if query.mapped:
@@ -77,8 +78,8 @@ def write_entries(
 
 
 class EntryParts:
-    """The JSON of a catalogue's entries on one day. Each provider and each entry that no rule touches is written once,
-    whatever lists it is in."""
+    """The JSON of a catalogue's entries on one day. Each provider, and each entry that no rule affects, is serialized
+    once for all lists."""
 
     def __init__(self, catalogue: Catalogue, at_us: int) -> None:
         self._catalogue = catalogue
@@ -88,7 +89,7 @@ class EntryParts:
         self._models: dict[tuple[str, ...], bytes] = {}  # by the model's id and the keys of the mappings shown
 
     def serialise(self, query: Query, refuse: Predicate | None) -> Iterator[bytes]:
-        """All entries as `write_entries` has them, in JSON."""
+        """Return all entries of `write_entries` as JSON."""
         catalogue = self._catalogue
         day = day_of(self._at_us)
         for model in catalogue.models.values():
@@ -108,7 +109,8 @@ class EntryParts:
         return known
 
     def _model_entry(self, model: Model, mappings: list[Mapping], *, touched: bool) -> bytes:
-        """The entry of a model; `touched` by rules, of which there are too many kinds to keep what they leave."""
+        """Return the entry of a model. An entry `touched` by rules is not cached, since there are too many combinations
+        of rules."""
         place = (model.id, *(one.key for one in mappings))
         known = self._models.get(place)
         if known is None:
@@ -128,8 +130,8 @@ class EntryParts:
 def serialise_alike(
     own: Catalogue, models: Iterable[Model], query: Query, at_us: int, refuse: Predicate | None
 ) -> Iterator[bytes]:
-    """The entries of an organization's own models as `write_entries` has them, in JSON. Most of them differ by the
-    model's name alone, so what they have in common is written once: equal prices are one object."""
+    """Return the entries of an organization's own models as JSON, like `write_entries`. Most of them differ only by
+    name, so their common part is serialized once: equal prices are one object."""
     forms: dict[tuple[Any, ...], list[bytes]] = {}
     for model in models:
         mapping = model.mappings[0]
@@ -147,7 +149,7 @@ def serialise_alike(
 
 
 def _form(own: Catalogue, model: Model, query: Query, at_us: int) -> list[bytes]:
-    """The entry of a model in JSON, cut where its name stands."""
+    """Return the entry of a model as JSON, split where its name belongs."""
     mapping = replace(model.mappings[0], model=MARK, external_id=MARK)
     ident = model.id.removesuffix(model.name) + MARK
     marked = replace(model, id=ident, name=MARK, mappings=(mapping,))
@@ -156,7 +158,7 @@ def _form(own: Catalogue, model: Model, query: Query, at_us: int) -> list[bytes]
 
 
 def _offered(catalogue: Catalogue, model: Model, query: Query) -> list[Mapping]:
-    """The model's mappings that can be called, which need a price, and pass the query's filter of providers."""
+    """Return the model's callable mappings, which need a price, that pass the query's filter of providers."""
     priced = [one for one in model.mappings if one.priced]
     if not query.no_training:
         return priced
@@ -165,7 +167,8 @@ def _offered(catalogue: Catalogue, model: Model, query: Query) -> list[Mapping]:
 
 
 def _shown(mappings: list[Mapping], query: Query, day: str) -> list[Mapping]:
-    """The mappings that pass the query's filters of state: an entry is left out by the dates that it would show."""
+    """Return the mappings that pass the query's filters of state: an entry is left out according to the dates that it
+    would show."""
     if query.mapped:
         entries = [[one] for one in mappings]
     else:
@@ -208,8 +211,8 @@ def _model_entry(
 def _mapped_entry(
     catalogue: Catalogue, model: Model, mapping: Mapping, at_us: int, provider: WriteProvider | None = None
 ) -> dict[str, Any]:
-    """One mapping under the id that pins it: provider/model, with :region when it has one. An organization's own
-    provider is called by its bare name."""
+    """Return one mapping under the id that selects it: provider/model, with :region when it has one. An organization's
+    own provider is called by its bare name."""
     write_provider = provider or _provider_entry
     return _entry(
         model,
@@ -272,7 +275,7 @@ def _entry(
 
 
 def _provider_entry(catalogue: Catalogue, mapping: Mapping, at_us: int) -> dict[str, Any]:
-    """service.md "Provider mapping entry", and the region that distinguishes variants."""
+    """Return the provider's part of an entry, with the region that distinguishes variants."""
     provider = catalogue.providers[mapping.provider]
     return {
         "providerId": mapping.provider,
@@ -298,7 +301,7 @@ def _provider_entry(catalogue: Catalogue, mapping: Mapping, at_us: int) -> dict[
 
 
 def _pseudo_entry(ident: str, name: str, description: str, among: Sequence[Mapping], *, mapped: bool) -> dict[str, Any]:
-    """A name that stands for a choice; what it costs and can do depends on what is chosen."""
+    """Return the entry of a pseudo model; its cost and capabilities depend on the chosen model."""
     mapping = Mapping(
         provider=PSEUDO_PROVIDER,
         model=ident,
@@ -328,7 +331,8 @@ def _pseudo_entry(ident: str, name: str, description: str, among: Sequence[Mappi
 
 
 def _inputs(model: Model, mappings: list[Mapping]) -> list[str]:
-    """What the model takes and one of these mappings too: a chat goes to no mapping that lacks it."""
+    """Return the inputs that the model and at least one of these mappings accept: a chat is never sent to a mapping
+    that lacks one."""
     offered = {kind: any(getattr(m, ability) for m in mappings) for kind, ability in MODALITIES.items()}
     chats = all(CHAT in m.operations for m in mappings)
     found = [kind for kind in model.input_modalities if not chats or offered.get(kind, True)]
@@ -336,7 +340,8 @@ def _inputs(model: Model, mappings: list[Mapping]) -> list[str]:
 
 
 def _parameters(model: Model, mappings: list[Mapping]) -> list[str]:
-    """What the first mapping states, else what chat models commonly take, less what this one cannot do."""
+    """Return the parameters of the first mapping, else those that chat models commonly accept, without those that this
+    one does not support."""
     stated = mappings[0].supported_parameters
     if stated:
         names = list(stated)

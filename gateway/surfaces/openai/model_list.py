@@ -33,9 +33,9 @@ LIST_END = b"]}"
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who reads the list: the caller's `rules` (equal rules share a cached list), what they refuse, and the models
-    of its organization's `own`, by the ids that call them. `reach` has what a credential is there for, None where all
-    may be shown."""
+    """The reader of the list: the caller's `rules` (equal rules share a cached list) and the filter that they imply,
+    and the organization's `own` models, by the ids that call them. `reach` has the models with a credential, None where
+    all may be shown."""
 
     rules: tuple[Level, ...] = ()
     refuse: Predicate | None = None
@@ -44,7 +44,7 @@ class Audience:
 
     @property
     def shows(self) -> Predicate | None:
-        """What is refused of the catalogue: by the rules, and beyond reach."""
+        """Return the filter of the catalogue: the rules, and models out of reach."""
         if self.reach is None:
             return self.refuse
         return within(self.reach, self.refuse)
@@ -54,14 +54,15 @@ PUBLIC = Audience()
 
 
 def read_query(arguments: dict[str, str]) -> Query:
-    """The query parameters of the list; unknown ones have no effect."""
+    """Return the query parameters of the list; unknown ones have no effect."""
     return Query(**{name: arguments.get(name, "").lower() in ("true", "1") for name in Query.__slots__})
 
 
 def audience_of(services: Services, inbound: Inbound) -> Audience:
-    """The public without a key; with one, what the caller's rules leave and its organization's own models.
+    """Return the public audience without a key; with a key, the models that the caller's rules allow and its
+    organization's own.
 
-    Unauthenticated for a key that is not valid.
+    Raises Unauthenticated for an invalid key.
     """
     caller = _caller(services, inbound)
     if caller is None:
@@ -79,19 +80,19 @@ def _caller(services: Services, inbound: Inbound) -> Caller | None:
 
 
 def handle_models(services: Services, inbound: Inbound) -> Outbound:
-    """The model list, or 304 when the caller's If-None-Match matches it. A key is validated even when the public
+    """List models, or return 304 when the caller's If-None-Match matches. A key is validated even when the public
     catalogue is requested. `available=true` keeps only the models that can be called now with the existing
     credentials."""
     query = read_query(inbound.arguments())
     audience = audience_of(services, inbound)
     if query.include_restricted or audience is PUBLIC:
-        # The parameter makes no difference to the public: one list serves both.
+        # The parameter has no effect for the public: one list serves both.
         audience = PUBLIC
         query = replace(query, include_restricted=False)
     if query.available:
         audience = replace(audience, reach=reach_of(services, _caller(services, inbound)))
     tag, body = _listed(services, query, audience)
-    # One with an organization's own models is remembered with them.
+    # A list with an organization's own models is cached with them.
     own = audience.own is not None and audience.own.current().models
     if own and audience.own is not None:
         holder = audience.own
@@ -101,7 +102,7 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
 
 
 def handle_model(services: Services, inbound: Inbound) -> Outbound:
-    """`GET /v1/models/<model>`: the entry of an id, an alias or provider/model. A 404 suggests similar ids."""
+    """Get the model entry of an id, an alias or provider/model. A 404 suggests similar ids."""
     ident = inbound.params["model"]
     catalogue = services.routing.catalogue.current()
     audience = audience_of(services, inbound)
@@ -116,7 +117,7 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _matching(services: Services, ident: str, audience: Audience) -> Iterator[dict[str, Any]]:
-    """The entry of the model text `ident`, if the audience may see it."""
+    """Return the entry of the model text `ident`, if the audience may see it."""
     catalogue = services.routing.catalogue.current()
     at_us = services.clock.now_us()
     if audience.own is not None:
@@ -135,8 +136,8 @@ def _matching(services: Services, ident: str, audience: Audience) -> Iterator[di
 
 
 def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, bytes]:
-    """The ETag and the serialised list that all callers under equal rules see, after the organization's own models.
-    Entries are written once for each catalogue and day; a list is made from them in a thread."""
+    """Return the ETag and the serialized list that all callers with equal rules see, after the organization's own
+    models. Entries are serialized once for each catalogue and day; a list is built from them in a thread."""
     at_us = services.clock.now_us()
     holder = services.routing.catalogue
     catalogue = holder.current()
@@ -167,7 +168,7 @@ def _serialise(entries: Iterable[bytes]) -> tuple[str, bytes]:
 
 
 def _join(first: bytes, second: bytes) -> bytes:
-    """One serialised list of two."""
+    """Join two serialized lists."""
     former = first[len(LIST_HEAD) : -len(LIST_END)]
     latter = second[len(LIST_HEAD) : -len(LIST_END)]
     return LIST_HEAD + former + (b"," if former and latter else b"") + latter + LIST_END

@@ -1,4 +1,4 @@
-"""Prices of an entry of the model list (service.md "Pricing object")."""
+"""Prices of an entry of the model list."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,13 +7,13 @@ from gateway.catalogue.catalogue import day_of
 from gateway.catalogue.entries import Mapping, Prices, TokenRates
 from gateway.money import format_price
 
-# Prices of both levels, in the order of service.md's pricing object, and those of the model level only.
+# Prices of both levels, in the order of the pricing object, and those of the model level only.
 PRICES = (
     "prompt", "completion", "image", "input_audio", "input_audio_cache_read", "output_audio", "request",
     "input_cache_read", "input_cache_write", "input_cache_write_1h", "ocr_page", "input_audio_hour",
 )  # fmt: skip
 MODEL_PRICES = ("web_search", "internal_reasoning")
-# Prices that service.md's object has no field for: members of their own, where there is one.
+# Prices without a field in the original pricing object: members of the gateway's own, where a price exists.
 MORE_PRICES = (
     "character", "output_image", "web_search", "file_search", "code_session", "internal_reasoning",
     "thinking_completion",
@@ -22,7 +22,7 @@ NO_RATES = TokenRates()
 
 
 def write_pricing(mapping: Mapping, at_us: int, names: tuple[str, ...]) -> dict[str, Any]:
-    """Today's base prices, exact decimal strings of USD a unit; "0" where there is none."""
+    """Return today's base prices, exact decimal strings of USD per unit; "0" where there is none."""
     rates = _base_rates(mapping.prices, day_of(at_us))
     pricing: dict[str, Any] = {name: format_price(getattr(rates, name) or 0) for name in names}
     for name in MORE_PRICES:
@@ -36,7 +36,7 @@ def write_pricing(mapping: Mapping, at_us: int, names: tuple[str, ...]) -> dict[
 
 
 def _base_rates(lists: tuple[Prices, ...], day: str) -> TokenRates:
-    """The base of the newest price list that has begun, else of the oldest."""
+    """Return the base prices of the newest price list in force, else of the oldest."""
     begun = [prices for prices in lists if prices.from_date <= day] or list(lists[:1])
     if begun:
         return begun[-1].base
@@ -44,7 +44,7 @@ def _base_rates(lists: tuple[Prices, ...], day: str) -> TokenRates:
 
 
 def highest_of(among: Sequence[Mapping]) -> tuple[Prices, ...]:
-    """The highest prices of text at any of the mappings: what a choice among them costs at most."""
+    """Return the highest text prices at any of the mappings: the most that a choice among them costs."""
     rates = [prices.base for one in among for prices in one.prices]
     if not rates:
         return ()

@@ -1,4 +1,4 @@
-"""POST /v1/moderations (HTTP reference, section 3.6)."""
+"""POST /v1/moderations."""
 
 from functools import partial
 from typing import Annotated, Any
@@ -43,13 +43,13 @@ class ModerationBody(Struct, kw_only=True, gc=False):
 
 
 def moderate(services: Services, inbound: Inbound) -> Outbound:
-    """A verdict for each text, or for all parts together."""
+    """Classify each text, or all parts together."""
     reader = partial(read, services.settings.limits)
     return answer(services, inbound, ModerationRequest, DECODER, reader, ID_PREFIX, write, count_images)
 
 
 def read(limits: LimitSettings, body: ModerationBody) -> tuple[Json, Units | None]:
-    """What goes upstream. InvalidRequest for an input of another shape, or for too many of them."""
+    """Return the upstream body. Raises InvalidRequest for an input of another shape, or for too many inputs."""
     given = body.input
     if isinstance(given, list):
         caps.check_inputs(limits, given)
@@ -59,7 +59,7 @@ def read(limits: LimitSettings, body: ModerationBody) -> tuple[Json, Units | Non
 
 
 def count_images(body: ModerationBody) -> int:
-    """Images among the parts: their bytes say nothing of what they count as, and their addresses less."""
+    """Count the images among the parts: neither their bytes nor their URLs tell how many tokens they count as."""
     return sum(isinstance(one, dict) and one["type"] == "image_url" for one in body.input)
 
 
@@ -71,7 +71,7 @@ def _is_input(one: Any) -> bool:
 
 
 def write(body: Json, facts: Facts) -> Json:
-    """The provider's verdicts."""
+    """Return the provider's results."""
     return {"id": facts.answer_id, "model": facts.served, **body, "usage": tokens(facts), "metadata": facts.metadata()}
 
 

@@ -1,4 +1,4 @@
-"""POST /v1/ocr (HTTP reference, section 3.7): the pages of a document as text."""
+"""POST /v1/ocr: the pages of a document as text."""
 
 import re
 from typing import Annotated, Any
@@ -22,11 +22,11 @@ from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 
 ID_PREFIX = "ocr-"
-MOST_PAGES = 1000  # of one document, as the reference of the format has it
+MOST_PAGES = 1000  # pages of one document (Mistral API reference, OCR)
 RANGE = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
 DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,", re.ASCII)
 LARGE = 1 << 18  # characters of base64
-ONE_PAGE = ("image/png", "image/jpeg", "image/webp")  # other formats of images may hold many
+ONE_PAGE = ("image/png", "image/jpeg", "image/webp")  # pages; formats of images other than these may hold several
 LONGEST_PAGES = 8_000  # characters of a list of pages
 PASSED_ON = (
     *("document", "pages", "include_image_base64", "image_limit", "image_min_size", "bbox_annotation_format"),
@@ -42,7 +42,7 @@ DOCUMENT = {
     ]
 }
 Document = Annotated[dict[str, Any], Meta(extra_json_schema=DOCUMENT)]
-Whole = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]  # readers of JSON take longer ones for fractions
+Whole = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]  # JSON parsers read longer numbers as floats
 Pages = Annotated[list[int], Meta(extra_json_schema={"minItems": 1, "items": {"minimum": 0}})]
 Ranges = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"})]
 
@@ -68,12 +68,12 @@ class OcrBody(Struct, kw_only=True, gc=False):
 
 
 def read_document(services: Services, inbound: Inbound) -> Outbound:
-    """The text of each page."""
+    """Extract the text of each page."""
     return answer(services, inbound, OcrRequest, DECODER, read, ID_PREFIX, write)
 
 
 def read(body: OcrBody) -> tuple[Json, Units | None]:
-    """What goes upstream, and how many pages it may be. InvalidRequest."""
+    """Return the upstream body and the possible number of pages. Raises InvalidRequest."""
     address = _address_of(body.document)
     pages = _pages_of(body.pages)
     if pages is not None:
@@ -106,7 +106,7 @@ def _address_of(document: Json) -> str:
 
 
 def _pages_of(given: list[int] | str | None) -> list[int] | None:
-    """Numbers of pages, the first being 0; None: all."""
+    """Return the page numbers, the first being 0; None: all."""
     if given is None:
         return None
     if isinstance(given, list):
@@ -131,8 +131,8 @@ def _pages_of(given: list[int] | str | None) -> list[int] | None:
 
 
 def _count_pages(address: str, kind: str) -> tuple[int, int]:
-    """How many pages a document has at the most, and likely: MOST_PAGES of what only the provider sees, of what cannot
-    be read, and of formats that tell no number. An image at an address is likely one."""
+    """Return how many pages a document has at most, and likely: MOST_PAGES for a document that only the provider reads,
+    that is unreadable, or in a format without a page count. An image at a URL likely has one page."""
     head = DATA.match(address)
     if head is None:
         return MOST_PAGES, 1
@@ -151,7 +151,7 @@ def _count_pages(address: str, kind: str) -> tuple[int, int]:
 
 
 def write(body: Json, facts: Facts) -> Json:
-    """The provider's pages, with what they cost."""
+    """Return the provider's pages with their cost."""
     usage = dict(body.get("usage_info") or {}) | facts.cost()
     return {**body, "model": facts.served, "usage_info": usage, "metadata": facts.metadata()}
 

@@ -1,4 +1,4 @@
-"""GET /v1/realtime: sessions over WebSockets, relayed to a provider (HTTP reference, section 3.10)."""
+"""GET /v1/realtime: sessions over WebSockets, relayed to a provider."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,10 +27,10 @@ else:
 PATH = "/v1/realtime"
 KEY_SUBPROTOCOL = "openai-insecure-api-key."
 ANY = "*"
-# A URL is kept in logs and histories: no credential may stand there.
+# URLs are kept in logs and histories, so they must not contain credentials.
 CREDENTIALS = ("token", "api_key", "client_secret")
 CALLS = "calls over WebRTC and SIP are not supported; connect to /v1/realtime over a WebSocket."
-# What else the original has here.
+# Other realtime paths of the original API.
 INSTEAD = {
     f"{PATH}/calls": CALLS,
     f"{PATH}/sessions": f"create a client secret with POST {PATH}/client_secrets.",
@@ -41,7 +41,8 @@ TURN = f"GET {PATH} (response)"
 
 
 def connect(services: Services, inbound: Inbound) -> Outbound:
-    """A session: everything is checked, and a provider's is open, before the caller's handshake is answered."""
+    """Open a realtime session. All checks, and the connection to a provider, are complete before the caller's handshake
+    is answered."""
     query = inbound.arguments()
     for name in CREDENTIALS:
         if name in query:
@@ -59,7 +60,7 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
     inbound.channel.owner = who.caller().organization_id
     model, opened = _read(query, who.lock, services.engine.realtime.is_name_of)
     context = auth.context_of(services, inbound, who.caller(), "realtime")
-    # What is said in a session is not retained.
+    # The content of a session is not retained.
     inbound.payload = context.payload = None
     session, first = _open(services, context, model, opened, who, inbound)
     if SUBPROTOCOL in handshake.offered:
@@ -71,7 +72,8 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
 
 
 class SessionOwner:
-    """Who opens a session: by an API key, or by a client secret with what it settles. `caller` finds them anew."""
+    """The owner of a session: an API key, or a client secret with the settings that it fixes. `caller` authenticates
+    again."""
 
     def __init__(self, caller: Callable[[], Caller], lock: SessionLock) -> None:
         self.caller = caller
@@ -79,7 +81,7 @@ class SessionOwner:
 
 
 class Takeover:
-    """Serves a session over the caller's connection; `first` goes to the provider before anything of theirs."""
+    """Serves a session over the caller's connection; `first` is sent to the provider before any event of the caller."""
 
     def __init__(
         self,
@@ -109,12 +111,13 @@ class Takeover:
             self._session.close()
             context = inbound.context
             if context is not None and context.outcome is not None:
-                # The provider's share of the time, which is all but the handshake.
+                # The provider's share of the duration, which is everything but the handshake.
                 context.outcome.serving.ended = self._clock.monotonic()
 
 
 def _check_origin(services: Services, inbound: Inbound) -> None:
-    """Browsers let a page of any origin open a WebSocket: which may is looked at here (`security.cors_origins`)."""
+    """Check the origin: browsers let a page of any origin open a WebSocket, so `security.cors_origins` is enforced
+    here."""
     origin = inbound.header("origin")
     allowed = services.settings.security.cors_origins
     own = inbound.base_url.partition("://")
@@ -124,7 +127,7 @@ def _check_origin(services: Services, inbound: Inbound) -> None:
 
 
 def _authenticate(services: Services, inbound: Inbound) -> SessionOwner:
-    """The header first, as everywhere; else the subprotocol that browsers have to use."""
+    """Authenticate by the header, as everywhere; else by the subprotocol that browsers must use."""
     token = auth.token_of(inbound)
     offered = [one.strip() for one in inbound.header("sec-websocket-protocol").split(",")]
     named = next((one for one in offered if one.startswith(KEY_SUBPROTOCOL)), "")
@@ -147,7 +150,7 @@ def _authenticate(services: Services, inbound: Inbound) -> SessionOwner:
 def _read(
     query: dict[str, str], lock: SessionLock, is_name_of: Callable[[str, str], bool]
 ) -> tuple[str, RealtimeInput]:
-    """The model, and what kind of session it is to be."""
+    """Return the model and the type of the session."""
     if "call_id" in query:
         raise InvalidRequest(f"There is no call to join: {CALLS}", param="call_id")
     model = query.get("model", "").strip()
@@ -174,7 +177,7 @@ def _read(
 def _open(
     services: Services, context: RequestContext, model: str, opened: RealtimeInput, who: SessionOwner, inbound: Inbound
 ) -> tuple[RealtimeSession, tuple[ClientEvent, ...]]:
-    """A session, and what goes to the provider first."""
+    """Return a session, and the events that are sent to the provider first."""
     engine = services.engine.realtime
     found = engine.open(context, model, opened, _reporter(services, inbound))
     try:
@@ -192,7 +195,8 @@ def _open(
 
 
 def _transcriber(services: Services, opened: OpenedSession, names: frozenset[str]) -> Callable[[str], str]:
-    """Gives the provider's name of a model that is to transcribe; `names` are those of the session's own."""
+    """Return a function from a transcription model to the provider's name of it; `names` are those of the session's own
+    model."""
     target = opened.place.target
     if not services.engine.realtime.transcribes(target):
         return opened.turns.settings.transcribe
@@ -202,7 +206,7 @@ def _transcriber(services: Services, opened: OpenedSession, names: frozenset[str
 def _reporter(
     services: Services, inbound: Inbound
 ) -> Callable[[RequestContext, int, float, GatewayError | None], None]:
-    """Tells log, metrics and traces of each response, as of a request of its own."""
+    """Return a function that reports each response to log, metrics and traces as a separate request."""
     end = services.telemetry.requests.of(TURN, True)
 
     def report(context: RequestContext, status: int, started: float, error: GatewayError | None) -> None:

@@ -1,7 +1,7 @@
-"""The caller's side of a realtime session in OpenAI's format: their events, checked, and errors as events.
+"""The caller's side of a realtime session in OpenAI's format: validated client events, and errors as events.
 
-Facts: Realtime API reference (general availability), "Client events". Only events that are known are passed on, each
-written anew, so that what was checked is what the provider reads.
+Source: OpenAI Realtime API reference (general availability), "Client events". Only known events are forwarded, each
+serialized anew, so that the provider reads exactly what was validated.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from gateway.runtime.threads import compute_if
 from gateway.surfaces import caps
 
 Json = dict[str, Any]
-# Events by what they may bring about.
+# Events by their possible effect.
 SOUND = "input_audio_buffer.append"
 BEGINS: dict[str, Literal["", "response", "sound"]] = {
     "session.update": "",
@@ -36,21 +36,21 @@ BEGINS: dict[str, Literal["", "response", "sound"]] = {
     "response.cancel": "",
 }
 LONGEST_ID = 256
-LARGE = 1 << 18  # bytes from which an event is written in a thread
+LARGE = 1 << 18  # bytes; a longer event is written in a thread
 FUNCTION = "function"
-# What only the owner of the provider's account may set: what lies or is shown there.
+# Fields reserved for the owner of the provider's account: they refer to objects stored or shown there.
 OWNERS = ("prompt", "tracing")
-# With these a response reads something else than the conversation as it stands.
+# With these fields a response reads something else than the current conversation.
 OWN_CONTEXT = frozenset(("input", "conversation", "instructions", "tools"))
-TALKERS = (None, "user", "assistant")  # the roles of items that carry no instructions; calls of functions have none
+TALKERS = (None, "user", "assistant")  # roles of items without instructions; function calls have none
 INSTRUCTIONS_LOCKED = "The client secret fixes the instructions of this session."
 OUTPUT_LIMITS = ("max_output_tokens", "max_response_output_tokens")
 
 
 class OpenAIEvents:
-    """Reads the events of one session. `names` are what the caller may call its model, `transcribe` gives the
-    provider's name of a model that is to transcribe, or raises; `lock` is what a client secret settled, `limits` what
-    an event may contain, as the body of a request."""
+    """Reads the events of one session. `names` are the names that the caller may use for its model, `transcribe`
+    returns the provider's name of a transcription model, or raises; `lock` holds the settings that a client secret
+    fixes, `limits` the limits of an event, as for the body of a request."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class OpenAIEvents:
         self._transcribe = transcribe
         self._lock = lock
         self._limits = limits
-        self.heard = ""  # the model that transcribes, as the caller wrote it
+        self.heard = ""  # the transcription model, as the caller wrote it
 
     def read(self, text: str) -> ClientEvent:
-        """A checked event, with an id. InvalidRequest and others, with the id in `details`."""
+        """Return a validated event with an id. Raises InvalidRequest and others, with the id in `details`."""
         raw = text.encode()
         wire = caps.read(self._limits, raw, _decode, raw)
         given = wire.get("event_id")
@@ -83,17 +83,18 @@ class OpenAIEvents:
             raise
 
     def error(self, error: GatewayError, event: str) -> str:
-        """The event that tells of an error."""
+        """Return the event that reports an error."""
         body = error_body(error, "")["error"] | {"event_id": event or None}
         body.pop("details", None)
         return orjson.dumps({"type": "error", "event_id": f"event_{new_hex()}", "error": body}).decode()
 
     def cancel(self, response: str) -> str:
-        """The event that ends a response."""
+        """Return the event that cancels a response."""
         return orjson.dumps({"type": "response.cancel", "response_id": response}).decode()
 
     def opening(self) -> tuple[ClientEvent, ...]:
-        """What goes upstream first: what the secret settled, and the model that transcribes in a session for that."""
+        """Return the first upstream events: the settings that the secret fixes, and the model of a transcription
+        session."""
         lock = self._lock
         session: Json = {}
         audio: Json = {}
@@ -167,10 +168,10 @@ class OpenAIEvents:
             raise _refuse(param, "model_locked", "The model of a session cannot be changed; open another session.")
 
     def _check_shared(self, holder: Json, place: str) -> None:
-        """What both a session and a response may set."""
+        """Check the fields that a session and a response share."""
         for name in OWNERS:
             holder.pop(name, None)
-        # A null would set a locked field back to the provider's default.
+        # A null would reset a locked field to the provider's default.
         if self._lock.instructions and holder.pop("instructions", None) is not None:
             raise _refuse(f"{place}.instructions", "instructions_locked", INSTRUCTIONS_LOCKED)
         _check_tools(holder, place)
@@ -179,7 +180,7 @@ class OpenAIEvents:
             raise _refuse(f"{place}.audio.output.voice", "voice_locked", "The client secret fixes the voice.")
 
     def _check_item(self, item: Any, place: str) -> None:
-        """Items that instruct the model are refused where a client secret has the instructions."""
+        """Reject items that instruct the model where a client secret fixes the instructions."""
         if isinstance(item, dict):
             role = item.get("role")
         else:
@@ -219,7 +220,7 @@ class OpenAIEvents:
 
 
 def _check_tools(holder: Json, place: str) -> None:
-    """Functions only; without a type the provider may take a tool for one of its own."""
+    """Accept functions only; a provider may take a tool without a type for one of its own."""
     tools = holder.get("tools")
     if tools is None:
         return
@@ -229,12 +230,12 @@ def _check_tools(holder: Json, place: str) -> None:
 
 
 def names_of(mapping: Mapping, model: str) -> frozenset[str]:
-    """What the caller of a session, who named its model, may call that."""
+    """Return the names that the caller of a session may use for its model."""
     return frozenset((model, mapping.model, mapping.external_id, mapping.key, f"{mapping.provider}/{mapping.model}"))
 
 
 def own_transcriber(mapping: Mapping, names: frozenset[str], model: str) -> str:
-    """The provider's name of a session's model that transcribes itself what is said, and nobody else there."""
+    """Return the provider's name of a session model that transcribes audio itself; no other model may."""
     if model in names:
         return mapping.external_id
     text = f"{mapping.key} transcribes audio itself: use it instead of {model[:100]!r}."
@@ -260,7 +261,7 @@ def _encode(wire: Json) -> str:
 
 
 def _object(holder: Json, name: str, keep: bool = True) -> Json:
-    """The object under a name; an empty one where there is none, which then stands there (`keep`)."""
+    """Return the object under a name; an empty one where it is absent, stored in `holder` if `keep`."""
     found = holder.get(name)
     if isinstance(found, dict):
         return found
@@ -273,7 +274,7 @@ def _object(holder: Json, name: str, keep: bool = True) -> Json:
 
 
 def _limit(holder: Json) -> int | None:
-    """The output limit that is set: UNLIMITED for "inf" and whatever else is no number, None for none."""
+    """Return the output limit: UNLIMITED for "inf" and any other text, None for none."""
     given = [holder[name] for name in OUTPUT_LIMITS if name in holder]
     if not given:
         return None
@@ -284,7 +285,7 @@ def _limit(holder: Json) -> int | None:
 
 
 def _weigh(item: Any, event: ClientEvent) -> None:
-    """Count sound and images of an item as such, and not as the text that they come as."""
+    """Count audio and images of an item as media, not as the text that encodes them."""
     if isinstance(item, dict):
         parts = item.get("content")
     else:
@@ -298,7 +299,7 @@ def _weigh(item: Any, event: ClientEvent) -> None:
 
 
 def _may_listen(session: Json) -> bool:
-    """Whether the provider may begin responses by itself with these settings."""
+    """Return whether the provider may start responses automatically with these settings."""
     sound = _object(_object(session, "audio", keep=False), "input", keep=False)
     return any(holder.get("turn_detection") is not None for holder in (sound, session))
 

@@ -58,7 +58,7 @@ class _Block:
 
 
 def vendor_of(name: Any) -> str:
-    """The vendor that a `format` stands for; a format of no known vendor is its own name, "unknown" is none."""
+    """Return the vendor that a `format` stands for; an unknown format is its own name, "unknown" is none."""
     if not isinstance(name, str) or name == UNKNOWN:
         return ""
     return REASONING_VENDORS.get(name, name)
@@ -71,9 +71,9 @@ def format_of(vendor: str) -> str:
 def read_details(
     items: list[dict[str, Any]] | None, said: str, call_ids: Collection[str], path: str
 ) -> tuple[list[Reasoning], ReasoningMarks]:
-    """Reasoning blocks and other parts' tokens of one message. `said` is its plain reasoning text, used when no item
-    has any: a stream whose vendor shows itself at the end alone tells the text there only, and the signature is of it.
-    InvalidRequest for an item that is not one of the three types."""
+    """Return the reasoning blocks and the other parts' tokens of one message. `said` is its plain reasoning text, used
+    when no item has any: a stream that identifies its vendor only at the end sends the text there only, and the
+    signature covers it. Raises InvalidRequest for an item of another type."""
     if not items:
         return ([Reasoning(said)] if said else []), ReasoningMarks()
     blocks: list[_Block] = []
@@ -101,7 +101,7 @@ def read_details(
 
 
 def _merge(blocks: list[_Block], item: dict[str, Any], ident: str, vendor: str) -> None:
-    """Add an item to the block it continues (same index and vendor), or begin another."""
+    """Add an item to the block that it continues (same index and vendor), or begin another."""
     index = item.get("index")
     last = blocks[-1] if blocks else None
     lone_signature = not item.get("text") and item.get("signature") and last is not None and not last.signatures
@@ -128,7 +128,7 @@ def _word(item: dict[str, Any], name: str) -> str:
 
 
 def write_details(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """The items of a message's parts; empty when nothing in them has a vendor who wants it back."""
+    """Return the items of a message's parts; empty when no vendor needs any of them back."""
     items: list[dict[str, Any]] = []
     index = 0
     for part in parts:
@@ -143,7 +143,7 @@ def write_details(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 
 def write_block(part: Reasoning, index: int) -> list[dict[str, Any]]:
-    """One block of reasoning: its text or summary with the signature, then what is sealed."""
+    """Return one block of reasoning: its text or summary with the signature, then the encrypted data."""
     shared: dict[str, Any] = {"format": format_of(part.vendor), "index": index}
     if part.ident:
         shared["id"] = part.ident
@@ -160,5 +160,5 @@ def write_block(part: Reasoning, index: int) -> list[dict[str, Any]]:
 
 
 def write_token(signature: str, vendor: str, ident: str) -> dict[str, Any]:
-    """The opaque token of a text (`ident` CONTENT_ID) or of a tool call (its id)."""
+    """Return the opaque token of a text (`ident` CONTENT_ID) or of a tool call (its id)."""
     return {"type": SEALED, "data": signature, "format": format_of(vendor), "id": ident}

@@ -1,4 +1,4 @@
-"""POST /v1/rerank (HTTP reference, section 3.8)."""
+"""POST /v1/rerank."""
 
 from typing import Annotated, Any
 
@@ -34,7 +34,7 @@ class RerankBody(Struct, kw_only=True, gc=False):
 
 
 def rerank(services: Services, inbound: Inbound) -> Outbound:
-    """The documents ordered by their relevance to the query, the best first."""
+    """Rank the documents by their relevance to the query, the best first."""
     context = auth.admit(services, inbound, RerankRequest.operation)
     body = read_json(services.settings.limits, DECODER, inbound.body, {})
     try:
@@ -47,12 +47,12 @@ def rerank(services: Services, inbound: Inbound) -> Outbound:
 
 
 def read(body: RerankBody, size: int) -> RerankRequest:
-    """The neutral request."""
+    """Return the neutral request."""
     wanted = RerankInput(body.query, tuple(body.documents))
     longest = max(len(one.encode("utf-8", "replace")) for one in body.documents)
     needs = Requirements(
         max_tokens=0,
-        prompt_bytes=0,  # what is read stands in `units`: the query counts with each document
+        prompt_bytes=0,  # `units` hold the tokens read: the query counts once for each document
         longest_input=longest + len(body.query.encode("utf-8", "replace")),
         messages=len(body.documents),
         units=units_of(wanted),
@@ -63,7 +63,7 @@ def read(body: RerankBody, size: int) -> RerankRequest:
 
 
 def write(result: RerankResult, body: RerankBody, facts: Facts) -> Json:
-    """The answer in the shape of the reference; `top_n` is cut here, whatever the provider sent."""
+    """Return the response in the documented shape; `top_n` is applied here, however many results the provider sent."""
     best = sorted(result.scores, key=lambda one: (-one[1], one[0]))[: body.top_n or len(result.scores)]
     rows = []
     for index, score in best:

@@ -1,8 +1,8 @@
-"""JSON schemas of what the operations in the service's own format answer, for the API description."""
+"""JSON schemas of the responses in the gateway's own format, for the API description."""
 
 from gateway.surfaces.shapes import ANY, COST, METADATA, OBJECT, TOKENS, map_of, named, one_of, shape
 
-FAILED = shape(error=OBJECT)  # the last event of a stream that broke
+FAILED = shape(error=OBJECT)  # the last event of a stream that failed
 FINISH = one_of("stop", "length", "tool_calls", "content_filter", "function_call", null=True)
 TOOL_CALL = named(
     "ToolCall",

@@ -1,4 +1,4 @@
-"""POST /v1/audio/speech (HTTP reference, section 3.11)."""
+"""POST /v1/audio/speech."""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ DECODER = Decoder(SpeechBody)
 
 
 def speak(services: Services, inbound: Inbound) -> Outbound:
-    """The text as audio: the file itself, or a stream of events with its chunks."""
+    """Generate speech from text: the audio file, or a stream of events with its chunks."""
     context = auth.admit(services, inbound, SpeechRequest.operation)
     body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
     request = read(body)
@@ -72,7 +72,7 @@ def speak(services: Services, inbound: Inbound) -> Outbound:
 
 
 def read(body: SpeechBody) -> SpeechRequest:
-    """The neutral request."""
+    """Return the neutral request."""
     own = isinstance(body.voice, OwnVoice)
     if isinstance(body.voice, OwnVoice):
         voice = body.voice.id
@@ -85,8 +85,8 @@ def read(body: SpeechBody) -> SpeechRequest:
 
 
 def _reply(services: Services, stream: StreamedAnswer, facts: Facts, format: str) -> Outbound:
-    """The file. Its first piece waits for the second: what is whole by then has its length and its cost in the head,
-    and the last piece of all leaves only once it is settled."""
+    """Return the file. Its first piece waits for the second: if the file is complete by then, the headers have its
+    length and cost. The last piece is sent only after the settlement."""
     batches = iter(stream)
     try:
         first, ended = _next_piece(batches)
@@ -114,7 +114,7 @@ def _reply(services: Services, stream: StreamedAnswer, facts: Facts, format: str
 
 
 def _next_piece(batches: Iterator[Batch]) -> tuple[bytes, bool]:
-    """The next bytes, and whether they were the last. Raises what ended the answer instead."""
+    """Return the next bytes, and whether they were the last. Raises the error that ended the response."""
     for batch in batches:
         found = b"".join(event.data for event in batch if type(event) is MediaPiece)
         last = batch[-1]
@@ -134,9 +134,10 @@ def _pieces(stream: StreamedAnswer, batches: Iterator[Batch], first: bytes, seco
 
 
 def _write_pieces(stream: StreamedAnswer, batches: Iterator[Batch], first: bytes, second: bytes) -> Iterator[bytes]:
-    """One piece behind the provider; an answer that breaks ends the connection, so that it cannot look whole."""
+    """Write one piece behind the provider; a response that fails closes the connection, so that it cannot look
+    complete."""
     try:
-        yield b""  # taken at once: from here on what closes this runs its end
+        yield b""  # taken now: from here on, closing this generator also closes the stream
         yield first
         held = second
         ended = False
@@ -151,7 +152,8 @@ def _write_pieces(stream: StreamedAnswer, batches: Iterator[Batch], first: bytes
 
 
 def foreseen_cost(outcome: Outcome, at_us: int) -> tuple[str, str]:
-    """The header of what it will cost: exact where the characters alone decide, else by how long the text takes."""
+    """Return the header of the expected cost: exact where the characters alone determine it, else by the estimated
+    duration."""
     mapping = outcome.serving.target.mapping
     units = outcome.request.requirements.units
     likely = estimate(units, mapping, outcome.request.requirements.prompt_bytes)

@@ -1,5 +1,5 @@
-"""What operations with a single JSON answer share: admission, the call, and the answer with its model, usage and
-metadata."""
+"""Shared handling of operations with a single JSON response: admission, the call, and the response with its model,
+usage and metadata."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -30,8 +30,9 @@ def answer(
     write: Callable[[Json, Facts], Json],
     count_images: Callable[[Body], int] = lambda body: 0,
 ) -> Outbound:
-    """The answer of one such operation. `read` gives what goes upstream of the checked body (its model apart), and its
-    units; `write` adds to the provider's answer what is ours; `count_images` gives how many images are read."""
+    """Return the response of one such operation. `read` returns the upstream body for the validated body (without the
+    model) and its units; `write` adds the gateway's members to the provider's response; `count_images` returns the
+    number of images."""
     context = auth.admit(services, inbound, kind.operation)
     raw = inbound.body
     body: Any = read_json(services.settings.limits, decoder, raw, {})
@@ -51,6 +52,6 @@ def answer(
 
 
 def tokens(facts: Facts) -> Json:
-    """The usage of an operation that reads and may write text, with its cost."""
+    """Return the usage of an operation that reads and may write text, with its cost."""
     used = facts.usage
     return {"input_tokens": used.input_total, "output_tokens": used.output_total} | facts.cost()

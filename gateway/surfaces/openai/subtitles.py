@@ -7,11 +7,11 @@ SUBTITLES = ("srt", "vtt")
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 SECOND_MS = 1000
-LONGEST_S = 3_599_999.999  # what hours of three digits can say
+LONGEST_S = 3_599_999.999  # the largest time with three digits of hours
 
 
 def write_subtitles(kind: str, segments: Iterable[dict[str, Any]]) -> str:
-    """`kind` is one of SUBTITLES; a segment has start and end in seconds, and text."""
+    """Return subtitles; `kind` is one of SUBTITLES. A segment has start and end in seconds, and text."""
     mark = "," if kind == "srt" else "."
     blocks = []
     for number, one in enumerate(segments, 1):

@@ -1,4 +1,4 @@
-"""Every operation in the service's own format, which is OpenAI's where that has one."""
+"""Every operation in the gateway's own format, which is OpenAI's where OpenAI has the operation."""
 
 from gateway.surfaces.http import Surface
 from gateway.surfaces.http_responses import OPENAI

@@ -1,4 +1,4 @@
-"""POST /v1/audio/transcriptions and /v1/audio/translations (HTTP reference, section 3.11)."""
+"""POST /v1/audio/transcriptions and /v1/audio/translations."""
 
 import re
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ from gateway.surfaces.preference_checks import read_preferences
 from gateway.worker.services import Services
 
 ID_PREFIX = "transcript-"
-MANY = 1_000  # segments from which subtitles are written in a thread
+MANY = 1_000  # segments; subtitles with more are written in a thread
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
 GRANULARITIES = ("word", "segment")
 LIMITS = FormLimits(parts=128, files=1, field_bytes=64 << 10)
@@ -45,7 +45,7 @@ BOOLEAN = (*TRUE, "false", "0", "")
 
 
 def transcribe(services: Services, inbound: Inbound, kind: type[TranscriptionRequest]) -> Outbound:
-    """The text of an audio file, in the requested format or as a stream of events."""
+    """Transcribe an audio file, in the requested format or as a stream of events."""
     context = auth.admit(services, inbound, kind.operation, form=True)
     require_form(inbound)
     form = read_form(inbound, LIMITS, services.settings.spool_dir)
@@ -63,7 +63,7 @@ def transcribe(services: Services, inbound: Inbound, kind: type[TranscriptionReq
 def read(
     services: Services, inbound: Inbound, form: Form, kind: type[TranscriptionRequest]
 ) -> tuple[TranscriptionInput, TranscriptionRequest]:
-    """The neutral request. InvalidRequest with `param` set."""
+    """Return the neutral request. Raises InvalidRequest with `param` set."""
     model = form.text("model")
     if not model:
         raise _invalid("model", "set the model")
@@ -98,7 +98,7 @@ def read(
 
 
 def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFile, str]:
-    """The audio, and the name of the field that it came by."""
+    """Return the audio, and the name of the field that held it."""
     url = form.text("url") or form.text("file_url")
     if form.files and url:
         raise _invalid("url", "send a file or a url, not both")
@@ -142,7 +142,8 @@ def _granularities(form: Form) -> tuple[str, ...]:
 
 
 def _chunking(form: Form) -> str:
-    """The strategy: a word, or JSON, also where a client spells out its members (`chunking_strategy[type]`)."""
+    """Return the strategy: a word, or JSON, also where a client sends its members separately
+    (`chunking_strategy[type]`)."""
     members = {found[1]: value for name, value in form.fields if (found := CHUNKING.fullmatch(name))}
     if not members:
         return form.text("chunking_strategy")
@@ -160,7 +161,7 @@ def _number(text: str) -> str | float:
 
 
 def _words(form: Form, *names: str) -> tuple[str, ...]:
-    """What fields of any of these names list, also as clients spell lists out (`name[]`)."""
+    """Return the values of all fields with these names, including the list spelling of clients (`name[]`)."""
     return tuple(value for name in names for one in (name, f"{name}[]") for value in form.texts(one) if value)
 
 
@@ -196,7 +197,7 @@ def _write(result: TranscriptionResult, chosen: str, facts: Facts, headers: list
             written["task"] = "transcribe"
         written |= {"language": result.language, "duration": result.duration, "segments": result.segments}
     else:
-        written["language"] = result.language or None  # some clients cannot do without
+        written["language"] = result.language or None  # some clients require it
         written |= {"duration": result.duration} if result.duration else {}
     if result.words:
         written["words"] = [{"text": one.get("word", one.get("text", "")), **one} for one in result.words]
@@ -207,7 +208,7 @@ def _write(result: TranscriptionResult, chosen: str, facts: Facts, headers: list
 
 
 def _usage(facts: Facts) -> dict[str, Any]:
-    """Tokens where the provider counts them, else seconds."""
+    """Return tokens where the provider counts them, else seconds."""
     used = facts.usage
     if not used.input_total and not used.output_total:
         return {"type": "duration", "seconds": used.audio_ms / audio_uploads.SECOND_MS}
@@ -251,7 +252,7 @@ FIELDS = {"type": "array", "items": FIELD}
 FORM = {
     "type": "object",
     "required": ["model"],
-    # One of them, and not both.
+    # Exactly one of them.
     "oneOf": [{"required": ["file"]}, {"required": ["url"]}],
     "properties": {
         "model": {**FIELD, "minLength": 1},

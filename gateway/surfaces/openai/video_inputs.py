@@ -1,4 +1,4 @@
-"""What POST /v1/videos takes, as JSON or as a form: read into a neutral request."""
+"""The body of POST /v1/videos, as JSON or as a form: read into a neutral request."""
 
 import re
 from contextlib import suppress
@@ -34,13 +34,13 @@ MOST_IMAGES = 9
 MOST_FILES = 3
 LIMITS = FormLimits(parts=64, files=MOST_IMAGES + 2, field_bytes=128 << 10, file_bytes=image_uploads.MOST_BYTES)
 DIGITS = re.compile(r"[0-9]{1,9}")
-# Fields of a form that bring an address: `image`, and `image[image_url]` as clients write an object in a form.
+# Form fields that hold a URL: `image`, and `image[image_url]` as clients write an object in a form.
 NESTED = re.compile(r"(\w+)(?:\[\d*\])?\[(image_url|video_url|audio_url)\]")
 LISTS = ("reference_images", "reference_videos", "reference_audios")
 REFERENCE = "input_reference"
 SECRET = "callback_secret"
-MAY_HAVE_SECRET = re.compile(rb"callback_secret|\\u")  # a name may be written in escapes
-SMALL = 1 << 16  # bytes of a body that may be anything
+MAY_HAVE_SECRET = re.compile(rb"callback_secret|\\u")  # a name may be written with escapes
+SMALL = 1 << 16  # bytes; a longer body may have any number of parts
 CHOICES = {"size": SIZES}
 Address = Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": "^(https?://|data:)"})]
 Link = Annotated[str, Meta(min_length=9, max_length=8192, extra_json_schema={"pattern": "^https://"})]
@@ -53,13 +53,13 @@ class ImageAddress(Struct, kw_only=True, gc=False):
 
 
 class VideoAddress(Struct, kw_only=True, gc=False):
-    """A video at an https address, which the provider loads itself."""
+    """A video at an https URL, which the provider loads itself."""
 
     video_url: Link
 
 
 class AudioAddress(Struct, kw_only=True, gc=False):
-    """A sound at an https address, which the provider loads itself."""
+    """An audio file at an https URL, which the provider loads itself."""
 
     audio_url: Link
 
@@ -92,7 +92,7 @@ Pictures = dict[str, list[Picture]]
 
 
 def read(services: Services, inbound: Inbound, caller: Caller) -> tuple[VideosRequest, CallbackWish]:
-    """The request, and whom to tell of its end. InvalidRequest."""
+    """Return the request and its callback. Raises InvalidRequest."""
     if inbound.upload is None:
         body = _read_json(services, inbound)
         found = Pictures()
@@ -121,21 +121,21 @@ def _read_json(services: Services, inbound: Inbound) -> VideoFields:
 
 
 def _addresses(body: VideoFields) -> dict[str, list[str]]:
-    """The addresses of images, by field."""
+    """Return the URLs of images, by field."""
     single = {"image": body.image, "last_frame": body.last_frame, REFERENCE: body.input_reference}
     found = {name: [_url(one)] for name, one in single.items() if one is not None}
     return found | {"reference_images": [_url(one) for one in body.reference_images or ()]}
 
 
 def _url(given: Any) -> str:
-    """What a text or an object with one address names."""
+    """Return the URL in a text or in an object with one URL."""
     if isinstance(given, str):
         return given
     return str(getattr(given, given.__struct_fields__[0]))
 
 
 def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
-    """The same from a form, whose values are texts."""
+    """Read the body from a form, whose values are texts."""
     values: dict[str, Any] = {}
     for written, value in form.fields:
         if value == "":
@@ -211,7 +211,7 @@ def _request(services: Services, caller: Caller, body: VideoFields, found: Pictu
 
 
 def _check(wanted: VideosInput) -> None:
-    """What contradicts itself."""
+    """Check for contradictions between fields."""
     if wanted.last_frame is not None and wanted.first_frame is None:
         raise invalid("last_frame", "it requires image, the first frame")
     references = wanted.reference_images or wanted.reference_videos or wanted.reference_audios
@@ -220,8 +220,8 @@ def _check(wanted: VideosInput) -> None:
 
 
 def _place_reference(services: Services, model: str, found: Pictures) -> None:
-    """`input_reference` is a reference image where the model takes those, else the first frame, as servers of OpenAI's
-    format take it."""
+    """Treat `input_reference` as a reference image where the model accepts those, else as the first frame, as servers
+    of OpenAI's format do."""
     if found.get("reference_images") or found.get("image"):
         raise invalid(REFERENCE, "send it instead of image and reference_images")
     mappings = services.routing.catalogue.current().mappings_of(model.rpartition("/")[2], VideosRequest.operation)
@@ -247,7 +247,7 @@ def _https(given: Any, param: str) -> str:
 
 
 def _model_of(services: Services, caller: Caller, requested: str) -> str:
-    """As it is named; for "auto" the configured one where it can be reached, else the sandbox's."""
+    """Return the named model; for "auto" the configured one where it is reachable, else the sandbox's."""
     if requested not in ("", image_uploads.AUTO):
         return requested
     chosen = services.settings.video.model
@@ -259,8 +259,8 @@ def _model_of(services: Services, caller: Caller, requested: str) -> str:
 
 
 def _hide_secret(payload: Payload | None, body: VideoFields | None = None) -> None:
-    """Keep a request in JSON without the secret of its callback. One that was refused (`body` None) may have any number
-    of parts: only a short one is read for that, and of a longer one nothing is kept."""
+    """Retain a JSON request without the secret of its callback. A rejected request (`body` None) may have any number of
+    parts: only a short one is parsed for that, a longer one is not retained."""
     if payload is None or not MAY_HAVE_SECRET.search(payload.sent):
         return
     if body is None:

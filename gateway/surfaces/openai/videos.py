@@ -1,4 +1,4 @@
-"""`/v1/videos`: jobs that make videos, and their content (HTTP reference, section 3.13)."""
+"""`/v1/videos`: video generation jobs, and their content."""
 
 from typing import Any
 
@@ -40,8 +40,8 @@ class TokenQuery(Body):
 
 
 def create(services: Services, inbound: Inbound) -> Outbound:
-    """Begin a video. The answer is its job, which GET shows until it has ended; its end can be told by a callback. The
-    most that it may cost is reserved until then, and charged is what was made."""
+    """Create a video. The response is its job, which GET shows until it has ended; a callback can report its end. The
+    maximum cost is reserved until then, and only the generated video is charged."""
     context = auth.admit(services, inbound, OPERATION, form=True)
     request, callback = video_inputs.read(services, inbound, context.caller)
     created = services.engine.videos.create(context, request, callback, inbound.base_url)
@@ -52,13 +52,13 @@ def create(services: Services, inbound: Inbound) -> Outbound:
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
-    """A job of the key's project; of a customer key only one of its own."""
+    """Show a job of the key's project; a customer key sees only its own jobs."""
     job = services.engine.videos.find(auth.caller_of(services, inbound), inbound.params["video_id"])
     return _show(services, inbound, job, [])
 
 
 def list_jobs(services: Services, inbound: Inbound) -> Outbound:
-    """The jobs of the key's project, of a customer key its own, a page at a time."""
+    """List the jobs of the key's project, for a customer key its own, one page at a time."""
     caller = auth.caller_of(services, inbound)
     given = read_query(PageQuery, inbound)
     limit = given["limit"]
@@ -79,7 +79,7 @@ def list_jobs(services: Services, inbound: Inbound) -> Outbound:
 
 
 def delete(services: Services, inbound: Inbound) -> Outbound:
-    """Cancel a job that goes on, which then costs nothing, where its provider can; forget one that has ended."""
+    """Cancel a running job, which then costs nothing, if its provider supports that; delete a job that has ended."""
     caller = auth.caller_of(services, inbound)
     ident = inbound.params["video_id"]
     services.engine.videos.delete(caller, ident)
@@ -87,7 +87,7 @@ def delete(services: Services, inbound: Inbound) -> Outbound:
 
 
 def content(services: Services, inbound: Inbound) -> Outbound:
-    """The video of a completed job, whole or in the part that Range asks for."""
+    """Download the video of a completed job, complete or in the byte range of the Range header."""
     caller = auth.caller_of(services, inbound)
     given = read_query(ContentQuery, inbound)
     if given["variant"] != VIDEO:
@@ -96,7 +96,7 @@ def content(services: Services, inbound: Inbound) -> Outbound:
 
 
 def log_content(services: Services, inbound: Inbound) -> Outbound:
-    """The same by the id of the log, for a caller with the signed link of a job's `content`, or with a key that may see
+    """Play a video by its log id, for a caller with the signed link of a job's `content`, or with a key that may see
     the job."""
     videos = services.engine.videos
     log_id = inbound.params["log_id"]
