@@ -82,7 +82,8 @@ class RedactedThinkingBlock(Block, tag="redacted_thinking"):
 
 
 class ToolUseBlock(Block, tag="tool_use"):
-    """`input` is the JSON text of the arguments, byte for byte; `signature` the token of its mark, where we set one."""
+    """A tool call: `input` is the JSON text of the arguments, byte for byte; `signature` the opaque token that the
+    gateway added."""
 
     id: Name
     name: Name
@@ -152,7 +153,7 @@ class AdvisorResult(ServerResult, tag="advisor_tool_result"):
 
 
 class McpToolUseBlock(Block, tag="mcp_tool_use"):
-    """A call that the vendor made at a tool server of the caller's."""
+    """A call that the vendor made to one of the caller's MCP servers."""
 
     id: Name
     name: Name
@@ -174,7 +175,7 @@ class McpToolListingBlock(Block, tag="mcp_tool_listing"):
 
 
 class CompactionBlock(Block, tag="compaction"):
-    """The summary that stands for all before it; a null `content` is one that failed, and says nothing."""
+    """The summary that replaces all earlier messages; a null `content` marks a failed compaction, which is ignored."""
 
     content: str | None = None
     encrypted_content: str | None = None

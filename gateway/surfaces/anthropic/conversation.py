@@ -35,7 +35,7 @@ SEARCH_NAME = "web_search"
 
 
 def decode_conversation(body: schema.MessagesBody) -> Conversation:
-    """All that the model reads."""
+    """Return everything that the model reads."""
     names: dict[str, str] = {}
     messages: list[Message] = []
     if body.system:
@@ -56,7 +56,7 @@ def decode_conversation(body: schema.MessagesBody) -> Conversation:
 
 
 def _read_message(message: schema.Message | schema.AssistantMessage, names: dict[str, str]) -> list[Message]:
-    """One message, or several: results of tools are messages of their own. `names` remembers each call's tool."""
+    """Return one message, or several, since tool results are separate messages. `names` maps each call to its tool."""
     if isinstance(message, schema.AssistantMessage):
         blocks = [] if message.content is None else message.content
         return [Message("assistant", (Text(blocks),) if isinstance(blocks, str) else _assistant(blocks, names))]
@@ -71,7 +71,7 @@ def _read_message(message: schema.Message | schema.AssistantMessage, names: dict
 
 
 def _split_results(role: Any, content: wire.Blocks, names: dict[str, str]) -> list[Message]:
-    """Runs of results and runs of everything else, in order."""
+    """Return runs of results and runs of all other blocks, in order."""
     found: list[Message] = []
     run: list[Struct] = []
     results: list[ToolResult] = []
@@ -104,7 +104,8 @@ def _read_result(block: wire.ToolResultBlock, names: dict[str, str]) -> ToolResu
 
 
 def _assistant(content: wire.Blocks, names: dict[str, str]) -> tuple[Part, ...]:
-    """Blocks in order; marks that our own thinking blocks carry go to the calls and texts that they belong to."""
+    """Return the blocks in order; signatures in the gateway's own thinking blocks move to the calls and texts that they
+    belong to."""
     parts: list[Part] = []
     calls: dict[str, OpaqueToken] = {}
     waiting: list[OpaqueToken] = []
@@ -143,7 +144,7 @@ def _sign(part: Text, token: OpaqueToken) -> Text:
 
 
 def _sign_last(parts: list[Part], token: OpaqueToken) -> None:
-    """Sign the last text; a mark that came without any has one of its own."""
+    """Sign the last text; a signature without a text gets an empty one."""
     for place in range(len(parts) - 1, -1, -1):
         part = parts[place]
         if isinstance(part, Text):
@@ -159,7 +160,7 @@ def _sign_call(part: Part, calls: dict[str, OpaqueToken]) -> Part:
 
 
 def _mark_last(message: Message, mark: CacheMark | None) -> Message:
-    """The mark of the whole request stands on its last part that can carry one."""
+    """Set the cache mark of the whole request on its last part that can carry one."""
     for place in range(len(message.parts) - 1, -1, -1):
         part = message.parts[place]
         if isinstance(part, Text | ToolResult) and part.cache is None:
@@ -169,7 +170,7 @@ def _mark_last(message: Message, mark: CacheMark | None) -> Message:
 
 
 def _read_tool(tool: dict[str, Any]) -> Tool:
-    """A tool of the caller's own, web search, or one that its vendor alone understands."""
+    """Return one of the caller's own tools, web search, or a tool that only its vendor understands."""
     kind = tool.get("type") or "custom"
     if kind == "custom":
         mark = tool.get("cache_control")
@@ -228,7 +229,7 @@ def _read_format(body: schema.Prompt) -> ResponseFormat | None:
 
 
 def _read_reasoning(body: schema.Prompt) -> ReasoningOptions:
-    """Thinking as asked. An adaptive wish leaves the choice to the model, so nothing is demanded of it."""
+    """Return the reasoning settings. Adaptive thinking leaves the choice to the model, so no reasoning is required."""
     thinking = body.thinking
     shown = SHOWN.get(getattr(thinking, "display", None) or "", "")
     if isinstance(thinking, schema.EnabledThinking):

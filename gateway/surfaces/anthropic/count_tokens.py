@@ -6,7 +6,7 @@ from gateway.surfaces.token_estimates import estimate_tokens
 
 
 def estimate(body: Prompt) -> int:
-    """Tokens that the prompt has, about; at least 1."""
+    """Return the estimated tokens of the prompt; at least 1."""
     prompt = PromptSummary()
     prompt.add_prompt(body)
     return estimate_tokens(prompt.text, len(body.messages), prompt.images, prompt.files, bool(body.tools))

@@ -19,8 +19,8 @@ STOP = frame({"type": "message_stop"})
 
 
 def frames(batches: Iterable[Batch], facts: Facts) -> Iterator[bytes]:
-    """Server-sent events, one item a batch. A complete answer ends in message_stop; a broken one in an `error` event
-    with nothing behind it, so that no client takes it for whole."""
+    """Write server-sent events, one item a batch. A complete response ends with message_stop; a failed one with an
+    `error` event as its last, so that no client takes it for complete."""
     stream = _Stream(facts)
     return write_frames(batches, stream.write, stream.fail)
 
@@ -37,7 +37,7 @@ class _Stream:
         self._warnings: list[str] = []
 
     def write(self, batch: Batch) -> bytes:
-        """All frames of one batch, joined."""
+        """Return all frames of one batch, joined."""
         sent: list[bytes] = []
         for event in batch:
             if type(event) is NativeChunk:
@@ -59,11 +59,11 @@ class _Stream:
         return b"".join(sent)
 
     def fail(self, error: GatewayError) -> bytes:
-        """The error event: the last of a broken stream."""
+        """Return the error event, the last event of a failed stream."""
         return frame(error_body(error, self._facts.context.shown_id))
 
     def _start(self, message: dict[str, Any] | None = None) -> bytes:
-        """message_start, once; only when the first piece is there is it sure who serves."""
+        """Return message_start, once; sent with the first content, since only then the serving model is certain."""
         if self._started:
             return b""
         self._started = True
@@ -78,7 +78,7 @@ class _Stream:
         return frame({"type": "message_start", "message": body})
 
     def _relay(self, chunk: NativeChunk) -> bytes:
-        """The upstream's event; the last waits for the price."""
+        """Return the upstream's event; the last one waits for the cost."""
         if chunk.event == "message_start":
             return self._start(dict(chunk.body["message"]))
         if chunk.event == "message_delta":
@@ -87,7 +87,7 @@ class _Stream:
         return frame(chunk.body)
 
     def _finish(self, event: Finished) -> bytes:
-        """What is still open, then message_delta with usage and price, then message_stop."""
+        """Close open blocks, then return message_delta with usage and cost, then message_stop."""
         sent = self._start() + self._blocks.close()
         try:
             return sent + frame(self._last(event)) + STOP

@@ -30,13 +30,13 @@ class OpaqueToken:
 
 
 def write_token(token: OpaqueToken) -> str:
-    """The signature that stands for `token`."""
+    """Return the signature that carries `token`."""
     values = [token.what, token.vendor, token.signature, token.sealed, token.ident, token.summary]
     return PREFIX + urlsafe_b64encode(orjson.dumps(values)).decode().rstrip("=")
 
 
 def read_token(signature: str) -> OpaqueToken | None:
-    """What a signature of ours holds; None when it is none, or was changed."""
+    """Return the content of a gateway signature; None for any other or modified signature."""
     if not signature.startswith(PREFIX):
         return None
     text = signature[len(PREFIX) :]

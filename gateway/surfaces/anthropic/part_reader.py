@@ -31,7 +31,8 @@ def read_mark(control: wire.CacheControl | None) -> CacheMark | None:
 
 
 def read_blocks(content: Iterable[Struct]) -> tuple[Part, ...]:
-    """All blocks but thinking of ours that stands for something else, and results, which are messages of their own."""
+    """Return all blocks except results, which are separate messages, and gateway thinking blocks that carry another
+    part's token."""
     parts: list[Part] = []
     for block in content:
         parts += _read_block(block)
@@ -84,8 +85,8 @@ def _text_of(raw: Raw) -> str:
 
 
 def read_thinking(block: wire.ThinkingBlock) -> Reasoning | OpaqueToken | None:
-    """The reasoning, as its own vendor signed it; a token of ours that stands for a mark of another part; None for
-    one of ours that was changed on the way."""
+    """Return the reasoning as its own vendor signed it; a token for a gateway block that carries another part's token;
+    None for a gateway block that was modified."""
     if not is_ours(block.signature):
         return Reasoning(block.thinking, block.signature, vendor=NAME if block.signature else "")
     token = read_token(block.signature)
@@ -105,7 +106,7 @@ def _read_media(source: wire.Base64Source | wire.UrlSource | wire.FileSource) ->
 
 
 def _read_document(block: wire.DocumentBlock) -> list[Part]:
-    """A file; text that came as a document is text, which every vendor reads."""
+    """Return a file; a text document becomes text, which every vendor reads."""
     mark = read_mark(block.cache_control)
     source = block.source
     head = "\n".join(filter(None, (block.title, block.context)))

@@ -33,19 +33,19 @@ NATIVE_FIELDS = (
 )
 OWN = ("container", "mcp_servers")
 OWN_BLOCKS = (wire.McpToolUseBlock, wire.McpToolResultBlock, wire.McpToolListingBlock)
-# What is said of values that are neither the ordinary one nor a tier.
+# Explanations for values other than the default and the tiers.
 UNKNOWN = {
     "speed": "it must be standard or fast.",
     "inference_geo": "it must be global or us; the model's name selects a region (provider/model:region).",
 }
-# Server tools that other vendors have too, or can do without.
+# Server tools that other vendors also have, or that are optional.
 SHARED_TOOLS = ("web_search_", "tool_search_tool_")
-MARK_WORD = b'"cache_control":'  # within a text the quotation marks would be escaped
+MARK_WORD = b'"cache_control":'  # within a text the quotation marks are escaped
 OWN_CALL_PREFIX = "srvtoolu_"
 
 
 def read(body: schema.MessagesBody, betas: str = "", raw: bytes = b"") -> ChatRequest:
-    """The neutral request of a checked body; `raw` is its JSON text, `betas` the header anthropic-beta.
+    """Return the neutral request of a validated body; `raw` is its JSON text, `betas` the header anthropic-beta.
 
     Messages are decoded on first use.
     """
@@ -76,7 +76,7 @@ def read(body: schema.MessagesBody, betas: str = "", raw: bytes = b"") -> ChatRe
 
 
 def _extra(body: schema.MessagesBody, betas: tuple[str, ...]) -> dict[str, Any]:
-    """The caller's opt-ins, and what is for servers of this format alone."""
+    """Return the caller's beta features, and fields that only servers of this format support."""
     extra: dict[str, Any] = {BETAS: betas} if betas else {}
     if body.container or body.mcp_servers:
         extra[OWN_FIELDS] = {name: value for name in OWN if (value := getattr(body, name))}
@@ -91,17 +91,17 @@ def _warn(body: schema.MessagesBody) -> Iterator[str]:
 
 
 class PromptSummary:
-    """What one pass over a prompt finds out, without decoding it. `text` is bytes."""
+    """Facts about a prompt, found in one pass without decoding it. `text` is bytes."""
 
     __slots__ = ("text", "images", "files", "mixed", "own_parts")
 
     def __init__(self) -> None:
         self.text = self.images = self.files = 0
-        self.mixed = False  # holds what the format's own vendors would refuse: the body must be rebuilt
-        self.own_parts = False  # holds what one vendor alone can read: its files, calls of its own
+        self.mixed = False  # has content that the format's own vendors would reject: the body must be rebuilt
+        self.own_parts = False  # has content that one vendor alone can read: its files, its own calls
 
     def add_prompt(self, body: schema.Prompt) -> None:
-        """Instructions, messages and tools."""
+        """Add instructions, messages and tools."""
         if isinstance(body.system, str):
             self._add_text(body.system)
         else:
@@ -139,8 +139,8 @@ class PromptSummary:
                 self._add_other(block)
 
     def _check_text(self, block: wire.TextBlock) -> None:
-        """Blank text, and citations of other vendors' answers (they have no index), are refused where the format is
-        at home."""
+        """Detect blank text, and citations from other vendors (without an index), which vendors of this format
+        reject."""
         if not block.text.strip() or (
             block.citations and any(one.get("encrypted_index") == "" for one in block.citations)
         ):
@@ -192,7 +192,7 @@ def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Req
     forced = _forced(body.tool_choice)
     named = getattr(body.tool_choice, "name", "")
     effort = (body.output_config.effort if body.output_config else None) or ""
-    # Offered with the caller's own functions a server tool can be left out; forced, or where it is all there is, not.
+    # A server tool beside the caller's functions can be left out; if it is forced or the only tool, it cannot.
     own_forced = forced == "tool" and any(tool.get("name") == named and _is_server(tool) for tool in body.tools or ())
     alone = forced == "required" and "custom" not in kinds
     needed = own_forced or alone
@@ -239,7 +239,7 @@ def _forced(choice: schema.ToolChoice | None) -> str:
 
 
 def _session(metadata: schema.Metadata | None) -> str:
-    """The caller's session: `user_id`, or the session_id in it where it is a JSON object."""
+    """Return the caller's session: `user_id`, or its session_id where it is a JSON object."""
     user = (metadata.user_id if metadata else None) or ""
     if not user.startswith("{"):
         return user
@@ -257,7 +257,7 @@ def _session(metadata: schema.Metadata | None) -> str:
 
 
 def _native(body: schema.MessagesBody, prompt: PromptSummary) -> Native | None:
-    """The body for an upstream of this format, or None when it holds what such an upstream would refuse."""
+    """Return the body for an upstream of this format, or None when such an upstream would reject it."""
     if prompt.mixed or body.output_format is not None:
         return None
     said = {name: value for name in NATIVE_FIELDS if (value := getattr(body, name)) is not None}

@@ -26,7 +26,7 @@ P = TypeVar("P", bound=schema.Prompt)
 
 
 def create(services: Services, inbound: Inbound) -> Outbound:
-    """A message, whole or streamed (HTTP reference, section 3.1)."""
+    """Create a message, complete or streamed."""
     try:
         return _create(services, inbound)
     except NotSupported as error:
@@ -80,7 +80,7 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
 
 
 def count(services: Services, inbound: Inbound) -> Outbound:
-    """`{"input_tokens": n}`: an estimate; nothing is sent upstream and nothing is charged."""
+    """Estimate the input tokens: `{"input_tokens": n}`. Nothing is sent upstream and nothing is charged."""
     context = auth.admit(services, inbound, "count_tokens", DIALECT)
     limits = services.settings.limits
     raw = inbound.body
@@ -89,12 +89,13 @@ def count(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _identity(context: RequestContext) -> tuple[str, str]:
-    """The header in which this format's SDKs look for the request's id."""
+    """Return the header in which this format's SDKs read the request id."""
     return ERRORS.id_header, context.shown_id
 
 
 def _standings(rate_limits: Sequence[RateLimitStatus], clock: Clock) -> list[tuple[str, str]]:
-    """Where the caller stands with its rate limits, in this format's words (API reference, "Rate limits")."""
+    """Return the state of the caller's rate limits in this format's headers (Anthropic API reference, "Rate
+    limits")."""
     pairs = []
     tightest = rates.tightest_of(rate_limits)
     for kind in (REQUESTS, TOKENS):

@@ -12,7 +12,7 @@ from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape,
 from gateway.surfaces.loose import decode_again
 from gateway.surfaces.validation_errors import explain, invalid, path_of, readable
 
-LEAST_BUDGET = 1024  # API reference, thinking.budget_tokens
+LEAST_BUDGET = 1024  # Anthropic API reference, thinking.budget_tokens
 SEARCH = "web_search_"
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
@@ -28,8 +28,8 @@ class UserMessage(Message, tag="user"):
 
 
 class AssistantMessage(Shape, tag_field="role", tag="assistant"):
-    content: str | Blocks | None = None  # null beside the calls of another format alone
-    tool_calls: Raw | UnsetType = UNSET  # another format's: refused with the way to its operation
+    content: str | Blocks | None = None  # null only beside the calls of another format
+    tool_calls: Raw | UnsetType = UNSET  # of another format: rejected with a hint at its operation
 
 
 class SystemMessage(Message, tag="system"):
@@ -123,7 +123,7 @@ class Prompt(Shape, kw_only=True):
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None  # the older place of output_config.format
     cache_control: CacheControl | None = None
-    response_format: Raw | UnsetType = UNSET  # another format's
+    response_format: Raw | UnsetType = UNSET  # of another format
 
 
 class MessagesBody(Prompt, kw_only=True):
@@ -136,10 +136,10 @@ class MessagesBody(Prompt, kw_only=True):
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
     context_management: dict[str, Any] | None = None
-    # Known to servers of this dialect alone.
+    # Only servers of this dialect support these fields.
     container: str | dict[str, Any] | None = None
     mcp_servers: list[dict[str, Any]] | None = None
-    # Service tiers of their own; any other value is left out, and said so in the answer's warnings.
+    # Service tiers other than the default; any other value is left out, which a warning reports.
     speed: Any = None
     inference_geo: Any = None
 
@@ -160,10 +160,10 @@ OTHER_FORMAT = (
     "This looks like a request in OpenAI's format ({}). POST /v1/messages takes Anthropic's; send this request to "
     "POST /v1/chat/completions."
 )
-SURROGATE = b"\\ud"  # as clients write what is none of their texts; a whole character they write as it is
-# Kinds of parts and tools that the other format alone has.
+SURROGATE = b"\\ud"  # lone surrogates, which clients write as escapes; they write complete characters directly
+# Types of parts and tools that only the other format has.
 OTHER_KINDS = re.compile(r"^Invalid value '(image_url|input_audio|input_text|input_image|function|file|refusal)'")
-# What a tool of the caller's own may have; a server tool is its vendor's and kept whole.
+# Members of the caller's own tools; a server tool belongs to its vendor and is kept unchanged.
 TOOL_FIELDS = frozenset(
     (
         "type",
@@ -181,17 +181,18 @@ TOOL_FIELDS = frozenset(
 
 
 def decode(body: bytes) -> MessagesBody:
-    """The body of a request, checked. InvalidRequest `invalid_json` or `invalid_parameters` with `param` set."""
+    """Return the validated body of a request. Raises InvalidRequest `invalid_json` or `invalid_parameters` with `param`
+    set."""
     return _decode(DECODER, body)
 
 
 def decode_count(body: bytes) -> Prompt:
-    """The body of a request to count tokens: the same without an answer's settings."""
+    """Return the validated body of a token count: a request's body without the settings of its response."""
     return _decode(COUNT_DECODER, body)
 
 
 def _decode(decoder: Decoder, body: bytes) -> Any:
-    if SURROGATE in body:  # arguments of calls go on byte for byte, unread: a half in them would be refused elsewhere
+    if SURROGATE in body:  # call arguments are forwarded unparsed: upstreams would reject a lone surrogate in them
         body = without_halves(body)
     try:
         decoded = decoder.decode(body)
@@ -222,7 +223,7 @@ def _other_format(what: str, param: str) -> InvalidRequest:
 
 
 def _check_format(body: Prompt) -> None:
-    """Refuse what is built for the other format; its plain settings alone are ignored."""
+    """Reject bodies in the other format; its plain settings alone are ignored."""
     if body.response_format is not UNSET and bytes(memoryview(body.response_format)) != b"null":
         raise _other_format("response_format", "response_format")
     for place, message in enumerate(body.messages):
@@ -237,7 +238,7 @@ def _check_format(body: Prompt) -> None:
 
 
 def _check_calls(messages: Messages) -> None:
-    """The input of a call is an object."""
+    """Check that the input of each call is an object."""
     for place, message in enumerate(messages):
         if type(message) is not AssistantMessage or not isinstance(message.content, list):
             continue
@@ -247,12 +248,12 @@ def _check_calls(messages: Messages) -> None:
 
 
 def _check_tool(tool: dict[str, Any], path: str) -> dict[str, Any]:
-    """A tool without unknown members. InvalidRequest."""
+    """Check that a tool has no unknown members. Raises InvalidRequest."""
     kind = tool.get("type")
     if kind is not None and not isinstance(kind, str):
         raise invalid(f"{path}.type", "expected string or null")
     if kind not in (None, "custom") and tool.get("name") is None:
-        return tool  # a set of tools has no name of its own
+        return tool  # a set of tools has no name
     if not isinstance(tool.get("name"), str) or not tool["name"]:
         raise invalid(f"{path}.name", "expected a name")
     if kind not in (None, "custom"):

@@ -1,4 +1,4 @@
-"""JSON schemas of what the messages operations answer, for the API description."""
+"""JSON schemas of the results of the messages operations, for the API description."""
 
 from gateway.surfaces.shapes import COST, METADATA, OBJECT, named, one_of, shape
 

@@ -1,7 +1,7 @@
-"""Writes the blocks of a streamed message one after the other, from a neutral stream whose blocks may be interleaved.
+"""Writes the blocks of a streamed message one after the other, from a neutral stream with interleaved blocks.
 
-Wire facts: Anthropic documentation, "Streaming messages": each block is started, changed and stopped before the next
-starts. Chunks of a later block are buffered here until the earlier one is complete.
+Anthropic documentation, "Streaming messages": each block is started, changed and stopped before the next starts. Chunks
+of a later block are buffered here until the earlier one is complete.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ from gateway.surfaces.anthropic.writer import Block, mark, sign, write_part
 
 
 def frame(event: dict[str, Any]) -> bytes:
-    """One server-sent event, named by its type."""
+    """Return one server-sent event, named by its type."""
     return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
 
 
@@ -52,7 +52,7 @@ class BlockFramer:
         return frame({"type": "content_block_stop", "index": self._index})
 
     def lone(self, shown: Block) -> bytes:
-        """A block that comes whole: text and signature still in a delta, for so their readers expect them."""
+        """Return the events of a block that arrives complete: clients still expect text and signature in a delta."""
         if shown["type"] == "text":
             text = self.start({**shown, "text": ""}) + self.change({"type": "text_delta", "text": shown["text"]})
             return text + self.stop()
@@ -62,16 +62,16 @@ class BlockFramer:
         return self.start(shown) + self.stop()
 
 
-SHORT = 4096  # arguments up to here are read each time that they may be whole
-LONG = 1 << 18  # longer ones never: their block's end is awaited
+SHORT = 4096  # shorter arguments are parsed each time that they may be complete
+LONG = 1 << 18  # longer ones are never parsed: the end of the block decides
 MOST_LOOKS = 64
-MANY = 500  # events that wait for their turn, from which on a thread writes them
+MANY = 500  # buffered events; more are written in a thread
 MOST_WAITING = 100_000
-ENDS = ("}", "]", '"', "e", "l", *"0123456789")  # of a JSON text
+ENDS = ("}", "]", '"', "e", "l", *"0123456789")  # last characters of a complete JSON text
 
 
 class _Writer(Interface):
-    """A block being written. `whole`: it is complete."""
+    """Writes one block. `whole`: it is complete."""
 
     number: int
     whole: bool
@@ -81,7 +81,8 @@ class _Writer(Interface):
 
 
 class _TextWriter:
-    """Text with its citations; `late` is the block that carries its signature, which is known only at its end."""
+    """Writes text with its citations; `late` is the block that carries its signature, which is known only at its
+    end."""
 
     whole = True
 
@@ -118,7 +119,8 @@ class _TextWriter:
 
 
 class _ThoughtWriter:
-    """Reasoning: text as it arrives; signature and token in one delta at the end, since clients keep only the last."""
+    """Writes reasoning: text as it arrives; signature and token in one delta at the end, since clients keep only the
+    last."""
 
     whole = True
 
@@ -158,7 +160,7 @@ class _ThoughtWriter:
 
 
 class _CallWriter:
-    """A tool call: started once its name is known, complete once its arguments are JSON."""
+    """Writes a tool call: started once its name is known, complete once its arguments are JSON."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -167,7 +169,7 @@ class _CallWriter:
         self._pieces: list[str] = []
         self._signatures: list[str] = []
         self._executed = self._custom = False
-        self._kept = ""  # its mark as a member of the block
+        self._kept = ""  # its signature as a member of the block
         self._size = self._looks = 0
 
     @property
@@ -181,7 +183,8 @@ class _CallWriter:
         return True
 
     def _may_end(self) -> bool:
-        """Whether it is worth to read the arguments: of long ones only so often, then their block's end is awaited."""
+        """Return whether the arguments should be parsed: long ones only a few times, then the end of the block
+        decides."""
         if not self._pieces or not self._pieces[-1].rstrip().endswith(ENDS):
             return False
         self._looks += self._size > SHORT
@@ -203,7 +206,7 @@ class _CallWriter:
         return self._begin(framer) if self._name else b""
 
     def _begin(self, framer: BlockFramer) -> bytes:
-        """The start, and what is known of the arguments; a mark of the call goes ahead of it."""
+        """Write the start and the arguments so far; a signature of the call precedes it."""
         self._begun = True
         sent = b""
         if self._signatures:
@@ -213,7 +216,7 @@ class _CallWriter:
         return sent + self._show("".join(self._pieces), framer)
 
     def _member(self) -> Block:
-        """What the block carries beside name and id."""
+        """Return the members of the block besides name and id."""
         return {}
 
     def _mark(self, framer: BlockFramer) -> bytes:
@@ -222,7 +225,7 @@ class _CallWriter:
         return framer.lone(mark(CALL + self._id, self._vendor, signature))
 
     def _show(self, piece: str, framer: BlockFramer) -> bytes:
-        """Free text of a custom tool is no JSON yet and comes at the end."""
+        """Write a piece of the arguments. Free text of a custom tool is not JSON and is written at the end."""
         if not piece or self._custom:
             return b""
         return framer.change({"type": "input_json_delta", "partial_json": piece})
@@ -237,7 +240,7 @@ class _CallWriter:
 
 
 class _SilentCallWriter(_CallWriter):
-    """A tool call that carries its signature itself, for callers who asked for no thinking block."""
+    """Writes a tool call that carries its signature itself, for callers who disabled thinking blocks."""
 
     def _member(self) -> Block:
         return {"signature": self._kept} if self._kept else {}
@@ -250,7 +253,7 @@ class _SilentCallWriter(_CallWriter):
 
 
 class _PartWriter:
-    """A part that arrives complete."""
+    """Writes a part that arrives complete."""
 
     whole = True
 
@@ -275,31 +278,32 @@ WRITERS: dict[type, type] = {
 
 
 def _family(writer: _Writer) -> type:
-    """What WRITERS calls the kind of a writer."""
+    """Return the key of a writer's kind in WRITERS."""
     return _CallWriter if isinstance(writer, _CallWriter) else type(writer)
 
 
 class BlockOrder:
-    """Takes block events and returns frames. `called` tells whether the caller has a tool to run. The signature of a
-    text is sent ahead of the next block. That of the last text is left out: clients take the last block for the answer,
-    and no vendor requires it (Google, "Thought signatures": only those of calls are checked)."""
+    """Takes block events and returns frames in block order. `called` tells whether the caller has a tool to run. The
+    signature of a text is sent before the next block. That of the last text is left out: clients take the last block
+    for the response, and no vendor requires it (Google, "Thought signatures": only those of calls are checked)."""
 
     def __init__(self, silent: bool = False) -> None:
-        """`silent`: the caller asked for no thinking, so that there is no thinking block."""
+        """`silent`: the caller disabled thinking, so that there is no thinking block."""
         self.called = False
         self._silent = silent
         self._framer = BlockFramer()
         self._open: _Writer | None = None
         self._late: Block | None = None
         self._queue: deque[tuple[_Writer, list[BlockEvent]]] = deque()
-        self._waiting = 0  # events in it
-        # Those that are open or wait, by what their events tell; texts in their order.
+        self._waiting = 0  # number of buffered events
+        # Blocks that are open or waiting, by the key of their events; texts in their order.
         self._known: dict[tuple[type, int], tuple[_Writer, list[BlockEvent]]] = {}
         self._text: _Writer | None = None
-        self._done: set[int] = set()  # blocks that are whole, though they wait
+        self._done: set[int] = set()  # complete blocks that are still waiting
 
     def write(self, event: BlockEvent) -> bytes:
-        """The frames of one event, now or when its turn comes; nothing for what the format does not show."""
+        """Return the frames of one event, now or when its turn comes; nothing for events that the format does not
+        show."""
         last = self._open if not self._queue else None
         if type(event) is TextDelta and type(last) is _TextWriter and last.number == event.block:
             return last.add(event, self._framer)  # most events of most streams
@@ -334,7 +338,7 @@ class BlockOrder:
             self._text = writer
 
     def close(self) -> bytes:
-        """All that is still open or waiting, brought to its end."""
+        """Complete all blocks that are still open or waiting."""
         return compute_if(self._waiting > MANY, self._close_all)
 
     def _close_all(self) -> bytes:
@@ -344,20 +348,21 @@ class BlockOrder:
         return b"".join(sent)
 
     def _is_hidden(self, event: ToolCallDelta) -> bool:
-        """Calls that another vendor's server ran mean nothing in this format; nor do pieces that follow them."""
+        """Return whether the event is hidden: calls that another vendor's server executed, and their pieces, mean
+        nothing in this format."""
         if event.executed and event.vendor != NAME:
             return True
         return not event.id and not event.name and self._find(_CallWriter, event) is None
 
     def _find(self, kind: type, event: Any) -> tuple[_Writer, list[BlockEvent]] | None:
-        """The writer of the event's block, with what waits for its turn; a source without one belongs to the text at
-        hand."""
+        """Return the writer of the event's block and its buffer; a source without a block belongs to the current
+        text."""
         if isinstance(event, SourceFound):
             return self._known.get((kind, self._text.number)) if self._text is not None else None
         return self._known.get((kind, event.block))
 
     def _drain(self) -> bytes:
-        """Open waiting blocks for as long as the one before is whole."""
+        """Open waiting blocks as long as the previous one is complete."""
         if not self._queue:
             return b""
         return compute_if(self._waiting > MANY and (self._open is None or self._open.whole), self._drain_all)

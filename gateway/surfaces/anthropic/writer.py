@@ -16,7 +16,7 @@ Block = dict[str, Any]
 
 
 def reply(result: ChatResult, facts: Facts) -> bytes:
-    """The body of a message. A relayed one keeps all of the upstream's but its id, model and price."""
+    """Return the body of a message. A relayed one keeps all of the upstream's members but its id, model and cost."""
     if result.native is not None:
         body = dict(result.native.body)
         usage = body.get("usage") or {}
@@ -41,7 +41,7 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
 
 
 def write_stop(reason: FinishReason, called: bool) -> str:
-    """The stop_reason. Clients run tools on tool_use alone, so calls decide between it and end_turn."""
+    """Return the stop_reason. Clients run tools on tool_use alone, so calls decide between it and end_turn."""
     if reason in ("stop", "tool_calls"):
         if called:
             return "tool_use"
@@ -50,12 +50,12 @@ def write_stop(reason: FinishReason, called: bool) -> str:
 
 
 def is_call(part: Part) -> bool:
-    """Whether the caller has to run something."""
+    """Return whether the caller has to run the part."""
     return isinstance(part, ToolCall) and not part.executed
 
 
 def write_part(part: Part) -> list[Block]:
-    """The blocks that show a part: none for what only another vendor's client understands."""
+    """Return the blocks that show a part: none for a part that only another vendor's client understands."""
     match part:
         case Text():
             return _write_text(part)
@@ -74,8 +74,8 @@ def write_part(part: Part) -> list[Block]:
 
 
 def write_silent(part: Part) -> list[Block]:
-    """The blocks of a part for a caller who asked for no thinking: none of them is a thinking block. The mark of a call
-    stands on the call itself; that of a text is left out, since no vendor insists on it."""
+    """Return the blocks of a part for a caller who disabled thinking: none of them is a thinking block. The signature
+    of a call is on the call itself; that of a text is left out, since no vendor requires it."""
     if isinstance(part, Reasoning):
         return []
     if isinstance(part, Text):
@@ -100,14 +100,14 @@ def _write_text(part: Text) -> list[Block]:
 
 
 def write_reasoning(part: Reasoning) -> Block:
-    """A thinking block: signed by its own vendor, or sealed by us for another."""
+    """Return a thinking block: signed by its own vendor, or by the gateway for another vendor."""
     if part.vendor == NAME and part.sealed:
         return {"type": "redacted_thinking", "data": part.sealed}
     return {"type": "thinking", "thinking": part.text, "signature": sign(part)}
 
 
 def sign(part: Reasoning) -> str:
-    """The signature of a block of reasoning, as a client has to send it back."""
+    """Return the signature of a reasoning block, as a client has to send it back."""
     if part.vendor == NAME:
         return part.signature
     token = OpaqueToken(
@@ -117,7 +117,7 @@ def sign(part: Reasoning) -> str:
 
 
 def mark(what: str, vendor: str, signature: str) -> Block:
-    """An empty thinking block that brings another part's mark back to its vendor."""
+    """Return an empty thinking block that returns another part's signature to its vendor."""
     return {"type": "thinking", "thinking": "", "signature": write_token(OpaqueToken(what, vendor, signature))}
 
 
@@ -137,7 +137,7 @@ def _write_call(part: ToolCall) -> list[Block]:
 
 
 def read_input(arguments: str) -> dict[str, Any]:
-    """Arguments as the object that every client expects; what is none is its only member."""
+    """Return arguments as the object that every client expects; any other value becomes its only member."""
     try:
         value = orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:
@@ -148,7 +148,7 @@ def read_input(arguments: str) -> dict[str, Any]:
 
 
 def write_image(image: Image) -> str:
-    """The format has no images in answers: Markdown, which its clients show."""
+    """Return an image as Markdown: responses of this format have no images, but its clients show Markdown."""
     media = image.media
     inline = f"data:{media.media_type or 'image/png'};base64,{media.data}"
     return f"![image]({media.url or inline})"

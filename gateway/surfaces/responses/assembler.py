@@ -1,6 +1,6 @@
 """Builds Responses output items from neutral events, with the stream events that show how each item grows.
 
-Wire facts: order and members of the events in openai/types/responses/response_*_event.py. Items may be open side by
+Order and members of the events: openai/types/responses/response_*_event.py of the OpenAI SDK. Items may be open side by
 side (parallel tool calls); text and reasoning are closed when another block begins.
 """
 
@@ -33,13 +33,13 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class _Open:
-    """An item in progress: `text` is the text so far of its part, `block` the neutral block that its part shows."""
+    """An item in progress: `text` is the text of its part so far, `block` the neutral block that the part shows."""
 
     index: int
     item: Json
     block: int = -1
     pieces: list[str] = field(default_factory=list)
-    length: int = 0  # of its part's text
+    length: int = 0  # position within the text of its part
     opaque: list[ReasoningDelta] = field(default_factory=list)
     custom: bool = False
     summary: bool = False
@@ -53,11 +53,11 @@ class _Open:
         return {"item_id": self.item["id"], "output_index": self.index}
 
 
-NEAR = 64  # items behind the one at hand in which a source looks for its text
+NEAR = 64  # number of earlier items in which the text of a citation is searched
 
 
 class Assembler:
-    """Takes the events of one answer in order; `items` is the output so far."""
+    """Converts the events of one response in order; `items` is the output so far."""
 
     def __init__(self, answer_id: str, names: dict[str, tuple[str, str]], origin: str) -> None:
         self.items: list[Json] = []
@@ -67,16 +67,16 @@ class Assembler:
         self._message: _Open | None = None
         self._thought: _Open | None = None
         self._calls: dict[int, _Open] = {}
-        self._hidden: set[int] = set()  # blocks that have no form here
+        self._hidden: set[int] = set()  # blocks that this format cannot show
         self._marks = SealedMarks()
 
     def add(self, event: Event) -> list[Json]:
-        """The stream events that show `event`, without their sequence numbers."""
+        """Return the stream events that show `event`, without their sequence numbers."""
         handler = HANDLERS.get(type(event))
         return handler(self, event) if handler is not None else []
 
     def finish(self, status: str) -> list[Json]:
-        """Close what is open, with `status` (COMPLETED or INCOMPLETE), and add the marks."""
+        """Close open items with `status` (COMPLETED or INCOMPLETE), and add the opaque tokens of other parts."""
         events = self._rest(status)
         for block in list(self._calls):
             events += self._close_call(block, status)
@@ -92,12 +92,12 @@ class Assembler:
         return opened
 
     def _whole(self, item: Json) -> list[Json]:
-        """An item that comes at once."""
+        """Return the events of an item that arrives complete."""
         opened = self._begin(item)
         return [_added(opened, opened.item), _done(opened)]
 
     def _rest(self, status: str = COMPLETED) -> list[Json]:
-        """Close message and reasoning: something else begins."""
+        """Close message and reasoning, since another kind of block begins."""
         return self._close_message(status) + self._close_thought(status)
 
     # Text and refusals: parts of one message as long as nothing else comes between.
@@ -151,7 +151,7 @@ class Assembler:
         return [*events, _done(message)]
 
     def _add_source(self, event: SourceFound) -> list[Json]:
-        """A citation, added to the current text; a late one to the last text."""
+        """Add a citation to the current text; a late one to the last text."""
         message = self._message
         if message is not None and message.item["content"][-1]["type"] == "output_text":
             place = _part_place(message)
@@ -178,7 +178,7 @@ class Assembler:
                 return place, item["content"][number]
         return None
 
-    # Reasoning: always shown as a summary, the one form that every client of this dialect reads.
+    # Reasoning is always shown as a summary, the form that every client of this dialect reads.
 
     def _add_reasoning(self, event: ReasoningDelta) -> list[Json]:
         thought = self._thought
@@ -253,7 +253,7 @@ class Assembler:
         return events
 
     def _open_call(self, event: ToolCallDelta) -> _Open | None:
-        """The item of a call; None for a server tool of another kind than search: its traces have no form here."""
+        """Return the item of a call; None for a server tool other than search, whose traces this format cannot show."""
         if event.executed:
             if "search" not in event.name:
                 self._hidden.add(event.block)
@@ -282,7 +282,7 @@ class Assembler:
             return [{"type": "response.web_search_call.completed", **call.place}, _done(call)]
         events: list[Json] = []
         if not text and not call.custom and status == COMPLETED:
-            # Clients parse the arguments: of a call without any they must be an empty object.
+            # Clients parse the arguments: for a call without any they must be an empty object.
             text = "{}"
             events.append({"type": f"{_call_event(call)}.delta", **call.place, "delta": text})
         name = "input" if call.custom else "arguments"
@@ -319,8 +319,8 @@ HANDLERS: dict[type, Any] = {
 
 
 def write_source(source: Source, length: int) -> Json:
-    """A url_citation, or a file_citation of one of the caller's documents (response_output_text.py); a url_citation of
-    unknown place stands for the whole text so far."""
+    """Return a url_citation, or a file_citation of one of the caller's documents (response_output_text.py of the OpenAI
+    SDK); a url_citation without a position covers the whole text so far."""
     if not source.url and source.place is not None:
         place = source.place
         named = {"file_id": place.file_id, "filename": source.title}
@@ -364,7 +364,7 @@ def _call_event(call: _Open) -> str:
 
 
 def _action(text: str) -> Json:
-    """What a server's search was asked, whoever's words it is in."""
+    """Return the query of a provider's search in any provider's format."""
     try:
         arguments = orjson.loads(text or "{}")
     except orjson.JSONDecodeError:

@@ -1,7 +1,7 @@
 """Compaction: shortens a long conversation to its user messages and one encrypted summary, usable with every model.
 
-Wire facts: openai/types/responses (response_compact_params.py, compacted_response.py): the output is the list of all
-user messages followed by a single compaction item.
+Format: openai/types/responses of the OpenAI SDK (response_compact_params.py, compacted_response.py). The output is the
+list of all user messages followed by a single compaction item.
 """
 
 from typing import Any
@@ -31,8 +31,8 @@ Json = dict[str, Any]
 
 
 def read(body: schema.CompactBody, history: list[Json], own: list[Json]) -> tuple[ChatRequest, list[Json]]:
-    """The request for a summary, and the user messages that stay. InvalidRequest for what is wrong inside, also for a
-    conversation that only another server can read."""
+    """Return the request for a summary, and the user messages that stay. Raises InvalidRequest for invalid items, and
+    for a conversation that only another server can decrypt."""
     before = [("previous_response_id", shapes.read_item(item, "previous_response_id")) for item in history]
     mine = [(f"input.{place}", shapes.read_item(item, f"input.{place}")) for place, item in enumerate(own)]
     found = before + mine
@@ -55,7 +55,7 @@ def read(body: schema.CompactBody, history: list[Json], own: list[Json]) -> tupl
 
 
 def write(result: ChatResult, users: list[Json], facts: writer.ResponseFacts) -> bytes:
-    """The body of the compacted response object. UpstreamFailed when there is no summary."""
+    """Return the body of the compacted response object. Raises UpstreamFailed when there is no summary."""
     summary = "".join(part.text for part in result.choices[0].parts if isinstance(part, Text)).strip()
     if not summary:
         raise UpstreamFailed(EMPTY)
@@ -86,7 +86,7 @@ def _transcript_of(message: Message) -> str:
 
 
 def _word(part: Part) -> str:
-    """A part as text: a record of tool use is plain text to any model, with tools or without."""
+    """Return a part as text: any model can read a record of tool use as plain text, with tools or without."""
     match part:
         case Text() | Refusal() | Reasoning():
             return part.text

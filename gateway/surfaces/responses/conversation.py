@@ -43,7 +43,7 @@ IMAGE_CALL = "image_generation_call"
 
 
 def flat_name(namespace: str | None, name: str) -> str:
-    """The one name that a tool of a namespace has where there are no namespaces."""
+    """Return the single name of a namespaced tool for providers without namespaces."""
     if not namespace:
         return name
     if namespace.endswith("__"):
@@ -54,7 +54,8 @@ def flat_name(namespace: str | None, name: str) -> str:
 def decode_conversation(
     body: schema.ResponsesBody, found: list[tuple[str, shapes.Item]], tools: list[shapes.Tool]
 ) -> Conversation:
-    """All that the model reads. `found` are the items with their dotted paths. InvalidRequest names what is wrong."""
+    """Return everything that the model reads. `found` are the items with their dotted paths. InvalidRequest names the
+    invalid item."""
     choice, offered = _choice(
         body.tool_choice, tuple(tool for each in tools for tool in _tools(each, body.max_tool_calls))
     )
@@ -154,7 +155,7 @@ class _Messages:
 
     def _add_foreign(self, item: schema.VendorItem) -> None:
         if item.kind == SEARCH_CALL:
-            return  # its findings are in the text that follows
+            return  # the results are in the text that follows
         if isinstance(item.body.get("call_id"), str):
             self._names[item.body["call_id"]] = item.kind
         if item.kind == IMAGE_CALL:
@@ -168,7 +169,7 @@ class _Messages:
 
 
 def _call_marks(found: Iterable[tuple[str, shapes.Item]]) -> dict[str, tuple[str, str]]:
-    """(mark, vendor) by call id, wherever among the items the marks are."""
+    """Return (token, vendor) by call id, wherever among the items the tokens are."""
     marks: dict[str, tuple[str, str]] = {}
     for path, item in found:
         if type(item) is schema.Reasoning:
@@ -179,7 +180,7 @@ def _call_marks(found: Iterable[tuple[str, shapes.Item]]) -> dict[str, tuple[str
 
 
 def read_content(content: str | list[Any], path: str) -> tuple[Part, ...]:
-    """The parts of a message or of a tool's output."""
+    """Return the parts of a message or of a tool's output."""
     if isinstance(content, str):
         if content:
             return (Text(content),)
@@ -220,7 +221,7 @@ def _file(part: schema.FilePart, path: str) -> Media:
 
 
 def _media(text: str, path: str, *, bare: bool = False) -> Media:
-    """An http(s) or data URL, or (`bare`) base64 alone, as media."""
+    """Return an http(s) or data URL, or (`bare`) base64 alone, as media."""
     if text[:5].lower() == "data:":
         head, comma, data = text[5:].partition(",")
         kind, *flags = head.split(";")
@@ -235,14 +236,14 @@ def _media(text: str, path: str, *, bare: bool = False) -> Media:
 
 
 def _tools(tool: shapes.Tool, most: int | None) -> tuple[Tool, ...]:
-    """What a tool offers the model. `most` calls may be made of servers' own tools (max_tool_calls)."""
+    """Return the neutral tools of an entry. `most` limits the calls of server tools (max_tool_calls)."""
     match tool:
         case schema.FunctionTool() | schema.CustomTool():
             return (_named(tool, None),)
         case schema.NamespaceTool():
             return tuple(_named(inner, tool.name) for inner in tool.tools)
         case schema.WebSearchTool():
-            # A search of stored pages only is an offer that most models do without.
+            # A search of stored pages only is optional: most models work without it.
             if tool.external_web_access is False:
                 return ()
             return (_search(tool, most),)
@@ -259,7 +260,7 @@ def _named(tool: schema.FunctionTool | schema.CustomTool, namespace: str | None)
 
 
 def _nest_grammar(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A grammar with its words under `grammar`: the neutral form is that of chat completions."""
+    """Move the members of a grammar under `grammar`, as in chat completions, which the neutral form follows."""
     if not wanted or wanted.get("type") != "grammar" or "grammar" in wanted:
         return wanted
     return {"type": "grammar", "grammar": {key: value for key, value in wanted.items() if key != "type"}}
@@ -281,7 +282,7 @@ def _search(tool: schema.WebSearchTool, most: int | None) -> WebSearch:
 
 
 def _choice(choice: str | dict[str, Any] | None, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None, tuple[Tool, ...]]:
-    """The choice, and the tools that it leaves the model (reader.check_choice saw its shape)."""
+    """Return the choice, and the tools that remain available to the model (reader.check_choice validated its shape)."""
     if choice is None:
         return None, tools
     if isinstance(choice, str):

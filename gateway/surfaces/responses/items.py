@@ -38,8 +38,8 @@ TOOLS: dict[str, type[Struct]] = {
     "web_search_preview_2025_03_11": schema.WebSearchTool,
 }
 REFERENCE = "item_reference"
-# Items of servers' own tools. Of the first ones an id only points into a store: it is left out, as nothing is stored
-# there; the others are known by it.
+# Items of server tools. The id of the first kinds only refers to the server's store: it is left out, since nothing is
+# stored there. The other kinds are identified by their id.
 FOREIGN_WITHOUT_ID = frozenset(
     (
         "web_search_call",
@@ -90,7 +90,8 @@ FOREIGN_TOOLS = frozenset(
 
 
 def kind_of(item: dict[str, Any]) -> str:
-    """The type of an item; a message and a reference may leave it out (easy_input_message.py, ItemReference)."""
+    """Return the type of an item; a message and a reference may omit it (easy_input_message.py, ItemReference of the
+    OpenAI SDK)."""
     kind = item.get("type")
     if kind is None:
         if "role" in item:
@@ -102,7 +103,7 @@ def kind_of(item: dict[str, Any]) -> str:
 
 
 def read_item(item: dict[str, Any], path: str) -> Item:
-    """One item of `input`, without its id. InvalidRequest with the dotted path of what is wrong."""
+    """Return one item of `input`, without its id. Raises InvalidRequest with the dotted path of the invalid value."""
     kind = kind_of(item)
     shape = ITEMS.get(kind)
     if shape is not None:
@@ -116,7 +117,7 @@ def read_item(item: dict[str, Any], path: str) -> Item:
 
 
 def read_tool(tool: dict[str, Any], path: str) -> Tool:
-    """One entry of `tools`. InvalidRequest with the dotted path of what is wrong."""
+    """Return one entry of `tools`. Raises InvalidRequest with the dotted path of the invalid value."""
     kind = tool.get("type")
     if isinstance(kind, str):
         shape = TOOLS.get(kind)
@@ -130,14 +131,14 @@ def read_tool(tool: dict[str, Any], path: str) -> Tool:
 
 
 def write_item(item: Item) -> dict[str, Any]:
-    """The item as a JSON object, as it is stored and shown."""
+    """Return the item as a JSON object, as it is stored and shown."""
     if isinstance(item, schema.VendorItem):
         return item.body
     return to_builtins(item)
 
 
 def user_text(text: str) -> dict[str, Any]:
-    """A plain text `input` as an item."""
+    """Return a plain text `input` as an item."""
     return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
@@ -149,7 +150,7 @@ def _convert(value: dict[str, Any], shape: type[Struct], path: str) -> Any:
 
 
 def _placed(text: str, path: str) -> str:
-    """A checker's message about an inner value as one about the whole body."""
+    """Convert a validation message about an inner value to one about the whole body."""
     place = "$." + path
     if " - at `$" in text:
         return text.replace(" - at `$", f" - at `{place}", 1)
@@ -157,7 +158,7 @@ def _placed(text: str, path: str) -> str:
 
 
 def _settle(item: Item) -> Item:
-    """What is implied is written out: the service wants the detail of an image in a message."""
+    """Write out implied values: the service requires the detail of an image in a message."""
     content = item.content if type(item) is schema.Message else getattr(item, "output", None)
     if type(content) is list:
         for part in content:

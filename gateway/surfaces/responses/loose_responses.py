@@ -1,6 +1,6 @@
 """Lenient parsing of Responses bodies: spellings of chat completions and of other dialects, and common mistakes.
 
-Only a body that was refused gets here. What this module does not know stays unchanged, and is refused as before.
+Only a body that was rejected is parsed again here. Unknown spellings stay unchanged, and are rejected as before.
 """
 
 from typing import Any
@@ -15,12 +15,12 @@ ASSISTANT = "assistant"
 
 
 def tools(listed: list[Any]) -> list[Any]:
-    """Tools whose members lie one level too deep, or that do not say that they are functions."""
+    """Correct tools whose members are one level too deep, or that have no type."""
     return [_tool(tool) for tool in listed]
 
 
 def choice(given: Any) -> Any:
-    """A tool_choice as an object that is a word, in another case, or nested."""
+    """Correct a tool_choice: a word within an object, in another case, or nested."""
     return read_choice(given, _name_tool)
 
 
@@ -30,7 +30,7 @@ def _name_tool(kind: str, named: Json) -> Json:
 
 
 def items(listed: list[Any]) -> list[Any]:
-    """Items of the input: messages and calls as chat completions spell them."""
+    """Convert input items in the spelling of chat completions: messages and calls."""
     return [_item(item) if isinstance(item, dict) else item for item in listed]
 
 
@@ -81,7 +81,7 @@ def _content(content: Any, text: str) -> Any:
 
 
 def _part(part: Any, text: str) -> Any:
-    """A part of the content: a bare text, one of chat completions, an image whose address stands in an object."""
+    """Correct a content part: a bare text, a part of chat completions, an image with its URL in an object."""
     if isinstance(part, str):
         return {"type": text, "text": part}
     if not isinstance(part, dict):

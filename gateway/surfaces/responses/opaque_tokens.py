@@ -1,9 +1,9 @@
 """`encrypted_content`: the one opaque member in which reasoning and signatures of any vendor are returned and sent back
 unchanged.
 
-What a server of this dialect encrypted is wrapped with the account that can decrypt it, byte for byte. What other
-vendors issue (signed or encrypted reasoning, signatures of texts and tool calls) and our own compactions are packed as
-JSON.
+Content that a server of this dialect encrypted is wrapped byte for byte with the account that can decrypt it. Data of
+other vendors (signed or encrypted reasoning, signatures of texts and tool calls) and the gateway's own compactions are
+packed as JSON.
 """
 
 import base64
@@ -24,7 +24,7 @@ MARKS = "marks"
 
 @dataclass(slots=True)
 class SealedMarks:
-    """Opaque signatures of parts other than reasoning: of the answer's last text, and of tool calls by id."""
+    """Opaque signatures of parts other than reasoning: of the last text of the response, and of tool calls by id."""
 
     vendor: str = ""
     text: str = ""
@@ -35,7 +35,7 @@ class SealedMarks:
 
 
 def seal_reasoning(part: Reasoning, origin: str) -> str:
-    """The opaque token of a reasoning block, "" when nothing of it means anything to its vendor."""
+    """Return the opaque token of a reasoning block, "" when its vendor needs none of it back."""
     if part.vendor == dialect.NAME:
         if part.sealed:
             return dialect.write_token(dialect.NAME, origin, part.sealed)
@@ -51,12 +51,12 @@ def seal_marks(marks: SealedMarks) -> str:
 
 
 def seal_summary(text: str) -> str:
-    """The opaque token of a compaction made here."""
+    """Return the opaque token of a compaction made by the gateway."""
     return dialect.write_token(dialect.COMPACTOR, "", _pack({"text": text}))
 
 
 def wrap(item: dict[str, Any], origin: str) -> dict[str, Any]:
-    """An upstream's item with its sealed content wrapped; the item itself when it has none."""
+    """Return an upstream's item with its encrypted content wrapped; the item itself when it has none."""
     sealed = item.get("encrypted_content")
     if not isinstance(sealed, str) or not sealed or dialect.read_token(sealed) is not None:
         return item
@@ -64,7 +64,8 @@ def wrap(item: dict[str, Any], origin: str) -> dict[str, Any]:
 
 
 def open_reasoning(item: schema.Reasoning, path: str) -> Reasoning | SealedMarks:
-    """What a reasoning item stands for. an opaque token of this dialect stays closed: only its account can open it."""
+    """Return the content of a reasoning item. An opaque token of this dialect stays encrypted: only its account can
+    decrypt it."""
     summary = PARAGRAPH.join(part.text for part in item.summary or ())
     text = summary or PARAGRAPH.join(part.text for part in item.content or ())
     token = dialect.read_token(item.encrypted_content)
@@ -81,7 +82,7 @@ def open_reasoning(item: schema.Reasoning, path: str) -> Reasoning | SealedMarks
 
 
 def open_summary(item: schema.Compaction, path: str) -> str | None:
-    """The summary of a compaction made here, None for another's."""
+    """Return the summary of a compaction made by the gateway, None for any other."""
     token = dialect.read_token(item.encrypted_content)
     if token is None or token.vendor != dialect.COMPACTOR:
         return None

@@ -19,13 +19,14 @@ from gateway.surfaces.validation_errors import either, invalid
 CHOICES = ("auto", "none", "required")
 NAMED = ("function", "custom")
 FUNCTIONS = (schema.FunctionTool, schema.CustomTool, schema.NamespaceTool)
-# Members of tools that a server of this dialect takes (function_tool_param.py, custom_tool_param.py).
+# Members of tools that a server of this dialect accepts (function_tool_param.py, custom_tool_param.py of the OpenAI
+# SDK).
 ANY_TOOL = frozenset(("type", "name", "description", "defer_loading", "allowed_callers", "async"))
 TOOL_MEMBERS = {
     "function": ANY_TOOL | {"parameters", "strict", "output_schema"},
     "custom": ANY_TOOL | {"format"},
 }
-# Fields that go to a server of this dialect unchanged.
+# Fields that are sent unchanged to a server of this dialect.
 NATIVE_FIELDS = (
     "access_programs",
     "context_management",
@@ -43,7 +44,7 @@ NATIVE_FIELDS = (
     "truncation",
     "user",
 )
-# Fields that a response repeats from its request, null when they were left out.
+# Fields that a response repeats from its request, null when they were absent.
 ECHOED = (
     "instructions",
     "max_output_tokens",
@@ -63,11 +64,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ResponseTurn:
-    """A request with what its answer needs to know of it.
+    """A request with the facts that its response needs.
 
-    `history` and `items` are JSON items: what was said before, and this turn's own input as it is stored. `names` has,
-    by flat name, the namespace and name of a tool. `sealed`: the caller wants sealed reasoning in the answer,
-    `reasoned`: any.
+    `history` and `items` are JSON items: the earlier conversation, and this turn's own input as it is stored. `names`
+    maps flat names to the namespace and name of a tool. `sealed`: the caller wants encrypted reasoning in the response,
+    `reasoned`: any reasoning.
     """
 
     request: ChatRequest
@@ -81,10 +82,11 @@ class ResponseTurn:
 
 
 def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> ResponseTurn:
-    """The turn of a checked body. `history` are the items of the conversation that it continues, `own` its input.
+    """Return the turn of a validated body. `history` are the items of the conversation that it continues, `own` its
+    input.
 
-    InvalidRequest with the dotted path of what is wrong, once other spellings were put right. Items are decoded into
-    messages on first use only.
+    Raises InvalidRequest with the dotted path of an invalid value, after other spellings were corrected. Items are
+    decoded into messages on first use only.
     """
     try:
         return _read(body, history, own)
@@ -131,7 +133,8 @@ def _asks_reasoning(body: schema.ResponsesBody) -> bool:
 
 
 def check_choice(choice: str | Json | None) -> None:
-    """InvalidRequest unless it is one of the words or objects of tool_choice (tool_choice_*.py)."""
+    """Raise InvalidRequest unless it is one of the words or objects of tool_choice (tool_choice_*.py of the OpenAI
+    SDK)."""
     if choice is None or choice in CHOICES:
         return
     if isinstance(choice, str):
@@ -147,7 +150,7 @@ def check_choice(choice: str | Json | None) -> None:
 
 
 class _Survey:
-    """What one pass over the items finds out, without decoding them."""
+    """Facts about the items, found in one pass without decoding them."""
 
     def __init__(self, body: schema.ResponsesBody, found: Found, tools: list[shapes.Tool]) -> None:
         self._body = body
@@ -216,8 +219,8 @@ class _Survey:
         searches = forced == "web_search" or any(_searches(tool) for tool in tools)
         functions = any(type(tool) in FUNCTIONS for tool in tools)
         hosted = any(_is_foreign(tool) for tool in tools)
-        # Offered beside functions a hosted tool can be left out; forced, or where one must be called and is all there
-        # is, it cannot.
+        # A hosted tool beside functions can be left out. If it is forced, or if a tool must be called and only hosted
+        # tools are offered, it cannot.
         needed = forced == "required" and not functions
         if tools:
             named = _names_hosted(body.tool_choice)
@@ -249,12 +252,13 @@ class _Survey:
 
 
 def _searches(tool: shapes.Tool) -> bool:
-    """Whether the tool is a search that a model must be able to make: one of stored pages only is a mere offer."""
+    """Return whether the tool requires a model with search; a search of stored pages only is optional."""
     return type(tool) is schema.WebSearchTool and tool.external_web_access is not False
 
 
 def _is_foreign(tool: shapes.Tool) -> bool:
-    """Whether only servers of this dialect have the tool; without a search over deferred tools all are simply there."""
+    """Return whether only servers of this dialect have the tool; without a search over deferred tools, all tools are
+    sent directly."""
     return type(tool) is schema.VendorItem and tool.kind != "tool_search"
 
 
@@ -273,7 +277,7 @@ def _forced(choice: str | Json | None) -> str:
 
 
 def _names_hosted(choice: str | Json | None) -> str:
-    """The hosted tool that must be called, if the choice names one."""
+    """Return the hosted tool that must be called, if the choice names one."""
     if isinstance(choice, dict):
         kind = choice["type"]
     else:
@@ -306,7 +310,8 @@ def _options(body: schema.ResponsesBody) -> Options:
 
 
 def _native(body: schema.ResponsesBody, found: Found) -> Native:
-    """The body for a server of this dialect: items without ids, and only reasoning that such a server sealed."""
+    """Return the body for a server of this dialect: items without ids, and only reasoning that such a server
+    encrypted."""
     native: Json = {"input": [written for path, item in found for written in _native_item(item, path)]}
     for name in NATIVE_FIELDS:
         value = getattr(body, name)
@@ -346,8 +351,8 @@ def _native_item(item: shapes.Item, path: str) -> list[Any]:
 
 
 def _native_tool(tool: Json) -> Json:
-    """A function says all that its published type requires, and nothing beside (function_tool_param.py); a server's
-    own tools stay as they are."""
+    """Return a function with exactly the members of its published type (function_tool_param.py of the OpenAI SDK); a
+    server tool stays unchanged."""
     known = TOOL_MEMBERS.get(tool.get("type", ""))
     if known is None:
         return tool
@@ -367,7 +372,7 @@ def _names(tools: list[shapes.Tool]) -> dict[str, tuple[str, str]]:
 
 
 def _echo(body: schema.ResponsesBody) -> Json:
-    """What a response repeats of its request (response.py)."""
+    """Return the fields that a response repeats from its request (response.py of the OpenAI SDK)."""
     reasoning = body.reasoning or schema.ReasoningRequest()
     echo: Json = {name: getattr(body, name) for name in ECHOED}
     if body.text:

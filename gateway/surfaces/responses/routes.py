@@ -23,13 +23,13 @@ from gateway.worker.services import Services
 log = logging.getLogger("gateway")
 
 DIALECT = dialect.NAME
-UPGRADE_REQUIRED = 426  # what coding clients take as: use HTTP at once (RFC 9110, 15.5.22)
+UPGRADE_REQUIRED = 426  # 426 makes coding clients switch to HTTP at once (RFC 9110, 15.5.22)
 NO_SOCKET = "WebSockets are not supported; send POST /v1/responses over HTTP."
 NOT_RUNNING = "Only background responses can be cancelled, and they are not supported; close the connection instead."
 
 
 def create(services: Services, inbound: Inbound) -> Outbound:
-    """A response, whole or streamed (HTTP reference, section 3.2)."""
+    """Create a response, complete or streamed."""
     try:
         return _create(services, inbound)
     except NotSupported as error:
@@ -45,7 +45,7 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     if keeps_nothing(context.caller.rules):
         if body.store:
             raise storage_conflict("store")
-        body.store = False  # what the client's default wishes for is left out
+        body.store = False  # fields that the client sets by default are left out
     history, own, size = store.gather(
         body, services.engine.responses, context.caller, _replayer(services, inbound, context.caller)
     )
@@ -80,14 +80,14 @@ def _stream(services: Services, context: RequestContext, turn: reader.ResponseTu
 
 def _facts(context: RequestContext, answer: Answer | StreamedAnswer) -> Facts:
     facts = Facts(context, answer.outcome, store.ID_PREFIX + context.request_id)
-    # Also where an answer is given again: a response is stored under its id, and is the next turn's to go on from.
+    # Also for a replayed response: it is stored under its id, so that the next turn can continue it.
     facts.answer_id = store.ID_PREFIX + context.request_id
     return facts
 
 
 def _keeper(services: Services, context: RequestContext, turn: reader.ResponseTurn, previous: str) -> writer.Keep:
-    """Stores the finished response. An answer that was paid for is not lost when its storing fails: it then says
-    `store: false`, and a turn that would go on from it is told that it is not there."""
+    """Return a function that stores the finished response. A paid response is not lost when storing fails: it then has
+    `store: false`, and a turn that continues it gets an error that it does not exist."""
 
     def keep(response: dict) -> bool:
         if turn.history:
@@ -105,7 +105,7 @@ def _keeper(services: Services, context: RequestContext, turn: reader.ResponseTu
 
 
 def shorten(services: Services, inbound: Inbound) -> Outbound:
-    """A compacted conversation to send as the input of the next turn."""
+    """Compact a conversation. Send the result as the input of the next turn."""
     context = auth.admit(services, inbound, "chat", "responses")
     limits = services.settings.limits
     raw = inbound.body
@@ -131,12 +131,12 @@ def _read_compact(
 
 
 def _is_large(raw: bytes, size: int) -> bool:
-    """Whether a thread works on it; `size` are the bytes of what was stored before."""
+    """Return whether a thread handles it; `size` is the number of stored bytes of earlier turns."""
     return len(raw) + size >= caps.LARGE
 
 
 def count(services: Services, inbound: Inbound) -> Outbound:
-    """The number of input tokens of a response: an estimate; nothing is sent upstream and nothing is charged."""
+    """Estimate the number of input tokens of a response; nothing is sent upstream and nothing is charged."""
     context = auth.admit(services, inbound, "count_tokens", "responses")
     limits = services.settings.limits
     raw = inbound.body
@@ -155,7 +155,7 @@ def count(services: Services, inbound: Inbound) -> Outbound:
 
 
 def retrieve(services: Services, inbound: Inbound) -> Outbound:
-    """A stored response. It cannot be streamed again."""
+    """Get a stored response. It cannot be streamed again."""
     found = _find(services, inbound, whole=False)
     if inbound.arguments().get("stream", "").lower() == "true":
         raise InvalidRequest("A stored response cannot be streamed; leave out stream.", param="stream")
@@ -168,7 +168,7 @@ def _show(response: dict, inbound: Inbound) -> Outbound:
 
 
 def list_input(services: Services, inbound: Inbound) -> Outbound:
-    """The input items of a stored response: those of earlier turns and its own."""
+    """List the input items of a stored response: those of earlier turns and its own."""
     found = _find(services, inbound, whole=True)
     body = compute_if(store.is_long(found), store.list_items, found, inbound.arguments(), sealed=_sealed(inbound))
     return http_responses.json_reply(body, inbound.shown_id)
@@ -182,7 +182,7 @@ def delete(services: Services, inbound: Inbound) -> Outbound:
 
 
 def cancel(services: Services, inbound: Inbound) -> Outbound:
-    """Always 400 for an existing response: there are no background responses to cancel."""
+    """Always 400 for an existing response: background responses, which could be cancelled, are not supported."""
     _find(services, inbound, whole=False)
     raise InvalidRequest(NOT_RUNNING, code="unsupported_operation")
 
@@ -203,7 +203,7 @@ def _find(services: Services, inbound: Inbound, *, whole: bool) -> StoredRespons
 
 
 def _replayer(services: Services, inbound: Inbound, caller: Caller) -> store.Check:
-    """Raises Forbidden for a response that rules keep from the caller which were added since it was made."""
+    """Raise Forbidden for a response that access rules, added since it was created, deny to the caller."""
 
     def check(found: StoredResponse) -> None:
         if caller.rules:
@@ -215,7 +215,8 @@ def _replayer(services: Services, inbound: Inbound, caller: Caller) -> store.Che
 
 
 def _sealed(inbound: Inbound) -> bool:
-    """Whether the query asks for sealed reasoning (`include`, once or several times, with brackets or without)."""
+    """Return whether the query requests encrypted reasoning (`include`, once or several times, with brackets or
+    without)."""
     return dialect.ENCRYPTED in inbound.query
 
 

@@ -1,6 +1,7 @@
 """The body of POST /v1/responses: its schema, its limits, and its error messages.
 
-Wire facts: openai/types/responses (response_create_params.py, response_input_item_param.py, tool_param.py).
+Format: openai/types/responses of the OpenAI SDK (response_create_params.py, response_input_item_param.py,
+tool_param.py).
 """
 
 from typing import Annotated, Any, Literal, get_args
@@ -33,7 +34,7 @@ class TextPart(Shape, tag_field="type", tag="input_text"):
 
 
 class OutputText(Struct, tag_field="type", tag="output_text", gc=False):
-    """Written with its annotations, even when there are none."""
+    """Output text; `annotations` are written even when there are none."""
 
     text: str
     annotations: list[Json] = []
@@ -203,7 +204,7 @@ class PromptCacheOptions(Shape):
 
 
 class CompactBody(Shape, kw_only=True):
-    """POST /v1/responses/compact, and what it has in common with a response."""
+    """The body of POST /v1/responses/compact, and the fields that it shares with a response."""
 
     model: Name
     input: str | list[Json] | None = None
@@ -216,7 +217,7 @@ class CompactBody(Shape, kw_only=True):
 
 
 class ResponsesBody(CompactBody, kw_only=True):
-    """Every field that has an effect, or that is refused so that no caller relies on it; all others are dropped."""
+    """Every field that has an effect, or that is rejected so that no caller relies on it; all others are dropped."""
 
     stream: bool | None = None
     store: bool | None = None
@@ -241,7 +242,7 @@ class ResponsesBody(CompactBody, kw_only=True):
     routing: Routing = None
     free_models_only: bool | None = None
     no_reasoning: Switch = None
-    # Known to servers of this dialect alone.
+    # Only servers of this dialect support these fields.
     access_programs: Json | None = None
     context_management: list[Json] | None = None
     image: Json | None = None
@@ -259,12 +260,12 @@ BODY = Decoder(ResponsesBody)
 COMPACT = Decoder(CompactBody)
 COUNT = Decoder(CountBody)
 MISSING_INPUT = "The required field 'input' is missing; add it."
-# Fields that stand for something this gateway does not have; left out in silence they would change the answer.
+# Fields for features that this gateway does not have; ignoring them silently would change the response.
 ABSENT = {
     "conversation": "Conversation objects are not supported; use previous_response_id.",
     "prompt": "Prompt templates are not supported; send instructions and input.",
 }
-# What may stand at a path (without its list indexes), for the message about a value that may not.
+# Allowed values by path (without list indexes), for error messages.
 CHOICES: dict[str, tuple[str, ...]] = {
     "input.role": ("user", "assistant", "system", "developer"),
     "input.content.type": ("input_text", "input_image", "input_file", "input_audio", "output_text", "refusal"),
@@ -283,8 +284,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 
 def decode(body: bytes) -> ResponsesBody:
-    """The body of a request, checked. InvalidRequest `invalid_json`, `invalid_parameters` or, for what is not
-    offered, `unsupported_parameter`, with `param` set."""
+    """Return the validated body of a request. Raises InvalidRequest `invalid_json`, `invalid_parameters` or, for
+    unsupported fields, `unsupported_parameter`, with `param` set."""
     decoded = _decode(BODY, body)
     if decoded.background:
         raise _absent("background", "Background responses are not supported; leave out background, or stream.")
@@ -295,12 +296,12 @@ def decode(body: bytes) -> ResponsesBody:
 
 
 def decode_count(body: bytes) -> CountBody:
-    """The body of a count, checked likewise."""
+    """Return the validated body of a token count."""
     return _decode(COUNT, body)
 
 
 def decode_compact(body: bytes) -> CompactBody:
-    """The body of a compaction, checked likewise."""
+    """Return the validated body of a compaction."""
     return _decode(COMPACT, body)
 
 

@@ -1,4 +1,4 @@
-"""JSON schemas of what the responses operations answer, for the API description."""
+"""JSON schemas of the results of the Responses operations, for the API description."""
 
 from gateway.surfaces.shapes import ANY, COST, METADATA, OBJECT, named, one_of, shape
 

@@ -1,4 +1,5 @@
-"""Stored responses on the wire: what a request continues or refers to, and the listing of a response's input."""
+"""Stored responses on the wire: the responses and items that a request continues or refers to, and the list of a
+response's input."""
 
 import re
 from collections.abc import Callable
@@ -17,23 +18,23 @@ from gateway.surfaces.responses.opaque_tokens import MARKS
 from gateway.surfaces.validation_errors import invalid
 
 ID_PREFIX = "resp_"
-# An item's id holds that of its response, so that no second index is needed: prefix_<32 hex digits>_<place>.
+# An item id contains the id of its response, so that no second index is needed: prefix_<32 hex digits>_<place>.
 ITEM_ID = re.compile(r"^[a-z]+_([0-9a-f]{32})_i?\d+$")
 RESPONSE_ID = re.compile(ID_PREFIX + "[0-9a-f]{32}")
 Check = Callable[[StoredResponse], object]
 LARGE = 1 << 17  # bytes of stored turns
-DEFAULT_LIMIT, LIMIT = 20, 100  # API reference, list input items
+DEFAULT_LIMIT, LIMIT = 20, 100  # OpenAI API reference, list input items
 Json = dict[str, Any]
 
 
 def item_id(kind: str, answer_id: str, place: str | int) -> str:
-    """The id of the item at `place` of a response's output ("i0", "i1" … of its input)."""
+    """Return the id of the item at `place` of a response's output ("i0", "i1" … of its input)."""
     prefix = dialect.ID_PREFIXES.get(kind, "item")
     return f"{prefix}_{answer_id.removeprefix(ID_PREFIX)}_{place}"
 
 
 class Gathered(NamedTuple):
-    """The conversation before, a turn's own items, and the stored bytes of both."""
+    """The earlier conversation, a turn's own items, and the stored bytes of both."""
 
     history: list[Json]
     own: list[Json]
@@ -43,8 +44,8 @@ class Gathered(NamedTuple):
 def gather(
     body: schema.CompactBody, stored: StoredResponses, caller: Caller, check: Check = lambda found: None
 ) -> Gathered:
-    """What was said before, and this turn's own items with references resolved. NotFound for what is not stored;
-    `check` raises for what is, and may not be used by this caller."""
+    """Return the earlier conversation, and this turn's own items with references resolved. Raises NotFound for an item
+    that is not stored; `check` raises for a stored one that this caller may not use."""
     history: list[Json] = []
     size = 0
     ident = body.previous_response_id
@@ -63,8 +64,8 @@ def gather(
 
 
 class _Resolver:
-    """Replaces references by the items that they refer to; each response is looked up once. `size` is the total of
-    stored bytes that are continued: an item counts as often as it is referred to, and so does what is read for it."""
+    """Replaces references by the items that they refer to; each response is read once. `size` is the total of stored
+    bytes that are continued: an item counts as often as it is referred to, and so does the data read for it."""
 
     def __init__(self, stored: StoredResponses, caller: Caller, history: list[Json], check: Check, size: int) -> None:
         self._stored = stored
@@ -114,17 +115,17 @@ class _Resolver:
 
 
 def is_long(found: StoredResponse) -> bool:
-    """Whether a thread puts its items together."""
+    """Return whether a thread assembles its items."""
     return found.size > LARGE
 
 
 def items_of_turns(turns: list[PastTurn]) -> list[Json]:
-    """All items of turns in their order, labelled."""
+    """Return all items of turns in their order, with ids."""
     return [item for turn in turns for item in (*label(turn.items, turn.ident), *turn.output)]
 
 
 def label(items: list[Json], answer_id: str) -> list[Json]:
-    """A turn's own items as they are shown: each with an id and a status, text content as a list of parts."""
+    """Return a turn's own items as they are shown: each with an id and a status, text content as a list of parts."""
     return [_labelled(item, answer_id, place) for place, item in enumerate(items)]
 
 
@@ -142,15 +143,15 @@ def _labelled(item: Json, answer_id: str, place: int) -> Json:
 
 
 def conceal(item: Json) -> Json:
-    """The item without its sealed reasoning, which is shown to those who ask for it only."""
+    """Return the item without its encrypted reasoning, which is shown only on request."""
     if item.get("type") != "reasoning" or "encrypted_content" not in item:
         return item
     return {name: value for name, value in item.items() if name != "encrypted_content"}
 
 
 def show(response: Json, *, sealed: bool, reasoned: bool) -> Json:
-    """A stored response as the caller sees it: reasoning only where they asked for it (`reasoned`), and tokens, with
-    the marks of other parts, only where they asked for those."""
+    """Return a stored response as the caller sees it: reasoning only if its request enabled it (`reasoned`), and opaque
+    tokens only if its request included them."""
     if sealed:
         return response
     hidden = is_mark if reasoned else is_reasoning
@@ -159,7 +160,7 @@ def show(response: Json, *, sealed: bool, reasoned: bool) -> Json:
 
 
 def asks_reasoning(response: Json) -> bool:
-    """Whether the request of a stored response asked for reasoning."""
+    """Return whether the request of a stored response enabled reasoning."""
     return any((response.get("reasoning") or {}).values())
 
 
@@ -168,7 +169,7 @@ def is_reasoning(item: Json) -> bool:
 
 
 def is_mark(item: Json) -> bool:
-    """Whether a reasoning item holds nothing but marks of other parts."""
+    """Return whether a reasoning item holds only opaque tokens of other parts."""
     if item.get("type") == "reasoning":
         token = dialect.read_token(item.get("encrypted_content"))
     else:
@@ -177,7 +178,8 @@ def is_mark(item: Json) -> bool:
 
 
 def list_items(found: StoredResponse, arguments: dict[str, str], *, sealed: bool) -> Json:
-    """The list object of a response's input, newest first unless `order` is asc (response_item_list.py)."""
+    """Return the list object of a response's input, newest first unless `order` is asc (response_item_list.py of the
+    OpenAI SDK)."""
     asked = [*items_of_turns(found.earlier), *label(found.items, found.response["id"])]
     items = [item if sealed else conceal(item) for item in asked if sealed or not is_mark(item)]
     order = arguments.get("order") or "desc"

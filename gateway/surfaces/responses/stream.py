@@ -18,8 +18,8 @@ from gateway.surfaces.responses.reader import ResponseTurn
 from gateway.surfaces.responses.store import conceal, is_mark, is_reasoning, item_id
 
 KEEP_ALIVE = b": keep-alive\n\n"
-LARGE = 1 << 20  # bytes of a stream whose end, which says all of it again, is written in a thread
-# No content: `created` goes out with the first event that has some.
+LARGE = 1 << 20  # bytes of a stream; the end of a longer one, which repeats all of it, is written in a thread
+# Events without content: `created` is sent with the first event that has content.
 APART = (Heartbeat, Finished, Failed, Started, Notice)
 Json = dict[str, Any]
 
@@ -27,8 +27,9 @@ Json = dict[str, Any]
 def frames(
     batches: Iterable[Batch], turn: ResponseTurn, facts: writer.ResponseFacts, keep: writer.Keep
 ) -> Iterator[bytes]:
-    """Server-sent events, one item a batch. A complete answer ends in response.completed or response.incomplete; a
-    broken one in response.failed and an `error` event, on which SDKs raise, so that no client takes it for whole."""
+    """Write server-sent events, one item a batch. A complete response ends with response.completed or
+    response.incomplete; a failed one with response.failed and an `error` event, on which SDKs raise, so that no client
+    takes it for complete."""
     stream = _Stream(turn, facts, keep)
     return write_frames(batches, stream.write, lambda error: stream.fail(error, None))
 
@@ -45,13 +46,13 @@ class _Stream:
         self._assembler: Assembler | None = None
         self._relayed: dict[int, Json] = {}
         self._relayed_ids: dict[int, str] = {}
-        # Places of reasoning that nobody asked for, in their order too: the others move up.
+        # Output indexes of hidden reasoning, in order: later items move up.
         self._hidden: set[int] = set()
         self._hidden_order: list[int] = []
         self._size = 0
 
     def write(self, batch: Batch) -> bytes:
-        """All frames of one batch, joined."""
+        """Return all frames of one batch, joined."""
         sent: list[bytes] = []
         for event in batch:
             if type(event) is NativeChunk:
@@ -69,7 +70,8 @@ class _Stream:
         return frames
 
     def _begin(self) -> bytes:
-        """The two opening events; made when the first content is due, for only then is it sure who serves."""
+        """Return the two opening events; written with the first content, since only then the serving model is
+        certain."""
         if self._begun:
             return b""
         self._begun = True
@@ -88,8 +90,8 @@ class _Stream:
         return b"".join(self._emit(event) for event in events)
 
     def _emit(self, event: Json) -> bytes:
-        """One frame, or none of reasoning that nobody asked for. Seals are shown to those who asked for them; marks are
-        sealed and nothing else."""
+        """Return one frame, or none for hidden reasoning. Encrypted content is only shown if the request included it;
+        opaque tokens of other parts are encrypted content only."""
         item = event.get("item")
         index = event.get("output_index")
         if not self._turn.reasoned and index is not None:
@@ -109,7 +111,8 @@ class _Stream:
         return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
 
     def _relay(self, event: Json) -> bytes:
-        """An event of a server of this dialect under our ids. A copy: others may read the same batch."""
+        """Return an event of a server of this dialect with the gateway's ids. It is copied because other readers may
+        share the batch."""
         event = dict(event)
         index = event.get("output_index")
         item = event.get("item")
@@ -144,10 +147,12 @@ class _Stream:
         return compute_if(large, lambda: sent + self._emit(last))
 
     def fail(self, error: GatewayError, usage: Usage | None) -> bytes:
-        """response.failed for clients that go by it, then an `error` event, both flat (response_error_event.py) and
-        with the object that SDKs raise on."""
+        """Return response.failed for clients that rely on it, then an `error` event, both flat (response_error_event.py
+        of the OpenAI SDK) and with the object on which SDKs raise."""
         if self._assembler is not None:
-            self._assembler.finish(INCOMPLETE)  # what came is in the failed response; no event calls it done
+            self._assembler.finish(
+                INCOMPLETE
+            )  # the failed response has the partial output; no event reports it as done
         response = writer.failure(self._turn, self._facts, error, self._output(), usage)
         body = openai.error_body(error)["error"]
         event = {"code": body["code"], "message": body["message"], "param": body["param"] or None, "error": body}

@@ -28,16 +28,16 @@ from gateway.surfaces.responses.reader import ResponseTurn
 from gateway.surfaces.responses.store import item_id, show
 
 FAILED = "failed"
-MANY = 500  # items of a response that is prepared for its caller in a thread
-OURS = "llmgateway"  # the member with our own facts: `metadata` is the caller's
+MANY = 500  # items; a response with more is prepared in a thread
+OURS = "llmgateway"  # the member with the gateway's facts, because `metadata` is the caller's
 Json = dict[str, Any]
-# Stores a whole response; whether it is stored. Called before the caller sees the end of the answer.
+# Stores a complete response before the caller sees its end; returns whether it is stored.
 Keep = Callable[[Json], bool]
 
 
 class ResponseFacts(AnswerFacts, Interface):
-    """What a reply says beside the answer itself. `answer_id` is "resp_…", `asked` the model as the caller wrote it.
-    `serving` is known when the first piece of the answer is there."""
+    """The facts in a response besides its content. `answer_id` is "resp_…", `asked` the model as the caller wrote it.
+    `serving` is known when the first piece of the content has arrived."""
 
     @property
     def requested_model(self) -> str: ...
@@ -47,7 +47,7 @@ class ResponseFacts(AnswerFacts, Interface):
 
 
 def reply(result: ChatResult, turn: ResponseTurn, facts: ResponseFacts, keep: Keep) -> Json:
-    """The response object of a complete answer, stored when the caller wants it stored."""
+    """Return the response object of a complete result, stored if the request enabled storing."""
     choice = result.choices[0]
     if result.native is not None:
         native = result.native.body
@@ -65,7 +65,7 @@ def conclude(
     keep: Keep,
     native: Json | None = None,
 ) -> Json:
-    """The whole response as the caller sees it, after it was stored. `native` is the relayed one of the upstream."""
+    """Store the response and return it as the caller sees it. `native` is the upstream's relayed response."""
     response = write_response(turn, facts, status_of(finish), output)
     reason = dialect.INCOMPLETE_WRITE.get(finish)
     if reason is not None:
@@ -80,7 +80,7 @@ def conclude(
 
 
 def _keep_own(response: Json, native: Json) -> None:
-    """Add what the upstream's own response tells beyond ours: what the request left open, and how it ended."""
+    """Add the members that only the upstream's response has: defaults of absent fields, and how it ended."""
     for name in dialect.OWN_MEMBERS:
         if native.get(name) is not None and response.get(name) is None:
             response[name] = native[name]
@@ -89,12 +89,12 @@ def _keep_own(response: Json, native: Json) -> None:
 
 
 def write_usage(facts: ResponseFacts) -> Json:
-    """`usage` with its cost in US dollars."""
+    """Return `usage` with its cost in US dollars."""
     return {**dialect.write_usage(facts.usage), **facts.cost()}
 
 
 def write_response(turn: ResponseTurn, facts: ResponseFacts, status: str, output: list[Json]) -> Json:
-    """A response object (response.py) without usage."""
+    """Return a response object (response.py of the OpenAI SDK) without usage."""
     tier = facts.service_tier
     return {
         "id": facts.answer_id,
@@ -113,14 +113,14 @@ def write_response(turn: ResponseTurn, facts: ResponseFacts, status: str, output
 
 
 def opening(turn: ResponseTurn, facts: ResponseFacts) -> Json:
-    """The response as it looks when its answer begins."""
+    """Return the response as it looks at its beginning."""
     return write_response(turn, facts, RUNNING, [])
 
 
 def failure(
     turn: ResponseTurn, facts: ResponseFacts, error: GatewayError, output: list[Json], usage: Usage | None
 ) -> Json:
-    """The response as it looks when its answer broke off."""
+    """Return the response as it looks after a failure."""
     response = write_response(turn, facts, FAILED, output)
     response["error"] = {"code": dialect.error_code(error), "message": error.message}
     if usage is not None:
@@ -135,13 +135,13 @@ def status_of(finish: FinishReason) -> str:
 
 
 def origin(facts: ResponseFacts) -> str:
-    """The account that answered, by the name that opaque tokens carry."""
+    """Return the account that served, by the name in opaque tokens."""
     target = facts.serving.target
     return dialect.origin_of(target.provider.id, target.credential.ident)
 
 
 def own_item(item: Json, place: int, facts: ResponseFacts) -> Json:
-    """An upstream's item under an id of ours, its sealed content wrapped."""
+    """Return an upstream's item with an id of the gateway, its encrypted content wrapped."""
     return wrap({**item, "id": item_id(item.get("type", ""), facts.answer_id, place)}, origin(facts))
 
 
@@ -150,7 +150,7 @@ def _own_items(items: list[Json], facts: ResponseFacts) -> list[Json]:
 
 
 def _output(choice: Choice, turn: ResponseTurn, facts: ResponseFacts, status: str) -> list[Json]:
-    """The parts of an answer as items: the same that its stream would have made."""
+    """Return the parts of a result as items, equal to those of its stream."""
     assembler = Assembler(facts.answer_id, turn.names, origin(facts))
     for block, part in enumerate(choice.parts):
         for event in _events(part, block):
